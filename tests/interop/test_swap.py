@@ -1,0 +1,74 @@
+"""One directory, two implementations in turn: each serves all that the other wrote, and changes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support import java
+from tests.support.cluster import Node
+from tests.support.ledger import CODECS, Ledger
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(autouse=True)
+def _kafka() -> None:
+    java.require_java()
+
+
+def first_life(node: Node, ledger: Ledger) -> None:
+    admin = node.admin()
+    ledger.create(admin, "events", 3)
+    ledger.create(admin, "settings", 1, **{"cleanup.policy": "compact"})
+    ledger.create(admin, "doomed", 2)
+    for codec in CODECS:
+        ledger.produce(node.bootstrap, "events", 60, "first", codec)
+    ledger.produce(node.bootstrap, "settings", 20, "first", **{"enable.idempotence": True})
+    ledger.produce(node.bootstrap, "doomed", 4, "first")
+    ledger.commit(node.bootstrap, "readers", "events", 300)
+    ledger.set_config(admin, "events", "retention.ms", "86400000")
+
+
+def second_life(node: Node, ledger: Ledger) -> None:
+    admin = node.admin()
+    ledger.verify(admin, node.bootstrap)
+    ledger.delete(admin, "doomed")
+    ledger.create(admin, "later", 2)
+    ledger.add_partitions(admin, "events", 5)
+    for codec in CODECS:
+        ledger.produce(node.bootstrap, "events", 50, "second", codec, **{"enable.idempotence": True})
+    ledger.produce(node.bootstrap, "later", 10, "second")
+    ledger.set_config(admin, "events", "retention.ms", "172800000")
+    ledger.commit(node.bootstrap, "readers", "events", 250)
+    ledger.commit(node.bootstrap, "others", "later", 10)
+    ledger.verify(admin, node.bootstrap)
+
+
+def third_life(node: Node, ledger: Ledger) -> None:
+    admin = node.admin()
+    ledger.verify(admin, node.bootstrap)
+    ledger.produce(node.bootstrap, "events", 50, "third", "zstd")
+    ledger.commit(node.bootstrap, "readers", "events", 50)
+    ledger.verify(admin, node.bootstrap)
+
+
+@pytest.mark.parametrize("static", [False, True], ids=["kraft.version 1", "kraft.version 0"])
+@pytest.mark.parametrize("order", [("java", "quorate", "java"), ("quorate", "java", "quorate")], ids=" then ".join)
+def test_a_directory_goes_from_one_implementation_to_the_other_and_back(tmp_path: Path, order: tuple[str, ...], static: bool) -> None:
+    ledger = Ledger()
+    node = Node(tmp_path / "node", impl=order[0], static=static)
+    node.format()
+    try:
+        for impl, life in zip(order, (first_life, second_life, third_life), strict=True):
+            node.impl = impl
+            node.start()
+            life(node, ledger)
+            status = node.stop()
+            assert status in (0, 143), f"{impl} ended with {status}"
+    except BaseException:
+        print(node.log_tail(80))
+        raise
+    finally:
+        node.kill()

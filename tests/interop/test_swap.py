@@ -56,7 +56,9 @@ def third_life(node: Node, ledger: Ledger) -> None:
 
 @pytest.mark.parametrize("static", [False, True], ids=["kraft.version 1", "kraft.version 0"])
 @pytest.mark.parametrize("order", [("java", "quorate", "java"), ("quorate", "java", "quorate")], ids=" then ".join)
-def test_a_directory_goes_from_one_implementation_to_the_other_and_back(tmp_path: Path, order: tuple[str, ...], static: bool) -> None:
+def test_a_directory_goes_from_one_implementation_to_the_other_and_back(
+    tmp_path: Path, order: tuple[str, ...], static: bool
+) -> None:
     ledger = Ledger()
     node = Node(tmp_path / "node", impl=order[0], static=static)
     node.format()

@@ -1,6 +1,7 @@
 """Real nodes as processes, of Quorate or of Apache Kafka, from the same properties files.
 
-A node is formatted, started, awaited by its port or by a Metadata answer (never by a sleep), stopped or killed by its own process id.
+A node is formatted, started, awaited by its port or by a Metadata answer (never by a sleep), stopped or killed by its own
+process id.
 """
 
 from __future__ import annotations
@@ -118,25 +119,48 @@ class Node:
         if self.impl == "java":
             main = {"format": "kafka.tools.StorageTool", "start": "kafka.Kafka"}[what]
             return java.command(main, *(("format",) if what == "format" else ()), *args, heap="-Xmx768m")
-        return [str(BIN / {"format": "kafka-storage", "start": "kafka-server-start"}[what]), *(("format",) if what == "format" else ()), *map(str, args)]
+        return [
+            str(BIN / {"format": "kafka-storage", "start": "kafka-server-start"}[what]),
+            *(("format",) if what == "format" else ()),
+            *map(str, args),
+        ]
 
     def format(self, *args: object, cluster_id: str = CLUSTER_ID) -> str:
         """Formats the directories; `--standalone` is added for a dynamic quorum's controller where no other way is named."""
         extra = list(args)
         if not self.static and "controller" in self.roles and not any(str(a).startswith("--") for a in args):
             extra.append("--standalone")
-        done = subprocess.run(self._command("format", "-t", cluster_id, "-c", self.properties, *extra), capture_output=True, text=True, check=False, timeout=90)
+        done = subprocess.run(
+            self._command("format", "-t", cluster_id, "-c", self.properties, *extra),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=90,
+        )
         if done.returncode:
             raise AssertionError(f"format: status {done.returncode}\n{done.stdout}\n{done.stderr}")
         return done.stdout
 
-    def start(self, *, wait: bool = True, open_files: int | None = None, timeout_s: float = 60, env: dict[str, str] | None = None) -> None:
+    def start(
+        self,
+        *,
+        wait: bool = True,
+        open_files: int | None = None,
+        timeout_s: float = 60,
+        env: dict[str, str] | None = None,
+    ) -> None:
         def limit() -> None:
             if open_files:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))
 
         with (self.base / "out.log").open("ab") as log:
-            self.proc = subprocess.Popen(self._command("start", self.properties), stdout=log, stderr=log, preexec_fn=limit, env={**os.environ, **(env or {})})
+            self.proc = subprocess.Popen(
+                self._command("start", self.properties),
+                stdout=log,
+                stderr=log,
+                preexec_fn=limit,
+                env={**os.environ, **(env or {})},
+            )
         if wait:
             self.wait_ready(timeout_s)
 
@@ -166,7 +190,15 @@ class Node:
     def admin(self, **conf: object):  # type: ignore[no-untyped-def]
         from confluent_kafka.admin import AdminClient
 
-        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100, **conf})
+        return AdminClient(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "log_level": 0,
+                "reconnect.backoff.ms": 10,
+                "reconnect.backoff.max.ms": 100,
+                **conf,
+            }
+        )
 
     def stop(self, timeout_s: float = 60) -> int:
         """SIGTERM, and the exit status."""

@@ -27,14 +27,27 @@ def require_java() -> Path:
     found = jars()
     if found is not None and shutil.which("java"):
         return found
-    what = "java is not on the PATH" if not shutil.which("java") else f"the jars of Apache Kafka {KAFKA_VERSION} are missing (run: make setup)"
+    what = (
+        "java is not on the PATH"
+        if not shutil.which("java")
+        else f"the jars of Apache Kafka {KAFKA_VERSION} are missing (run: make setup)"
+    )
     if os.environ.get("CI"):
         pytest.fail(f"{what}; on CI this is a failure")
     pytest.skip(what)
 
 
 def command(main_class: str, *args: object, heap: str = HEAP) -> list[str]:
-    return ["java", heap, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{require_java()}/*", main_class, *map(str, args)]
+    return [
+        "java",
+        heap,
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
+        "-cp",
+        f"{require_java()}/*",
+        main_class,
+        *map(str, args),
+    ]
 
 
 def run(main_class: str, *args: object, timeout_s: float = 90, check: bool = True) -> str:

@@ -46,7 +46,9 @@ class Ledger:
 
     def set_config(self, admin, name: str, key: str, value: str) -> None:  # type: ignore[no-untyped-def]
         entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-        for f in admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])]).values():
+        for f in admin.incremental_alter_configs(
+            [ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])]
+        ).values():
             f.result()
         self.configs[name, key] = value
 
@@ -63,7 +65,13 @@ class Ledger:
 
         p = Producer({"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 5, **QUIET, **conf})
         for i in range(n):
-            p.produce(topic, f"{tag}-{codec}-{i}-".encode() * 4, key=b"k%d" % i, partition=i % self.partitions[topic], on_delivery=delivered)
+            p.produce(
+                topic,
+                f"{tag}-{codec}-{i}-".encode() * 4,
+                key=b"k%d" % i,
+                partition=i % self.partitions[topic],
+                on_delivery=delivered,
+            )
         left = p.flush(30)
         assert not errors, errors[:3]
         assert left == 0, f"{left} records were not acknowledged in 30 s"
@@ -74,7 +82,16 @@ class Ledger:
 
     def commit(self, bootstrap: str, group: str, topic: str, count: int) -> None:
         """Joins the group, consumes at least `count` records, commits the position."""
-        c = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False, "session.timeout.ms": 6000, **QUIET})
+        c = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "session.timeout.ms": 6000,
+                **QUIET,
+            }
+        )
         try:
             c.subscribe([topic])
             seen, deadline = 0, time.monotonic() + 30
@@ -120,8 +137,18 @@ class Ledger:
 
 def read_partition(bootstrap: str, topic: str, partition: int, isolation: str = "read_committed") -> list[bytes]:
     """All values of a partition from its first offset to its end, in order."""
-    c = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False, "enable.partition.eof": True,
-                  "isolation.level": isolation, "auto.offset.reset": "earliest", "check.crcs": True, **QUIET})  # fmt: skip
+    c = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+            "auto.offset.reset": "earliest",
+            "check.crcs": True,
+            **QUIET,
+        }
+    )
     try:
         tp = TopicPartition(topic, partition, 0)
         c.assign([tp])

@@ -1,0 +1,200 @@
+"""`kill -9` under load: what was acknowledged is there afterwards, and the next start succeeds.
+
+python -m tests.e2e.test_kill --rounds 50     # the long run; the tests do a few rounds
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+
+from tests.support.cluster import Node
+from tests.support.ledger import QUIET, read_partition
+
+PARTITIONS = 3
+
+
+@dataclass
+class Load:
+    """Threads that produce, create topics, alter a config and commit offsets until told to stop; what was answered is kept."""
+
+    node: Node
+    produced: dict[int, dict[int, bytes]] = field(default_factory=lambda: {p: {} for p in range(PARTITIONS)})
+    created: set[str] = field(default_factory=set)
+    committed: int = -1
+    attempted: int = -1
+    retention: int = 0
+    retention_attempted: int = 0
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+    round: int = 0
+
+    def start(self, round_: int) -> None:
+        self.round = round_
+        self._stop.clear()
+        self._threads = [
+            threading.Thread(target=f, daemon=True) for f in (self._produce, self._create, self._commit, self._configure)
+        ]
+        for t in self._threads:
+            t.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        for t in self._threads:
+            t.join(30)
+            assert not t.is_alive(), "a load thread hangs"
+
+    def _produce(self) -> None:
+        def delivered(err, msg) -> None:  # type: ignore[no-untyped-def]
+            if err is None:
+                self.produced[msg.partition()][msg.offset()] = msg.value()
+
+        p = Producer(
+            {
+                "bootstrap.servers": self.node.bootstrap,
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 1,
+                "message.timeout.ms": 3000,
+                **QUIET,
+            }
+        )
+        i = 0
+        while not self._stop.is_set():
+            for _ in range(20):
+                p.produce("load", b"%d-%d-" % (self.round, i) * 8, partition=i % PARTITIONS, on_delivery=delivered)
+                i += 1
+            p.poll(0.002)
+        p.purge()
+        p.poll(0)
+
+    def _create(self) -> None:
+        admin = self.node.admin()
+        i = 0
+        while not self._stop.is_set():
+            name = f"t-{self.round}-{i}"
+            i += 1
+            try:
+                for f in admin.create_topics([NewTopic(name, 1, 1)], operation_timeout=1, request_timeout=1).values():
+                    f.result()
+                self.created.add(name)
+            except KafkaException:
+                pass
+
+    def _configure(self) -> None:
+        admin = self.node.admin()
+        while not self._stop.is_set():
+            value = self.retention_attempted = self.retention_attempted + 1
+            entry = ConfigEntry("retention.ms", str(10**9 + value), incremental_operation=AlterConfigOpType.SET)
+            try:
+                for f in admin.incremental_alter_configs(
+                    [ConfigResource(ResourceType.TOPIC, "load", incremental_configs=[entry])], request_timeout=1
+                ).values():
+                    f.result()
+                self.retention = value
+            except KafkaException:
+                pass
+
+    def _commit(self) -> None:
+        c = Consumer({"bootstrap.servers": self.node.bootstrap, "group.id": "committer", "enable.auto.commit": False, **QUIET})
+        while not self._stop.is_set():
+            self.attempted += 1
+            try:
+                for tp in c.commit(offsets=[TopicPartition("load", 0, self.attempted)], asynchronous=False):
+                    if tp.error is None:
+                        self.committed = self.attempted
+            except KafkaException:
+                self._stop.wait(0.02)
+        c.close()
+
+
+def check(load: Load) -> None:
+    node = load.node
+    admin = node.admin()
+    present = set(admin.list_topics(timeout=20).topics)
+    assert load.created <= present, f"topics lost: {sorted(load.created - present)[:5]}"
+    for partition, held in load.produced.items():
+        there = read_partition(node.bootstrap, "load", partition, "read_uncommitted")
+        for offset, value in held.items():
+            assert offset < len(there), f"load-{partition}: acknowledged offset {offset} is beyond the end {len(there)}"
+            assert there[offset] == value, f"load-{partition}: offset {offset} holds another record"
+        assert len(set(there)) == len(there), f"load-{partition}: an idempotent record is there twice"
+    found = next(iter(admin.describe_configs([ConfigResource(ResourceType.TOPIC, "load")]).values())).result()
+    value = found["retention.ms"].value
+    if load.retention:
+        assert load.retention <= int(value) - 10**9 <= load.retention_attempted
+    if load.committed >= 0:
+        c = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "committer", **QUIET})
+        offset = c.committed([TopicPartition("load", 0)], timeout=20)[0].offset
+        c.close()
+        assert load.committed <= offset <= load.attempted, f"committed offset {load.committed} came back as {offset}"
+
+
+def campaign(base: Path, rounds: int, seed: int, report: bool = False) -> dict[str, object]:
+    """Rounds of load, kill, restart, check; the figures of the whole."""
+    rng = random.Random(seed)
+    node = Node(base / "node", extra={"log.segment.bytes": 1 << 20, "metadata.log.max.record.bytes.between.snapshots": 100_000})
+    node.format()
+    load = Load(node)
+    starts = []
+    try:
+        node.start()
+        for f in node.admin().create_topics([NewTopic("load", PARTITIONS, 1)], operation_timeout=10).values():
+            f.result()
+        for r in range(rounds):
+            load.start(r)
+            time.sleep(rng.uniform(0.05, 1.5))  # the moment of the kill is the random input of this test
+            node.kill()
+            load.stop()
+            t = time.perf_counter()
+            node.start()
+            starts.append(time.perf_counter() - t)
+            check(load)
+            if report:
+                print(
+                    f"round {r + 1}/{rounds}: {sum(map(len, load.produced.values()))} records, {len(load.created)} topics, "
+                    f"restart {starts[-1]:.2f} s",
+                    file=sys.stderr,
+                )
+        assert node.stop() == 0
+    except BaseException:
+        print(f"seed {seed}\n{node.log_tail(60)}", file=sys.stderr)
+        raise
+    finally:
+        node.kill()
+    return {
+        "rounds": rounds,
+        "seed": seed,
+        "records": sum(map(len, load.produced.values())),
+        "topics": len(load.created),
+        "commits": load.committed + 1,
+        "config_changes": load.retention,
+        "restart_median_s": round(sorted(starts)[len(starts) // 2], 3),
+        "restart_max_s": round(max(starts), 3),
+    }
+
+
+@pytest.mark.timeout(180)
+def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
+    figures = campaign(tmp_path, rounds=4, seed=20_240_901)
+    assert figures["records"] and figures["topics"] and figures["commits"] and figures["config_changes"]
+
+
+if __name__ == "__main__":
+    args = argparse.ArgumentParser(description="kill -9 under load, many times")
+    args.add_argument("--rounds", type=int, default=50)
+    args.add_argument("--seed", type=int, default=1)
+    ns = args.parse_args()
+    with tempfile.TemporaryDirectory() as d:
+        print(json.dumps(campaign(Path(d), ns.rounds, ns.seed, report=True)))

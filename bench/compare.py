@@ -2,9 +2,9 @@
 
     python bench/compare.py --measure PATH/measure.py --rounds 3 coldstart topics produce
 
-PATH/measure.py IMPL PROBE prints one JSON line for a probe (IMPL is `java` or `quorate`). The rounds are interleaved, java, quorate, java,
-quorate, ..., so that a drift of the machine's speed meets both. Every figure's median, minimum and maximum go to bench/results/, with the
-ratio quorate / java of the medians; lines are printed as they come.
+PATH/measure.py IMPL PROBE prints one JSON line for a probe (IMPL is `java` or `quorate`). The rounds are interleaved: java,
+quorate, java, quorate, ..., so that a drift of the machine's speed meets both. Every figure's median, minimum and maximum go
+to bench/results/, with the ratio quorate / java of the medians; lines are printed as they come.
 """
 
 from __future__ import annotations
@@ -70,10 +70,9 @@ def main() -> int:
         tables = {i: summary(runs[i]) for i in impls}
         ratios = {}
         if len(impls) == 2:
-            for key, java in tables["java"].items():
-                ours = tables["quorate"].get(key)
-                if ours and java["median"]:
-                    ratios[key] = round(ours["median"] / java["median"], 3)
+            for key in tables["java"].keys() & tables["quorate"].keys():
+                if tables["java"][key]["median"]:
+                    ratios[key] = round(tables["quorate"][key]["median"] / tables["java"][key]["median"], 3)
         result = {
             "probe": probe,
             "date": datetime.date.today().isoformat(),

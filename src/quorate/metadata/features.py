@@ -1,0 +1,220 @@
+"""Feature levels: the table of metadata.version, the other features, releases, dependencies. KIP-584, KIP-778, KIP-1022.
+
+Pure data and look-ups; what is finalised in a cluster lives in the image, what is being changed is checked by the controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from quorate.metadata.errors import MetadataError
+
+METADATA_VERSION = "metadata.version"
+KRAFT_VERSION = "kraft.version"
+TRANSACTION_VERSION = "transaction.version"
+GROUP_VERSION = "group.version"
+ELR_VERSION = "eligible.leader.replicas.version"
+SHARE_VERSION = "share.version"
+STREAMS_VERSION = "streams.version"
+
+ALIASES = {"metadata.format": METADATA_VERSION}
+"""KIP-746's working name of the feature; tools take it as a synonym."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataVersion:
+    """One level of metadata.version. `format_changed`: the level changed what records hold, so going below it loses data."""
+
+    level: int
+    release: str
+    iv: int
+    format_changed: bool
+
+    @property
+    def name(self) -> str:
+        """`4.1-IV1`, as tools print it."""
+        return f"{self.release}-IV{self.iv}"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_TABLE = (
+    # level, release, IV, changed the format of records
+    (7, "3.3", 3, True),  # controlled shutdown in registrations: the lowest that 4.x takes
+    (8, "3.4", 0, True),  # ZooKeeper migration
+    (9, "3.5", 0, False),  # tiered storage
+    (10, "3.5", 1, False),  # Fetch 15
+    (11, "3.5", 2, True),  # SCRAM
+    (12, "3.6", 0, False),  # an ISR shrink no longer raises the leader epoch
+    (13, "3.6", 1, True),  # metadata transactions
+    (14, "3.6", 2, True),  # delegation tokens
+    (15, "3.7", 0, True),  # controller registration
+    (16, "3.7", 1, False),
+    (17, "3.7", 2, True),  # replica directories
+    (18, "3.7", 3, False),
+    (19, "3.7", 4, False),  # Fetch 16
+    (20, "3.8", 0, False),
+    (21, "3.9", 0, False),  # Fetch 17; kraft.version 1 allowed
+    (22, "4.0", 0, False),  # group.version 1
+    (23, "4.0", 1, True),  # eligible leader replicas in records
+    (24, "4.0", 2, False),  # transaction.version 1 and 2
+    (25, "4.0", 3, False),
+    (26, "4.1", 0, False),  # ELR on by default
+    (27, "4.1", 1, False),  # Fetch 18
+    (28, "4.2", 0, False),  # share.version 1; known to 4.1, not stable there
+    (29, "4.2", 1, False),  # streams.version 1; the same
+)
+
+LEVELS: Mapping[int, MetadataVersion] = {row[0]: MetadataVersion(*row) for row in _TABLE}
+MINIMUM_LEVEL = 7
+LATEST_STABLE_LEVEL = 27
+LATEST_LEVEL = 29
+
+FIRST_TRANSACTIONS = 13
+FIRST_CONTROLLER_REGISTRATION = 15
+FIRST_DIRECTORIES = 17
+FIRST_ELR_RECORDS = 23
+FIRST_SCRAM = 11
+FIRST_TOKENS = 14
+FIRST_MIGRATION = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A feature besides metadata.version: `bootstrap[level]` is the metadata.version from which a new cluster gets that level."""
+
+    name: str
+    latest: int
+    latest_stable: int
+    bootstrap: tuple[int, ...]
+    dependencies: Mapping[int, Mapping[str, int]]
+
+    def default_level(self, metadata_version: int) -> int:
+        """The level that a new cluster of that metadata.version gets (never an unstable one)."""
+        stable = self.bootstrap[: self.latest_stable + 1]
+        return max(level for level, needed in enumerate(stable) if needed <= metadata_version or level == 0)
+
+
+FEATURES: Mapping[str, Feature] = {
+    feature.name: feature
+    for feature in (
+        Feature(KRAFT_VERSION, 1, 1, (7, 21), {1: {METADATA_VERSION: 21}}),
+        Feature(TRANSACTION_VERSION, 2, 2, (7, 24, 24), {}),
+        Feature(GROUP_VERSION, 1, 1, (7, 22), {}),
+        Feature(ELR_VERSION, 1, 1, (7, 26), {1: {METADATA_VERSION: 23}}),
+        Feature(SHARE_VERSION, 1, 1, (7, 28), {}),
+        Feature(STREAMS_VERSION, 1, 0, (7, 29), {}),
+    )
+}
+"""In Kafka's order."""
+
+
+def metadata_version(level: int) -> MetadataVersion:
+    """The level's row. MetadataError when this node does not know the level (below 7 or above 29)."""
+    version = LEVELS.get(level)
+    if version is None:
+        hint = ""
+        if level < MINIMUM_LEVEL:
+            hint = "; raise it with kafka-features of the older release before running this one"
+        raise MetadataError(
+            f"metadata.version {level} is not among the levels {MINIMUM_LEVEL} to {LATEST_LEVEL} known here{hint}"
+        )
+    return version
+
+
+def parse_version(text: str) -> MetadataVersion:
+    """A level from `--release-version`: `4.1-IV1`, `4.1`, `4.1.1` (a release means its last level), or the bare level number.
+
+    ValueError names the text and the range.
+    """
+    text = text.strip()
+    parts = text.split(".")
+    wanted = text if len(parts) <= 2 else ".".join(parts[:2])
+    best: MetadataVersion | None = None
+    for version in LEVELS.values():
+        if version.name == wanted or version.release == wanted or (wanted.isdigit() and int(wanted) == version.level):
+            best = version
+    if best is None:
+        raise ValueError(
+            f"Version {text} is not a valid version. The minimum version is {LEVELS[MINIMUM_LEVEL]} "
+            f"and the maximum version is {LEVELS[LATEST_LEVEL]}"
+        )
+    return best
+
+
+def canonical_name(feature: str) -> str:
+    """The feature's name with synonyms resolved (`metadata.format`)."""
+    return ALIASES.get(feature, feature)
+
+
+def supported_features(*, unstable: bool = False) -> dict[str, tuple[int, int]]:
+    """Ranges (min, max) that this node offers in ApiVersions and registrations; features without a stable level are left out."""
+    ranges = {METADATA_VERSION: (MINIMUM_LEVEL, LATEST_LEVEL if unstable else LATEST_STABLE_LEVEL)}
+    for feature in FEATURES.values():
+        top = feature.latest if unstable else feature.latest_stable
+        if top > 0:
+            ranges[feature.name] = (0, top)
+    return ranges
+
+
+def default_levels(metadata_version_level: int) -> dict[str, int]:
+    """Levels of the other features in a new cluster of that metadata.version, zero ones and kraft.version included."""
+    return {feature.name: feature.default_level(metadata_version_level) for feature in FEATURES.values()}
+
+
+def dependencies(feature: str, level: int) -> Mapping[str, int]:
+    """What the level needs of other features: name -> lowest level. ValueError for an unknown feature or level."""
+    feature = canonical_name(feature)
+    if feature == METADATA_VERSION:
+        if level not in LEVELS:
+            raise ValueError(
+                f"No MetadataVersion with feature level {level}. Valid feature levels are from {MINIMUM_LEVEL} to {LATEST_LEVEL}."
+            )
+        return {}
+    known = FEATURES.get(feature)
+    if known is None:
+        raise ValueError(f"Unknown feature: {feature}")
+    if not 0 <= level <= known.latest:
+        raise ValueError(f"No feature:{feature} with feature level {level}")
+    return known.dependencies.get(level, {})
+
+
+def check_dependencies(levels: Mapping[str, int]) -> None:
+    """Checks that each level's needs are met by `levels` as a whole. ValueError in Kafka's words."""
+    metadata_level = levels.get(METADATA_VERSION, 0)
+    for feature, level in levels.items():
+        if feature == METADATA_VERSION or level < 1:
+            continue
+        if metadata_level < MINIMUM_LEVEL:
+            raise ValueError(
+                f"{feature} could not be set to {level} because it depends on "
+                f"metadata.version={MINIMUM_LEVEL} ({LEVELS[MINIMUM_LEVEL]})"
+            )
+        for needed, lowest in dependencies(feature, level).items():
+            if levels.get(needed, 0) < lowest:
+                raise ValueError(f"{feature} could not be set to {level} because it depends on {needed} level {lowest}")
+
+
+def format_changed_between(one: int, other: int) -> bool:
+    """Whether records changed between the two levels of metadata.version: if so, going down loses metadata."""
+    low, high = sorted((one, other))
+    return any(LEVELS[level].format_changed for level in range(low + 1, high + 1) if level in LEVELS)
+
+
+_RECORD_VERSIONS: Mapping[int, tuple[tuple[int, int], ...]] = {
+    # record type -> (from metadata.version, record version), falling
+    0: ((17, 3), (8, 2), (7, 1)),  # RegisterBroker
+    3: ((23, 2), (17, 1)),  # Partition
+    5: ((23, 2), (17, 1)),  # PartitionChange
+    17: ((17, 2), (7, 1)),  # BrokerRegistrationChange
+}
+
+
+def record_version(record_type: int, metadata_version_level: int) -> int:
+    """The version in which a record type is written under a metadata.version; 0 for all types that never changed."""
+    for since, version in _RECORD_VERSIONS.get(record_type, ()):
+        if metadata_version_level >= since:
+            return version
+    return 0

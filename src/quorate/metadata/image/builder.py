@@ -1,0 +1,446 @@
+"""Replay: the one function per record type that changes the image, the same on an active controller, a standby and a broker.
+
+What a record's replay needs to know is in kraft-facts 5; each raises MetadataError instead of guessing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from immutables import Map
+
+from quorate.metadata.errors import MetadataError, shorten
+from quorate.metadata.features import KRAFT_VERSION, METADATA_VERSION, metadata_version
+from quorate.metadata.image.cluster import (
+    BrokerRegistration,
+    ClusterImage,
+    ControllerRegistration,
+    Endpoint,
+    NestedTags,
+    sorted_directories,
+)
+from quorate.metadata.image.image import JOURNAL_STEPS, MetadataImage, OpenTransaction, Provenance, Touched
+from quorate.metadata.image.parts import (
+    TOPIC_RESOURCE,
+    AclsImage,
+    ClientQuotasImage,
+    ConfigsImage,
+    DelegationTokensImage,
+    FeaturesImage,
+    ProducerIdsImage,
+    QuotaEntity,
+    ScramImage,
+)
+from quorate.metadata.image.topics_builder import TopicsBuilder
+from quorate.metadata.records import (
+    AbortTransactionRecord,
+    AccessControlEntryRecord,
+    BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
+    ClearElrRecord,
+    ClientQuotaRecord,
+    ConfigRecord,
+    DelegationTokenRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
+    RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
+    TopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+    UserScramCredentialRecord,
+    ZkMigrationStateRecord,
+)
+
+_FENCING = {0: None, 1: True, -1: False}
+_SHUTDOWN = {0: None, 1: True}
+_SCRAM_MECHANISMS = (1, 2)
+
+
+class ImageBuilder:
+    """Replays records onto a base image and gives the next image: for one batch, for many, or for a whole snapshot on EMPTY."""
+
+    def __init__(self, base: MetadataImage) -> None:
+        self._base = base
+        self._configs_touched: set[tuple[int, str]] = set()
+        self._topics_touched: set[bytes] = set()
+        self._visible: MetadataImage | None = None
+        self._transaction: tuple[str | None, int] | None = None
+        if base.transaction is not None:
+            self._visible = base
+            self._transaction = (base.transaction.name, base.transaction.offset)
+            self._topics_touched |= base.transaction.touched.topics
+            self._configs_touched |= base.transaction.touched.configs
+            base = base.transaction.pending
+        self._load(base)
+
+    def _load(self, image: MetadataImage) -> None:
+        self._from = image
+        self._topics_builder: TopicsBuilder | None = None
+        self._features = image.features
+        self._brokers = image.cluster.brokers
+        self._controllers = image.cluster.controllers
+        self._resources: dict[tuple[int, str], dict[str, str]] = {}
+        self._quotas = image.client_quotas.entities
+        self._producer_ids = image.producer_ids
+        self._acls = image.acls.by_id
+        self._credentials = image.scram.credentials
+        self._delegation_tokens = image.delegation_tokens.tokens
+        self._tags = image.unknown_tags
+
+    def replay(self, record: object, offset: int) -> None:
+        """Replays one record. MetadataError names offset, record and reason; the builder is unusable afterwards."""
+        handler = _HANDLERS.get(type(record))
+        if handler is None:
+            raise MetadataError("its type has no place in the image", offset=offset, record=shorten(repr(record)))
+        try:
+            handler(self, record, offset)
+        except MetadataError as error:
+            raise error.at(offset, record) from None
+
+    def finish(self, *, offset: int, epoch: int, timestamp_ms: int) -> MetadataImage:
+        """The image after everything replayed, standing at that offset."""
+        provenance = Provenance(offset, epoch, timestamp_ms)
+        working = self._freeze(provenance)
+        touched = Touched(frozenset(self._topics_touched), frozenset(self._configs_touched))
+        journal = (*self._base.journal[1 - JOURNAL_STEPS :], (self._base.token, touched))
+        if self._transaction is None:
+            return _with(working, journal=journal)
+        assert self._visible is not None
+        name, begun_at = self._transaction
+        pending = OpenTransaction(name, begun_at, working, touched)
+        return _with(self._visible, provenance=provenance, transaction=pending, journal=journal)
+
+    def _freeze(self, provenance: Provenance) -> MetadataImage:
+        """What was replayed since _load as an image without transaction or journal."""
+        image = self._from
+        topics = image.topics
+        self._note_touched()
+        if self._topics_builder is not None:
+            topics = self._topics_builder.finish()
+        cluster = image.cluster
+        if self._brokers is not cluster.brokers or self._controllers is not cluster.controllers:
+            cluster = ClusterImage(self._brokers, self._controllers)
+        configs = image.configs
+        if self._resources:
+            resources = configs.resources.mutate()
+            for key, entries in self._resources.items():
+                if entries:
+                    resources[key] = Map(entries)
+                elif key in resources:
+                    del resources[key]
+            configs = ConfigsImage(resources.finish())
+        return MetadataImage(
+            provenance=provenance,
+            features=self._features,
+            cluster=cluster,
+            topics=topics,
+            configs=configs,
+            client_quotas=_same(image.client_quotas, image.client_quotas.entities, self._quotas, ClientQuotasImage),
+            producer_ids=self._producer_ids,
+            acls=_same(image.acls, image.acls.by_id, self._acls, AclsImage),
+            scram=_same(image.scram, image.scram.credentials, self._credentials, ScramImage),
+            delegation_tokens=_same(
+                image.delegation_tokens, image.delegation_tokens.tokens, self._delegation_tokens, DelegationTokensImage
+            ),
+            unknown_tags=self._tags,
+        )
+
+    def _note_touched(self) -> None:
+        self._configs_touched.update(self._resources)
+        if self._topics_builder is not None:
+            self._topics_touched.update(self._topics_builder.touched)
+
+    # Transactions
+
+    def _begin(self, record: BeginTransactionRecord, offset: int) -> None:
+        if self._transaction is not None:
+            raise MetadataError(f"the transaction begun at offset {self._transaction[1]} is still open")
+        self._visible = self._freeze(self._from.provenance)
+        self._transaction = (record.name, offset)
+        self._load(self._visible)
+
+    def _end(self, record: EndTransactionRecord, offset: int) -> None:
+        if self._transaction is None:
+            raise MetadataError("no transaction is open")
+        self._visible = self._transaction = None
+
+    def _abort(self, record: AbortTransactionRecord, offset: int) -> None:
+        if self._transaction is None:
+            raise MetadataError("no transaction is open")
+        assert self._visible is not None
+        self._note_touched()
+        visible = _with(self._visible, transaction=None)
+        self._visible = self._transaction = None
+        self._load(visible)
+
+    # Topics
+
+    @property
+    def _topics(self) -> TopicsBuilder:
+        if self._topics_builder is None:
+            self._topics_builder = TopicsBuilder(self._from.topics)
+        return self._topics_builder
+
+    def _topic(self, record: TopicRecord, offset: int) -> None:
+        self._topics.create(record)
+        if record.unknown_tags:
+            self._keep_tags(record, "topic", record.topic_id)
+
+    def _partition(self, record: PartitionRecord, offset: int) -> None:
+        self._topics.partition(record)
+        if record.unknown_tags or self._tags:
+            self._keep_tags(record, "partition", record.topic_id, record.partition_id)
+
+    def _partition_change(self, record: PartitionChangeRecord, offset: int) -> None:
+        # A change record's unknown tags are numbered apart from a partition record's: there is no place to keep them.
+        self._topics.change(record)
+
+    def _remove_topic(self, record: RemoveTopicRecord, offset: int) -> None:
+        topic = self._topics.remove(record.topic_id)
+        key = (TOPIC_RESOURCE, topic.name)
+        if key in self._resources or key in self._from.configs.resources:
+            self._resources[key] = {}
+        if self._tags:
+            gone = [k for k in self._tags if k[0] in ("topic", "partition") and k[1] == record.topic_id]
+            gone += [k for k in self._tags if k[:3] == ("config", *key)]
+            for tag_key in gone:
+                self._tags = self._tags.delete(tag_key)
+
+    def _clear_elr(self, record: ClearElrRecord, offset: int) -> None:
+        self._topics.clear_elr(record.topic_name)
+
+    # Brokers and controllers
+
+    def _register_broker(self, record: RegisterBrokerRecord, offset: int) -> None:
+        tags: list[tuple[str, Mapping[int, bytes] | None]] = [("", record.unknown_tags)]
+        tags += [(f"endpoint {endpoint.name}", endpoint.unknown_tags) for endpoint in record.end_points]
+        tags += [(f"feature {feature.name}", feature.unknown_tags) for feature in record.features]
+        self._brokers = self._brokers.set(
+            record.broker_id,
+            BrokerRegistration(
+                id=record.broker_id,
+                epoch=record.broker_epoch,
+                incarnation_id=record.incarnation_id,
+                listeners=tuple([Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points]),
+                features={f.name: (f.min_supported_version, f.max_supported_version) for f in record.features},
+                rack=record.rack,
+                fenced=record.fenced,
+                in_controlled_shutdown=record.in_controlled_shutdown,
+                log_dirs=sorted_directories(record.log_dirs),
+                start_time_ms=record.start_time_ms,
+                is_migrating_zk_broker=record.is_migrating_zk_broker,
+                unknown_tags=_nested(tags),
+                registered_offset=offset,
+            ),
+        )
+
+    def _unregister_broker(self, record: UnregisterBrokerRecord, offset: int) -> None:
+        if record.broker_id in self._brokers:
+            self._brokers = self._brokers.delete(record.broker_id)
+
+    def _broker(self, broker_id: int, epoch: int) -> BrokerRegistration:
+        broker = self._brokers.get(broker_id)
+        if broker is None:
+            raise MetadataError(f"broker {broker_id} is not registered")
+        if broker.epoch != epoch:
+            raise MetadataError(
+                f"the record is for epoch {epoch} of broker {broker_id}, whose registration has epoch {broker.epoch}"
+            )
+        return broker
+
+    def _fence(self, record: FenceBrokerRecord, offset: int) -> None:
+        broker = self._broker(record.id, record.epoch)
+        self._brokers = self._brokers.set(record.id, _changed(broker, fenced=True))
+
+    def _unfence(self, record: UnfenceBrokerRecord, offset: int) -> None:
+        broker = self._broker(record.id, record.epoch)
+        self._brokers = self._brokers.set(record.id, _changed(broker, fenced=False))
+
+    def _change_broker(self, record: BrokerRegistrationChangeRecord, offset: int) -> None:
+        broker = self._broker(record.broker_id, record.broker_epoch)
+        if record.fenced not in _FENCING:
+            raise MetadataError(f"{record.fenced} is no value of its field fenced")
+        if record.in_controlled_shutdown not in _SHUTDOWN:
+            raise MetadataError(f"{record.in_controlled_shutdown} is no value of its field inControlledShutdown")
+        changes: dict[str, Any] = {}
+        fenced, shutdown = _FENCING[record.fenced], _SHUTDOWN[record.in_controlled_shutdown]
+        if fenced is not None:
+            changes["fenced"] = fenced
+        if shutdown is not None:
+            changes["in_controlled_shutdown"] = shutdown
+        if record.log_dirs:
+            changes["log_dirs"] = sorted_directories(record.log_dirs)
+        if record.end_points is not None:
+            changes["listeners"] = tuple([Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points])
+        self._brokers = self._brokers.set(record.broker_id, _changed(broker, **changes))
+
+    def _register_controller(self, record: RegisterControllerRecord, offset: int) -> None:
+        tags: list[tuple[str, Mapping[int, bytes] | None]] = [("", record.unknown_tags)]
+        tags += [(f"endpoint {endpoint.name}", endpoint.unknown_tags) for endpoint in record.end_points]
+        tags += [(f"feature {feature.name}", feature.unknown_tags) for feature in record.features]
+        self._controllers = self._controllers.set(
+            record.controller_id,
+            ControllerRegistration(
+                id=record.controller_id,
+                incarnation_id=record.incarnation_id,
+                zk_migration_ready=record.zk_migration_ready,
+                listeners=tuple([Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points]),
+                features={f.name: (f.min_supported_version, f.max_supported_version) for f in record.features},
+                unknown_tags=_nested(tags),
+            ),
+        )
+
+    # The rest
+
+    def _config(self, record: ConfigRecord, offset: int) -> None:
+        key = (record.resource_type, record.resource_name)
+        entries = self._resources.get(key)
+        if entries is None:
+            entries = self._resources[key] = dict(self._from.configs.resources.get(key, {}))
+        if record.value is None:
+            entries.pop(record.name, None)
+        else:
+            entries[record.name] = record.value
+        if record.unknown_tags or self._tags:
+            self._keep_tags(None if record.value is None else record, "config", *key, record.name)
+
+    def _feature_level(self, record: FeatureLevelRecord, offset: int) -> None:
+        name, level = record.name, record.feature_level
+        if name == KRAFT_VERSION:
+            return  # control records carry it; Kafka skips such a record too
+        if name == METADATA_VERSION:
+            metadata_version(level)
+        finalized = self._features.finalized
+        if level != 0:
+            finalized = finalized.set(name, level)
+        elif name in finalized:
+            finalized = finalized.delete(name)
+        self._features = FeaturesImage(finalized, offset)
+        if record.unknown_tags or self._tags:
+            self._keep_tags(record if level != 0 else None, "feature", name)
+
+    def _client_quota(self, record: ClientQuotaRecord, offset: int) -> None:
+        entity: QuotaEntity = tuple(sorted([(e.entity_type, e.entity_name) for e in record.entity], key=lambda pair: pair[0]))
+        values = self._quotas.get(entity, _NO_QUOTAS)
+        if not record.remove:
+            values = values.set(record.key, record.value)
+        elif record.key in values:
+            values = values.delete(record.key)
+        if len(values):
+            self._quotas = self._quotas.set(entity, values)
+        elif entity in self._quotas:
+            self._quotas = self._quotas.delete(entity)
+        if record.unknown_tags or self._tags:
+            self._keep_tags(None if record.remove else record, "quota", entity, record.key)
+
+    def _next_producer_ids(self, record: ProducerIdsRecord, offset: int) -> None:
+        self._producer_ids = ProducerIdsImage(record.next_producer_id)
+        if record.unknown_tags or self._tags:
+            self._keep_tags(record, "producer ids")
+
+    def _acl(self, record: AccessControlEntryRecord, offset: int) -> None:
+        self._acls = self._acls.set(record.id, record)
+
+    def _remove_acl(self, record: RemoveAccessControlEntryRecord, offset: int) -> None:
+        if record.id not in self._acls:
+            raise MetadataError("there is no access control entry of that id")
+        self._acls = self._acls.delete(record.id)
+
+    def _scram(self, record: UserScramCredentialRecord, offset: int) -> None:
+        if record.mechanism not in _SCRAM_MECHANISMS:
+            raise MetadataError(f"SCRAM mechanism {record.mechanism} is unknown")
+        self._credentials = self._credentials.set((record.mechanism, record.name), record)
+
+    def _remove_scram(self, record: RemoveUserScramCredentialRecord, offset: int) -> None:
+        if record.mechanism not in _SCRAM_MECHANISMS:
+            raise MetadataError(f"SCRAM mechanism {record.mechanism} is unknown")
+        if (record.mechanism, record.name) in self._credentials:
+            self._credentials = self._credentials.delete((record.mechanism, record.name))
+
+    def _token(self, record: DelegationTokenRecord, offset: int) -> None:
+        self._delegation_tokens = self._delegation_tokens.set(record.token_id, record)
+
+    def _remove_token(self, record: RemoveDelegationTokenRecord, offset: int) -> None:
+        if record.token_id in self._delegation_tokens:
+            self._delegation_tokens = self._delegation_tokens.delete(record.token_id)
+
+    def _nothing(self, record: object, offset: int) -> None:
+        """NoOp has no state; ZkMigrationState has had none since Kafka 4.0."""
+
+    def _keep_tags(self, record: Any, *key: Any) -> None:
+        """Remembers the record's unknown tags under the key, or forgets them when it is gone or has none."""
+        if record is not None and record.unknown_tags:
+            self._tags = self._tags.set(key, tuple(sorted(record.unknown_tags.items())))
+        elif key in self._tags:
+            self._tags = self._tags.delete(key)
+
+
+_NO_QUOTAS: Map[str, float] = Map()
+
+
+def _same(part: Any, before: object, after: Any, make: Callable[[Any], Any]) -> Any:
+    """The part itself when its map did not change, so that a delta sees it by identity."""
+    return part if after is before else make(after)
+
+
+def _with(image: MetadataImage, **changes: Any) -> MetadataImage:
+    """A new image (with its own token) that differs in some fields."""
+    fields = {name: getattr(image, name) for name in _IMAGE_FIELDS}
+    fields.update(changes)
+    return MetadataImage(**fields)
+
+
+_IMAGE_FIELDS = tuple([name for name in MetadataImage.__dataclass_fields__ if name not in ("token", "journal")])
+
+
+def _changed(broker: BrokerRegistration, **changes: Any) -> BrokerRegistration:
+    """The registration with some fields changed; the same object when none differs."""
+    if all(getattr(broker, name) == value for name, value in changes.items()):
+        return broker
+    return replace(broker, **changes)
+
+
+def _nested(tags: list[tuple[str, Mapping[int, bytes] | None]]) -> NestedTags:
+    return tuple(sorted([(where, tuple(sorted(found.items()))) for where, found in tags if found]))
+
+
+_HANDLERS: dict[type, Callable[[ImageBuilder, Any, int], None]] = {
+    RegisterBrokerRecord: ImageBuilder._register_broker,
+    UnregisterBrokerRecord: ImageBuilder._unregister_broker,
+    TopicRecord: ImageBuilder._topic,
+    PartitionRecord: ImageBuilder._partition,
+    ConfigRecord: ImageBuilder._config,
+    PartitionChangeRecord: ImageBuilder._partition_change,
+    FenceBrokerRecord: ImageBuilder._fence,
+    UnfenceBrokerRecord: ImageBuilder._unfence,
+    RemoveTopicRecord: ImageBuilder._remove_topic,
+    DelegationTokenRecord: ImageBuilder._token,
+    UserScramCredentialRecord: ImageBuilder._scram,
+    FeatureLevelRecord: ImageBuilder._feature_level,
+    ClientQuotaRecord: ImageBuilder._client_quota,
+    ProducerIdsRecord: ImageBuilder._next_producer_ids,
+    BrokerRegistrationChangeRecord: ImageBuilder._change_broker,
+    AccessControlEntryRecord: ImageBuilder._acl,
+    RemoveAccessControlEntryRecord: ImageBuilder._remove_acl,
+    NoOpRecord: ImageBuilder._nothing,
+    ZkMigrationStateRecord: ImageBuilder._nothing,
+    RemoveUserScramCredentialRecord: ImageBuilder._remove_scram,
+    BeginTransactionRecord: ImageBuilder._begin,
+    EndTransactionRecord: ImageBuilder._end,
+    AbortTransactionRecord: ImageBuilder._abort,
+    RemoveDelegationTokenRecord: ImageBuilder._remove_token,
+    RegisterControllerRecord: ImageBuilder._register_controller,
+    ClearElrRecord: ImageBuilder._clear_elr,
+}

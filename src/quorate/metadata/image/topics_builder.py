@@ -1,0 +1,291 @@
+"""Replay of topic and partition records, many at a time: what is touched is copied once for a whole batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from immutables import Map
+
+from quorate.metadata.errors import MetadataError
+from quorate.metadata.image.partitions import (
+    EMPTY_TABLE,
+    MAX_PARTITION_ID,
+    MIGRATING_DIRECTORY,
+    NO_LEADER_CHANGE,
+    RECOVERED,
+    RECOVERING,
+    PartitionImage,
+)
+from quorate.metadata.image.topics import BrokerIndex, TopicImage, TopicsImage
+from quorate.protocol.uuids import uuid_text
+
+if TYPE_CHECKING:
+    from quorate.metadata.records import PartitionChangeRecord, PartitionRecord, TopicRecord
+
+_NO_RECOVERY_CHANGE: Final = -1
+
+
+class _OpenTopic:
+    """A topic being changed: its state before this batch (an empty table when it is new) and the partitions changed since."""
+
+    __slots__ = ("base", "changes")
+
+    def __init__(self, base: TopicImage) -> None:
+        self.base = base
+        self.changes: dict[int, PartitionImage] = {}
+
+    def partition(self, partition_id: int) -> PartitionImage | None:
+        return self.changes.get(partition_id) or self.base.partitions.get(partition_id)
+
+
+class TopicsBuilder:
+    """Takes records, then gives the next TopicsImage. A failed replay leaves it unusable."""
+
+    def __init__(self, base: TopicsImage) -> None:
+        self._base = base
+        self._open: dict[bytes, _OpenTopic] = {}
+        self._new_names: dict[str, bytes] = {}
+        self._removed: dict[bytes, TopicImage] = {}
+        self._removed_names: set[str] = set()
+
+    @property
+    def touched(self) -> Iterable[bytes]:
+        """Ids of topics that may differ from the base."""
+        return self._open.keys() | self._removed.keys()
+
+    def create(self, record: TopicRecord) -> None:
+        name, topic_id = record.name, record.topic_id
+        if self._id_of(name) is not None:
+            raise MetadataError(f"topic {name} exists already")
+        if topic_id in self._open or (topic_id in self._base.by_id and topic_id not in self._removed):
+            raise MetadataError(f"topic id {uuid_text(topic_id)} exists already")
+        self._open[topic_id] = _OpenTopic(TopicImage(name, topic_id, EMPTY_TABLE))
+        self._new_names[name] = topic_id
+
+    def remove(self, topic_id: bytes) -> TopicImage:
+        """Removes a topic; gives what it was, for its name."""
+        opened = self._open.pop(topic_id, None)
+        before = self._base.by_id.get(topic_id) if topic_id not in self._removed else None
+        if opened is None and before is None:
+            raise MetadataError(f"there is no topic with id {uuid_text(topic_id)} to remove")
+        if before is not None:
+            self._removed[topic_id] = before
+            self._removed_names.add(before.name)
+            return before
+        assert opened is not None
+        self._new_names.pop(opened.base.name, None)
+        return opened.base
+
+    def partition(self, record: PartitionRecord) -> None:
+        partition_id = record.partition_id
+        if not 0 <= partition_id <= MAX_PARTITION_ID:
+            raise MetadataError(f"partition id {partition_id} is outside of 0..{MAX_PARTITION_ID}")
+        topic = self._topic(record.topic_id)
+        replicas = tuple(record.replicas)
+        given = record.directories
+        if given and len(given) != len(replicas):
+            raise MetadataError(f"{len(given)} directories for {len(replicas)} replicas")
+        if record.leader_recovery_state not in (RECOVERED, RECOVERING):
+            raise MetadataError(f"leader recovery state {record.leader_recovery_state} is unknown")
+        isr = tuple(record.isr)
+        topic.changes[partition_id] = PartitionImage(
+            replicas,
+            _directories(tuple(given or ()), len(replicas)),
+            replicas if isr == replicas else isr,
+            tuple(record.removing_replicas),
+            tuple(record.adding_replicas),
+            tuple(record.eligible_leader_replicas or ()),
+            tuple(record.last_known_elr or ()),
+            record.leader,
+            record.leader_recovery_state,
+            record.leader_epoch,
+            record.partition_epoch,
+        )
+
+    def change(self, record: PartitionChangeRecord) -> None:
+        topic = self._topic(record.topic_id)
+        old = topic.partition(record.partition_id)
+        if old is None:
+            raise MetadataError(f"topic {topic.base.name} has no partition {record.partition_id}")
+        replicas = old.replicas if record.replicas is None else tuple(record.replicas)
+        directories = old.directories
+        if record.directories is not None:
+            directories = tuple(record.directories)
+            if record.replicas is not None and directories and len(directories) != len(replicas):
+                raise MetadataError(f"{len(directories)} directories for {len(replicas)} replicas")
+        directories = _directories(directories, len(replicas))
+        if len(directories) != len(replicas):
+            raise MetadataError(f"{len(directories)} directories for {len(replicas)} replicas")
+        recovery = record.leader_recovery_state
+        if recovery == _NO_RECOVERY_CHANGE:
+            recovery = old.leader_recovery_state
+        elif recovery not in (RECOVERED, RECOVERING):
+            raise MetadataError(f"leader recovery state {recovery} is unknown")
+        moved = record.leader != NO_LEADER_CHANGE
+        topic.changes[record.partition_id] = PartitionImage(
+            replicas,
+            directories,
+            old.isr if record.isr is None else tuple(record.isr),
+            old.removing_replicas if record.removing_replicas is None else tuple(record.removing_replicas),
+            old.adding_replicas if record.adding_replicas is None else tuple(record.adding_replicas),
+            old.elr if record.eligible_leader_replicas is None else tuple(record.eligible_leader_replicas),
+            old.last_known_elr if record.last_known_elr is None else tuple(record.last_known_elr),
+            record.leader if moved else old.leader,
+            recovery,
+            old.leader_epoch + 1 if moved else old.leader_epoch,
+            old.partition_epoch + 1,
+        )
+
+    def clear_elr(self, topic_name: str) -> None:
+        """Empties ELR and last known ELR of one topic, of all with an empty name; other partitions keep their epoch."""
+        if topic_name:
+            topic_id = self._id_of(topic_name)
+            if topic_id is None:
+                raise MetadataError(f"there is no topic {topic_name} whose ELR could be cleared")
+            self._clear_elr(topic_id)
+            return
+        everything = [topic_id for topic_id in self._base.by_id if topic_id not in self._removed]
+        everything += [topic_id for topic_id in self._open if topic_id not in self._base.by_id or topic_id in self._removed]
+        for topic_id in everything:
+            self._clear_elr(topic_id)
+
+    def _clear_elr(self, topic_id: bytes) -> None:
+        opened = self._open.get(topic_id)
+        table = opened.base.partitions if opened is not None else self._base.by_id[topic_id].partitions
+        changed = dict(opened.changes) if opened is not None else {}
+        for partition_id, partition in [*changed.items(), *((i, p) for i, p in table.items() if i not in changed)]:
+            if partition.elr or partition.last_known_elr:
+                self._topic(topic_id).changes[partition_id] = partition._replace(
+                    elr=(), last_known_elr=(), partition_epoch=partition.partition_epoch + 1
+                )
+
+    def _id_of(self, name: str) -> bytes | None:
+        new = self._new_names.get(name)
+        if new is not None:
+            return new
+        topic = self._base.by_name.get(name)
+        return None if topic is None or topic.id in self._removed else topic.id
+
+    def _topic(self, topic_id: bytes) -> _OpenTopic:
+        topic = self._open.get(topic_id)
+        if topic is None:
+            base = self._base.by_id.get(topic_id)
+            if base is None or topic_id in self._removed:
+                raise MetadataError(f"there is no topic with id {uuid_text(topic_id)}")
+            topic = self._open[topic_id] = _OpenTopic(base)
+        return topic
+
+    def finish(self) -> TopicsImage:
+        """The image after everything replayed."""
+        base = self._base
+        if not self._open and not self._removed:
+            return base
+        by_id = base.by_id.mutate()
+        by_name = base.by_name.mutate()
+        count = base.partition_count
+        replicas, leaders = _IndexEdit(base.replica_index), _IndexEdit(base.leader_index)
+        for topic_id, removed in self._removed.items():
+            del by_id[topic_id]
+            del by_name[removed.name]
+            count -= len(removed.partitions)
+            for partition in removed.partitions:
+                for broker_id in partition.replicas:
+                    replicas.drop_topic(broker_id, topic_id)
+                leaders.drop_topic(partition.leader, topic_id)
+        for topic_id, topic in self._open.items():
+            if not topic.changes and topic.base is by_id.get(topic_id):
+                continue
+            before = topic.base.partitions
+            for partition_id, new in topic.changes.items():
+                old = before.get(partition_id)
+                if old is None:
+                    for broker_id in new.replicas:
+                        replicas.add(broker_id, topic_id, partition_id)
+                    leaders.add(new.leader, topic_id, partition_id)
+                    continue
+                if old.replicas != new.replicas:
+                    for broker_id in old.replicas:
+                        if broker_id not in new.replicas:
+                            replicas.discard(broker_id, topic_id, partition_id)
+                    for broker_id in new.replicas:
+                        if broker_id not in old.replicas:
+                            replicas.add(broker_id, topic_id, partition_id)
+                if old.leader != new.leader:
+                    leaders.discard(old.leader, topic_id, partition_id)
+                    leaders.add(new.leader, topic_id, partition_id)
+            after = before.updated(topic.changes)
+            count += len(after) - len(before)
+            image = TopicImage(topic.base.name, topic_id, after)
+            by_id[topic_id] = image
+            by_name[image.name] = image
+        return TopicsImage(by_id.finish(), by_name.finish(), count, replicas.finish(), leaders.finish())
+
+
+def _directories(directories: tuple[bytes, ...], replicas: int) -> tuple[bytes, ...]:
+    """None given, or all of them MIGRATING, counts as MIGRATING for as many replicas as there are."""
+    for directory in directories:
+        if directory != MIGRATING_DIRECTORY:
+            return directories
+    return (MIGRATING_DIRECTORY,) * replicas
+
+
+class _IndexEdit:
+    """Collects changes of an index, then applies each (broker, topic)'s at once as two bit masks."""
+
+    __slots__ = ("_base", "_dropped", "_edits")
+
+    def __init__(self, base: BrokerIndex) -> None:
+        self._base = base
+        self._dropped: set[tuple[int, bytes]] = set()
+        self._edits: dict[int, dict[bytes, tuple[set[int], set[int]]]] = {}
+
+    def _edit(self, broker_id: int, topic_id: bytes) -> tuple[set[int], set[int]]:
+        topics = self._edits.get(broker_id)
+        if topics is None:
+            topics = self._edits[broker_id] = {}
+        edit = topics.get(topic_id)
+        if edit is None:
+            edit = topics[topic_id] = (set(), set())
+        return edit
+
+    def add(self, broker_id: int, topic_id: bytes, partition_id: int) -> None:
+        self._edit(broker_id, topic_id)[0].add(partition_id)
+
+    def discard(self, broker_id: int, topic_id: bytes, partition_id: int) -> None:
+        self._edit(broker_id, topic_id)[1].add(partition_id)
+
+    def drop_topic(self, broker_id: int, topic_id: bytes) -> None:
+        self._dropped.add((broker_id, topic_id))
+        self._edit(broker_id, topic_id)
+
+    def finish(self) -> BrokerIndex:
+        if not self._edits:
+            return self._base
+        index = self._base.mutate()
+        empty: Map[bytes, int] = Map()
+        for broker_id, topics in self._edits.items():
+            mutation = index.get(broker_id, empty).mutate()
+            for topic_id, (added, discarded) in topics.items():
+                bits = 0 if (broker_id, topic_id) in self._dropped else mutation.get(topic_id, 0)
+                bits = (bits & ~_mask(discarded)) | _mask(added)
+                if bits:
+                    mutation[topic_id] = bits
+                elif topic_id in mutation:
+                    del mutation[topic_id]
+            if len(mutation):
+                index[broker_id] = mutation.finish()
+            elif broker_id in index:
+                del index[broker_id]
+        return index.finish()
+
+
+def _mask(positions: set[int]) -> int:
+    if not positions:
+        return 0
+    if len(positions) == 1:
+        return 1 << next(iter(positions))
+    room = bytearray(max(positions) // 8 + 1)
+    for position in positions:
+        room[position >> 3] |= 1 << (position & 7)
+    return int.from_bytes(room, "little")

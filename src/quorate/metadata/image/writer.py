@@ -1,0 +1,175 @@
+"""From an image back to records: the least that make it, in the order and versions in which Kafka writes a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from quorate.metadata.errors import MetadataError
+from quorate.metadata.features import (
+    FIRST_CONTROLLER_REGISTRATION,
+    FIRST_DIRECTORIES,
+    FIRST_ELR_RECORDS,
+    FIRST_MIGRATION,
+    FIRST_SCRAM,
+    FIRST_TOKENS,
+    METADATA_VERSION,
+)
+from quorate.metadata.image.cluster import BrokerRegistration, ControllerRegistration, UnknownTags
+from quorate.metadata.image.image import MetadataImage
+from quorate.metadata.image.partitions import MIGRATING_DIRECTORY, PartitionImage
+from quorate.metadata.records import (
+    ClientQuotaRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    TopicRecord,
+)
+from quorate.protocol.schema import Data
+
+
+def image_records(image: MetadataImage) -> Iterator[Data]:
+    """Records of the image. MetadataError inside a transaction, and for what the finalised metadata.version cannot say."""
+    if image.transaction is not None:
+        raise MetadataError(f"the transaction begun at offset {image.transaction.offset} is open: no snapshot inside of it")
+    level = image.features.metadata_version
+    tags = image.unknown_tags
+    yield from _features(image, tags)
+    for broker in image.cluster.brokers.values():
+        yield broker_record(broker, level)
+    for controller in image.cluster.controllers.values():
+        if level < FIRST_CONTROLLER_REGISTRATION:
+            raise _lost("controller registrations", level)
+        yield controller_record(controller)
+    for topic in image.topics.by_id.values():
+        yield _tagged(TopicRecord(name=topic.name, topic_id=topic.id), tags.get(("topic", topic.id)) if tags else None)
+        for partition_id, partition in topic.partitions.items():
+            record = partition_record(topic.id, partition_id, partition, level)
+            yield _tagged(record, tags.get(("partition", topic.id, partition_id))) if tags else record
+    for (kind, name), entries in image.configs.resources.items():
+        for key, value in entries.items():
+            config = ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value)
+            yield _tagged(config, tags.get(("config", kind, name, key)) if tags else None)
+    for entity, quotas in image.client_quotas.entities.items():
+        for quota_key, quota_value in quotas.items():
+            quota = ClientQuotaRecord(
+                entity=[ClientQuotaRecord.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+                key=quota_key,
+                value=quota_value,
+            )
+            yield _tagged(quota, tags.get(("quota", entity, quota_key)))
+    if image.producer_ids.next_producer_id >= 0:
+        ids = ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.producer_ids.next_producer_id)
+        yield _tagged(ids, tags.get(("producer ids",)))
+    yield from image.acls.by_id.values()
+    yield from _since(image.scram.credentials.values(), level, FIRST_SCRAM, "SCRAM credentials")
+    yield from _since(image.delegation_tokens.tokens.values(), level, FIRST_TOKENS, "delegation tokens")
+
+
+def _features(image: MetadataImage, tags: Any) -> Iterator[Data]:
+    finalized = image.features.finalized
+    names = sorted(finalized, key=lambda name: (name != METADATA_VERSION, name))
+    for name in names:  # metadata.version first: it decides how what follows is read
+        yield _tagged(FeatureLevelRecord(name=name, feature_level=finalized[name]), tags.get(("feature", name)))
+
+
+def broker_record(broker: BrokerRegistration, metadata_version: int) -> RegisterBrokerRecord:
+    """The registration as a record of that metadata.version."""
+    if broker.is_migrating_zk_broker and metadata_version < FIRST_MIGRATION:
+        raise _lost("the migration state of brokers", metadata_version)
+    if broker.log_dirs and metadata_version < FIRST_DIRECTORIES:
+        raise _lost("log directories of brokers", metadata_version)
+    tags = dict(broker.unknown_tags)
+    make_endpoint, make_feature = RegisterBrokerRecord.BrokerEndpoint, RegisterBrokerRecord.BrokerFeature
+    record = RegisterBrokerRecord(
+        broker_id=broker.id,
+        is_migrating_zk_broker=broker.is_migrating_zk_broker,
+        incarnation_id=broker.incarnation_id,
+        broker_epoch=broker.epoch,
+        end_points=[
+            _tagged(
+                make_endpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol),
+                tags.get(f"endpoint {e.name}"),
+            )
+            for e in broker.listeners
+        ],
+        features=[
+            _tagged(make_feature(name=name, min_supported_version=low, max_supported_version=high), tags.get(f"feature {name}"))
+            for name, (low, high) in broker.features.items()
+        ],
+        rack=broker.rack,
+        fenced=broker.fenced,
+        in_controlled_shutdown=broker.in_controlled_shutdown,
+        log_dirs=list(broker.log_dirs),
+        start_time_ms=broker.start_time_ms,
+    )
+    return _tagged(record, tags.get(""))
+
+
+def controller_record(controller: ControllerRegistration) -> RegisterControllerRecord:
+    """The registration as a record."""
+    tags = dict(controller.unknown_tags)
+    make_endpoint, make_feature = RegisterControllerRecord.ControllerEndpoint, RegisterControllerRecord.ControllerFeature
+    record = RegisterControllerRecord(
+        controller_id=controller.id,
+        incarnation_id=controller.incarnation_id,
+        zk_migration_ready=controller.zk_migration_ready,
+        end_points=[
+            _tagged(
+                make_endpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol),
+                tags.get(f"endpoint {e.name}"),
+            )
+            for e in controller.listeners
+        ],
+        features=[
+            _tagged(make_feature(name=name, min_supported_version=low, max_supported_version=high), tags.get(f"feature {name}"))
+            for name, (low, high) in controller.features.items()
+        ],
+    )
+    return _tagged(record, tags.get(""))
+
+
+def partition_record(topic_id: bytes, partition_id: int, partition: PartitionImage, metadata_version: int) -> PartitionRecord:
+    """The partition as a record of that metadata.version."""
+    record = PartitionRecord(
+        partition_id=partition_id,
+        topic_id=topic_id,
+        replicas=list(partition.replicas),
+        isr=list(partition.isr),
+        removing_replicas=list(partition.removing_replicas),
+        adding_replicas=list(partition.adding_replicas),
+        leader=partition.leader,
+        leader_recovery_state=partition.leader_recovery_state,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+    )
+    if metadata_version >= FIRST_DIRECTORIES:
+        record.directories = list(partition.directories)
+    elif any(directory != MIGRATING_DIRECTORY for directory in partition.directories):
+        raise _lost("directory assignments of replicas", metadata_version)
+    if partition.elr or partition.last_known_elr:
+        if metadata_version < FIRST_ELR_RECORDS:
+            raise _lost("eligible leader replicas", metadata_version)
+        record.eligible_leader_replicas = list(partition.elr) or None
+        record.last_known_elr = list(partition.last_known_elr) or None
+    return record
+
+
+def _since(records: Iterable[Any], level: int, first: int, what: str) -> Iterator[Any]:
+    for record in records:
+        if level < first:
+            raise _lost(what, level)
+        yield record
+
+
+def _lost(what: str, level: int) -> MetadataError:
+    return MetadataError(f"metadata.version {level} has no record for {what}, which the image holds")
+
+
+def _tagged(record: Any, tags: UnknownTags | None) -> Any:
+    if tags:
+        record.unknown_tags = dict(tags)
+    return record

@@ -1,0 +1,319 @@
+"""Committed offsets of the groups of one offsets partition: commit, fetch, delete, expire; transactional ones that a
+log holds are kept until their marker.
+
+Pure, as `classic.py` is. `OffsetRules.replay_offset` is the only place where offsets change, on load as in service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from immutables import Map
+
+from quorate.broker.coordinators.classic import ClassicRules
+from quorate.broker.coordinators.classic_answers import append_error
+from quorate.broker.coordinators.classic_group import ClassicGroup, GroupState, Token
+from quorate.broker.coordinators.model import (
+    NO_PRODUCER_ID,
+    Caller,
+    CommittedOffset,
+    ForeignGroup,
+    GroupRecord,
+    Instant,
+    OffsetRecord,
+    Outcome,
+    PartitionKey,
+    Record,
+    ShardState,
+)
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from quorate.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from quorate.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from quorate.protocol.uuids import ZERO_UUID
+
+GROUP_NOT_FOUND_VERSION = 9
+"""From this OffsetCommit version an unknown group is told as such; before, ILLEGAL_GENERATION."""
+INVALID_OFFSET = -1
+
+_NO_OFFSETS: Map[PartitionKey, CommittedOffset] = Map()
+
+
+class OffsetRules(ClassicRules):
+    """Adds offsets to the classic rules."""
+
+    __slots__ = ()
+
+    # -- OffsetCommit
+    # ----------------------------------------------------------------------------------------------------
+
+    def commit(self, request: OffsetCommitRequest, caller: Caller, token: Token, at: Instant) -> Outcome:
+        """Stores offsets; partitions whose metadata is too long are refused one by one. Raises KafkaError when the
+        member may not commit.
+        """
+        self._validate_commit(request, caller, at)
+        out = Outcome()
+        response = OffsetCommitResponse()
+        expire_ms = None if request.retention_time_ms < 0 else at.wall_ms + request.retention_time_ms
+        for topic in request.topics:
+            answers = []
+            for partition in topic.partitions:
+                metadata = partition.committed_metadata
+                code = ErrorCode.NONE
+                if metadata is not None and len(metadata) > self.config.offset_metadata_max_bytes:
+                    code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                else:
+                    value = CommittedOffset(
+                        offset=partition.committed_offset,
+                        leader_epoch=partition.committed_leader_epoch,
+                        metadata=metadata or "",
+                        commit_timestamp_ms=at.wall_ms,
+                        expire_timestamp_ms=expire_ms,
+                        topic_id=topic.topic_id,
+                    )
+                    out.records.append(OffsetRecord(request.group_id, topic.name, partition.partition_index, value))
+                answers.append(
+                    OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+                )
+            response.topics.append(
+                OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers)
+            )
+
+        def stored(error: ErrorCode, _: Instant) -> Outcome:
+            if error is not ErrorCode.NONE:
+                return Outcome(replies=[(token, commit_error(request, append_error(error)))])
+            return Outcome(replies=[(token, response)])
+
+        out.after = stored
+        return out
+
+    def _validate_commit(self, request: OffsetCommitRequest, caller: Caller, at: Instant) -> None:
+        group = self.state.groups.get(request.group_id)
+        generation = request.generation_id_or_member_epoch
+        if group is None:
+            if generation < 0:
+                return  # an admin client, or a consumer without membership: replaying the record makes the simple group
+            unknown = caller.api_version >= GROUP_NOT_FOUND_VERSION
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if unknown else ErrorCode.ILLEGAL_GENERATION)
+        if isinstance(group, ForeignGroup):
+            if generation < 0 and group.is_empty:
+                return
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if group.state is GroupState.DEAD:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if generation < 0 and group.state is GroupState.EMPTY:
+            return
+        if generation >= 0 or request.member_id or request.group_instance_id is not None:
+            group.validate_member(request.member_id, request.group_instance_id)
+            if generation != group.generation_id:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        elif group.state is not GroupState.EMPTY:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            # It knows the newest generation, so it rejoins and commits anew; what it would commit now may be
+            # another's already.
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+            self.touch(group, request.member_id, at)
+
+    # -- OffsetFetch
+    # -----------------------------------------------------------------------------------------------------
+
+    def fetch(
+        self, state: ShardState, request: OffsetFetchRequest.OffsetFetchRequestGroup, *, require_stable: bool
+    ) -> OffsetFetchResponse.OffsetFetchResponseGroup:
+        """Offsets of one group in `state` (the committed one, or the newest for a stable read); topics None asks for
+        all. Unknown ones are -1.
+        """
+        known = state.offsets.get(request.group_id, _NO_OFFSETS) if request.group_id in state.groups else _NO_OFFSETS
+        response = OffsetFetchResponse.OffsetFetchResponseGroup(group_id=request.group_id)
+        if request.topics is None:
+            by_topic: dict[str, list[int]] = {}
+            for topic_name, partition in sorted(known):
+                by_topic.setdefault(topic_name, []).append(partition)
+            wanted = [(name, ZERO_UUID, partitions) for name, partitions in by_topic.items()]
+        else:
+            wanted = [(topic.name, topic.topic_id, topic.partition_indexes) for topic in request.topics]
+        for name, topic_id, partitions in wanted:
+            answers = []
+            for partition in partitions:
+                value = known.get((name, partition))
+                if value is not None and ZERO_UUID not in (value.topic_id, topic_id) and value.topic_id != topic_id:
+                    value = None  # committed for an earlier topic of this name
+                answer = OffsetFetchResponse.OffsetFetchResponsePartitions(
+                    partition_index=partition, committed_offset=INVALID_OFFSET, committed_leader_epoch=-1, metadata=""
+                )
+                if require_stable and state.has_pending(request.group_id, name, partition):
+                    answer.error_code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+                elif value is not None:
+                    answer.committed_offset = value.offset
+                    answer.committed_leader_epoch = value.leader_epoch
+                    answer.metadata = value.metadata
+                answers.append(answer)
+            response.topics.append(
+                OffsetFetchResponse.OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=answers)
+            )
+        return response
+
+    # -- deletion and expiry
+    # ---------------------------------------------------------------------------------------------
+
+    def delete_offsets(self, request: OffsetDeleteRequest, token: Token) -> Outcome:
+        """Deletes single offsets, of topics that no member reads. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        group = self.state.groups.get(request.group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        if isinstance(group, ClassicGroup):
+            if group.state is GroupState.DEAD:
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+            if group.state is not GroupState.EMPTY and not group.uses_consumer_protocol:
+                raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+        known = self.state.offsets.get(request.group_id, _NO_OFFSETS)
+        out = Outcome()
+        response = OffsetDeleteResponse()
+        for topic in request.topics:
+            # Which topics members of another protocol read is not known here: all of them may be.
+            subscribed = group.is_subscribed_to(topic.name) if isinstance(group, ClassicGroup) else not group.is_empty
+            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
+            answers = []
+            for partition in topic.partitions:
+                index = partition.partition_index
+                answers.append(OffsetDeleteResponse.OffsetDeleteResponsePartition(partition_index=index, error_code=code))
+                if not subscribed and (
+                    (topic.name, index) in known or self.state.has_pending(request.group_id, topic.name, index)
+                ):
+                    out.records.append(OffsetRecord(request.group_id, topic.name, index, None))
+            response.topics.append(OffsetDeleteResponse.OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
+
+        def stored(error: ErrorCode, _: Instant) -> Outcome:
+            failed = error is not ErrorCode.NONE
+            answer = OffsetDeleteResponse(error_code=append_error(error)) if failed else response
+            return Outcome(replies=[(token, answer)])
+
+        out.after = stored
+        return out
+
+    def offset_tombstones(self, group_id: str) -> list[Record]:
+        """Deletes all offsets of a group, pending ones too."""
+        partitions = set(self.state.offsets.get(group_id, _NO_OFFSETS)) | set(self.state.pending_partitions(group_id))
+        return [OffsetRecord(group_id, topic, partition, None) for topic, partition in sorted(partitions)]
+
+    def topics_deleted(self, topics: frozenset[str]) -> Outcome:
+        """Deletes the offsets of topics that the cluster no longer has."""
+        out = Outcome()
+        for group_id, offsets in self.state.offsets.items():
+            out.records += [OffsetRecord(group_id, topic, p, None) for topic, p in sorted(offsets) if topic in topics]
+        for entries in self.state.pending.values():
+            out.records += [OffsetRecord(g, topic, p, None) for g, topic, p in sorted(entries) if topic in topics]
+        return out
+
+    def expire_offsets(self, at: Instant) -> Outcome:
+        """Deletes offsets past `offsets.retention.minutes`, and classic groups that are empty and have none left."""
+        out = Outcome()
+        for group_id, group in self.state.groups.items():
+            if not isinstance(group, ClassicGroup):
+                continue
+            since = expiry_clock(group)
+            offsets = self.state.offsets.get(group_id, _NO_OFFSETS)
+            if offsets and since is None:
+                continue
+            kept = bool(self.state.pending_partitions(group_id))
+            for (topic, partition), value in sorted(offsets.items()):
+                assert since is not None
+                if (
+                    (group.is_subscribed_to(topic) and group.members)
+                    or self.state.has_pending(group_id, topic, partition)
+                    or not self._is_expired(value, since(value), at.wall_ms)
+                ):
+                    kept = True
+                else:
+                    out.records.append(OffsetRecord(group_id, topic, partition, None))
+            if not kept and group.state is GroupState.EMPTY and not group.pending_join:
+                out.records.append(GroupRecord(group_id, None))
+        return out
+
+    def _is_expired(self, value: CommittedOffset, since_ms: int, now_ms: int) -> bool:
+        if value.expire_timestamp_ms is not None:
+            return now_ms >= value.expire_timestamp_ms  # its request named the time itself
+        return now_ms - since_ms >= self.config.offsets_retention_ms
+
+    # -- replay
+    # ----------------------------------------------------------------------------------------------------------
+
+    def replay_offset(self, record: OffsetRecord, offset: int, producer_id: int) -> None:
+        """Applies an offset record that stands at `offset`; with a producer id it waits for that transaction's
+        marker.
+        """
+        state = self.state
+        group_id, key = record.group_id, (record.topic, record.partition)
+        if record.value is None:
+            known = state.offsets.get(group_id)
+            if known is not None and key in known:
+                known = known.delete(key)
+                offsets = state.offsets.set(group_id, known) if known else state.offsets.delete(group_id)
+                state = replace(state, offsets=offsets)
+            if state.pending:
+                full = (group_id, *key)
+                kept = {pid: e.delete(full) if full in e else e for pid, e in state.pending.items()}
+                state = replace(state, pending=Map({pid: entries for pid, entries in kept.items() if entries}))
+            self.state = state
+            return
+        value = replace(record.value, record_offset=offset)
+        groups = state.groups
+        if group_id not in groups:
+            groups = groups.set(group_id, ClassicGroup(group_id, state_timestamp_ms=value.commit_timestamp_ms))
+        if producer_id == NO_PRODUCER_ID:
+            known = state.offsets.get(group_id, _NO_OFFSETS)
+            self.state = replace(state, groups=groups, offsets=state.offsets.set(group_id, known.set(key, value)))
+        else:
+            entries = state.pending.get(producer_id, Map())
+            pending = state.pending.set(producer_id, entries.set((group_id, *key), value))
+            self.state = replace(state, groups=groups, pending=pending)
+
+    def replay_end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """Settles a producer's pending offsets. One that was committed later outside of the transaction stays:
+        compaction keeps only the newest record.
+        """
+        entries = self.state.pending.get(producer_id)
+        if entries is None:
+            return
+        offsets = self.state.offsets
+        if committed:
+            for (group_id, topic, partition), value in entries.items():
+                known = offsets.get(group_id, _NO_OFFSETS)
+                existing = known.get((topic, partition))
+                if existing is None or value.record_offset > existing.record_offset:
+                    offsets = offsets.set(group_id, known.set((topic, partition), value))
+        self.state = replace(self.state, offsets=offsets, pending=self.state.pending.delete(producer_id))
+
+
+def expiry_clock(group: ClassicGroup) -> Callable[[CommittedOffset], int] | None:
+    """From when an offset's retention counts: since the group is empty, or since the commit; None: nothing expires
+    now.
+    """
+    if group.protocol_type is not None:
+        if group.state is GroupState.EMPTY:
+            emptied = group.state_timestamp_ms
+            return lambda value: value.commit_timestamp_ms if emptied is None else emptied
+        if group.uses_consumer_protocol and group.subscribed_topics is not None and group.state is GroupState.STABLE:
+            return lambda value: value.commit_timestamp_ms
+        return None
+    return lambda value: value.commit_timestamp_ms
+
+
+def commit_error(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
+    """An OffsetCommit answer that gives every partition the same error."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponse.OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

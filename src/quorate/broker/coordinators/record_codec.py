@@ -1,0 +1,209 @@
+"""Records of `__consumer_offsets` as bytes: a key whose first int16 is the record's type, a value whose first int16
+is its version, no value to delete.
+
+Types 0 to 2 are offsets and classic groups. The others belong to coordinators that are not here (KIP-848, KIP-932,
+KIP-1071); all their keys begin with
+the group id, which is all that is read of them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from quorate.broker.coordinators.model import (
+    CommittedOffset,
+    ForeignRecord,
+    ForeignType,
+    GroupRecord,
+    OffsetRecord,
+    Record,
+    StoredGroup,
+    StoredMember,
+)
+from quorate.broker.coordinators.records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from quorate.protocol.errors import DecodeError
+
+LEGACY_OFFSET_COMMIT: Final = 0
+OFFSET_COMMIT: Final = 1
+GROUP_METADATA: Final = 2
+
+GROUP_VALUE_VERSION: Final = 3
+"""What Apache Kafka 4.1 writes; 4 is read."""
+OFFSET_VALUE_VERSION: Final = 4
+EXPIRING_OFFSET_VALUE_VERSION: Final = 1
+"""The only version with an expire timestamp, for requests that name a retention time."""
+
+FOREIGN_TYPES: Final[dict[int, ForeignType]] = (
+    dict.fromkeys((3, 4, 5, 6, 7, 8, 16), ForeignType.CONSUMER)
+    | dict.fromkeys((10, 11, 12, 13, 14, 15), ForeignType.SHARE)
+    | dict.fromkeys((17, 19, 20, 21, 22, 23), ForeignType.STREAMS)
+)
+_MEMBER_TYPES: Final = frozenset({5, 10, 19})
+
+_INT16 = struct.Struct(">h")
+
+
+class UnknownRecordTypeError(Exception):
+    """A record type that Apache Kafka 4.1 does not have; it is skipped and left alone."""
+
+    def __init__(self, record_type: int) -> None:
+        super().__init__(f"unknown record type {record_type}")
+        self.record_type = record_type
+
+
+def encode_records(records: Sequence[Record]) -> list[tuple[bytes, bytes | None]]:
+    """Key and value of each record."""
+    return [encode_record(record) for record in records]
+
+
+def encode_record(record: Record) -> tuple[bytes, bytes | None]:
+    match record:
+        case OffsetRecord(group_id=group_id, topic=topic, partition=partition, value=offset):
+            key = _INT16.pack(OFFSET_COMMIT) + OffsetCommitKey(group=group_id, topic=topic, partition=partition).encode(0)
+            return key, None if offset is None else _encode_offset(offset)
+        case GroupRecord(group_id=group_id, value=group):
+            key = _INT16.pack(GROUP_METADATA) + GroupMetadataKey(group=group_id).encode(0)
+            return key, None if group is None else _encode_group(group)
+        case ForeignRecord(key=key, value=value):
+            return key, value
+
+
+def _encode_offset(value: CommittedOffset) -> bytes:
+    expires = value.expire_timestamp_ms is not None
+    version = EXPIRING_OFFSET_VALUE_VERSION if expires else OFFSET_VALUE_VERSION
+    message = OffsetCommitValue(
+        offset=value.offset,
+        leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
+        commit_timestamp=value.commit_timestamp_ms,
+        expire_timestamp=-1 if value.expire_timestamp_ms is None else value.expire_timestamp_ms,
+        topic_id=value.topic_id,
+    )
+    return _INT16.pack(version) + message.encode(version)
+
+
+def _encode_group(value: StoredGroup) -> bytes:
+    message = GroupMetadataValue(
+        protocol_type=value.protocol_type,
+        generation=value.generation,
+        protocol=value.protocol,
+        leader=value.leader,
+        current_state_timestamp=value.state_timestamp_ms,
+        members=[
+            GroupMetadataValue.MemberMetadata(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.subscription,
+                assignment=member.assignment,
+            )
+            for member in value.members
+        ],
+    )
+    return _INT16.pack(GROUP_VALUE_VERSION) + message.encode(GROUP_VALUE_VERSION)
+
+
+def decode_record(key: bytes, value: bytes | None) -> Record:
+    """The record of a key and value. Raises UnknownRecordTypeError, DecodeError."""
+    if len(key) < 2:
+        raise DecodeError("a coordinator record's key has no type")
+    record_type = _INT16.unpack_from(key)[0]
+    if record_type == OFFSET_COMMIT:
+        offset_key, _ = OffsetCommitKey.read(key, 2, 0)
+        return OffsetRecord(offset_key.group, offset_key.topic, offset_key.partition, _decode_offset(value))
+    if record_type == GROUP_METADATA:
+        group_key, _ = GroupMetadataKey.read(key, 2, 0)
+        return GroupRecord(group_key.group, _decode_group(value))
+    if record_type == LEGACY_OFFSET_COMMIT:
+        legacy_key, _ = LegacyOffsetCommitKey.read(key, 2, 0)
+        return OffsetRecord(legacy_key.group, legacy_key.topic, legacy_key.partition, _decode_legacy_offset(value))
+    group_type = FOREIGN_TYPES.get(record_type)
+    if group_type is None:
+        raise UnknownRecordTypeError(record_type)
+    group_id, pos = _read_string(key, 2)
+    member_id = _read_string(key, pos)[0] if record_type in _MEMBER_TYPES else None
+    return ForeignRecord(group_id, group_type, record_type, key, value, member_id)
+
+
+def _value_version(value: bytes, highest: int, name: str) -> int:
+    if len(value) < 2:
+        raise DecodeError(f"{name} has no version")
+    version: int = _INT16.unpack_from(value)[0]
+    if not 0 <= version <= highest:
+        raise DecodeError(f"{name} has version {version}, known are 0 to {highest}")
+    return version
+
+
+def _decode_offset(value: bytes | None) -> CommittedOffset | None:
+    if value is None:
+        return None
+    version = _value_version(value, 4, "OffsetCommitValue")
+    message, _ = OffsetCommitValue.read(value, 2, version)
+    return CommittedOffset(
+        offset=message.offset,
+        leader_epoch=message.leader_epoch,
+        metadata=message.metadata,
+        commit_timestamp_ms=message.commit_timestamp,
+        expire_timestamp_ms=None if message.expire_timestamp == -1 else message.expire_timestamp,
+        topic_id=message.topic_id,
+    )
+
+
+def _decode_legacy_offset(value: bytes | None) -> CommittedOffset | None:
+    if value is None:
+        return None
+    version = _value_version(value, 0, "LegacyOffsetCommitValue")
+    message, _ = LegacyOffsetCommitValue.read(value, 2, version)
+    return CommittedOffset(offset=message.offset, metadata=message.metadata, commit_timestamp_ms=message.commit_timestamp)
+
+
+def _decode_group(value: bytes | None) -> StoredGroup | None:
+    if value is None:
+        return None
+    version = _value_version(value, 4, "GroupMetadataValue")
+    message, _ = GroupMetadataValue.read(value, 2, version)
+    return StoredGroup(
+        protocol_type=message.protocol_type,
+        generation=message.generation,
+        protocol=message.protocol,
+        leader=message.leader,
+        state_timestamp_ms=message.current_state_timestamp,
+        members=tuple(
+            StoredMember(
+                member_id=member.member_id,
+                instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout_ms=member.rebalance_timeout,
+                session_timeout_ms=member.session_timeout,
+                subscription=bytes(member.subscription),
+                assignment=bytes(member.assignment),
+            )
+            for member in message.members
+        ),
+    )
+
+
+def _read_string(key: bytes, pos: int) -> tuple[str, int]:
+    if pos + 2 > len(key):
+        raise DecodeError("a coordinator record's key is cut")
+    length = _INT16.unpack_from(key, pos)[0]
+    end = pos + 2 + length
+    if length < 0 or end > len(key):
+        raise DecodeError("a coordinator record's key is cut")
+    try:
+        return key[pos + 2 : end].decode(), end
+    except UnicodeDecodeError as error:
+        raise DecodeError("a coordinator record's key is not UTF-8") from error

@@ -1,0 +1,140 @@
+"""The small values that every part of the Raft room passes around.
+
+Units: offsets count records, times named `now` are monotonic seconds, times named `*_ms` are wall clock milliseconds.
+A directory id of sixteen zero bytes means "not known" (kraft.version 0, or an entry of a voter set without one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from quorate.protocol.errors import ErrorCode, KafkaError
+
+NO_DIRECTORY = bytes(16)
+METADATA_TOPIC = "__cluster_metadata"
+METADATA_TOPIC_ID = bytes(15) + b"\x01"
+METADATA_PARTITION = 0
+MAX_BATCH_BYTES = 8 * 1024 * 1024  # a leader's batch and one Fetch answer are at most this large, as in Kafka
+MAX_FETCH_BYTES = 8 * 1024 * 1024
+
+Address = tuple[str, int]
+Endpoints = Mapping[str, Address]  # listener name -> (host, port)
+NO_ENDPOINTS: Endpoints = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaKey:
+    """Who a Raft replica is: node id and directory id (KIP-853)."""
+
+    id: int
+    directory_id: bytes = NO_DIRECTORY
+
+    def __str__(self) -> str:
+        if self.directory_id == NO_DIRECTORY:
+            return str(self.id)
+        from quorate.protocol.uuids import uuid_text
+
+        return f"{self.id}-{uuid_text(self.directory_id)}"
+
+
+class OffsetEpoch(NamedTuple):
+    """A position of the log: end offset (exclusive) and the epoch of the record before it. Names a snapshot too."""
+
+    offset: int
+    epoch: int
+
+    @property
+    def log_order(self) -> tuple[int, int]:
+        """Raft's order of logs: epoch first, then length."""
+        return (self.epoch, self.offset)
+
+
+class LeaderAndEpoch(NamedTuple):
+    leader_id: int | None
+    epoch: int
+
+
+@dataclass(slots=True)
+class CommittedBatch:
+    """One batch below the high watermark. `values` is empty for a control batch."""
+
+    base_offset: int
+    last_offset: int
+    epoch: int
+    timestamp_ms: int
+    values: Sequence[bytes | memoryview]
+    size_bytes: int
+
+
+class Role(Enum):
+    """Roles of a replica in its epoch. Observers are only ever UNATTACHED or FOLLOWER."""
+
+    UNATTACHED = "unattached"
+    PROSPECTIVE = "prospective"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    RESIGNED = "resigned"
+
+
+# Which role may follow which. RESIGNED is entered from disk too (a restarted leader), see Raft.start.
+MOVES: Mapping[Role, frozenset[Role]] = {
+    Role.UNATTACHED: frozenset({Role.UNATTACHED, Role.PROSPECTIVE, Role.FOLLOWER}),
+    Role.PROSPECTIVE: frozenset({Role.UNATTACHED, Role.CANDIDATE, Role.FOLLOWER}),
+    Role.CANDIDATE: frozenset({Role.UNATTACHED, Role.PROSPECTIVE, Role.LEADER, Role.FOLLOWER}),
+    Role.LEADER: frozenset({Role.UNATTACHED, Role.FOLLOWER, Role.RESIGNED}),
+    Role.FOLLOWER: frozenset({Role.UNATTACHED, Role.PROSPECTIVE, Role.FOLLOWER}),
+    Role.RESIGNED: frozenset({Role.UNATTACHED, Role.PROSPECTIVE, Role.FOLLOWER}),
+}
+
+
+class RaftError(Exception):
+    """Something that Raft's rules forbid: a bug here or in a peer. Fatal for the metadata directory."""
+
+
+class NotLeaderError(KafkaError):
+    """An append for an epoch that this replica does not lead."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.NOT_CONTROLLER, message)
+
+
+class BatchTooLargeError(KafkaError):
+    """An atomic append that does not fit one batch of MAX_BATCH_BYTES."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.RECORD_LIST_TOO_LARGE, message)
+
+
+@dataclass(frozen=True, slots=True)
+class RaftParams:
+    """What the core needs to know of its node. Times in seconds, Kafka's defaults (kraft-facts 3.1)."""
+
+    me: ReplicaKey
+    cluster_id: str
+    listener_name: str  # the first controller listener: the name under which voters reach one another
+    endpoints: Endpoints = field(default_factory=dict)  # this node's own controller endpoints; empty for a broker
+    can_vote: bool = True  # has the controller role
+    bootstrap: tuple[Address, ...] = ()
+    election_timeout_s: float = 1.0
+    fetch_timeout_s: float = 2.0
+    backoff_max_s: float = 1.0
+    retry_backoff_s: float = 0.02
+    fetch_max_wait_ms: int = 500
+    kraft_versions: tuple[int, int] = (0, 1)  # supported range of the feature kraft.version
+    quick_failover: bool = True  # ask for pre-votes soon after the leader's connection was reset
+
+    @property
+    def check_quorum_s(self) -> float:
+        return 1.5 * self.fetch_timeout_s
+
+    @property
+    def begin_epoch_period_s(self) -> float:
+        return self.fetch_timeout_s / 2
+
+    @property
+    def update_voter_period_s(self) -> float:
+        return 3 * self.fetch_timeout_s

@@ -1,0 +1,39 @@
+"""Records about the metadata log itself."""
+
+from __future__ import annotations
+
+from quorate.protocol import our_tags
+from quorate.protocol.schema import Data, field, int8, int16
+
+
+class NoOpRecord(Data, key=20, versions="0", flexible="0+"):
+    """Nothing changed: it shows that the controller lives. With tagged fields of ours it tells who made the other
+    changes of its batch."""
+
+    principal: str | None = field(default=None, tag=our_tags.ATTRIBUTION_PRINCIPAL)
+    client_id: str | None = field(default=None, tag=our_tags.ATTRIBUTION_CLIENT_ID)
+    address: str | None = field(default=None, tag=our_tags.ATTRIBUTION_ADDRESS)
+    api: int16 = field(default=-1, tag=our_tags.ATTRIBUTION_API)
+    reason: str | None = field(default=None, tag=our_tags.ATTRIBUTION_REASON)
+
+
+class BeginTransactionRecord(Data, key=23, versions="0", flexible="0+"):
+    """The records that follow count only when the transaction ends. KIP-868."""
+
+    name: str | None = field(default=None, tag=0)
+
+
+class EndTransactionRecord(Data, key=24, versions="0", flexible="0+"):
+    """The open transaction is committed. KIP-868."""
+
+
+class AbortTransactionRecord(Data, key=25, versions="0", flexible="0+"):
+    """The open transaction is undone. KIP-868."""
+
+    reason: str | None = field(default=None, tag=0)
+
+
+class ZkMigrationStateRecord(Data, key=21, versions="0", flexible="0+"):
+    """How far a migration from ZooKeeper had come; read from old logs, never written."""
+
+    zk_migration_state: int8 = 0

@@ -1,0 +1,30 @@
+"""AddRaftVoter, API key 80.
+
+Versions
+  0  flexible (KIP-482) from the first
+"""
+
+from __future__ import annotations
+
+from quorate.protocol.schema import ZERO_UUID, Request, Response, Struct, field, int16, int32, uint16, uuid
+
+
+class AddRaftVoterRequest(Request, key=80, versions="0", flexible="0+", listeners={"controller", "broker"}):
+    """Adds a voter to the metadata quorum. KIP-853."""
+
+    class Listener(Struct):
+        name: str = ""
+        host: str = ""
+        port: uint16 = 0
+
+    cluster_id: str | None = ""
+    timeout_ms: int32 = 0
+    voter_id: int32 = 0
+    voter_directory_id: uuid = ZERO_UUID
+    listeners: list[Listener] = field(default_factory=list)
+
+
+class AddRaftVoterResponse(Response, key=80, versions="0", flexible="0+"):
+    throttle_time_ms: int32 = 0
+    error_code: int16 = 0
+    error_message: str | None = ""

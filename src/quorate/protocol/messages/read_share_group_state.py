@@ -1,0 +1,46 @@
+"""ReadShareGroupState, API key 84.
+
+Versions
+  0  flexible (KIP-482) from the first
+"""
+
+from __future__ import annotations
+
+from quorate.protocol.schema import ZERO_UUID, Request, Response, Struct, field, int8, int16, int32, int64, uuid
+
+
+class ReadShareGroupStateRequest(Request, key=84, versions="0", flexible="0+", listeners={"broker"}):
+    """Reads the stored state of share partitions. KIP-932."""
+
+    class PartitionData(Struct):
+        partition: int32 = 0
+        leader_epoch: int32 = 0
+
+    class ReadStateData(Struct):
+        topic_id: uuid = ZERO_UUID
+        partitions: list[ReadShareGroupStateRequest.PartitionData] = field(default_factory=list)
+
+    group_id: str = ""
+    topics: list[ReadStateData] = field(default_factory=list)
+
+
+class ReadShareGroupStateResponse(Response, key=84, versions="0", flexible="0+"):
+    class StateBatch(Struct):
+        first_offset: int64 = 0
+        last_offset: int64 = 0
+        delivery_state: int8 = 0
+        delivery_count: int16 = 0
+
+    class PartitionResult(Struct):
+        partition: int32 = 0
+        error_code: int16 = 0
+        error_message: str | None = None
+        state_epoch: int32 = 0
+        start_offset: int64 = 0
+        state_batches: list[ReadShareGroupStateResponse.StateBatch] = field(default_factory=list)
+
+    class ReadStateResult(Struct):
+        topic_id: uuid = ZERO_UUID
+        partitions: list[ReadShareGroupStateResponse.PartitionResult] = field(default_factory=list)
+
+    results: list[ReadStateResult] = field(default_factory=list)

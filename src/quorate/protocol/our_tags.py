@@ -1,0 +1,64 @@
+"""The tagged fields that are ours, not Apache Kafka's: one number for one meaning, from 10000 on.
+
+Peers that do not know them skip them and drop them, so each has a default that is always valid ("not known"), and no
+answer may depend on one being there. Numbers are never used again for something else: they are on disks.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+START_TIME_MS: Final = 10000
+COMMITTED_OFFSET: Final = 10001
+SNAPSHOT_END_OFFSET: Final = 10002
+VOTER_DIRECTORY_ID: Final = 10003
+UNCOMMITTED_ADDED_VOTERS: Final = 10004
+UNCOMMITTED_REMOVED_VOTERS: Final = 10005
+ATTRIBUTION_PRINCIPAL: Final = 10006
+ATTRIBUTION_CLIENT_ID: Final = 10007
+ATTRIBUTION_ADDRESS: Final = 10008
+ATTRIBUTION_API: Final = 10009
+ATTRIBUTION_REASON: Final = 10010
+CHANGED_END_POINTS: Final = 10011
+
+REGISTRY: Final[dict[int, tuple[tuple[str, ...], str]]] = {
+    START_TIME_MS: (
+        (
+            "BrokerRegistrationRequest.start_time_ms",
+            "RegisterBrokerRecord.start_time_ms",
+            "MetadataResponse.MetadataResponseBroker.start_time_ms",
+            "DescribeClusterResponse.DescribeClusterBroker.start_time_ms",
+        ),
+        "when the broker's process started, in ms since 1970; 0 not known (KIP-536)",
+    ),
+    COMMITTED_OFFSET: (
+        ("EnvelopeResponse.committed_offset",),
+        "metadata offset from which on the forwarded change is visible; -1 not known",
+    ),
+    SNAPSHOT_END_OFFSET: (
+        ("BrokerHeartbeatRequest.snapshot_end_offset", "FetchRequest.snapshot_end_offset"),
+        "end offset of the sender's newest metadata snapshot; -1 none or not known (KIP-630)",
+    ),
+    VOTER_DIRECTORY_ID: (
+        ("LeaderChangeMessage.Voter.directory_id",),
+        "directory id of the voter, which version 0 of the record lacks; zero not known (KIP-853)",
+    ),
+    UNCOMMITTED_ADDED_VOTERS: (
+        ("DescribeQuorumResponse.PartitionData.uncommitted_added_voters",),
+        "voters that an uncommitted change adds; null not known",
+    ),
+    UNCOMMITTED_REMOVED_VOTERS: (
+        ("DescribeQuorumResponse.PartitionData.uncommitted_removed_voters",),
+        "voters that an uncommitted change removes; null not known",
+    ),
+    ATTRIBUTION_PRINCIPAL: (("NoOpRecord.principal",), "who made the changes of this batch, as Type:Name; null not known"),
+    ATTRIBUTION_CLIENT_ID: (("NoOpRecord.client_id",), "client id of the request behind this batch; null not known"),
+    ATTRIBUTION_ADDRESS: (("NoOpRecord.address",), "host address of that client; null not known"),
+    ATTRIBUTION_API: (("NoOpRecord.api",), "API key of that request; -1 not known"),
+    ATTRIBUTION_REASON: (("NoOpRecord.reason",), "why, where no request is behind it (a fenced broker, say); null none"),
+    CHANGED_END_POINTS: (
+        ("BrokerRegistrationChangeRecord.end_points",),
+        "new listeners of the broker, replacing all it had; null no change (KIP-746)",
+    ),
+}
+"""Number to (where the field is, what it means)."""

@@ -1,0 +1,35 @@
+"""A range of a file that travels from disk to socket without a copy in Python."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class HasFileno(Protocol):
+    """What can be handed to `os.sendfile`: it must stay open until the response has been written."""
+
+    def fileno(self) -> int: ...
+
+
+@dataclass(slots=True, frozen=True)
+class FileRegion:
+    """`length` bytes from `position` of the file behind `fd_owner`."""
+
+    fd_owner: HasFileno
+    position: int
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+    def read(self) -> bytes:
+        """The bytes themselves, for what cannot use sendfile (TLS, tests). Raises OSError, EOFError when the file is shorter."""
+        data = os.pread(self.fd_owner.fileno(), self.length, self.position)
+        while len(data) < self.length:  # pread may return less than asked, at most 2 GiB at once
+            more = os.pread(self.fd_owner.fileno(), self.length - len(data), self.position + len(data))
+            if not more:
+                raise EOFError(f"file ends {self.length - len(data)} bytes before the end of its region")
+            data += more
+        return data

@@ -1,0 +1,51 @@
+"""Kafka's uuids: 16 raw bytes in memory and on the wire, 22 characters of URL-safe base64 in text."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from typing import Final
+
+ZERO_UUID: Final = bytes(16)
+METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
+"""Topic id of `__cluster_metadata`; `random_uuid` never returns it."""
+
+
+def uuid_text(raw: bytes) -> str:
+    """The 22 characters that Kafka prints. Raises ValueError unless `raw` has 16 bytes."""
+    if len(raw) != 16:
+        raise ValueError(f"a uuid has 16 bytes, not {len(raw)}")
+    return base64.urlsafe_b64encode(raw)[:22].decode("ascii")
+
+
+def parse_uuid(text: str) -> bytes:
+    """The 16 bytes of a uuid's text. Raises ValueError, as Kafka does, when it is too long or does not hold 16 bytes."""
+    if len(text) > 24:
+        raise ValueError(f"{text[:32]!r}... is too long for a uuid: 24 characters at most")
+    try:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError) as e:
+        raise ValueError(f"{text!r} is not a uuid: {e}") from None
+    if len(raw) != 16:
+        raise ValueError(f"{text!r} is not a uuid: it holds {len(raw)} bytes, not 16")
+    return raw
+
+
+def random_uuid(rng_bytes: bytes | None = None) -> bytes:
+    """A version 4 uuid from 16 random bytes (the system's when none are given).
+
+    Kafka never hands out its reserved uuids, nor one whose text starts with `-`, which would read as an option on a
+    command line: such a draw is drawn again, or, when the caller gave the bytes, has its first bit cleared.
+    """
+    while True:
+        b = bytearray(os.urandom(16) if rng_bytes is None else rng_bytes)
+        if len(b) != 16:
+            raise ValueError(f"16 random bytes are needed, not {len(b)}")
+        b[6] = b[6] & 0x0F | 0x40
+        b[8] = b[8] & 0x3F | 0x80
+        if b[0] >> 2 == 62:  # 62 is written `-`
+            if rng_bytes is None:
+                continue
+            b[0] &= 0x7F
+        return bytes(b)

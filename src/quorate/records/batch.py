@@ -1,0 +1,479 @@
+"""Record batch v2 (magic 2), the unit of append, replication and fetch: KIP-98, KIP-32, KIP-320.
+
+====== ==== ====================== ==================================================================
+offset size field                  meaning
+====== ==== ====================== ==================================================================
+0      8    base offset            offset of the first record
+8      4    length                 size of the whole batch less 12
+12     4    partition leader epoch set by the leader; outside of the checksum
+16     1    magic                  2
+17     4    checksum               CRC-32C of byte 21 to the end
+21     2    attributes             bits 0-2 codec, 3 LogAppendTime, 4 transactional, 5 control,
+                                   6 base timestamp is the delete horizon
+23     4    last offset delta      last offset less base offset (compaction may leave it above count - 1)
+27     8    base timestamp         ms; of the first record
+35     8    max timestamp          ms
+43     8    producer id            -1: none
+51     2    producer epoch
+53     4    base sequence
+57     4    record count
+61           records               compressed as a whole when there is a codec
+====== ==== ====================== ==================================================================
+
+Readers here never look at more than the header unless their name says records.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import google_crc32c
+
+from quorate.records.compression import MAX_DECOMPRESSED_BYTES, Compression, compress, decompress
+from quorate.records.errors import CorruptRecordError, InvalidRecordError
+from quorate.records.record import NO_TIMESTAMP, Headers, Record, RecordTuple, decode_all, encode_one
+from quorate.records.varint import Buffer, decode, decode_long, encode
+
+__all__ = [
+    "BATCH_OVERHEAD",
+    "LOG_OVERHEAD",
+    "NO_TIMESTAMP",
+    "BatchHeader",
+    "Compression",
+    "CorruptRecordError",
+    "Headers",
+    "InvalidRecordError",
+    "Record",
+    "RecordTuple",
+    "TimestampType",
+    "build_batch",
+    "build_control_batch",
+    "build_metadata_batch",
+    "control_records",
+    "decode_records",
+    "iter_batches",
+    "metadata_values",
+    "parse_header",
+    "records_section",
+    "verify_crc",
+]
+
+BASE_OFFSET = 0
+LENGTH = 8
+LEADER_EPOCH = 12
+MAGIC = 16
+CRC = 17
+ATTRIBUTES = 21
+LAST_OFFSET_DELTA = 23
+BASE_TIMESTAMP = 27
+MAX_TIMESTAMP = 35
+PRODUCER_ID = 43
+PRODUCER_EPOCH = 51
+BASE_SEQUENCE = 53
+RECORDS_COUNT = 57
+BATCH_OVERHEAD = 61
+LOG_OVERHEAD = 12  # base offset and length, which `length` does not count
+
+CURRENT_MAGIC = 2
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_LEADER_EPOCH = -1
+MAX_INT32 = 0x7FFFFFFF
+
+_COMPRESSION_MASK = 0x07
+_LOG_APPEND_TIME = 0x08
+_TRANSACTIONAL = 0x10
+_CONTROL = 0x20
+_DELETE_HORIZON = 0x40
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_PREFIX = struct.Struct(">qi")
+_CHECKED = struct.Struct(">hiqqqhii")  # from attributes to the count
+_INT16_PAIR = struct.Struct(">hh")
+
+
+class TimestampType(IntEnum):
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+@dataclass(slots=True)
+class BatchHeader:
+    """The fixed part of a batch; `size_bytes` is the whole batch, its first 12 bytes included."""
+
+    base_offset: int
+    size_bytes: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+    @property
+    def length(self) -> int:
+        """The same as `size_bytes`: the first 12 bytes are included."""
+        return self.size_bytes
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def compression(self) -> Compression:
+        code = self.attributes & _COMPRESSION_MASK
+        if code > Compression.ZSTD:
+            raise InvalidRecordError(f"Unknown compression type id: {code}")
+        return Compression(code)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & _CONTROL)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & _TRANSACTIONAL)
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        return TimestampType.LOG_APPEND_TIME if self.attributes & _LOG_APPEND_TIME else TimestampType.CREATE_TIME
+
+    @property
+    def delete_horizon(self) -> int | None:
+        """The time in ms from which compaction may drop this batch's tombstones, if it was set (KIP-534)."""
+        return self.base_timestamp if self.attributes & _DELETE_HORIZON else None
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence numbers wrap from 2^31 - 1 to 0."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & MAX_INT32
+
+
+def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
+    """Reads the header at `pos` without touching the records.
+
+    Raises CorruptRecordError when it is cut, its magic is not 2, or its sizes make no sense. The batch itself may end
+    behind the buffer.
+    """
+    if len(buf) - pos < BATCH_OVERHEAD:
+        raise CorruptRecordError(f"Batch header needs {BATCH_OVERHEAD} bytes, {len(buf) - pos} are left")
+    fields = _HEADER.unpack_from(buf, pos)
+    if fields[3] != CURRENT_MAGIC:
+        raise CorruptRecordError(f"Batch at byte {pos} has magic {fields[3]}; only record batches with magic 2 are supported")
+    if fields[1] < BATCH_OVERHEAD - LOG_OVERHEAD:
+        raise CorruptRecordError(f"Batch at byte {pos} has length {fields[1]}, less than its header")
+    return BatchHeader(fields[0], fields[1] + LOG_OVERHEAD, *fields[2:])
+
+
+def iter_batches(buf: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Each batch with its bytes. Stops at a last batch that the buffer cuts, as a Fetch answer may.
+
+    Raises CorruptRecordError on nonsense.
+    """
+    view = memoryview(buf)
+    pos, end = 0, len(view)
+    while end - pos >= LOG_OVERHEAD:
+        _, length = _PREFIX.unpack_from(view, pos)
+        if length < BATCH_OVERHEAD - LOG_OVERHEAD:
+            raise CorruptRecordError(f"Batch at byte {pos} has length {length}, less than its header")
+        after = pos + length + LOG_OVERHEAD
+        if after > end:
+            return
+        yield parse_header(view, pos), view[pos:after]
+        pos = after
+
+
+def compute_crc(buf: Buffer) -> int:
+    """CRC-32C (RFC 3720) of one whole batch from its attributes on."""
+    # google_crc32c takes bytes alone: one copy, a quarter of the checksum's own time.
+    return int(google_crc32c.value(bytes(memoryview(buf)[ATTRIBUTES:])))
+
+
+def verify_crc(buf: Buffer) -> bool:
+    """Whether the checksum of the one whole batch in `buf` fits."""
+    return len(buf) >= BATCH_OVERHEAD and int.from_bytes(buf[CRC : CRC + 4], "big") == compute_crc(buf)
+
+
+def set_placement(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
+    """Writes what a leader assigns into the batch at the start of a writable buffer; the checksum does not cover it."""
+    struct.pack_into(">q", buf, BASE_OFFSET, base_offset)
+    struct.pack_into(">i", buf, LEADER_EPOCH, leader_epoch)
+
+
+def with_max_timestamp(batch: Buffer, timestamp_type: TimestampType, max_timestamp: int) -> bytearray:
+    """A copy of the batch with these two set and the checksum renewed."""
+    out = bytearray(batch)
+    (attributes,) = struct.unpack_from(">h", out, ATTRIBUTES)
+    attributes = (
+        attributes | _LOG_APPEND_TIME if timestamp_type is TimestampType.LOG_APPEND_TIME else attributes & ~_LOG_APPEND_TIME
+    )
+    struct.pack_into(">h", out, ATTRIBUTES, attributes)
+    struct.pack_into(">q", out, MAX_TIMESTAMP, max_timestamp)
+    struct.pack_into(">I", out, CRC, compute_crc(out))
+    return out
+
+
+def records_section(batch: Buffer, header: BatchHeader, limit: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
+    """The records of the one whole batch in `batch`, decompressed up to `limit` bytes. Raises CorruptRecordError."""
+    body = memoryview(batch)[BATCH_OVERHEAD : header.size_bytes]
+    codec = header.compression
+    return body if codec is Compression.NONE else decompress(codec, body, limit)
+
+
+def decode_records(batch: Buffer, limit: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
+    """All records of one whole batch. Raises CorruptRecordError or InvalidRecordError; does not check the checksum."""
+    header = parse_header(batch)
+    if len(batch) < header.size_bytes:
+        raise CorruptRecordError(f"Batch of {header.size_bytes} bytes is cut at {len(batch)}")
+    append_time = header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
+    body = records_section(batch, header, limit)
+    return decode_all(body, header.count, header.base_offset, header.base_timestamp, append_time)
+
+
+def _seal(
+    body: Buffer,
+    count: int,
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+) -> bytes:
+    checked = _CHECKED.pack(
+        attributes, last_offset_delta, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count
+    )
+    body = bytes(body)
+    crc = google_crc32c.extend(google_crc32c.value(checked), body)
+    head = struct.pack(">qiibI", base_offset, len(body) + BATCH_OVERHEAD - LOG_OVERHEAD, leader_epoch, CURRENT_MAGIC, crc)
+    return b"".join((head, checked, body))
+
+
+def build_batch(
+    records: Sequence[RecordTuple | Record],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    compression: Compression = Compression.NONE,
+    compression_level: int | None = None,
+    is_control: bool = False,
+    is_transactional: bool = False,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    log_append_time_ms: int = NO_TIMESTAMP,
+) -> bytes:
+    """A whole batch of (key, value, headers, timestamp) tuples, or of `Record`s, in order.
+
+    Offsets are contiguous from `base_offset`; a Record's own offset is not used. With LogAppendTime the batch's max timestamp is
+    log_append_time_ms. Raises ValueError for an empty batch.
+    """
+    if not records:
+        raise ValueError("A record batch holds at least one record")
+    body = bytearray()
+    base_timestamp = max_timestamp = NO_TIMESTAMP
+    for delta, record in enumerate(records):
+        if isinstance(record, Record):
+            key, value, headers, timestamp = record.key, record.value, record.headers, record.timestamp
+        else:
+            key, value, headers, timestamp = record
+        if delta == 0:
+            base_timestamp = max_timestamp = timestamp
+        elif timestamp > max_timestamp:
+            max_timestamp = timestamp
+        encode_one(body, delta, timestamp - base_timestamp, key, value, headers)
+    attributes = int(compression)
+    if timestamp_type is TimestampType.LOG_APPEND_TIME:
+        attributes |= _LOG_APPEND_TIME
+        max_timestamp = log_append_time_ms
+    if is_transactional:
+        attributes |= _TRANSACTIONAL
+    if is_control:
+        attributes |= _CONTROL
+    packed = body if compression is Compression.NONE else compress(compression, body, compression_level)
+    return _seal(
+        packed,
+        len(records),
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        attributes=attributes,
+        last_offset_delta=len(records) - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
+
+
+def build_metadata_batch(values: Sequence[Buffer], *, base_offset: int, leader_epoch: int, timestamp: int) -> bytes:
+    """A batch as Raft leaders and snapshots write them: null keys, no headers, every timestamp delta 0, uncompressed."""
+    if not values:
+        raise ValueError("A record batch holds at least one record")
+    parts: list[Buffer] = []
+    for delta, value in enumerate(values):
+        size = len(value)
+        # attributes 0, timestamp delta 0, offset delta, key length -1 (zig-zag 1)
+        head = b"\x00\x00" + encode(delta) + b"\x01" + encode(size)
+        parts += (encode(len(head) + size + 1), head, value, b"\x00")
+    return _seal(
+        b"".join(parts),
+        len(values),
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        attributes=0,
+        last_offset_delta=len(values) - 1,
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
+    )
+
+
+def metadata_values(batch: Buffer) -> list[memoryview]:
+    """The record values of one whole data batch of the metadata log, without copying them when the batch is not compressed.
+
+    As strict as Kafka's Raft reader: timestamp deltas 0, null keys, values not empty, no headers, nothing left over.
+    Raises CorruptRecordError or InvalidRecordError; control batches are the caller's to tell apart.
+    """
+    header = parse_header(batch)
+    if len(batch) < header.size_bytes:
+        raise CorruptRecordError(f"Batch of {header.size_bytes} bytes is cut at {len(batch)}")
+    return [
+        value
+        for _, value in _raft_records(memoryview(records_section(batch, header)), header, control=False)
+        if value is not None
+    ]
+
+
+def _raft_records(body: memoryview, header: BatchHeader, *, control: bool) -> list[tuple[memoryview | None, memoryview | None]]:
+    end = len(body)
+    if not 0 <= header.count <= end:
+        raise InvalidRecordError(f"Batch at offset {header.base_offset} has an invalid record count of {header.count}")
+    out: list[tuple[memoryview | None, memoryview | None]] = []
+    pos = 0
+    for index in range(header.count):
+        size = body[pos] if pos < end else 0x80
+        if size < 0x80 and not size & 1:
+            size >>= 1
+            pos += 1
+        else:
+            size, pos = decode(body, pos, end)
+        stop = pos + size
+        if size < 6 or stop > end:
+            raise InvalidRecordError(f"Invalid record size {size} at byte {pos} of the batch at offset {header.base_offset}")
+        if body[pos] != 0:
+            raise InvalidRecordError(
+                f"Invalid attributes {body[pos]} of record {index} of the batch at offset {header.base_offset}"
+            )
+        pos += 1
+        if body[pos] == 0:
+            pos += 1
+        else:
+            delta, pos = decode_long(body, pos, stop)
+            if delta:
+                raise InvalidRecordError(f"Got timestamp delta {delta} in the batch at offset {header.base_offset}; it must be 0")
+        offset_delta, pos = decode(body, pos, stop)
+        if offset_delta != index:
+            raise InvalidRecordError(
+                f"Got offset delta {offset_delta} for record {index} of the batch at offset {header.base_offset}"
+            )
+        key: memoryview | None = None
+        key_size, pos = decode(body, pos, stop)
+        if key_size >= 0:
+            if not control:
+                raise InvalidRecordError(
+                    f"Got key size {key_size} in the batch at offset {header.base_offset}; the key must be null"
+                )
+            if pos + key_size > stop:
+                raise InvalidRecordError(f"Invalid key size {key_size} in the batch at offset {header.base_offset}")
+            key = body[pos : pos + key_size]
+            pos += key_size
+        elif control:
+            raise InvalidRecordError(f"Control record without a key in the batch at offset {header.base_offset}")
+        value_size, pos = decode(body, pos, stop)
+        if value_size <= 0 or pos + value_size > stop:
+            raise InvalidRecordError(f"Invalid value size {value_size} in the batch at offset {header.base_offset}")
+        value = body[pos : pos + value_size]
+        pos += value_size
+        if pos + 1 != stop or body[pos] != 0:
+            raise InvalidRecordError(
+                f"Got headers or left-over bytes in record {index} of the batch at offset {header.base_offset}"
+            )
+        pos = stop
+        out.append((key, value))
+    if pos != end:
+        raise InvalidRecordError(f"{end - pos} bytes are left after the last record of the batch at offset {header.base_offset}")
+    return out
+
+
+def control_records(batch: Buffer) -> Iterator[tuple[int, memoryview]]:
+    """(type, value bytes) of each record of a control batch; the key is int16 version, int16 type."""
+    header = parse_header(batch)
+    if len(batch) < header.size_bytes:
+        raise CorruptRecordError(f"Batch of {header.size_bytes} bytes is cut at {len(batch)}")
+    if not header.is_control:
+        raise InvalidRecordError(f"The batch at offset {header.base_offset} is not a control batch")
+    for key, value in _control_pairs(memoryview(records_section(batch, header)), header):
+        if len(key) < 4:
+            raise InvalidRecordError(
+                f"Control record key of {len(key)} bytes in the batch at offset {header.base_offset}; it needs 4"
+            )
+        version, kind = _INT16_PAIR.unpack_from(key)
+        if version < 0:
+            raise InvalidRecordError(
+                f"Invalid version {version} of a control record key in the batch at offset {header.base_offset}"
+            )
+        yield kind, value
+
+
+def _control_pairs(body: memoryview, header: BatchHeader) -> Iterator[tuple[memoryview, memoryview]]:
+    for record in decode_all(body, header.count, header.base_offset, header.base_timestamp, None):
+        if record.key is None or record.value is None:
+            raise InvalidRecordError(f"Control record without key or value in the batch at offset {header.base_offset}")
+        yield memoryview(record.key), memoryview(record.value)
+
+
+def build_control_batch(
+    records: Sequence[tuple[int, Buffer]],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    timestamp: int,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    is_transactional: bool = False,
+) -> bytes:
+    """A control batch of (control record type, value bytes) pairs: Raft's own records, or one transaction marker."""
+    rows: list[RecordTuple] = [(_INT16_PAIR.pack(0, kind), bytes(value), (), timestamp) for kind, value in records]
+    return build_batch(
+        rows,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_control=True,
+        is_transactional=is_transactional,
+    )

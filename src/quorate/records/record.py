@@ -1,0 +1,125 @@
+"""Records inside a batch v2: reading and writing one after the other. The layout is in `quorate.records.batch`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from quorate.records.errors import InvalidRecordError
+from quorate.records.varint import Buffer, decode, decode_long, encode
+
+Headers = Sequence[tuple[str, bytes | None]]
+RecordTuple = tuple[bytes | None, bytes | None, Headers, int]
+
+NO_TIMESTAMP = -1
+
+
+@dataclass(slots=True)
+class Record:
+    """One record; `timestamp` in ms, -1 for none; key and value None for null."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]] = field(default_factory=list)
+    offset_delta: int = 0
+    attributes: int = 0
+
+
+def decode_all(body: Buffer, count: int, base_offset: int, base_timestamp: int, log_append_time: int | None) -> list[Record]:
+    """Reads the record section `body` (already decompressed), which must hold exactly `count` records.
+
+    log_append_time overrides each record's timestamp (timestamp type LogAppendTime). Raises InvalidRecordError.
+    """
+    if not 0 <= count <= len(body):  # a record takes 7 bytes and more; this bounds the list before it grows
+        raise InvalidRecordError(f"Found invalid record count {count} in a batch of {len(body)} bytes of records")
+    body = bytes(body)
+    out: list[Record] = []
+    pos, end = 0, len(body)
+    for _ in range(count):
+        size, pos = decode(body, pos, end)
+        stop = pos + size
+        if size < 6 or stop > end:
+            raise InvalidRecordError(f"Invalid record size {size} at byte {pos} of {end}")
+        attributes = body[pos]
+        timestamp_delta, pos = decode_long(body, pos + 1, stop)
+        offset_delta, pos = decode(body, pos, stop)
+        key, pos = _nullable(body, pos, stop, "key")
+        value, pos = _nullable(body, pos, stop, "value")
+        headers: list[tuple[str, bytes | None]] = []
+        n, pos = decode(body, pos, stop)
+        if n:
+            if not 0 < n <= stop - pos:
+                raise InvalidRecordError(f"Found invalid number of record headers {n}")
+            for _ in range(n):
+                name, pos = _nullable(body, pos, stop, "header key")
+                if name is None:
+                    raise InvalidRecordError("Found null header key")
+                content, pos = _nullable(body, pos, stop, "header value")
+                try:
+                    headers.append((name.decode(), content))
+                except UnicodeDecodeError:
+                    raise InvalidRecordError("Header key is not UTF-8") from None
+        if pos != stop:
+            raise InvalidRecordError(
+                f"Invalid record size: expected to read {size} bytes in record payload, but {stop - pos} are left"
+            )
+        timestamp = base_timestamp + timestamp_delta if log_append_time is None else log_append_time
+        out.append(Record(base_offset + offset_delta, timestamp, key, value, headers, offset_delta, attributes))
+    if pos != end:
+        raise InvalidRecordError(f"Incorrect declared batch size, {end - pos} bytes are left after {count} records")
+    return out
+
+
+def _nullable(body: bytes, pos: int, stop: int, what: str) -> tuple[bytes | None, int]:
+    size, pos = decode(body, pos, stop)
+    if size < 0:
+        if size != -1:
+            raise InvalidRecordError(f"Invalid {what} length {size}")
+        return None, pos
+    after = pos + size
+    if after > stop:
+        raise InvalidRecordError(f"Invalid {what} length {size}: {stop - pos} bytes are left")
+    return body[pos:after], after
+
+
+def encode_one(
+    out: bytearray,
+    offset_delta: int,
+    timestamp_delta: int,
+    key: bytes | memoryview | None,
+    value: bytes | memoryview | None,
+    headers: Headers = (),
+) -> None:
+    """Appends one record to `out`."""
+    head = b"\x00" + encode(timestamp_delta) + encode(offset_delta)
+    key_size = b"\x01" if key is None else encode(len(key))
+    value_size = b"\x01" if value is None else encode(len(value))
+    if headers:
+        tail = bytearray(encode(len(headers)))
+        for name, content in headers:
+            raw = name.encode()
+            tail += encode(len(raw))
+            tail += raw
+            if content is None:
+                tail.append(1)
+            else:
+                tail += encode(len(content))
+                tail += content
+    else:
+        tail = bytearray(1)
+    size = len(head) + len(key_size) + len(value_size) + len(tail)
+    if key is not None:
+        size += len(key)
+    if value is not None:
+        size += len(value)
+    out += encode(size)
+    out += head
+    out += key_size
+    if key is not None:
+        out += key
+    out += value_size
+    if value is not None:
+        out += value
+    out += tail

@@ -46,7 +46,7 @@ _NOTHING: Map[bytes, int] = Map()
 _NONE: Map[Any, Any] = Map()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class TopicsImage:
     """All topics. `partition_count` counts their partitions.
 
@@ -59,21 +59,6 @@ class TopicsImage:
     partition_count: int = 0
     replica_index: BrokerIndex = _NONE
     leader_index: BrokerIndex = _NONE
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if not isinstance(other, TopicsImage):
-            return NotImplemented
-        return (
-            self.partition_count == other.partition_count
-            and self.by_id == other.by_id
-            and self.replica_index == other.replica_index
-            and self.leader_index == other.leader_index
-            and self.by_name == other.by_name
-        )
-
-    __hash__ = None  # type: ignore[assignment]
 
     def get(self, name: str) -> TopicImage | None:
         """The topic of that name, None when there is none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.features import (
@@ -28,7 +28,7 @@ from quorate.metadata.records import (
     RegisterControllerRecord,
     TopicRecord,
 )
-from quorate.protocol.schema import Data
+from quorate.protocol.schema import Data, Struct
 
 
 def image_records(image: MetadataImage) -> Iterator[Data]:
@@ -169,7 +169,10 @@ def _lost(what: str, level: int) -> MetadataError:
     return MetadataError(f"metadata.version {level} has no record for {what}, which the image holds")
 
 
-def _tagged(record: Any, tags: UnknownTags | None) -> Any:
+T = TypeVar("T", bound=Struct)
+
+
+def _tagged(record: T, tags: UnknownTags | None) -> T:
     if tags:
         record.unknown_tags = dict(tags)
     return record

@@ -1,0 +1,284 @@
+"""Snapshots of the metadata (KIP-630): a file of record batches that stands for all of the log before it.
+
+    control batch   SnapshotHeader [, KRaftVersion, KRaftVoters: from kraft.version 1 on]
+    data batches    the least records of the image, up to 1,024 in each
+    control batch   SnapshotFooter
+
+Offsets run from 0 inside the file; the batches' leader epoch is that of the snapshot. The name of the file holds its
+end offset (exclusive) and epoch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from quorate.metadata.errors import MetadataError
+from quorate.metadata.features import record_version
+from quorate.metadata.framing import encode_record
+from quorate.metadata.image import MetadataImage
+from quorate.metadata.loader import load_snapshot
+from quorate.protocol.errors import DecodeError, KafkaError
+from quorate.protocol.schema import Data
+from quorate.records.batch import (
+    BatchHeader,
+    build_control_batch,
+    build_metadata_batch,
+    control_records,
+    iter_batches,
+    metadata_values,
+    verify_crc,
+)
+from quorate.records.control import (
+    ControlRecordType,
+    KRaftVersionRecord,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    VotersRecord,
+)
+
+SUFFIX = ".checkpoint"
+BOOTSTRAP_NAME = "bootstrap.checkpoint"
+
+MAX_BATCH_RECORDS = 1024
+"""As Kafka groups them."""
+
+MAX_BATCH_BYTES = 4 << 20
+"""Half of what a Raft batch may have: a snapshot batch must fit whatever reads the log."""
+
+_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+
+
+class SnapshotId(NamedTuple):
+    """End offset (the first that the snapshot does not contain) and epoch of the last one that it contains."""
+
+    offset: int
+    epoch: int
+
+
+def snapshot_name(offset: int, epoch: int) -> str:
+    """`00000000000000000038-0000000001.checkpoint`."""
+    return f"{offset:020d}-{epoch:010d}{SUFFIX}"
+
+
+def parse_name(name: str) -> SnapshotId | None:
+    """The id that a finished snapshot's file name holds, None for any other name."""
+    match = _NAME.fullmatch(name)
+    return None if match is None else SnapshotId(int(match[1]), int(match[2]))
+
+
+def data_batches(image: MetadataImage, *, base_offset: int, epoch: int, timestamp_ms: int) -> Iterator[bytes]:
+    """The image's records as batches, the first at `base_offset`. MetadataError when the image cannot be written."""
+    level = image.features.metadata_version
+    values: list[bytes] = []
+    size = 0
+    for record in image.to_records():
+        value = encode_record(record, record_version(record.KEY, level))
+        if values and (len(values) == MAX_BATCH_RECORDS or size + len(value) > MAX_BATCH_BYTES):
+            yield build_metadata_batch(values, base_offset=base_offset, leader_epoch=epoch, timestamp=timestamp_ms)
+            base_offset += len(values)
+            values, size = [], 0
+        values.append(value)
+        size += len(value)
+    if values:
+        yield build_metadata_batch(values, base_offset=base_offset, leader_epoch=epoch, timestamp=timestamp_ms)
+
+
+def header_batch(
+    *, epoch: int, last_contained_timestamp_ms: int, kraft_version: int, voters: VotersRecord | None, now_ms: int
+) -> bytes:
+    """The control batch at the start; from kraft.version 1 on it holds the voters, which are then needed."""
+    records: list[tuple[int, bytes]] = [
+        (
+            ControlRecordType.SNAPSHOT_HEADER,
+            SnapshotHeaderRecord(version=0, last_contained_log_timestamp=last_contained_timestamp_ms).encode(0),
+        )
+    ]
+    if kraft_version > 0:
+        if voters is None:
+            raise ValueError("a snapshot under kraft.version 1 holds the set of voters")
+        records.append((ControlRecordType.KRAFT_VERSION, KRaftVersionRecord(version=0, kraft_version=kraft_version).encode(0)))
+        records.append((ControlRecordType.KRAFT_VOTERS, voters.encode(0)))
+    return build_control_batch(records, base_offset=0, leader_epoch=epoch, timestamp=now_ms)
+
+
+def footer_batch(*, base_offset: int, epoch: int, now_ms: int) -> bytes:
+    """The control batch at the end."""
+    footer = SnapshotFooterRecord(version=0).encode(0)
+    return build_control_batch(
+        [(ControlRecordType.SNAPSHOT_FOOTER, footer)], base_offset=base_offset, leader_epoch=epoch, timestamp=now_ms
+    )
+
+
+def frame_batches(
+    batches: Iterable[bytes],
+    *,
+    epoch: int,
+    last_contained_timestamp_ms: int,
+    kraft_version: int,
+    voters: VotersRecord | None,
+    now_ms: int,
+) -> Iterator[bytes]:
+    """A whole snapshot: header, the data batches (which must start at `data_base_offset`), footer."""
+    yield header_batch(
+        epoch=epoch,
+        last_contained_timestamp_ms=last_contained_timestamp_ms,
+        kraft_version=kraft_version,
+        voters=voters,
+        now_ms=now_ms,
+    )
+    offset = data_base_offset(kraft_version)
+    for batch in batches:
+        yield batch
+        offset = int.from_bytes(batch[:8], "big") + int.from_bytes(batch[23:27], "big") + 1
+    yield footer_batch(base_offset=offset, epoch=epoch, now_ms=now_ms)
+
+
+def data_base_offset(kraft_version: int) -> int:
+    """Offset of the first data record: behind the header, and the two records of kraft.version 1."""
+    return 3 if kraft_version > 0 else 1
+
+
+def snapshot_batches(
+    image: MetadataImage, *, kraft_version: int, voters: VotersRecord | None, last_contained_timestamp_ms: int, now_ms: int
+) -> Iterator[bytes]:
+    """All batches of a snapshot of the image, which stands at its provenance."""
+    epoch = max(image.provenance.epoch, 0)
+    data = data_batches(image, base_offset=data_base_offset(kraft_version), epoch=epoch, timestamp_ms=now_ms)
+    return frame_batches(
+        data,
+        epoch=epoch,
+        last_contained_timestamp_ms=last_contained_timestamp_ms,
+        kraft_version=kraft_version,
+        voters=voters,
+        now_ms=now_ms,
+    )
+
+
+def write_snapshot(
+    path: Path,
+    image: MetadataImage,
+    *,
+    kraft_version: int,
+    voters: VotersRecord | None,
+    last_contained_timestamp_ms: int,
+    now_ms: int,
+) -> int:
+    """Writes a snapshot's file and syncs it; gives its size. The caller renames it into place. OSError as the disk has it."""
+    import os
+
+    size = 0
+    with path.open("xb") as out:
+        for batch in snapshot_batches(
+            image,
+            kraft_version=kraft_version,
+            voters=voters,
+            last_contained_timestamp_ms=last_contained_timestamp_ms,
+            now_ms=now_ms,
+        ):
+            out.write(batch)
+            size += len(batch)
+        out.flush()
+        os.fsync(out.fileno())
+    return size
+
+
+@dataclass(slots=True)
+class SnapshotBatch:
+    """A data batch of a snapshot, in the shape of a committed one; offsets are those inside of the file."""
+
+    base_offset: int
+    last_offset: int
+    epoch: int
+    timestamp_ms: int
+    values: Sequence[memoryview]
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """A read snapshot: its control records, and its data batches."""
+
+    last_contained_timestamp_ms: int
+    kraft_version: int
+    voters: VotersRecord | None
+    batches: list[SnapshotBatch]
+
+
+def read_snapshot(data: bytes | memoryview, *, name: str = "snapshot") -> Snapshot:
+    """Reads a whole snapshot. MetadataError names the file and the batch that is not as a snapshot's writer makes it."""
+    result: Snapshot | None = None
+    footer = False
+    position = 0
+    try:
+        for header, batch in iter_batches(data):
+            position += header.size_bytes
+            where = f"{name}, batch at offset {header.base_offset}"
+            if footer:
+                raise MetadataError(f"{where}: it follows the footer")
+            if not verify_crc(batch):
+                raise MetadataError(f"{where}: its checksum does not fit")
+            if header.is_control:
+                result, footer = _control(result, header, batch, where)
+            elif result is None:
+                raise MetadataError(f"{where}: a snapshot starts with its header")
+            else:
+                result.batches.append(
+                    SnapshotBatch(
+                        header.base_offset,
+                        header.last_offset,
+                        header.leader_epoch,
+                        header.max_timestamp,
+                        metadata_values(batch),
+                        header.size_bytes,
+                    )
+                )
+    except (KafkaError, DecodeError) as error:
+        raise MetadataError(f"{name}: {error}") from error
+    if result is None or not footer or position != len(data):
+        raise MetadataError(f"{name} ends early: {'its footer is missing' if result is not None else 'it has no header'}")
+    return result
+
+
+def _control(result: Snapshot | None, header: BatchHeader, batch: memoryview, where: str) -> tuple[Snapshot | None, bool]:
+    footer = False
+    for kind, value in control_records(batch):
+        if result is None and kind != ControlRecordType.SNAPSHOT_HEADER:
+            raise MetadataError(f"{where}: a snapshot starts with its header, not with control record type {kind}")
+        match kind:
+            case ControlRecordType.SNAPSHOT_HEADER:
+                if result is not None:
+                    raise MetadataError(f"{where}: a second header")
+                result = Snapshot(SnapshotHeaderRecord.decode(value, 0).last_contained_log_timestamp, 0, None, [])
+            case ControlRecordType.KRAFT_VERSION:
+                assert result is not None
+                result.kraft_version = KRaftVersionRecord.decode(value, 0).kraft_version
+            case ControlRecordType.KRAFT_VOTERS:
+                assert result is not None
+                result.voters = VotersRecord.decode(value, 0)
+            case ControlRecordType.SNAPSHOT_FOOTER:
+                SnapshotFooterRecord.decode(value, 0)
+                footer = True
+            case _:
+                raise MetadataError(f"{where}: control record type {kind} has no place in a snapshot")
+    return result, footer
+
+
+def image_from_snapshot(data: bytes | memoryview, snapshot_id: SnapshotId, *, name: str | None = None) -> MetadataImage:
+    """The image that a snapshot stands for. MetadataError as in `read_snapshot`, or for a record that cannot be replayed."""
+    snapshot = read_snapshot(data, name=name or snapshot_name(*snapshot_id))
+    return load_snapshot(
+        snapshot_id.offset, snapshot_id.epoch, snapshot.batches, timestamp_ms=snapshot.last_contained_timestamp_ms
+    )
+
+
+def decode_values(snapshot: Snapshot) -> Iterator[tuple[Data, int]]:
+    """The records of a snapshot with their versions."""
+    from quorate.metadata.framing import decode_record
+
+    for batch in snapshot.batches:
+        for value in batch.values:
+            yield decode_record(value)

@@ -1,0 +1,110 @@
+"""meta.properties, Java's properties text, and the lock of a directory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorate.log import meta_properties, properties_text
+from quorate.log.lock import DirLock, DirLockedError
+from quorate.log.meta_properties import MetaProperties, MetaPropertiesError
+from quorate.protocol.uuids import random_uuid
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("a=b", {"a": "b"}),
+        ("a:b\nc d", {"a": "b", "c": "d"}),
+        ("  a = b  ", {"a": "b  "}),
+        ("# no\n! no\n\na=1", {"a": "1"}),
+        ("a=1\\\n   2", {"a": "12"}),
+        ("a\\=b=c\\:d", {"a=b": "c:d"}),
+        ("a=\\u0041\\t", {"a": "A\t"}),
+        ("a", {"a": ""}),
+        ("a=1\r\na=2", {"a": "2"}),
+        ("a==b", {"a": "=b"}),
+        ("dir=C:\\\\kafka", {"dir": "C:\\kafka"}),
+    ],
+)
+def test_properties_are_read_as_java_reads_them(text: str, want: dict[str, str]) -> None:
+    assert properties_text.parse(text) == want
+
+
+@given(st.dictionaries(st.text(min_size=1), st.text()))
+def test_what_is_written_is_read_back(values: dict[str, str]) -> None:
+    values = {k: v for k, v in values.items() if not any("\ud800" <= c <= "\udfff" for c in k + v)}
+    assert properties_text.parse(properties_text.render(values)) == values
+
+
+def test_a_file_is_read_back(tmp_path: Path) -> None:
+    meta = MetaProperties("my cluster: 1", 7, random_uuid())
+    meta_properties.write(tmp_path, meta)
+    assert meta_properties.read(tmp_path) == meta
+    assert [p.name for p in tmp_path.iterdir()] == ["meta.properties"]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("version=0\nbroker.id=1", "version=0"),
+        ("broker.id=1", "version=0"),
+        ("version=2\nnode.id=1\ncluster.id=x", "version=2"),
+        ("version=1\ncluster.id=x", "node.id"),
+        ("version=1\nnode.id=1", "cluster.id"),
+        ("version=1\nnode.id=one\ncluster.id=x", "node.id=one"),
+        ("version=1\nnode.id=1\ncluster.id=x\ndirectory.id=oops", "directory.id=oops"),
+        ("version=1\nnode.id=1\ncluster.id=x\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ", "reserved"),
+        ("version=1\nnode.id=\\u00zz", "line 2"),
+    ],
+)
+def test_a_bad_file_is_refused_by_key_and_value(tmp_path: Path, text: str, names: str) -> None:
+    (tmp_path / "meta.properties").write_text(text)
+    with pytest.raises(MetaPropertiesError, match=r"meta\.properties") as e:
+        meta_properties.read(tmp_path)
+    assert names in str(e.value)
+
+
+def test_directories_of_one_node_must_agree(tmp_path: Path) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    a.mkdir()
+    b.mkdir()
+    meta_properties.write(a, MetaProperties("x", 1, random_uuid()))
+    with pytest.raises(MetaPropertiesError, match="not formatted"):
+        meta_properties.load([a, b], node_id=1)
+    meta_properties.write(b, MetaProperties("y", 1, random_uuid()))
+    with pytest.raises(MetaPropertiesError, match=r"cluster\.id=y"):
+        meta_properties.load([a, b], node_id=1)
+    with pytest.raises(MetaPropertiesError, match=r"node\.id=2"):
+        meta_properties.load([a], node_id=2)
+    same = meta_properties.read(a)
+    assert same is not None
+    meta_properties.write(b, same)
+    with pytest.raises(MetaPropertiesError, match=r"directory\.id"):
+        meta_properties.load([a, b], node_id=1)
+
+
+def test_a_missing_directory_id_is_made_and_kept(tmp_path: Path) -> None:
+    meta_properties.write(tmp_path, MetaProperties("x", 1))
+    made = meta_properties.load([tmp_path], node_id=1).directory_ids[tmp_path]
+    assert meta_properties.load([tmp_path], node_id=1).directory_ids[tmp_path] == made
+
+
+def test_a_locked_directory_refuses_another_process(tmp_path: Path) -> None:
+    lock = DirLock(tmp_path)
+    lock.acquire()
+    code = "import sys; from pathlib import Path; from quorate.log.lock import DirLock; DirLock(Path(sys.argv[1])).acquire()"
+    taken = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert taken.returncode and "in use by another process" in taken.stderr
+    lock.release()
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 0
+
+
+def test_a_lock_that_cannot_be_opened_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(DirLockedError, match=r"nowhere/\.lock"):
+        DirLock(tmp_path / "nowhere").acquire()

@@ -1,0 +1,259 @@
+"""What a configuration key may hold: types, defaults, ranges, and one error that says which key, which value and why.
+
+Facts of the tables are Apache Kafka 4.1's (ConfigDef, `kafka-configs --describe`); the texts are ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+
+class ConfigError(ValueError):
+    """A value that a key cannot take. The message is Kafka's, which clients show to their users; `remedy` tells an
+    operator what to do about it."""
+
+    def __init__(self, key: str, value: object, reason: str, remedy: str = "") -> None:
+        self.key = key
+        self.value = value
+        self.reason = reason
+        self.remedy = remedy
+        text = f"Invalid value {'null' if value is None else value} for configuration {key}"
+        if reason:
+            text += f": {reason}"
+        if remedy:
+            text += f" ({remedy})"
+        super().__init__(text)
+
+
+class ConfigType(IntEnum):
+    """Kafka's numbers, as DescribeConfigs answers them."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class Importance(IntEnum):
+    HIGH = 0
+    MEDIUM = 1
+    LOW = 2
+
+
+class Scope(IntEnum):
+    """Who may change a broker key while the broker runs."""
+
+    READ_ONLY = 0
+    CLUSTER_WIDE = 1
+    """For all brokers at once, or one."""
+    PER_BROKER = 2
+    """For one broker only."""
+
+
+Validator = Callable[[str, Any], "str | None"]
+"""(key, parsed value) -> what is wrong with it, in Kafka's words, or None."""
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_BITS = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED = _Required()
+"""In place of a default: the key must be given."""
+
+
+@dataclass(slots=True, frozen=True)
+class ConfigDef:
+    """One key. `default` is text, as in a properties file; None means that there is none and the key may be absent.
+
+    `synonyms`: of a topic key, the broker keys whose value it has when it is not set, the first that is set wins.
+    """
+
+    name: str
+    type: ConfigType
+    default: str | None
+    validator: Validator | None = None
+    importance: Importance = Importance.MEDIUM
+    dynamic: Scope = Scope.READ_ONLY
+    required: bool = False
+    internal: bool = False
+    synonyms: tuple[str, ...] = ()
+
+    @property
+    def doc(self) -> str:
+        """One sentence for people."""
+        from quorate.config.docs import DOCS
+
+        return DOCS.get(self.name, "")
+
+    @property
+    def sensitive(self) -> bool:
+        """Whether the value is never shown."""
+        return self.type is ConfigType.PASSWORD
+
+    def parse(self, text: str | None) -> Any:
+        """The value that a text means, checked. Raises ConfigError.
+
+        bool, str, int, float or list[str] by type; None where the text is None and the key may be absent.
+        """
+        value = parse_value(self.name, self.type, text)
+        self.check(value)
+        return value
+
+    def check(self, value: Any) -> None:
+        """Raises ConfigError when a parsed value is out of range."""
+        if self.validator is not None and (reason := self.validator(self.name, value)) is not None:
+            shown = ",".join(value) if isinstance(value, list) else value
+            raise ConfigError(self.name, shown, reason)
+
+    def validate(self, text: str | None) -> None:
+        """Raises ConfigError unless the text is a value of this key."""
+        self.parse(text)
+
+    def default_value(self) -> Any:
+        """The parsed default, None where there is none."""
+        return parse_value(self.name, self.type, self.default)
+
+
+def parse_value(name: str, kind: ConfigType, text: str | None) -> Any:
+    """A text as a value of a type, by Kafka's rules. Raises ConfigError."""
+    if text is None:
+        return None
+    match kind:
+        case ConfigType.PASSWORD:
+            return text
+        case ConfigType.STRING | ConfigType.CLASS:
+            return text.strip()
+    text = text.strip()
+    match kind:
+        case ConfigType.BOOLEAN:
+            lowered = text.lower()
+            if lowered not in ("true", "false"):
+                raise ConfigError(name, text, "Expected value to be either true or false")
+            return lowered == "true"
+        case ConfigType.LIST:
+            return [part.strip() for part in text.split(",")] if text else []
+        case ConfigType.DOUBLE:
+            try:
+                return float(text)
+            except ValueError:
+                raise ConfigError(name, text, "Not a number of type DOUBLE") from None
+        case _:
+            if _INTEGER.fullmatch(text):
+                number = int(text)
+                half = 1 << (_BITS[kind] - 1)
+                if -half <= number < half:
+                    return number
+            raise ConfigError(name, text, f"Not a number of type {kind.name}")
+
+
+# -- ranges
+
+
+def at_least(low: float) -> Validator:
+    def check(name: str, value: Any) -> str | None:
+        if value is None:
+            return "Value must be non-null"
+        return f"Value must be at least {low}" if value < low else None
+
+    return check
+
+
+def between(low: float, high: float) -> Validator:
+    def check(name: str, value: Any) -> str | None:
+        if value is None:
+            return "Value must be non-null"
+        if value < low:
+            return f"Value must be at least {low}"
+        return f"Value must be no more than {high}" if value > high else None
+
+    return check
+
+
+def one_of(*values: str) -> Validator:
+    def check(name: str, value: Any) -> str | None:
+        return None if value in values else f"String must be one of: {', '.join(values)}"
+
+    return check
+
+
+def one_of_any_case(*values: str) -> Validator:
+    def check(name: str, value: Any) -> str | None:
+        if value is not None and value.upper() in values:
+            return None
+        return f"String must be one of (case insensitive): {', '.join(values)}"
+
+    return check
+
+
+def list_of(*values: str) -> Validator:
+    def check(name: str, value: Any) -> str | None:
+        for item in value or ():
+            if item not in values:
+                return f"String must be one of: {', '.join(values)}"
+        return None
+
+    return check
+
+
+def NON_EMPTY(name: str, value: Any) -> str | None:
+    return "String must be non-empty" if value == "" else None
+
+
+def NON_NULL(name: str, value: Any) -> str | None:
+    return "entry must be non null" if value is None else None
+
+
+def GZIP_LEVEL(name: str, value: Any) -> str | None:
+    return None if value == -1 or (value is not None and 1 <= value <= 9) else "Value must be between 1 and 9 or equal to -1"
+
+
+def THROTTLED(name: str, value: Any) -> str | None:
+    """`*`, or partition:broker pairs."""
+    if value is None or value == [] or (len(value) == 1 and value[0] == "*"):
+        return None
+    if all(re.fullmatch(r"[0-9]+:[0-9]+", item) for item in value):
+        return None
+    return (
+        f"{name} must be the literal '*' or a list of replicas in the following format: "
+        "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+    )
+
+
+def define(
+    name: str,
+    kind: ConfigType,
+    default: str | _Required | None,
+    validator: Validator | None = None,
+    *,
+    importance: Importance = Importance.MEDIUM,
+    dynamic: Scope = Scope.READ_ONLY,
+    internal: bool = False,
+    synonyms: tuple[str, ...] = (),
+) -> ConfigDef:
+    """A row of a table of keys."""
+    required = isinstance(default, _Required)
+    return ConfigDef(
+        name,
+        kind,
+        None if isinstance(default, _Required) else default,
+        validator,
+        importance,
+        dynamic,
+        required,
+        internal,
+        synonyms,
+    )

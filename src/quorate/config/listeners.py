@@ -1,0 +1,132 @@
+"""Listener lists: `NAME://host:port,...`, IPv6 hosts in brackets, an empty host for every address."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from quorate.config.definitions import ConfigError
+
+SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+_LISTENER = re.compile(r"([^:/]+)://(?:\[([0-9a-zA-Z\-%._:]*)\]|([0-9a-zA-Z\-%._]*)):(-?[0-9]+)")
+
+WILDCARDS = frozenset({"0.0.0.0", "::", "0:0:0:0:0:0:0:0"})
+
+
+@dataclass(slots=True, frozen=True)
+class Endpoint:
+    """A listener: `host` is empty for every address; `security_protocol` is Kafka's number."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: int = 0
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+    @property
+    def wildcard(self) -> bool:
+        return not self.host or self.host in WILDCARDS
+
+    def with_port(self, port: int) -> Endpoint:
+        return replace(self, port=port)
+
+    def with_host(self, host: str) -> Endpoint:
+        return replace(self, host=host)
+
+
+def parse_listeners(
+    key: str, text: str, protocols: Mapping[str, int], *, distinct_ports: bool, zero_port: bool = True
+) -> tuple[Endpoint, ...]:
+    """The endpoints of a listener list. Raises ConfigError naming the entry that is wrong."""
+    endpoints: list[Endpoint] = []
+    for item in (part.strip() for part in text.split(",") if part.strip()):
+        match = _LISTENER.fullmatch(item)
+        if match is None:
+            raise ConfigError(
+                key,
+                text,
+                f"{item!r} is not a listener",
+                "write NAME://host:port, an IPv6 host in brackets as in PLAINTEXT://[::1]:9092",
+            )
+        name = match[1].upper()
+        host = match[2] if match[2] is not None else match[3]
+        port = int(match[4])
+        if not 0 <= port <= 65535:
+            raise ConfigError(key, text, f"{item!r} has no valid port", "ports are 1 to 65535, 0 for any free one")
+        if name not in protocols:
+            raise ConfigError(
+                key,
+                text,
+                f"No security protocol defined for listener {name}",
+                f"add {name}:PLAINTEXT (or another protocol) to listener.security.protocol.map",
+            )
+        endpoints.append(Endpoint(name, host, port, protocols[name]))
+    names = [e.name for e in endpoints]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(key, text, f"Each listener must have a different name, {name} is there twice")
+    if distinct_ports:
+        _check_ports(key, text, endpoints)
+    return tuple(endpoints)
+
+
+def _check_ports(key: str, text: str, endpoints: list[Endpoint]) -> None:
+    """A port may be used twice only by one IPv4 and one IPv6 address."""
+    by_port: dict[int, list[Endpoint]] = {}
+    for endpoint in endpoints:
+        if endpoint.port:
+            by_port.setdefault(endpoint.port, []).append(endpoint)
+    for port, same in by_port.items():
+        if len(same) == 1:
+            continue
+        v6 = [e for e in same if ":" in e.host]
+        v4 = [e for e in same if re.fullmatch(r"[0-9.]+", e.host)]
+        if len(same) == 2 and len(v6) == 1 and len(v4) == 1:
+            continue
+        raise ConfigError(
+            key,
+            text,
+            f"Each listener must have a different port, {port} is used by {' and '.join(e.name for e in same)}",
+            "controllers and brokers never share a port",
+        )
+
+
+def parse_protocol_map(key: str, text: str) -> dict[str, int]:
+    """`NAME:PROTOCOL,...` as listener name -> protocol number. Raises ConfigError."""
+    mapping: dict[str, int] = {}
+    for item in (part.strip() for part in text.split(",") if part.strip()):
+        name, colon, protocol = item.rpartition(":")
+        if not colon or not name:
+            raise ConfigError(key, text, f"{item!r} is not LISTENER:PROTOCOL")
+        number = SECURITY_PROTOCOLS.get(protocol.strip().upper())
+        if number is None:
+            raise ConfigError(key, text, f"Invalid security protocol `{protocol}`", f"one of {', '.join(SECURITY_PROTOCOLS)}")
+        mapping[name.strip().upper()] = number
+    return mapping
+
+
+def parse_host_port(key: str, text: str, item: str) -> tuple[str, int]:
+    """`host:port` with IPv6 in brackets. Raises ConfigError."""
+    match = re.fullmatch(r"(?:\[([0-9a-zA-Z\-%._:]+)\]|([0-9a-zA-Z\-%._]+)):([0-9]+)", item.strip())
+    if match is None or not 0 <= int(match[3]) <= 65535:
+        raise ConfigError(key, text, f"{item.strip()!r} is not host:port", "an IPv6 host goes in brackets: [::1]:9093")
+    return match[1] or match[2], int(match[3])
+
+
+def parse_voters(key: str, text: str) -> dict[int, tuple[str, int]]:
+    """`id@host:port,...` as id -> address. Raises ConfigError."""
+    voters: dict[int, tuple[str, int]] = {}
+    for item in (part.strip() for part in text.split(",") if part.strip()):
+        number, at, address = item.partition("@")
+        if not at or not re.fullmatch(r"[0-9]+", number.strip()):
+            raise ConfigError(key, text, f"{item!r} is not id@host:port", "for example 1@localhost:9093,2@localhost:9094")
+        node = int(number)
+        if node in voters:
+            raise ConfigError(key, text, f"node {node} is there twice")
+        voters[node] = parse_host_port(key, text, address)
+    return voters

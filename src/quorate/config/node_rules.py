@@ -1,0 +1,230 @@
+"""Rules between the keys of one node: roles, listeners, quorum, directories. Each refusal names key, value and remedy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quorate.config.definitions import ConfigError
+
+if TYPE_CHECKING:
+    from quorate.config.kafka_config import KafkaConfig
+
+_SASL_PROTOCOLS = (2, 3)
+
+
+def check(config: KafkaConfig) -> None:
+    """Raises ConfigError for the first rule that does not hold; appends to `config.warnings` what is only odd."""
+    _roles(config)
+    _quorum(config)
+    _listeners(config)
+    _advertised(config)
+    _security(config)
+    _logs(config)
+    _limits(config)
+
+
+def _roles(config: KafkaConfig) -> None:
+    roles = config.get("process.roles")
+    if not roles:
+        raise ConfigError("process.roles", "", "it is required", "set process.roles=broker,controller, or one of the two")
+    for role in roles:
+        if role not in ("broker", "controller"):
+            raise ConfigError(
+                "process.roles",
+                ",".join(roles),
+                f"Unknown process role '{role}' (only 'broker' and 'controller' are allowed roles)",
+            )
+    if len(set(roles)) != len(roles):
+        raise ConfigError("process.roles", ",".join(roles), "Duplicate role names found", "name each role once")
+
+
+def _quorum(config: KafkaConfig) -> None:
+    voters, servers, node = config.quorum_voters, config.quorum_bootstrap_servers, config.node_id
+    if not voters and not servers:
+        raise ConfigError(
+            "controller.quorum.bootstrap.servers",
+            config.originals.get("controller.quorum.bootstrap.servers", ""),
+            "a node must know where the controllers are, and controller.quorum.voters is empty too",
+            "set controller.quorum.bootstrap.servers=host:port of one or more controllers",
+        )
+    text = config.originals.get("controller.quorum.voters", "")
+    if config.is_controller and voters and node not in voters:
+        raise ConfigError(
+            "controller.quorum.voters",
+            text,
+            f"this node is a controller and its node.id {node} is not among the voters {sorted(voters)}",
+            f"add {node}@host:port, or correct node.id",
+        )
+    if not config.is_controller and node in voters:
+        raise ConfigError(
+            "controller.quorum.voters",
+            text,
+            f"this node is only a broker and its node.id {node} is among the voters",
+            "give the broker another node.id, or add controller to process.roles",
+        )
+
+
+def _listeners(config: KafkaConfig) -> None:
+    names = config.controller_listener_names
+    shown = config.get("controller.listener.names")
+    if not names:
+        raise ConfigError(
+            "controller.listener.names",
+            shown,
+            "it is required on every node: a controller serves on these listeners, a broker talks to the quorum by the first",
+            "set controller.listener.names=CONTROLLER",
+        )
+    own = {e.name for e in config.listeners}
+    if config.is_controller:
+        absent = [n for n in names if n not in own]
+        if absent:
+            raise ConfigError(
+                "controller.listener.names",
+                shown,
+                f"listeners has no {absent[0]}, and this node is a controller",
+                f"add {absent[0]}://host:port to listeners",
+            )
+        if not config.is_broker and config.broker_listeners:
+            extra = config.broker_listeners[0]
+            raise ConfigError(
+                "listeners",
+                config.get("listeners"),
+                f"this node is only a controller and {extra.name} is not among controller.listener.names",
+                f"remove {extra}, or add broker to process.roles",
+            )
+    else:
+        shared = [n for n in names if n in own]
+        if shared:
+            raise ConfigError(
+                "listeners",
+                config.get("listeners"),
+                f"this node is only a broker and must not listen on the controllers' {shared[0]}",
+                f"remove {shared[0]} from listeners, or add controller to process.roles",
+            )
+        if len(names) > 1:
+            config.warnings.append(f"controller.listener.names: a broker uses only the first of {','.join(names)}")
+    for name in names:
+        if name not in config.security_protocol_map:
+            raise ConfigError(
+                "listener.security.protocol.map",
+                config.get("listener.security.protocol.map"),
+                f"the controllers' listener {name} has no security protocol",
+                f"add {name}:PLAINTEXT, or whatever the controllers use",
+            )
+
+
+def _advertised(config: KafkaConfig) -> None:
+    """Runs on what the files say, before an empty host is replaced by this host's name."""
+    given = config.get("advertised.listeners")
+    if given is not None:
+        for endpoint in config._advertised or ():
+            if endpoint.wildcard:
+                raise ConfigError(
+                    "advertised.listeners",
+                    given,
+                    f"{endpoint.host or 'an empty host'} is every address of a machine: clients cannot connect to it",
+                    "give the name or address by which clients reach this node",
+                )
+            if config.is_broker and endpoint.name in config.controller_listener_names and not config.is_controller:
+                raise ConfigError(
+                    "advertised.listeners", given, f"{endpoint.name} is a listener of the controllers", f"remove {endpoint}"
+                )
+            if endpoint.name not in {e.name for e in config.listeners}:
+                raise ConfigError(
+                    "advertised.listeners",
+                    given,
+                    f"listeners has no {endpoint.name}",
+                    f"add {endpoint.name} to listeners, or remove it here",
+                )
+    elif config.is_broker:
+        for endpoint in config.broker_listeners:
+            if endpoint.host and endpoint.wildcard:
+                raise ConfigError(
+                    "listeners",
+                    config.get("listeners"),
+                    f"{endpoint.name} would be advertised as {endpoint.host}, to which clients cannot connect",
+                    f"set advertised.listeners={endpoint.name}://<name of this host>:{endpoint.port}",
+                )
+    if not config.is_broker:
+        return
+    names = [e.name for e in config.advertised_broker_listeners]
+    if not names:
+        raise ConfigError(
+            "listeners",
+            config.get("listeners"),
+            "a broker must advertise at least one listener, and all of these are the controllers'",
+            "add PLAINTEXT://host:port",
+        )
+    inter_broker = config.inter_broker_listener_name
+    if config.get("inter.broker.listener.name") is not None and config.explicit("security.inter.broker.protocol"):
+        raise ConfigError(
+            "security.inter.broker.protocol",
+            config.get("security.inter.broker.protocol"),
+            "inter.broker.listener.name is set too, only one of them may be",
+            "keep inter.broker.listener.name",
+        )
+    if inter_broker in config.controller_listener_names:
+        raise ConfigError(
+            "inter.broker.listener.name", inter_broker, "it is a listener of the controllers", f"one of {', '.join(names)}"
+        )
+    if inter_broker not in names:
+        raise ConfigError(
+            "inter.broker.listener.name",
+            inter_broker,
+            "the brokers' own listener must be an advertised one",
+            f"set inter.broker.listener.name to one of {', '.join(names)}",
+        )
+
+
+def _security(config: KafkaConfig) -> None:
+    """GSSAPI, Kafka's default mechanism, does not exist here: a SASL listener must choose."""
+    for endpoint in config.listeners:
+        if endpoint.security_protocol not in _SASL_PROTOCOLS:
+            continue
+        key = f"listener.name.{endpoint.name.lower()}.sasl.enabled.mechanisms"
+        mechanisms = config.originals.get(key) or ",".join(config.get("sasl.enabled.mechanisms"))
+        if any(m.strip() == "GSSAPI" for m in mechanisms.split(",")):
+            raise ConfigError(
+                "sasl.enabled.mechanisms",
+                mechanisms,
+                f"listener {endpoint.name} uses SASL, and GSSAPI (Kerberos) is not available",
+                "choose among PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER",
+            )
+
+
+def _logs(config: KafkaConfig) -> None:
+    if not config.log_dirs:
+        raise ConfigError(
+            "log.dirs", config.get("log.dirs"), "At least one log directory must be defined via log.dirs or log.dir."
+        )
+    if config.log_roll_time_ms < 1:
+        raise ConfigError("log.roll.ms", config.log_roll_time_ms, "Value must be at least 1")
+    if config.log_roll_jitter_time_ms < 0:
+        raise ConfigError("log.roll.jitter.ms", config.log_roll_jitter_time_ms, "Value must be at least 0")
+    if config.log_retention_time_ms == 0:
+        raise ConfigError("log.retention.ms", 0, "it must be unlimited (-1) or at least 1")
+    threads = config.get("log.cleaner.threads")
+    if threads and config.get("log.cleaner.dedupe.buffer.size") / threads <= 1 << 20:
+        raise ConfigError(
+            "log.cleaner.dedupe.buffer.size",
+            config.get("log.cleaner.dedupe.buffer.size"),
+            "it must be more than 1 MiB for each of log.cleaner.threads",
+        )
+
+
+def _limits(config: KafkaConfig) -> None:
+    wait = config.get("replica.fetch.wait.max.ms")
+    for key in ("replica.socket.timeout.ms", "replica.lag.time.max.ms"):
+        if wait > config.get(key):
+            raise ConfigError(key, config.get(key), f"it must be at least replica.fetch.wait.max.ms ({wait})")
+    queued = config.get("queued.max.request.bytes")
+    if 0 < queued < config.get("socket.request.max.bytes"):
+        raise ConfigError("queued.max.request.bytes", queued, "it must be at least socket.request.max.bytes, or -1")
+    if config.get("max.connections.per.ip") == 0 and not config.get("max.connections.per.ip.overrides"):
+        raise ConfigError("max.connections.per.ip", 0, "zero needs max.connections.per.ip.overrides, or nobody could connect")
+    from quorate.config.kafka_config import parse_per_ip
+
+    key = "max.connections.per.ip.overrides"
+    parse_per_ip(key, config.get(key))
+    if config.get("broker.heartbeat.interval.ms") >= config.get("broker.session.timeout.ms"):
+        config.warnings.append("broker.heartbeat.interval.ms is not below broker.session.timeout.ms: this broker will be fenced")

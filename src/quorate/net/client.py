@@ -1,0 +1,428 @@
+"""Connections to peers: one request pipeline for each, versions negotiated at the start.
+
+`Connection` is one TCP connection. `NodeChannel` keeps one to an address alive on demand, with back-off between
+attempts; `ConnectionPool` keeps the channels by address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import socket
+import ssl as ssl_module
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from quorate.net.errors import KafkaConnectionError, ProtocolViolation, RequestTimedOut, UnsupportedVersion
+from quorate.net.framing import FrameReader
+from quorate.protocol.api import REGISTRY, ApiKey, decode_response, encode_request_parts
+from quorate.protocol.errors import DecodeError, EncodeError, ErrorCode
+from quorate.protocol.regions import FileRegion
+from quorate.protocol.schema import Request, Response
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=Response)
+
+SOFTWARE_NAME = "quorate"
+
+MAX_RESPONSE_BYTES = 256 << 20
+"""A fetch answer may exceed fetch.max.bytes (50 MiB) by one batch, of at most socket.request.max.bytes (100 MiB)."""
+
+_PREFIX = struct.Struct(">i")
+
+
+class _Call:
+    __slots__ = ("api_key", "future", "timer", "version")
+
+    def __init__(self, api_key: int, version: int, future: asyncio.Future[Any]) -> None:
+        self.api_key = api_key
+        self.version = version
+        self.future = future
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One connection. Requests may be in flight together; a Kafka server answers them in order.
+
+    `closed` is done when the connection has ended, with the reason as its result (None when it was closed from here).
+    `on_lost` is called then too.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, client_id: str | None) -> None:
+        self._loop = loop
+        self._client_id = client_id
+        self._reader = FrameReader(self._allow, self._deliver)
+        self._transport: asyncio.Transport | None = None
+        self._calls: dict[int, _Call] = {}
+        self._correlation_id = 0
+        self._ending: Exception | None = None
+        self.peer = ""
+        self.api_versions: dict[int, tuple[int, int]] = {}
+        self.supported_features: dict[str, tuple[int, int]] = {}
+        self.finalized_features: dict[str, int] = {}
+        self.finalized_features_epoch = -1
+        self.closed: asyncio.Future[Exception | None] = loop.create_future()
+        self.on_lost: Callable[[Exception | None], None] | None = None
+
+    @classmethod
+    async def connect(
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str | None = None,
+        timeout_s: float = 30.0,
+        ssl: ssl_module.SSLContext | None = None,
+        sasl: Callable[[Connection], Awaitable[None]] | None = None,
+        negotiate: bool = True,
+    ) -> Connection:
+        """Connects, authenticates where `sasl` is given, and learns the peer's API versions.
+
+        Raises KafkaConnectionError (unreachable, refused, closed), RequestTimedOut.
+        """
+        loop = asyncio.get_running_loop()
+        where = f"{host}:{port}"
+
+        async def open_it() -> Connection:
+            try:
+                _, protocol = await loop.create_connection(
+                    lambda: cls(loop, client_id), host.strip("[]"), port, ssl=ssl, server_hostname=host if ssl else None
+                )
+            except OSError as e:
+                raise KafkaConnectionError(f"cannot connect to {where}: {e.strerror or e}") from e
+            connection = protocol
+            connection.peer = where
+            try:
+                if negotiate:
+                    await connection._negotiate()
+                if sasl is not None:
+                    await sasl(connection)
+            except BaseException:
+                connection.close()
+                raise
+            return connection
+
+        try:
+            return await asyncio.wait_for(open_it(), timeout_s)
+        except RequestTimedOut:
+            raise
+        except TimeoutError as e:
+            raise RequestTimedOut(f"{where} did not complete a connection within {timeout_s:g} s") from e
+
+    async def _negotiate(self) -> None:
+        from quorate import __version__
+        from quorate.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+        spec = REGISTRY[ApiKey.API_VERSIONS]
+        version = spec.max_version
+        while True:
+            request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
+            answer = await self.send(request, version)
+            assert isinstance(answer, ApiVersionsResponse)
+            if answer.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
+                offered = [k.max_version for k in answer.api_keys if k.api_key == ApiKey.API_VERSIONS]
+                version = min([version - 1, *offered])
+                continue
+            if answer.error_code:
+                raise KafkaConnectionError(f"{self.peer} refused ApiVersions: {ErrorCode(answer.error_code).name}")
+            break
+        self.api_versions = {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys}
+        self.supported_features = {f.name: (f.min_version, f.max_version) for f in answer.supported_features}
+        self.finalized_features = {f.name: f.max_version_level for f in answer.finalized_features}
+        self.finalized_features_epoch = answer.finalized_features_epoch
+
+    def version_for(self, api_key: int) -> int:
+        """The highest version that both ends know. Raises UnsupportedVersion."""
+        spec = REGISTRY[api_key]
+        if not self.api_versions:
+            return spec.max_version
+        offered = self.api_versions.get(api_key)
+        if offered is None:
+            raise UnsupportedVersion(f"{self.peer} does not serve {ApiKey(api_key).name}")
+        version = min(spec.max_version, offered[1])
+        if version < max(spec.min_version, offered[0]):
+            raise UnsupportedVersion(
+                f"{self.peer} serves {ApiKey(api_key).name} in versions {offered[0]} to {offered[1]}, "
+                f"this end knows {spec.min_version} to {spec.max_version}"
+            )
+        return version
+
+    async def call(self, request: Request, timeout_s: float = 30.0, version: int | None = None) -> Any:
+        """Sends a request, gives its response. Raises KafkaConnectionError, RequestTimedOut, UnsupportedVersion,
+        EncodeError (a field that the version lacks)."""
+        return await self.send(request, version, timeout_s=timeout_s)
+
+    def send(
+        self, request: Request, version: int | None = None, *, timeout_s: float | None = None, expect_answer: bool = True
+    ) -> asyncio.Future[Any]:
+        """Writes a request at once and gives the future of its response; the same errors as `call`, in the future or
+        (UnsupportedVersion, EncodeError, and a connection that has ended) raised. Without `expect_answer` (acks=0) the
+        future is done already, with None."""
+        if self._transport is None or self._ending is not None or self.closed.done():
+            raise KafkaConnectionError(f"connection to {self.peer} is closed")
+        key = request.KEY
+        if version is None:
+            version = self.version_for(key)
+        self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        parts = encode_request_parts(correlation_id, self._client_id, request, version)
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if expect_answer:
+            call = _Call(key, version, future)
+            self._calls[correlation_id] = call
+            if timeout_s is not None:
+                call.timer = self._loop.call_later(timeout_s, self._expired, correlation_id, timeout_s)
+        else:
+            future.set_result(None)
+        size = sum([len(part) for part in parts])
+        self._transport.writelines([_PREFIX.pack(size), *[p.read() if isinstance(p, FileRegion) else p for p in parts]])
+        return future
+
+    def _expired(self, correlation_id: int, timeout_s: float) -> None:
+        call = self._calls.get(correlation_id)
+        if call is not None and not call.future.done():
+            name = ApiKey(call.api_key).name
+            call.future.set_exception(RequestTimedOut(f"{self.peer} did not answer {name} within {timeout_s:g} s"))
+
+    def close(self, error: Exception | None = None) -> None:
+        """Ends the connection; what is in flight fails with KafkaConnectionError."""
+        if self._ending is None:
+            self._ending = error or KafkaConnectionError(f"connection to {self.peer} was closed from this end")
+        if self._transport is not None:
+            self._transport.abort()
+        if error is None:
+            self._finish(None)
+
+    def _finish(self, error: Exception | None) -> None:
+        if self.closed.done():
+            return
+        self.closed.set_result(error)
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            if call.timer is not None:
+                call.timer.cancel()
+            if not call.future.done():
+                reason = error or KafkaConnectionError(f"connection to {self.peer} was closed from this end")
+                call.future.set_exception(reason)
+        if self.on_lost is not None:
+            self.on_lost(error)
+
+    # -- the transport's calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer = transport.get_extra_info("peername")
+        if peer and not self.peer:
+            self.peer = f"{peer[0]}:{peer[1]}"
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            self._reader.received(nbytes)
+        except ProtocolViolation as e:
+            self.close(KafkaConnectionError(f"{self.peer}: {e}"))
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._ending is not None:
+            self._finish(self._ending)
+        elif exc is not None:
+            self._finish(KafkaConnectionError(f"connection to {self.peer} was lost: {exc}"))
+        else:
+            self._finish(KafkaConnectionError(f"{self.peer} closed the connection"))
+
+    # -- frames
+
+    def _allow(self, length: int, head: memoryview) -> None:
+        if not 4 <= length <= MAX_RESPONSE_BYTES:
+            raise ProtocolViolation(f"sent a frame of {length} bytes; this is no Kafka listener, or not of this protocol")
+
+    def _deliver(self, frame: memoryview) -> bool:
+        (correlation_id,) = _PREFIX.unpack_from(frame)
+        call = self._calls.pop(correlation_id, None)
+        if call is None:
+            raise ProtocolViolation(f"answered a request ({correlation_id}) that was not asked")
+        if call.timer is not None:
+            call.timer.cancel()
+        future = call.future
+        if future.done():  # timed out or abandoned meanwhile
+            return True
+        try:
+            response = self._decode(frame, call)
+        except DecodeError as e:
+            name = ApiKey(call.api_key).name
+            raise ProtocolViolation(f"sent a {name} version {call.version} answer that does not decode: {e}") from e
+        future.set_result(response)
+        return True
+
+    def _decode(self, frame: memoryview, call: _Call) -> Any:
+        if call.api_key == ApiKey.API_VERSIONS and call.version > 0:
+            # A peer that does not know this version answers error 35 in the layout of version 0.
+            (error,) = struct.unpack_from(">h", frame, 4) if len(frame) >= 6 else (0,)
+            if error == ErrorCode.UNSUPPORTED_VERSION:
+                return decode_response(frame, call.api_key, 0)[1]
+        return decode_response(frame, call.api_key, call.version)[1]
+
+
+class NodeChannel:
+    """One address, at most one connection to it, made when needed and again after a loss, with back-off between failed
+    attempts: `backoff_min_s` doubling up to `backoff_max_s`, each varied by a fifth so that many do not march in step."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str | None = None,
+        connect_timeout_s: float = 10.0,
+        backoff_min_s: float = 0.05,
+        backoff_max_s: float = 1.0,
+        ssl: ssl_module.SSLContext | None = None,
+        sasl: Callable[[Connection], Awaitable[None]] | None = None,
+        on_lost: Callable[[Exception | None], None] | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self._client_id = client_id
+        self._connect_timeout_s = connect_timeout_s
+        self._backoff_min_s = backoff_min_s
+        self._backoff_max_s = backoff_max_s
+        self._ssl = ssl
+        self._sasl = sasl
+        self._on_lost = on_lost
+        self._rng = rng or random.Random()
+        self._connection: Connection | None = None
+        self._connecting: asyncio.Task[Connection] | None = None
+        self._failures = 0
+        self._not_before = 0.0
+        self._closed = False
+
+    @property
+    def connection(self) -> Connection | None:
+        """The live connection, if there is one."""
+        return self._connection
+
+    async def connected(self) -> Connection:
+        """The live connection, made if need be, after the back-off. Raises KafkaConnectionError, RequestTimedOut."""
+        if self._connection is not None:
+            return self._connection
+        if self._closed:
+            raise KafkaConnectionError(f"channel to {self.host}:{self.port} is closed")
+        if self._connecting is None:
+            self._connecting = asyncio.get_running_loop().create_task(self._connect())
+            self._connecting.add_done_callback(self._connect_ended)
+        return await asyncio.shield(self._connecting)
+
+    async def _connect(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        wait = self._not_before - loop.time()
+        if wait > 0:
+            await asyncio.sleep(wait)
+        try:
+            connection = await Connection.connect(
+                self.host,
+                self.port,
+                client_id=self._client_id,
+                timeout_s=self._connect_timeout_s,
+                ssl=self._ssl,
+                sasl=self._sasl,
+            )
+        except (KafkaConnectionError, RequestTimedOut):
+            backoff = min(self._backoff_max_s, self._backoff_min_s * 2 ** min(self._failures, 16))
+            self._failures += 1
+            self._not_before = loop.time() + backoff * self._rng.uniform(0.8, 1.2)
+            raise
+        self._failures = 0
+        self._connection = connection
+        connection.on_lost = self._lost
+        if connection.closed.done():
+            self._lost(connection.closed.result())
+            raise KafkaConnectionError(f"{connection.peer} closed the connection")
+        return connection
+
+    def _connect_ended(self, task: asyncio.Task[Connection]) -> None:
+        self._connecting = None
+        if not task.cancelled():
+            task.exception()  # seen, also when every caller has gone away
+
+    def _lost(self, error: Exception | None) -> None:
+        self._connection = None
+        if self._on_lost is not None:
+            self._on_lost(error)
+
+    async def call(self, request: Request, timeout_s: float = 30.0, version: int | None = None) -> Any:
+        """As `Connection.call`; the time includes connecting."""
+        loop = asyncio.get_running_loop()
+        connection = self._connection
+        if connection is None:
+            deadline = loop.time() + timeout_s
+            try:
+                connection = await asyncio.wait_for(self.connected(), timeout_s)
+            except RequestTimedOut:
+                raise
+            except TimeoutError as e:
+                raise RequestTimedOut(f"no connection to {self.host}:{self.port} within {timeout_s:g} s") from e
+            timeout_s = max(0.001, deadline - loop.time())
+        return await connection.call(request, timeout_s, version)
+
+    def disconnect(self) -> None:
+        """Drops the connection, if any; the next call makes another."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def close(self) -> None:
+        self._closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        self.disconnect()
+
+
+class ConnectionPool:
+    """One `NodeChannel` for each address, made by the same rules."""
+
+    def __init__(self, **options: Any) -> None:
+        self._options = options
+        self._channels: dict[tuple[str, int], NodeChannel] = {}
+
+    def channel(self, host: str, port: int) -> NodeChannel:
+        channel = self._channels.get((host, port))
+        if channel is None:
+            channel = self._channels[host, port] = NodeChannel(host, port, **self._options)
+        return channel
+
+    async def call(self, host: str, port: int, request: Request, timeout_s: float = 30.0) -> Any:
+        return await self.channel(host, port).call(request, timeout_s)
+
+    def drop(self, host: str, port: int) -> None:
+        """Forgets an address and closes its connection."""
+        channel = self._channels.pop((host, port), None)
+        if channel is not None:
+            channel.close()
+
+    def close(self) -> None:
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+
+
+__all__ = [
+    "Connection",
+    "ConnectionPool",
+    "EncodeError",
+    "KafkaConnectionError",
+    "NodeChannel",
+    "RequestTimedOut",
+    "UnsupportedVersion",
+]

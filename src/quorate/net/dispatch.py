@@ -1,0 +1,243 @@
+"""From a decoded request to its handler, and the answers that every listener gives by itself.
+
+A handler is a function `(RequestContext, Request) -> Response | Awaitable[Response | None] | None`:
+
+- a plain function runs as soon as its request has been decoded, before the connection's next request is looked at:
+  ordering-relevant work (appending!) belongs there; it may return a future or coroutine for the rest;
+- a coroutine function's first step runs at the next turn of the loop (at once from Python 3.12 on), in arrival order;
+- None, or an awaitable of None, means that no answer is sent (acks=0);
+- a `KafkaError` raised, at once or later, becomes the answer that Kafka gives for that request and error.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from quorate.net.errors import ProtocolViolation
+from quorate.protocol.api import REGISTRY, ApiKey, decode_request
+from quorate.protocol.errors import DecodeError, ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from quorate.net.server import ServerConnection
+    from quorate.protocol.schema import Request, Response
+
+log = logging.getLogger(__name__)
+
+ANONYMOUS = "User:ANONYMOUS"
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+"""What a client's software name and version must look like (KIP-511)."""
+
+_HEAD = struct.Struct(">hhi")
+
+
+class ListenerKind(IntEnum):
+    """Which set of APIs a listener serves."""
+
+    BROKER = 1
+    CONTROLLER = 2
+
+
+class SecurityProtocol(IntEnum):
+    """Kafka's numbers, as brokers register them."""
+
+    PLAINTEXT = 0
+    SSL = 1
+    SASL_PLAINTEXT = 2
+    SASL_SSL = 3
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """Who asks, over which connection, and when; the request itself travels beside it."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    listener: str
+    principal: str = ANONYMOUS
+    client_host: str = ""
+    client_port: int = 0
+    connection_id: str = ""
+    software_name: str = "unknown"
+    software_version: str = "unknown"
+    security_protocol: int = SecurityProtocol.PLAINTEXT
+    received_at: float = 0.0
+    """Loop time (monotonic seconds) at which the request was whole."""
+    frame_size: int = 0
+    """Bytes after the length prefix."""
+    forwarded: bool = False
+    """Whether a broker passed it on inside an Envelope."""
+    token_authenticated: bool = False
+    frame: memoryview | None = None
+    """The request as received, header included: what an Envelope carries."""
+    connection: ServerConnection | None = None
+    """The connection it came over; None for requests that came inside an Envelope."""
+
+
+Handler = Callable[[RequestContext, Any], Any]
+"""`Callable[[RequestContext, Request], Response | Awaitable[Response | None] | None]`; Any, so that a handler may name
+the one request class that it takes."""
+
+
+class FeatureRange(NamedTuple):
+    name: str
+    min: int
+    max: int
+
+
+class FeatureLevel(NamedTuple):
+    name: str
+    level: int
+
+
+@dataclass(slots=True, frozen=True)
+class FeatureState:
+    """What ApiVersions tells of features: supported ranges, and the finalised levels as of a metadata offset."""
+
+    supported: Sequence[FeatureRange] = ()
+    finalized: Sequence[FeatureLevel] = ()
+    epoch: int = -1
+
+
+class Dispatcher:
+    """The handlers of one listener, by API key.
+
+    `features` is asked at every ApiVersions request. `narrow` may cut a served range further (a broker advertises, for
+    what it forwards, only what the active controller takes too); it returns None for an API that is to be hidden.
+    """
+
+    def __init__(
+        self,
+        kind: ListenerKind,
+        *,
+        features: Callable[[], FeatureState] = FeatureState,
+        narrow: Callable[[int, int, int], tuple[int, int] | None] | None = None,
+    ) -> None:
+        self.kind = kind
+        self.routes: dict[int, Handler] = {}
+        self._features = features
+        self._narrow = narrow
+        self.register(ApiKey.API_VERSIONS, self._api_versions)
+
+    def register(self, api_key: int, handler: Handler) -> None:
+        """Serves an API. Raises ValueError for one that is registered already or that this kind of listener never has."""
+        if api_key in self.routes:
+            raise ValueError(f"{ApiKey(api_key).name} has two handlers")
+        spec = REGISTRY.get(api_key)
+        if spec is None:
+            raise ValueError(f"no API has the key {api_key}")
+        self.routes[int(api_key)] = handler
+
+    def register_all(self, routes: Mapping[int, Handler]) -> None:
+        for key, handler in routes.items():
+            self.register(key, handler)
+
+    def serves(self, api_key: int, api_version: int) -> bool:
+        spec = REGISTRY.get(api_key)
+        return api_key in self.routes and spec is not None and spec.served_from <= api_version <= spec.max_version
+
+    def decode(self, frame: memoryview, context: RequestContext) -> Request | None:
+        """Fills the context from the request's header and gives its body.
+
+        None stands for an ApiVersions request of a version that is not known: its answer is `unsupported_api_versions`.
+        Raises ProtocolViolation, after which the connection has to be closed, as Kafka does: an API or a version that
+        this listener does not serve, or bytes that are not a request.
+        """
+        if len(frame) < _HEAD.size:
+            raise ProtocolViolation(f"a request of {len(frame)} bytes has no header")
+        key, version, correlation_id = _HEAD.unpack_from(frame)
+        context.api_key, context.api_version, context.correlation_id = key, version, correlation_id
+        if not self.serves(key, version):
+            if key == ApiKey.API_VERSIONS:
+                return None
+            if key not in self.routes:
+                raise ProtocolViolation(f"API key {key} is not served on this listener")
+            raise ProtocolViolation(f"version {version} of API {ApiKey(key).name} is not served")
+        try:
+            header, request = decode_request(frame)
+        except (DecodeError, KafkaError) as e:
+            raise ProtocolViolation(f"{ApiKey(key).name} version {version}: {e}") from e
+        context.client_id = header.client_id
+        return request
+
+    def dispatch(self, context: RequestContext, request: Request) -> Any:
+        """Runs the handler of a decoded request. What it raises is the caller's to answer (`failure`)."""
+        return self.routes[context.api_key](context, request)
+
+    def unsupported_api_versions(self) -> Response:
+        """The answer to an ApiVersions request of an unknown version: error 35 and the versions of ApiVersions itself,
+        to be encoded as version 0 (KIP-511)."""
+        from quorate.protocol.messages.api_versions import ApiVersionsResponse
+
+        spec = REGISTRY[ApiKey.API_VERSIONS]
+        own = ApiVersionsResponse.ApiVersion(
+            api_key=ApiKey.API_VERSIONS, min_version=spec.min_version, max_version=spec.max_version
+        )
+        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
+
+    def advertised(self) -> Iterable[tuple[int, int, int]]:
+        """(key, lowest, highest version) of everything served, by key."""
+        for key in sorted(self.routes):
+            spec = REGISTRY[key]
+            low, high = spec.min_version, spec.max_version
+            if self._narrow is not None:
+                narrowed = self._narrow(key, low, high)
+                if narrowed is None:
+                    continue
+                low, high = narrowed
+            yield key, low, high
+
+    def _api_versions(self, context: RequestContext, request: Any) -> Response:
+        from quorate.protocol.messages.api_versions import ApiVersionsResponse
+
+        if context.api_version >= 3:
+            name, version = request.client_software_name, request.client_software_version
+            if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
+                return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+            if context.connection is not None:
+                context.connection.software_name, context.connection.software_version = name, version
+        response = ApiVersionsResponse(
+            api_keys=[
+                ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
+                for key, low, high in self.advertised()
+            ]
+        )
+        if context.api_version >= 3:
+            state = self._features()
+            response.supported_features = [
+                ApiVersionsResponse.SupportedFeatureKey(name=f.name, min_version=f.min, max_version=f.max)
+                for f in state.supported
+                if f.min > 0 or context.api_version >= 4  # older clients refuse a range that starts at 0
+            ]
+            response.finalized_features_epoch = state.epoch
+            response.finalized_features = [
+                ApiVersionsResponse.FinalizedFeatureKey(name=f.name, max_version_level=f.level, min_version_level=f.level)
+                for f in state.finalized
+            ]
+        return response
+
+
+def failure(context: RequestContext, request: Request, error: BaseException) -> Response | None:
+    """The answer for what a handler raised: Kafka's error if it named one, UNKNOWN_SERVER_ERROR with a log entry else."""
+    from quorate.protocol.error_response import error_response
+
+    if isinstance(error, KafkaError):
+        return error_response(request, error.code, error.message, context.api_version)
+    log.error(
+        "[Listener %s] %s version %d from %s failed: %r",
+        context.listener,
+        ApiKey(context.api_key).name,
+        context.api_version,
+        context.connection_id,
+        error,
+        exc_info=error,
+    )
+    return error_response(request, ErrorCode.UNKNOWN_SERVER_ERROR, None, context.api_version)

@@ -1,0 +1,270 @@
+"""Ordered writing of byte buffers and file regions to one socket.
+
+`SocketOutput` writes to a duplicate of the socket's descriptor, at once where the kernel takes it and from an ordered
+queue where it does not, so that a fetch answer goes from page cache to socket without passing through Python
+(`os.sendfile`), behind whatever was queued before it. It never shares the transport's own write buffer: a connection
+writes either all through here or (TLS) all through its transport, by `TransportOutput`.
+
+The duplicate has its own lifetime. An event loop that finds the connection dead closes its descriptor at once and tells
+us later; in between the number may already belong to somebody else's connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from quorate.net.errors import ProtocolViolation
+from quorate.protocol.regions import FileRegion, HasFileno
+
+Part = bytes | bytearray | memoryview | FileRegion
+
+_IOV_MAX = 512
+"""Buffers for each writev; the kernel allows 1024."""
+
+_REGION_READ = 262_144
+"""Bytes read at a time where a region has to pass through memory (TLS, or a file system without sendfile)."""
+
+
+_TURN_BYTES = 4 << 20
+"""Bytes written to one socket before other connections get their turn: 1 to 4 ms of memory traffic."""
+
+
+class _Cursor:
+    """How far a region has been sent; holds the file open meanwhile."""
+
+    __slots__ = ("left", "owner", "position")
+
+    def __init__(self, region: FileRegion) -> None:
+        self.owner: HasFileno = region.fd_owner
+        self.position = region.position
+        self.left = region.length
+
+
+class Output(Protocol):
+    """Where a connection's answers go."""
+
+    buffered_bytes: int
+    """Bytes held in memory for the peer (regions count as nothing: they are in the page cache)."""
+    pending: bool
+    """Whether anything waits for the peer to read."""
+    progressed_at: float
+    """When the peer last took something, in the loop's time."""
+
+    def write(self, parts: list[Part]) -> None: ...
+    def close(self) -> None: ...
+
+
+class SocketOutput:
+    """Writes to a plain stream socket. `on_drained` is called when a queue that had formed is empty again;
+    `on_error` with the OSError that ended writing (then everything queued is dropped)."""
+
+    __slots__ = (
+        "_fd",
+        "_loop",
+        "_on_drained",
+        "_on_error",
+        "_queue",
+        "_watching",
+        "buffered_bytes",
+        "progressed_at",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        fd: int,
+        on_drained: Callable[[], None],
+        on_error: Callable[[OSError], None],
+    ) -> None:
+        self._loop = loop
+        self._fd = os.dup(fd)
+        os.set_blocking(self._fd, False)
+        self._on_drained = on_drained
+        self._on_error = on_error
+        self._queue: deque[memoryview | _Cursor] = deque()
+        self._watching = False
+        self.buffered_bytes = 0
+        self.progressed_at = loop.time()
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._queue)
+
+    def write(self, parts: list[Part]) -> None:
+        """Writes the parts in order, behind what is queued; never blocks."""
+        if self._fd < 0:
+            return
+        queue = self._queue
+        if not queue and len(parts) <= 2 and not any(isinstance(p, FileRegion) for p in parts):
+            # The everyday answer: one small buffer, an idle socket, one system call.
+            data = parts[0] if len(parts) == 1 else b"".join(parts)  # type: ignore[arg-type]
+            try:
+                sent = os.write(self._fd, data)  # type: ignore[arg-type]
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError as e:
+                self._fail(e)
+                return
+            if sent == len(data):
+                return
+            rest = memoryview(data)[sent:]  # type: ignore[arg-type]
+            queue.append(rest)
+            self.buffered_bytes += len(rest)
+            self._watch()
+            return
+        for part in parts:
+            if isinstance(part, FileRegion):
+                if part.length:
+                    queue.append(_Cursor(part))
+            elif len(part):
+                queue.append(memoryview(part).cast("B"))
+                self.buffered_bytes += len(part)
+        if not self._watching:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Writes what the socket takes now."""
+        queue = self._queue
+        budget = _TURN_BYTES
+        try:
+            while queue and budget > 0:
+                head = queue[0]
+                if isinstance(head, _Cursor):
+                    sent = self._send_region(head)
+                else:
+                    sent = self._send_buffers()
+                budget -= sent
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as e:
+            self._fail(e)
+            return
+        except ProtocolViolation as e:
+            self._fail(OSError(str(e)))
+            return
+        if queue:
+            self._watch()
+        elif self._watching:
+            self._watching = False
+            self._loop.remove_writer(self._fd)
+            self._on_drained()
+
+    def _send_region(self, region: _Cursor) -> int:
+        sent = os.sendfile(self._fd, region.owner.fileno(), region.position, region.left)
+        if sent == 0:
+            # The file is shorter than the answer's header has promised: the stream cannot be made whole again.
+            raise ProtocolViolation(f"file ended {region.left} bytes before the end of a region being sent")
+        region.position += sent
+        region.left -= sent
+        if not region.left:
+            self._queue.popleft()
+        return sent
+
+    def _send_buffers(self) -> int:
+        queue = self._queue
+        batch: list[memoryview] = []
+        for item in queue:
+            if isinstance(item, _Cursor) or len(batch) == _IOV_MAX:
+                break
+            batch.append(item)
+        sent = os.writev(self._fd, batch)
+        self.buffered_bytes -= sent
+        left = sent
+        while left:
+            head = queue[0]
+            assert isinstance(head, memoryview)
+            if len(head) > left:
+                queue[0] = head[left:]
+                break
+            left -= len(head)
+            queue.popleft()
+        return sent
+
+    def _watch(self) -> None:
+        if not self._watching:
+            self._watching = True
+            self.progressed_at = self._loop.time()
+            self._loop.add_writer(self._fd, self._writable)
+
+    def _writable(self) -> None:
+        self.progressed_at = self._loop.time()
+        self._flush()
+
+    def _fail(self, error: OSError) -> None:
+        self.close()
+        self._on_error(error)
+
+    def close(self) -> None:
+        """Drops what is queued and closes the duplicate. Safe to repeat."""
+        if self._fd < 0:
+            return
+        if self._watching:
+            self._watching = False
+            self._loop.remove_writer(self._fd)
+        os.close(self._fd)
+        self._fd = -1
+        self._queue.clear()
+        self.buffered_bytes = 0
+
+
+class TransportOutput:
+    """Writes through an asyncio transport (TLS): regions pass through memory, a slice at a time, as the peer reads."""
+
+    __slots__ = ("_on_drained", "_queue", "_transport", "_writable", "progressed_at")
+
+    def __init__(self, transport: asyncio.Transport, on_drained: Callable[[], None]) -> None:
+        self._transport = transport
+        self._on_drained = on_drained
+        self._queue: deque[bytes | bytearray | memoryview | _Cursor] = deque()
+        self._writable = True
+        self.progressed_at = asyncio.get_running_loop().time()
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._queue) or self._transport.get_write_buffer_size() > 0
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._transport.get_write_buffer_size() + sum(len(p) for p in self._queue if not isinstance(p, _Cursor))
+
+    def write(self, parts: list[Part]) -> None:
+        self._queue.extend(_Cursor(p) if isinstance(p, FileRegion) else p for p in parts)
+        self._flush()
+
+    def paused(self) -> None:
+        """The transport's buffer is over its high-water mark."""
+        self._writable = False
+
+    def resumed(self) -> None:
+        """The transport's buffer is below its low-water mark again."""
+        self._writable = True
+        self.progressed_at = asyncio.get_running_loop().time()
+        self._flush()
+        if self._writable and not self._queue:
+            self._on_drained()
+
+    def _flush(self) -> None:
+        queue = self._queue
+        while queue and self._writable:
+            head = queue[0]
+            if not isinstance(head, _Cursor):
+                queue.popleft()
+                self._transport.write(head)
+                continue
+            data = os.pread(head.owner.fileno(), min(head.left, _REGION_READ), head.position)
+            if not data and head.left:
+                self._transport.abort()
+                queue.clear()
+                return
+            head.position += len(data)
+            head.left -= len(data)
+            if not head.left:
+                queue.popleft()
+            self._transport.write(data)
+
+    def close(self) -> None:
+        self._queue.clear()

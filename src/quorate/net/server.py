@@ -1,0 +1,481 @@
+"""Listeners and the connections that they accept.
+
+Rules of a connection, which the code below keeps:
+
+1. A request's handler starts when its bytes are whole and all earlier ones of the connection have started.
+2. Answers leave in the order of their requests, whatever the order in which handlers finish.
+3. Nothing is read while too many requests are in flight or the peer does not take its answers.
+4. What is not Kafka's protocol ends the connection without an answer, and only it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl as ssl_module
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from quorate.net.dispatch import ANONYMOUS, Dispatcher, RequestContext, SecurityProtocol, failure
+from quorate.net.errors import ProtocolViolation
+from quorate.net.framing import FrameReader
+from quorate.net.limits import ConnectionLimits
+from quorate.net.output import Part, SocketOutput, TransportOutput
+from quorate.net.sockets import bind_sockets
+from quorate.protocol.api import ApiKey, encode_response
+from quorate.protocol.regions import FileRegion
+
+log = logging.getLogger(__name__)
+
+_JOIN_BYTES = 65_536
+"""Answers up to this size are copied into one buffer: one system call costs more than the copy."""
+
+_PREFIX = struct.Struct(">i")
+_PREFIX_AND_HEAD = struct.Struct(">hh")
+
+
+class _Slot:
+    """A request whose answer is not written yet."""
+
+    __slots__ = ("context", "future", "parts", "ready", "request")
+
+    def __init__(self, context: RequestContext, request: Any, future: asyncio.Future[Any] | None) -> None:
+        self.context = context
+        self.request = request
+        self.future = future
+        self.parts: list[Part] | None = None
+        self.ready = future is None
+
+
+class ServerConnection(asyncio.BufferedProtocol):
+    """One accepted connection."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._dispatcher = listener.dispatcher
+        self._limits = listener.limits
+        self._loop = listener.loop
+        self._reader = FrameReader(self._allow, self._deliver)
+        self._slots: deque[_Slot] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._output: SocketOutput | TransportOutput | None = None
+        self._draining = False
+        self._closing = False
+        self._valid_requests = 0
+        self._frame_started_at = 0.0
+        self._last_active = 0.0
+        self._close_callbacks: list[Callable[[], None]] = []
+        self.peer_host = ""
+        self.peer_port = 0
+        self.id = ""
+        self.principal = ANONYMOUS
+        self.software_name = "unknown"
+        self.software_version = "unknown"
+
+    # -- the transport's calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._last_active = self._loop.time()
+        sock = transport.get_extra_info("socket")
+        peer = transport.get_extra_info("peername") or ("", 0)
+        local = transport.get_extra_info("sockname") or ("", 0)
+        self.peer_host, self.peer_port = str(peer[0]).removeprefix("::ffff:"), int(peer[1])
+        self.id = f"{local[0]}:{local[1]}-{self.peer_host}:{self.peer_port}-{self._listener.next_number()}"
+        if not self._listener.accepted(self):
+            transport.abort()
+            return
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._listener.tls:
+            self._output = TransportOutput(transport, self._drained)
+        else:
+            self._output = SocketOutput(self._loop, sock.fileno(), self._drained, self._write_failed)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._last_active = self._loop.time()
+        was_started = self._reader.started
+        try:
+            self._reader.received(nbytes)
+        except ProtocolViolation as e:
+            self._refuse(e)
+            return
+        if not was_started:
+            self._frame_started_at = self._last_active
+        self._regulate()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        if isinstance(self._output, TransportOutput):
+            self._output.paused()
+
+    def resume_writing(self) -> None:
+        if isinstance(self._output, TransportOutput):
+            self._output.resumed()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        if self._output is not None:
+            self._output.close()
+        self._listener.lost(self)
+        callbacks, self._close_callbacks = self._close_callbacks, []
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:
+                log.exception("[Listener %s] a callback on the end of connection %s failed", self._listener.name, self.id)
+
+    # -- for handlers
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Calls back once, when this connection is gone (at once if it is already)."""
+        if self._closing:
+            self._loop.call_soon(callback)
+        else:
+            self._close_callbacks.append(callback)
+
+    @property
+    def closed(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        """Drops the connection now."""
+        self._closing = True
+        if self._output is not None:
+            self._output.close()
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- reading
+
+    def _allow(self, length: int, head: memoryview) -> None:
+        limits = self._limits
+        if length < 8 or length > limits.max_frame_bytes:
+            raise ProtocolViolation(f"a request of {length} bytes; socket.request.max.bytes is {limits.max_frame_bytes}")
+        if not self._valid_requests and length > limits.first_frame_bytes:
+            key, version = _PREFIX_AND_HEAD.unpack_from(head)
+            if key == ApiKey.API_VERSIONS or not self._dispatcher.serves(key, version):
+                raise ProtocolViolation(f"a first request of {length} bytes that is none of this listener's")
+
+    def _deliver(self, frame: memoryview) -> bool:
+        self._frame_started_at = self._last_active
+        context = RequestContext(
+            0,
+            0,
+            0,
+            None,
+            self._listener.name,
+            self.principal,
+            self.peer_host,
+            self.peer_port,
+            self.id,
+            self.software_name,
+            self.software_version,
+            self._listener.security_protocol,
+            self._last_active,
+            len(frame),
+            False,
+            False,
+            frame,
+            self,
+        )
+        request = self._dispatcher.decode(frame, context)
+        self._valid_requests += 1
+        if request is None:
+            response = self._dispatcher.unsupported_api_versions()
+            context.api_version = 0
+            self._answer(context, request, response)
+            return not self._closing
+        try:
+            result = self._dispatcher.dispatch(context, request)
+        except Exception as e:
+            self._answer(context, request, failure(context, request, e))
+            return not self._closing
+        if result is None or not hasattr(result, "__await__"):
+            self._answer(context, request, result)
+        else:
+            future = self._start(result)
+            self._slots.append(_Slot(context, request, future))
+            future.add_done_callback(self._finished)
+        return len(self._slots) < self._limits.max_in_flight and not self._closing
+
+    def _start(self, awaitable: Any) -> asyncio.Future[Any]:
+        if isinstance(awaitable, asyncio.Future):
+            return awaitable
+        future: asyncio.Future[Any] = asyncio.ensure_future(awaitable, loop=self._loop)
+        return future
+
+    def _regulate(self) -> None:
+        """Reads on, or not, by what is in flight."""
+        transport, output = self._transport, self._output
+        if self._closing or transport is None or output is None:
+            return
+        full = len(self._slots) >= self._limits.max_in_flight or output.buffered_bytes > self._limits.write_high_bytes
+        if full or self._draining:
+            if transport.is_reading():
+                transport.pause_reading()
+            return
+        if self._reader.stopped:
+            try:
+                self._reader.resume()
+            except ProtocolViolation as e:
+                self._refuse(e)
+                return
+        if self._reader.stopped:
+            if transport.is_reading():
+                transport.pause_reading()
+        elif not transport.is_reading():
+            transport.resume_reading()
+
+    def _refuse(self, violation: ProtocolViolation) -> None:
+        log.warning("[Listener %s] closing connection %s: %s", self._listener.name, self.id, violation)
+        self.close()
+
+    # -- answering
+
+    def _answer(self, context: RequestContext, request: Any, response: Any) -> None:
+        """An answer that is there at once."""
+        if response is None and not self._slots:
+            return
+        parts = self._encode(context, response)
+        if self._slots:
+            slot = _Slot(context, request, None)
+            slot.parts = parts
+            self._slots.append(slot)
+        elif parts and not self._closing:
+            assert self._output is not None
+            self._output.write(parts)
+
+    def _encode(self, context: RequestContext, response: Any) -> list[Part]:
+        if response is None or self._closing:
+            return []
+        try:
+            parts = encode_response(context.correlation_id, context.api_key, context.api_version, response)
+        except Exception:
+            log.exception(
+                "[Listener %s] the answer to %s version %d from %s cannot be encoded; closing the connection",
+                self._listener.name,
+                ApiKey(context.api_key).name,
+                context.api_version,
+                self.id,
+            )
+            self.close()
+            return []
+        size = 0
+        for part in parts:
+            size += len(part)
+        prefix = _PREFIX.pack(size)
+        if size <= _JOIN_BYTES and not any(isinstance(p, FileRegion) for p in parts):
+            return [b"".join([prefix, *parts])]  # type: ignore[list-item]
+        return [prefix, *parts]
+
+    def _finished(self, _: asyncio.Future[Any]) -> None:
+        """A handler has finished: writes every answer that is ready and whose turn it is, at one go."""
+        if self._closing:
+            self._drop()
+            return
+        slots = self._slots
+        out: list[Part] = []
+        while slots:
+            slot = slots[0]
+            if slot.future is None:
+                out.extend(slot.parts or ())
+            elif slot.future.done():
+                out.extend(self._encode(slot.context, self._result(slot)))
+            else:
+                break
+            slots.popleft()
+        if out and self._output is not None and not self._closing:
+            if len(out) > 1 and not any(isinstance(p, FileRegion) for p in out) and sum(map(len, out)) <= _JOIN_BYTES:
+                out = [b"".join(out)]  # type: ignore[arg-type]
+            self._output.write(out)
+        self._regulate()
+        if self._draining and not slots:
+            self._listener.drained(self)
+
+    def _result(self, slot: _Slot) -> Any:
+        assert slot.future is not None
+        if slot.future.cancelled():
+            return failure(slot.context, slot.request, asyncio.CancelledError())
+        error = slot.future.exception()
+        return slot.future.result() if error is None else failure(slot.context, slot.request, error)
+
+    def _drop(self) -> None:
+        """Takes the outcome of what is in flight for nobody any more, so that no error goes unseen."""
+        for slot in list(self._slots):
+            if slot.future is not None and slot.future.done():
+                if not slot.future.cancelled():
+                    slot.future.exception()
+                self._slots.remove(slot)
+
+    def _drained(self) -> None:
+        self._last_active = self._loop.time()
+        self._regulate()
+
+    def _write_failed(self, error: OSError) -> None:
+        log.debug("[Listener %s] writing to %s ended: %s", self._listener.name, self.id, error)
+        self.close()
+
+    # -- the listener's calls
+
+    def check(self, now: float) -> None:
+        """Ends the connection when it has been idle, or has not moved, for too long."""
+        limits = self._limits
+        reason = None
+        if self._output is not None and self._output.pending:
+            if now - self._output.progressed_at > limits.frame_stall_s:
+                reason = f"took none of its answer for {limits.frame_stall_s:g} s"
+        elif self._reader.started:
+            allowed = limits.frame_stall_s + self._reader.expected / limits.frame_min_rate
+            if now - self._frame_started_at > allowed:
+                reason = f"sent less than its request within {allowed:g} s"
+        elif not self._slots:
+            if not self._valid_requests and now - self._last_active > limits.first_request_s:
+                reason = f"sent no request for {limits.first_request_s:g} s"
+            elif now - self._last_active > limits.max_idle_s:
+                reason = f"idle for {limits.max_idle_s:g} s"
+        if reason is not None:
+            log.info("[Listener %s] closing connection %s: %s", self._listener.name, self.id, reason)
+            self.close()
+
+    def drain(self) -> bool:
+        """Reads no more; True when nothing is in flight. The listener hears of the end by `drained`."""
+        self._draining = True
+        self._regulate()
+        return not self._slots
+
+
+class Listener:
+    """A listening socket, its connections and the dispatcher that their requests go to."""
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.host = ""
+        self.port = 0
+        self.tls = False
+        self.security_protocol: int = SecurityProtocol.PLAINTEXT
+        self.limits = ConnectionLimits()
+        self.dispatcher: Dispatcher
+        self.loop: asyncio.AbstractEventLoop
+        self.connections: set[ServerConnection] = set()
+        self._sockets: list[socket.socket] = []
+        self._servers: list[asyncio.AbstractServer] = []
+        self._by_address: dict[str, int] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+        self._number = 0
+        self._drain_waiter: asyncio.Future[None] | None = None
+        self._refused_logged_at = -1e9
+
+    def bind(self, host: str, port: int, name: str) -> None:
+        """Takes the address without serving it yet, so that a busy port is known before anything else is started.
+
+        Port 0 takes a free one (see `port`). An empty host means every address. Raises ListenerError.
+        """
+        self.name, self.host = name, host
+        self._sockets = bind_sockets(host, port, name)
+        self.port = self._sockets[0].getsockname()[1]
+
+    async def start(
+        self,
+        host: str,
+        port: int,
+        dispatcher: Dispatcher,
+        name: str,
+        limits: ConnectionLimits | None = None,
+        *,
+        security_protocol: int = SecurityProtocol.PLAINTEXT,
+        ssl: ssl_module.SSLContext | None = None,
+    ) -> None:
+        """Serves. Binds first if `bind` was not called. Raises ListenerError."""
+        if not self._sockets:
+            self.bind(host, port, name)
+        self.dispatcher = dispatcher
+        self.limits = limits or ConnectionLimits()
+        self.security_protocol = security_protocol
+        self.tls = ssl is not None
+        self.loop = asyncio.get_running_loop()
+        for sock in self._sockets:
+            server = await self.loop.create_server(lambda: ServerConnection(self), sock=sock, ssl=ssl, backlog=1024)
+            self._servers.append(server)
+        log.info("[Listener %s] serving on %s:%d", self.name, self.host or "*", self.port)
+
+    async def close(self, grace_s: float = 0.0) -> None:
+        """Accepts and reads no more, waits up to `grace_s` seconds for answers in flight, drops the connections."""
+        for server in self._servers:
+            server.close()
+        for sock in self._sockets:
+            sock.close()
+        self._servers, self._sockets = [], []
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        busy = [c for c in self.connections if not c.drain()]
+        if busy and grace_s > 0:
+            self._drain_waiter = self.loop.create_future()
+            try:
+                await asyncio.wait_for(self._drain_waiter, grace_s)
+            except TimeoutError:
+                log.info("[Listener %s] dropping %d connections with requests in flight", self.name, len(busy))
+        for connection in list(self.connections):
+            connection.close()
+
+    # -- the connections' calls
+
+    def next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def accepted(self, connection: ServerConnection) -> bool:
+        """Counts a new connection; False refuses it."""
+        limits, address = self.limits, connection.peer_host
+        here = self._by_address.get(address, 0)
+        allowed = limits.max_connections_per_ip_overrides.get(address, limits.max_connections_per_ip)
+        if len(self.connections) >= limits.max_connections or here >= allowed:
+            now = self.loop.time()
+            if now - self._refused_logged_at > 1.0:  # a flood must not become a flood of log lines
+                self._refused_logged_at = now
+                log.warning("[Listener %s] refusing connections from %s: limit reached", self.name, address)
+            return False
+        self._by_address[address] = here + 1
+        self.connections.add(connection)
+        if self._sweep is None:
+            self._schedule_sweep()
+        return True
+
+    def lost(self, connection: ServerConnection) -> None:
+        if connection not in self.connections:
+            return
+        self.connections.remove(connection)
+        left = self._by_address.get(connection.peer_host, 1) - 1
+        if left:
+            self._by_address[connection.peer_host] = left
+        else:
+            self._by_address.pop(connection.peer_host, None)
+        self.drained(connection)
+
+    def drained(self, connection: ServerConnection) -> None:
+        waiter = self._drain_waiter
+        if waiter is not None and not waiter.done() and all(c.drain() for c in self.connections):
+            waiter.set_result(None)
+
+    def _schedule_sweep(self) -> None:
+        limits = self.limits
+        shortest = min(limits.max_idle_s, limits.first_request_s, limits.frame_stall_s)
+        self._sweep = self.loop.call_later(min(5.0, max(0.02, shortest / 4)), self._check_all)
+
+    def _check_all(self) -> None:
+        """One timer for all connections: an idle one costs a comparison every few seconds."""
+        self._sweep = None
+        now = self.loop.time()
+        for connection in list(self.connections):
+            connection.check(now)
+        if self.connections:
+            self._schedule_sweep()

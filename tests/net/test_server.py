@@ -1,0 +1,539 @@
+"""A listener with test handlers, spoken to over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import struct
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quorate.net.client import Connection, KafkaConnectionError, NodeChannel, RequestTimedOut, UnsupportedVersion
+from quorate.net.dispatch import Dispatcher, FeatureLevel, FeatureRange, FeatureState, ListenerKind, RequestContext
+from quorate.net.errors import ListenerError
+from quorate.net.limits import ConnectionLimits
+from quorate.net.server import Listener
+from quorate.protocol.api import ApiKey
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.api_versions import ApiVersionsRequest
+from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
+from quorate.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from quorate.protocol.messages.produce import ProduceRequest, ProduceResponse
+from quorate.protocol.regions import FileRegion
+
+
+class World:
+    """One listener; `metadata` and `coordinator` are what a test wants their handlers to do."""
+
+    def __init__(self) -> None:
+        self.listener = Listener()
+        self.seen: list[RequestContext] = []
+        self.metadata: Callable[[RequestContext, MetadataRequest], Any] = lambda c, r: MetadataResponse(cluster_id="here")
+        self.coordinator: Callable[[RequestContext, FindCoordinatorRequest], Any] = lambda c, r: FindCoordinatorResponse()
+        self.fetch: Callable[[RequestContext, FetchRequest], Any] = lambda c, r: FetchResponse()
+        self.produce: Callable[[RequestContext, ProduceRequest], Any] = lambda c, r: ProduceResponse()
+        self.dispatcher = Dispatcher(ListenerKind.BROKER, features=self.features)
+        for key, name in (
+            (ApiKey.METADATA, "metadata"),
+            (ApiKey.FIND_COORDINATOR, "coordinator"),
+            (ApiKey.FETCH, "fetch"),
+            (ApiKey.PRODUCE, "produce"),
+        ):
+            self.dispatcher.register(key, self.handler(name))
+
+    def handler(self, name: str) -> Callable[[RequestContext, Any], Any]:
+        def run(context: RequestContext, request: Any) -> Any:
+            self.seen.append(context)
+            return getattr(self, name)(context, request)
+
+        return run
+
+    def features(self) -> FeatureState:
+        return FeatureState(
+            [FeatureRange("metadata.version", 7, 27), FeatureRange("kraft.version", 0, 1)],
+            [FeatureLevel("metadata.version", 27)],
+            epoch=12,
+        )
+
+    async def connect(self) -> Connection:
+        return await Connection.connect("127.0.0.1", self.listener.port, client_id="test", timeout_s=5)
+
+    async def raw(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.listener.port)
+
+
+def run(test: Callable[[World], Awaitable[None]], limits: ConnectionLimits | None = None) -> None:
+    async def main() -> None:
+        world = World()
+        await world.listener.start("127.0.0.1", 0, world.dispatcher, "TEST", limits)
+        try:
+            await asyncio.wait_for(test(world), 20)
+        finally:
+            await world.listener.close()
+
+    asyncio.run(main())
+
+
+async def closed(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await asyncio.wait_for(reader.read(), 5)
+    except ConnectionError:
+        return b""
+
+
+def test_negotiates_versions_and_features() -> None:
+    async def test(world: World) -> None:
+        connection = await world.connect()
+        assert connection.api_versions[ApiKey.METADATA] == (0, 13)
+        assert connection.api_versions[ApiKey.PRODUCE] == (0, 13)
+        assert ApiKey.VOTE not in connection.api_versions
+        assert connection.supported_features == {"metadata.version": (7, 27), "kraft.version": (0, 1)}
+        assert connection.finalized_features == {"metadata.version": 27}
+        assert connection.finalized_features_epoch == 12
+        with pytest.raises(UnsupportedVersion):
+            connection.version_for(ApiKey.VOTE)
+
+    run(test)
+
+
+def test_older_api_versions_leave_out_features_from_level_zero() -> None:
+    async def test(world: World) -> None:
+        connection = await world.connect()
+        answer = await connection.call(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 5, 3)
+        assert [f.name for f in answer.supported_features] == ["metadata.version"]
+
+    run(test)
+
+
+@pytest.mark.parametrize(("name", "version"), [("", "1"), ("-a", "1"), ("a", "1 2"), ("a.", "1")])
+def test_bad_software_names_are_refused(name: str, version: str) -> None:
+    async def test(world: World) -> None:
+        connection = await world.connect()
+        answer = await connection.call(ApiVersionsRequest(client_software_name=name, client_software_version=version), 5, 3)
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+    run(test)
+
+
+def test_an_unknown_api_versions_version_is_answered_in_version_0() -> None:
+    async def test(world: World) -> None:
+        reader, writer = await world.raw()
+        writer.write(struct.pack(">ihhih", 14, 18, 99, 5, -1) + b"\0\0\0\0")
+        frame = await reader.readexactly(4 + 4 + 2 + 4 + 6)
+        assert struct.unpack(">iihihhh", frame) == (16, 5, 35, 1, 18, 0, 4)
+        writer.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        struct.pack(">i", -1),
+        struct.pack(">i", 3),
+        struct.pack(">i", 200 << 20) + bytes(100),
+        struct.pack(">ihhih", 10, 52, 0, 1, -1),
+        struct.pack(">ihhih", 10, 3, 99, 1, -1),
+        struct.pack(">ihhih", 10, 999, 0, 1, -1),
+        struct.pack(">ihhih", 10, 3, 9, 1, -1),
+        struct.pack(">ihhih", 10, 0, 0, 1, -1),
+        struct.pack(">ihhih", 70_000, 18, 3, 1, -1),
+    ],
+    ids=["http", "negative", "tiny", "huge", "other listener's", "version", "key", "body", "produce 0", "big first"],
+)
+def test_what_is_not_the_protocol_is_cut_off(request_bytes: bytes) -> None:
+    async def test(world: World) -> None:
+        neighbour = await world.connect()
+        reader, writer = await world.raw()
+        writer.write(request_bytes)
+        assert await closed(reader) == b""
+        assert (await neighbour.call(MetadataRequest(), 5)).cluster_id == "here"
+        writer.close()
+
+    run(test)
+
+
+def test_frames_may_arrive_in_any_pieces() -> None:
+    async def test(world: World) -> None:
+        reader, writer = await world.raw()
+        frame = struct.pack(">ihhih", 14, 3, 0, 77, -1) + struct.pack(">i", 0)
+        for _ in range(2):
+            for i in range(len(frame)):
+                writer.write(frame[i : i + 1])
+                await writer.drain()
+                await asyncio.sleep(0)
+        writer.write(frame * 3)
+        for _ in range(5):
+            (size,) = struct.unpack(">i", await reader.readexactly(4))
+            body = await reader.readexactly(size)
+            assert body[:4] == struct.pack(">i", 77)
+        writer.close()
+
+    run(test)
+
+
+def test_a_request_larger_than_every_buffer_arrives_whole_and_writable() -> None:
+    async def test(world: World) -> None:
+        payload = os.urandom(9 << 20)
+        got: list[Any] = []
+
+        def produce(context: RequestContext, request: ProduceRequest) -> Any:
+            records = request.topic_data[0].partition_data[0].records
+            assert not records.readonly
+            got.append(bytes(records))
+            return ProduceResponse()
+
+        world.produce = produce
+        connection = await world.connect()
+        data = ProduceRequest.PartitionProduceData(index=0, records=payload)
+        topic = ProduceRequest.TopicProduceData(name="t", partition_data=[data])
+        await connection.call(ProduceRequest(acks=1, topic_data=[topic]), 10, 9)
+        assert got == [payload]
+
+    run(test)
+
+
+def test_a_first_request_may_be_large_when_it_is_one_of_ours() -> None:
+    async def test(world: World) -> None:
+        connection = await Connection.connect("127.0.0.1", world.listener.port, negotiate=False)
+        data = ProduceRequest.PartitionProduceData(index=0, records=bytes(1 << 20))
+        topic = ProduceRequest.TopicProduceData(name="t", partition_data=[data])
+        await connection.call(ProduceRequest(acks=1, topic_data=[topic]), 10, 9)
+
+    run(test)
+
+
+def test_answers_keep_the_order_of_requests() -> None:
+    async def test(world: World) -> None:
+        waiting: list[asyncio.Future[Any]] = []
+
+        def metadata(context: RequestContext, request: MetadataRequest) -> Any:
+            future = asyncio.get_running_loop().create_future()
+            waiting.append(future)
+            return future
+
+        world.metadata = metadata
+        connection = await world.connect()
+        order: list[int] = []
+        futures = [connection.send(MetadataRequest()) for _ in range(3)]
+        futures.append(connection.send(FindCoordinatorRequest(key="x"), 1))
+        for i, future in enumerate(futures):
+            future.add_done_callback(lambda _, i=i: order.append(i))
+        while len(world.seen) < 4:
+            await asyncio.sleep(0.001)
+        for future in reversed(waiting):  # all have started; they finish the other way round
+            future.set_result(MetadataResponse(cluster_id=str(waiting.index(future))))
+        answers = await asyncio.gather(*futures)
+        assert order == [0, 1, 2, 3]
+        assert [a.cluster_id for a in answers[:3]] == ["0", "1", "2"]
+
+    run(test)
+
+
+def test_coroutine_handlers_start_in_order() -> None:
+    async def test(world: World) -> None:
+        started: list[int] = []
+
+        async def metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+            started.append(context.correlation_id)
+            await asyncio.sleep(0)
+            return MetadataResponse()
+
+        world.metadata = metadata
+        connection = await world.connect()
+        await asyncio.gather(*[connection.call(MetadataRequest(), 5) for _ in range(50)])
+        assert started == sorted(started)
+
+    run(test)
+
+
+def test_a_kafka_error_becomes_the_answer() -> None:
+    async def test(world: World) -> None:
+        def metadata(context: RequestContext, request: MetadataRequest) -> Any:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE)
+
+        async def coordinator(context: RequestContext, request: FindCoordinatorRequest) -> Any:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "not yet")
+
+        world.metadata, world.coordinator = metadata, coordinator
+        connection = await world.connect()
+        assert (await connection.call(MetadataRequest(), 5, 13)).error_code == ErrorCode.BROKER_NOT_AVAILABLE
+        answer = await connection.call(FindCoordinatorRequest(key="g"), 5, 2)
+        assert (answer.error_code, answer.error_message) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, "not yet")
+
+    run(test)
+
+
+def test_a_failing_handler_answers_unknown_server_error(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(world: World) -> None:
+        def metadata(context: RequestContext, request: MetadataRequest) -> Any:
+            raise ZeroDivisionError
+
+        world.metadata = metadata
+        connection = await world.connect()
+        assert (await connection.call(MetadataRequest(), 5, 13)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+    run(test)
+    assert "METADATA" in caplog.text
+
+
+def test_no_answer_is_sent_for_none() -> None:
+    async def test(world: World) -> None:
+        world.produce = lambda c, r: None
+        connection = await world.connect()
+        connection.send(ProduceRequest(acks=0), expect_answer=False)
+        assert (await connection.call(MetadataRequest(), 5)).cluster_id == "here"
+
+    run(test)
+
+
+def test_requests_in_flight_are_bounded_and_none_is_lost() -> None:
+    async def test(world: World) -> None:
+        waiting: list[asyncio.Future[Any]] = []
+
+        def metadata(context: RequestContext, request: MetadataRequest) -> Any:
+            waiting.append(asyncio.get_running_loop().create_future())
+            return waiting[-1]
+
+        world.metadata = metadata
+        connection = await world.connect()
+        futures = [connection.send(MetadataRequest()) for _ in range(40)]
+        await asyncio.sleep(0.05)
+        assert len(waiting) == 4
+        answered = 0
+        while answered < 40:
+            assert len(waiting) - answered <= 4
+            waiting[answered].set_result(MetadataResponse())
+            await futures[answered]
+            answered += 1
+            while len(waiting) <= answered < 40:
+                await asyncio.sleep(0)
+
+    run(test, ConnectionLimits(max_in_flight=4))
+
+
+def test_file_regions_are_sent_in_their_place(tmp_path: Path) -> None:
+    content = os.urandom(8 << 20)
+    path = tmp_path / "segment"
+    path.write_bytes(content)
+
+    async def test(world: World) -> None:
+        with path.open("rb") as file:
+
+            def fetch(context: RequestContext, request: FetchRequest) -> Any:
+                partition = FetchResponse.PartitionData
+                return FetchResponse(
+                    responses=[
+                        FetchResponse.FetchableTopicResponse(
+                            topic="t",
+                            partitions=[
+                                partition(partition_index=0, records=FileRegion(file, 100, 5_000_000)),
+                                partition(partition_index=1, records=b"between"),
+                                partition(partition_index=2, records=FileRegion(file, 7, 0)),
+                                partition(partition_index=3, records=[FileRegion(file, 1, 2), FileRegion(file, 9, 3)]),
+                            ],
+                        )
+                    ]
+                )
+
+            world.fetch = fetch
+            connection = await world.connect()
+            answers = await asyncio.gather(*[connection.call(FetchRequest(), 10, 12) for _ in range(3)])
+            for answer in answers:
+                got = [bytes(p.records) for p in answer.responses[0].partitions]
+                assert got == [content[100:5_000_100], b"between", b"", content[1:3] + content[9:12]]
+
+    run(test)
+
+
+def test_a_file_that_is_shorter_than_promised_ends_the_connection(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(b"short")
+
+    async def test(world: World) -> None:
+        with path.open("rb") as file:
+            partition = FetchResponse.PartitionData(records=FileRegion(file, 0, 100))
+            topic = FetchResponse.FetchableTopicResponse(topic="t", partitions=[partition])
+            world.fetch = lambda c, r: FetchResponse(responses=[topic])
+            connection = await world.connect()
+            with pytest.raises(KafkaConnectionError):
+                await connection.call(FetchRequest(), 5, 12)
+
+    run(test)
+
+
+def test_a_reader_that_takes_nothing_is_cut_off_and_others_are_served() -> None:
+    async def test(world: World) -> None:
+        world.metadata = lambda c, r: MetadataResponse(cluster_id="x" * 30_000)
+        reader, writer = await world.raw()
+        frame = struct.pack(">ihhih", 14, 3, 2, 77, -1) + struct.pack(">i", 0)
+        writer.transport.pause_reading()
+        gone = asyncio.get_running_loop().create_future()
+        for connection in world.listener.connections:
+            connection.on_close(lambda: gone.set_result(None))
+        writer.write(frame * 3000)
+        other = await world.connect()
+        await other.call(MetadataRequest(), 5)
+        await asyncio.wait_for(gone, 5)
+        await other.call(MetadataRequest(), 5)
+        writer.transport.abort()
+
+    run(test, ConnectionLimits(frame_stall_s=0.3))
+
+
+@pytest.mark.parametrize("begun", [b"", struct.pack(">i", 100), struct.pack(">ihh", 100, 3, 0), b"\0\0"])
+def test_a_peer_that_begins_and_stops_is_cut_off(begun: bytes) -> None:
+    async def test(world: World) -> None:
+        reader, writer = await world.raw()
+        writer.write(begun)
+        assert await closed(reader) == b""
+        writer.close()
+
+    run(test, ConnectionLimits(frame_stall_s=0.1, first_request_s=0.1))
+
+
+def test_idle_connections_end() -> None:
+    async def test(world: World) -> None:
+        connection = await world.connect()
+        await asyncio.wait_for(connection.closed, 5)
+
+    run(test, ConnectionLimits(max_idle_s=0.1))
+
+
+def test_connections_are_limited() -> None:
+    async def test(world: World) -> None:
+        first, second = await world.connect(), await world.connect()
+        with pytest.raises(KafkaConnectionError):
+            await world.connect()
+        first.close()
+        await first.closed
+        while len(world.listener.connections) > 1:
+            await asyncio.sleep(0.001)
+        third = await world.connect()
+        await third.call(MetadataRequest(), 5)
+        second.close()
+
+    run(test, ConnectionLimits(max_connections_per_ip=2))
+
+
+def test_closing_waits_for_answers_in_flight() -> None:
+    async def main() -> None:
+        world = World()
+        await world.listener.start("127.0.0.1", 0, world.dispatcher, "TEST")
+
+        async def metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+            await asyncio.sleep(0.05)
+            return MetadataResponse(cluster_id="late")
+
+        world.metadata = metadata
+        connection = await world.connect()
+        answer = connection.send(MetadataRequest())
+        while not world.seen:
+            await asyncio.sleep(0.001)
+        await world.listener.close(grace_s=5)
+        assert (await answer).cluster_id == "late"
+
+    asyncio.run(main())
+
+
+def test_a_busy_port_is_named_with_what_to_do() -> None:
+    async def test(world: World) -> None:
+        with pytest.raises(ListenerError, match=rf"port {world.listener.port} is in use .* listeners"):
+            Listener().bind("127.0.0.1", world.listener.port, "OTHER")
+
+    run(test)
+
+
+def test_listens_on_ipv6_and_on_every_address() -> None:
+    async def main() -> None:
+        for host, peers in (("[::1]", ["::1"]), ("", ["127.0.0.1", "::1"])):
+            world = World()
+            await world.listener.start(host, 0, world.dispatcher, "TEST")
+            for peer in peers:
+                connection = await Connection.connect(peer, world.listener.port)
+                await connection.call(MetadataRequest(), 5)
+                assert world.seen[-1].client_host == peer
+            await world.listener.close()
+
+    asyncio.run(main())
+
+
+def test_the_context_tells_who_asks() -> None:
+    async def test(world: World) -> None:
+        connection = await world.connect()
+        await connection.call(MetadataRequest(), 5)
+        context = world.seen[0]
+        assert (context.client_id, context.listener, context.client_host) == ("test", "TEST", "127.0.0.1")
+        assert context.software_name == "quorate"
+        assert context.principal == "User:ANONYMOUS"
+
+    run(test)
+
+
+# -- the client's side
+
+
+def test_an_answer_that_does_not_come_times_out_and_the_connection_stays_usable() -> None:
+    async def test(world: World) -> None:
+        late: list[asyncio.Future[Any]] = []
+
+        def metadata(context: RequestContext, request: MetadataRequest) -> Any:
+            late.append(asyncio.get_running_loop().create_future())
+            return late[-1]
+
+        world.metadata = metadata
+        connection = await world.connect()
+        with pytest.raises(RequestTimedOut, match="METADATA"):
+            await connection.call(MetadataRequest(), 0.05)
+        late[0].set_result(MetadataResponse())
+        assert isinstance(await connection.call(FindCoordinatorRequest(key="g"), 5, 2), FindCoordinatorResponse)
+
+    run(test)
+
+
+def test_requests_in_flight_fail_when_the_connection_is_lost() -> None:
+    async def test(world: World) -> None:
+        world.metadata = lambda c, r: asyncio.get_running_loop().create_future()
+        connection = await world.connect()
+        lost: list[Exception | None] = []
+        connection.on_lost = lost.append
+        answer = connection.send(MetadataRequest())
+        while not world.seen:
+            await asyncio.sleep(0.001)
+        next(iter(world.listener.connections)).close()
+        with pytest.raises(KafkaConnectionError):
+            await answer
+        assert isinstance(lost[0], KafkaConnectionError)
+        with pytest.raises(KafkaConnectionError):
+            connection.send(MetadataRequest())
+
+    run(test)
+
+
+def test_a_refused_connection_says_so() -> None:
+    async def main() -> None:
+        listener = Listener()
+        listener.bind("127.0.0.1", 0, "X")
+        with pytest.raises(KafkaConnectionError, match=f"127.0.0.1:{listener.port}"):
+            await Connection.connect("127.0.0.1", listener.port)
+
+    asyncio.run(main())
+
+
+def test_a_channel_connects_again_after_a_loss() -> None:
+    async def test(world: World) -> None:
+        channel = NodeChannel("127.0.0.1", world.listener.port, backoff_min_s=0.01)
+        await asyncio.gather(*[channel.call(MetadataRequest(), 5) for _ in range(5)])
+        assert len(world.listener.connections) == 1
+        next(iter(world.listener.connections)).close()
+        while channel.connection is not None:
+            await asyncio.sleep(0.001)
+        assert (await channel.call(MetadataRequest(), 5)).cluster_id == "here"
+        channel.close()
+
+    run(test)

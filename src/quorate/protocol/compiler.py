@@ -108,7 +108,7 @@ def compile_constructor(cls: type[Struct]) -> Callable[..., None]:
         parameters.append(f"{spec.name}={shared}")
         fresh = f"{_default(source, spec)} if {spec.name} is ABSENT else " if spec.factory is not None else ""
         source.line(f"self.{spec.name} = {fresh}{spec.name}")
-    source.line("self.unknown_tags = unknown_tags")
+    source.line("self._tags = unknown_tags")
     if not specs:
         parameters.append("*")
     parameters.append("unknown_tags=None")
@@ -198,13 +198,13 @@ class _DecoderWriter:
                 self.variable(var, spec)
         self.fixed(var, run)
         if not self.compact:
-            source.line(f"{var}.unknown_tags = None")
+            source.line(f"{var}._tags = None")
         elif tagged:
             self.tags(var, sorted(tagged, key=lambda spec: spec.tag or 0))
         else:
-            source.line(f"if b[p]: {var}.unknown_tags, p = {source.const(pr.read_tags)}(b, p, end)")
+            source.line(f"if b[p]: {var}._tags, p = {source.const(pr.read_tags)}(b, p, end)")
             source.line("else:")
-            source.line(f"    {var}.unknown_tags = None; p += 1")
+            source.line(f"    {var}._tags = None; p += 1")
 
     def fixed(self, var: str, run: list[FieldSpec]) -> None:
         """One unpacking for neighbouring fields of fixed size."""
@@ -314,7 +314,7 @@ class _DecoderWriter:
         source.line(f"    {unknown}[{tag}] = bytes(b[p:{stop}])")
         source.line(f"    p = {stop}")
         source.depth -= 1
-        source.line(f"{var}.unknown_tags = {unknown}")
+        source.line(f"{var}._tags = {unknown}")
 
 
 def _mismatch(name: str, difference: int) -> Exception:
@@ -362,14 +362,14 @@ class _EncoderWriter:
                 self.variable(f"{var}.{spec.name}", spec)
         if not self.compact:
             self.fixed(var, run)
-            source.line(f"if {var}.unknown_tags: raise absent('unknown_tags')")
+            source.line(f"if {var}._tags: raise absent('unknown_tags')")
             return
         self.fixed(var, run)
         if tagged:
             self.tags(var, sorted(tagged, key=lambda spec: spec.tag or 0))
         else:
-            source.line(f"if {var}.unknown_tags: {source.const(pr.write_tags)}(o, [], {var}.unknown_tags)")
-            source.line("else: o.append(0)")
+            source.line(f"if {var}._tags is None: o.append(0)")
+            source.line(f"else: {source.const(pr.write_tags)}(o, [], {var}._tags)")
 
     def is_set(self, spec: FieldSpec, value: str) -> str:
         """A condition: the field differs from its default, and so must not be lost."""
@@ -388,7 +388,7 @@ class _EncoderWriter:
         cls = struct_of(self.root, spec.kind)
         if all(inner.kind in PRIMITIVES and not inner.array for inner in cls.fields()):
             tests = [self.is_set(inner, f"{value}.{inner.name}") for inner in cls.fields()]
-            return " or ".join([*tests, f"{value}.unknown_tags"])
+            return " or ".join([*tests, f"{value}._tags"])
         return f"{value} != {_default(self.source, spec)}"
 
     def fixed(self, var: str, run: list[FieldSpec]) -> None:
@@ -477,8 +477,8 @@ class _EncoderWriter:
                 self.variable(value, spec, tagged=True)
             source.line(f"{found}.append(({spec.tag}, o)); o = {outer}")
             source.depth -= 1
-        source.line(f"if {found} or {var}.unknown_tags:")
-        source.line(f"    {source.const(pr.write_tags)}(o, {found} or [], {var}.unknown_tags)")
+        source.line(f"if {found} or {var}._tags:")
+        source.line(f"    {source.const(pr.write_tags)}(o, {found} or [], {var}._tags)")
         source.line("else: o.append(0)")
 
 

@@ -382,24 +382,47 @@ def bad_uuid(x: object) -> EncodeError:
 # -- tagged fields --------------------------------------------------------------------------------------------------
 
 
-def read_tags(b: Buffer, p: int, end: int) -> tuple[dict[int, bytes] | None, int]:
-    """The tagged section of a struct that declares no tags."""
+def read_tags(b: Buffer, p: int, end: int) -> tuple[bytes | dict[int, bytes] | None, int]:
+    """The tagged section of a struct that declares no tags: as it stands where its tags ascend, as they must."""
+    begin = p
     n, p = read_uvarint(b, p)
-    tags = {}
+    last = -1
+    ascending = True
     for _ in range(n):
         tag, p = read_uvarint(b, p)
         size, p = read_uvarint(b, p)
-        q = p + size
-        if q > end:
+        if p + size > end:
             raise short(f"tagged field {tag}", size, end - p)
-        tags[tag] = bytes(b[p:q])
-        p = q
-    return tags or None, p
+        p += size
+        ascending = ascending and tag > last
+        last = tag
+    if n == 0:
+        return None, p
+    section = bytes(b[begin:p])
+    return section if ascending else parse_tags(section), p
 
 
-def write_tags(o: bytearray, known: list[tuple[int, bytes | bytearray]], unknown: dict[int, bytes] | None) -> None:
+def parse_tags(section: bytes) -> dict[int, bytes]:
+    """The tags of a section that `read_tags` has checked; of a repeated tag, the last."""
+    n, p = read_uvarint(section, 0)
+    tags = {}
+    for _ in range(n):
+        tag, p = read_uvarint(section, p)
+        size, p = read_uvarint(section, p)
+        tags[tag] = section[p : p + size]
+        p += size
+    return tags
+
+
+def write_tags(o: bytearray, known: list[tuple[int, bytes | bytearray]], unknown: bytes | dict[int, bytes] | None) -> None:
     """A tagged section: known and unknown tags in ascending order. Raises EncodeError when one is in both."""
+    if type(unknown) is bytes:
+        if not known:
+            o += unknown
+            return
+        unknown = parse_tags(unknown)
     if unknown:
+        assert isinstance(unknown, dict)
         for tag, _ in known:
             if tag in unknown:
                 raise EncodeError(f"tag {tag} is among the unknown tags and declared")

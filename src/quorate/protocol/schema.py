@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias, TypeVar, dataclass_transform, overload
 
 from quorate.protocol.errors import DecodeError, EncodeError
-from quorate.protocol.primitives import Buffer, Records
+from quorate.protocol.primitives import Buffer, Records, parse_tags
 from quorate.protocol.regions import FileRegion
 from quorate.protocol.uuids import ZERO_UUID
 
@@ -199,12 +199,26 @@ def _read_field(name: str, annotation: str, value: Any) -> FieldSpec:
     )
 
 
+def _get_tags(instance: Struct) -> dict[int, bytes] | None:
+    if type(instance._tags) is bytes:
+        instance._tags = parse_tags(instance._tags)  # type: ignore[misc]
+    return instance._tags  # type: ignore[return-value]
+
+
+def _set_tags(instance: Struct, tags: dict[int, bytes] | None) -> None:
+    instance._tags = tags  # type: ignore[misc]
+
+
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 class StructMeta(type):
     """Turns the annotated fields of a class body into slots and keeps what they were declared with."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], /, **keywords: Any) -> StructMeta:
         declared: dict[str, tuple[str, Any]] = {}
+        if not bases:  # Struct itself: `unknown_tags` is a field for type checkers and a property at run time
+            namespace.pop("unknown_tags")
+            namespace |= {"__slots__": ("_tags",), "unknown_tags": property(_get_tags, _set_tags), "_declared": {}}
+            return super().__new__(mcs, name, bases, namespace)
         for field_name, annotation in namespace.get("__annotations__", {}).items():
             if annotation.startswith("ClassVar"):
                 continue
@@ -218,7 +232,10 @@ class Struct(metaclass=StructMeta):
     """A group of fields: a message, or a part of one. Compares by value; is not hashable."""
 
     unknown_tags: dict[int, bytes] | None = None
+    """Tagged fields that this project does not know, by tag."""
 
+    # As they were read, until somebody asks: a dictionary takes sixty times the bytes that it is made from.
+    _tags: ClassVar[bytes | dict[int, bytes] | None]
     _declared: ClassVar[dict[str, tuple[str, Any]]]
     _fields: ClassVar[tuple[FieldSpec, ...] | None] = None
 

@@ -1,0 +1,202 @@
+"""Cut, extended, mutated and invented bytes end in DecodeError, soon, and in bounded memory."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from quorate.protocol.api import decode_request
+from quorate.protocol.compiler import struct_of
+from quorate.protocol.errors import DecodeError, KafkaError
+from quorate.protocol.messages.fetch import FetchRequest
+from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from quorate.protocol.schema import PRIMITIVES, FieldSpec, Message, Struct
+from tests.protocol.values import all_messages, random_struct
+
+MESSAGES = pytest.mark.parametrize("cls", all_messages(), ids=lambda cls: cls.__name__)
+
+MEMORY_FACTOR = 64
+"""What a frame may take in memory, as a multiple of its size."""
+
+
+def versions_that_differ(cls: type[Message]) -> list[int]:
+    """The first, the last, and the first flexible version: encodings differ there, fields come in between."""
+    versions = {cls.MIN_VERSION, cls.MAX_VERSION}
+    if cls.MIN_VERSION <= cls.FLEXIBLE[0] <= cls.MAX_VERSION:
+        versions.add(cls.FLEXIBLE[0])
+    return sorted(versions)
+
+
+def survives(cls: type[Message], data: bytes, version: int) -> None:
+    """Decodes, or raises DecodeError and nothing else; what decodes can be written again."""
+    try:
+        message = cls.decode(data, version)
+    except DecodeError:
+        return
+    again = message.encode(version)
+    assert cls.decode(again, version).encode(version) == again
+
+
+@MESSAGES
+def test_every_cut_is_refused(cls: type[Message]) -> None:
+    for version in range(cls.MIN_VERSION, cls.MAX_VERSION + 1):
+        rng = random.Random(f"cut {cls.__name__} {version}")
+        data = random_struct(cls, cls, version, rng, unknown_tags=True).encode(version)
+        cuts = range(len(data)) if len(data) < 150 else sorted(rng.sample(range(len(data)), 150))
+        for cut in cuts:
+            with pytest.raises(DecodeError):
+                cls.decode(data[:cut], version)
+            with pytest.raises(DecodeError):
+                cls.decode(memoryview(data)[:cut], version)
+
+
+@MESSAGES
+def test_bytes_left_behind_are_refused(cls: type[Message]) -> None:
+    for version in range(cls.MIN_VERSION, cls.MAX_VERSION + 1):
+        data = random_struct(cls, cls, version, random.Random(version)).encode(version)
+        with pytest.raises(DecodeError, match="1 bytes are left"):
+            cls.decode(data + b"\0", version)
+
+
+@MESSAGES
+def test_mutated_and_random_bytes_decode_or_raise_decode_error(cls: type[Message]) -> None:
+    for version in versions_that_differ(cls):
+        rng = random.Random(f"mutate {cls.__name__} {version}")
+        for _ in range(25):
+            data = bytearray(random_struct(cls, cls, version, rng, unknown_tags=True).encode(version))
+            for _ in range(rng.randint(1, 4)):
+                if data:
+                    data[rng.randrange(len(data))] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
+            survives(cls, bytes(data), version)
+            survives(cls, rng.randbytes(rng.randint(0, 60)), version)
+            survives(cls, bytes(rng.choices([0, 1, 2, 3, 0x7F, 0x80, 0xFF], k=rng.randint(0, 60))), version)
+
+
+# -- memory ---------------------------------------------------------------------------------------------------------
+
+
+def element(root: type[Message], cls: type[Struct], version: int, variant: str, depth: int = 0) -> Any:
+    """One element of a hostile array: as many objects for as few bytes as can be."""
+    built = cls()
+    for spec in cls.fields():
+        if not spec.in_version(version):
+            continue
+        if spec.tagged_in(version) and variant != "tagged":
+            continue
+        if spec.kind == "str" and not spec.array and variant == "strings":
+            setattr(built, spec.name, "ab")
+        elif spec.array and variant in ("nested", "tagged") and depth < 4:
+            setattr(built, spec.name, [item(root, spec, version, variant, depth + 1)])
+        elif spec.kind == "Records" and variant != "plain":
+            setattr(built, spec.name, b"")
+    if variant == "unknown" and root.is_flexible(version):
+        built.unknown_tags = {100: b""}
+    return built
+
+
+def item(root: type[Message], spec: FieldSpec, version: int, variant: str, depth: int = 0) -> Any:
+    if spec.kind in PRIMITIVES:
+        return {"str": "ab" if variant == "strings" else "", "uuid": bytes(16), "bytes": b""}.get(spec.kind, 1000 % 127)
+    return element(root, struct_of(root, spec.kind), version, variant, depth)
+
+
+def amplifiers(root: type[Message], cls: type[Struct], version: int, count: int) -> Iterator[tuple[str, Any]]:
+    """Instances of `cls` in which one array has `count` elements, however deep it is."""
+    for spec in cls.fields():
+        if not spec.in_version(version):
+            continue
+        if spec.array:
+            variants = ["plain", "strings"]
+            if spec.kind not in PRIMITIVES:
+                variants += ["nested", "tagged", "unknown"]
+            for variant in variants:
+                built = cls()
+                setattr(built, spec.name, list(itertools.repeat(item(root, spec, version, variant), count)))
+                yield f"{spec.name} {variant}", built
+        if spec.kind not in PRIMITIVES:
+            for name, inner in amplifiers(root, struct_of(root, spec.kind), version, count):
+                built = cls()
+                setattr(built, spec.name, [inner] if spec.array else inner)
+                yield f"{spec.name}.{name}", built
+
+
+def peak_of_decoding(cls: type[Message], data: bytes, version: int) -> int:
+    tracemalloc.start()
+    try:
+        kept = cls.decode(data, version)
+        peak = tracemalloc.get_traced_memory()[1]
+        del kept
+        return peak
+    finally:
+        tracemalloc.stop()
+
+
+@MESSAGES
+def test_no_array_takes_more_than_its_share_of_memory(cls: type[Message]) -> None:
+    for version in versions_that_differ(cls):
+        cls.decoder(version)
+        for name, message in amplifiers(cls, cls, version, 120):
+            data = message.encode(version)
+            peak = peak_of_decoding(cls, data, version)
+            # 4 KiB: what a message takes whatever its size.
+            assert peak <= MEMORY_FACTOR * len(data) + 4096, (version, name, peak / len(data))
+
+
+def test_a_frame_of_a_megabyte_takes_its_share_of_memory() -> None:
+    message = MetadataResponse(topics=[MetadataResponse.MetadataResponseTopic(unknown_tags={99: b""})] * 30_000)
+    data = message.encode(12)
+    assert peak_of_decoding(MetadataResponse, data, 12) <= MEMORY_FACTOR * len(data)
+
+
+@pytest.mark.parametrize("count", [0x7FFFFFFF, 0x7FFFFFF, 100_000])
+def test_a_count_without_elements_allocates_nothing(count: int) -> None:
+    hostile = count.to_bytes(4, "big") + bytes(8)
+    tracemalloc.start()
+    with pytest.raises(DecodeError, match="topics has"):
+        MetadataRequest.decode(hostile, 1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10_000
+
+
+def test_counts_of_tags_without_tags_end_at_once() -> None:
+    data = FetchRequest().encode(13)[:-1] + b"\xff\xff\xff\xff\x0f"
+    begin = time.perf_counter()
+    with pytest.raises(DecodeError):
+        FetchRequest.decode(data, 13)
+    assert time.perf_counter() - begin < 0.5
+
+
+@pytest.mark.parametrize("varint", [b"\xff\xff\xff\xff\xff\x01", b"\x80" * 40, b"\xff\xff\xff\xff\x7f"])
+def test_overlong_varints_are_refused(varint: bytes) -> None:
+    with pytest.raises(DecodeError):
+        MetadataRequest.decode(varint + bytes(4), 9)
+
+
+def test_invalid_utf8_is_refused() -> None:
+    with pytest.raises(DecodeError):
+        MetadataRequest.decode(b"\x02\x03\xc3\x28\x00\x00\x00\x00", 9)
+
+
+def test_a_tagged_field_that_does_not_fill_its_size_is_refused() -> None:
+    good = FetchRequest(cluster_id="abc").encode(13)
+    at = good.index(b"\x00\x04\x04abc")
+    for size in (3, 5):
+        with pytest.raises(DecodeError):
+            FetchRequest.decode(good[:at] + bytes([0, size]) + good[at + 2 :] + b"\0" * 4, 13)
+
+
+def test_random_frames_raise_kafka_errors_only() -> None:
+    rng = random.Random(7)
+    for _ in range(5000):
+        head = rng.choice([rng.randbytes(4), bytes([0, rng.randrange(93), 0, rng.randrange(14)])])
+        try:
+            decode_request(memoryview(head + rng.randbytes(rng.randint(0, 40))))
+        except KafkaError:
+            pass

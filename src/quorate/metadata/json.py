@@ -1,21 +1,17 @@
-"""Records as Kafka's JSON: what its dump tool prints and its message generator reads.
-
-Field names in lower camel case and schema order; uuids as 22 characters, bytes as base64; a tagged field at its default
-is left out; a field that the version lacks is left out. Text comes out as Kafka's JSON writer (Jackson) forms it.
-"""
+"""Metadata records as the JSON of Kafka's dump tool, and JSON text as Kafka's writer (Jackson) forms it."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Mapping
-from math import isnan
+from math import isinf, isnan
 from typing import Any
 
 from quorate.metadata.errors import MetadataError
-from quorate.protocol.schema import Data, FieldSpec, Message, Struct
-from quorate.protocol.uuids import parse_uuid, uuid_text
+from quorate.metadata.records import RECORD_TYPES
+from quorate.protocol.errors import DecodeError
+from quorate.protocol.json import from_json, to_json
+from quorate.protocol.schema import Data, Message
 
 
 def type_name(cls: type[Message]) -> str:
@@ -28,122 +24,21 @@ def record_json(record: Data, version: int) -> dict[str, Any]:
     return {"type": type_name(type(record)), "version": version, "data": to_json(record, version)}
 
 
-def to_json(message: Message, version: int) -> dict[str, Any]:
-    """The message's fields of that version as JSON values (floats stay floats, everything else is exact)."""
-    return _struct_out(type(message), message, version)
+def record_from_json(value: Mapping[str, Any]) -> tuple[Data, int]:
+    """The record of such a payload, with its version. MetadataError names what is missing or wrong."""
+    cls = _BY_NAME.get(value.get("type", ""))
+    version = value.get("version")
+    if cls is None:
+        raise MetadataError(f"record type {value.get('type')!r} is unknown")
+    if type(version) is not int or not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
+        raise MetadataError(f"version {version!r} of {value['type']} is unknown")
+    try:
+        return from_json(cls, value.get("data"), version), version
+    except DecodeError as error:
+        raise MetadataError(str(error)) from error
 
 
-def from_json(cls: type[Message], value: Mapping[str, Any], version: int) -> Any:
-    """The message of a JSON object. MetadataError names the field that is unknown, missing or of the wrong kind."""
-    return _struct_in(cls, cls, value, version, cls.__name__)
-
-
-def _struct_out(message: type[Message], value: Struct, version: int) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for spec in value.fields():
-        if not spec.in_version(version):
-            continue
-        item = getattr(value, spec.name)
-        if spec.tagged_in(version) and item == _default(spec):
-            continue
-        out[spec.json_name] = _out(message, spec, item, version)
-    return out
-
-
-def _out(message: type[Message], spec: FieldSpec, value: Any, version: int) -> Any:
-    if value is None:
-        return None
-    if spec.array:
-        return [_scalar_out(message, spec.kind, element, version) for element in value]
-    return _scalar_out(message, spec.kind, value, version)
-
-
-def _scalar_out(message: type[Message], kind: str, value: Any, version: int) -> Any:
-    if isinstance(value, Struct):
-        return _struct_out(message, value, version)
-    if kind == "uuid":
-        return uuid_text(value)
-    if kind == "bytes":
-        return base64.b64encode(value).decode("ascii")
-    return value
-
-
-def _default(spec: FieldSpec) -> Any:
-    return spec.factory() if spec.factory is not None else spec.default
-
-
-def _struct_in(message: type[Message], cls: type[Struct], value: object, version: int, where: str) -> Any:
-    if not isinstance(value, Mapping):
-        raise MetadataError(f"{where} must be an object")
-    left = dict(value)
-    fields: dict[str, Any] = {}
-    for spec in _specs(cls):
-        if not spec.in_version(version):
-            continue
-        if spec.json_name not in left:
-            if spec.tagged_in(version):
-                continue
-            raise MetadataError(f"{where} lacks the field {spec.json_name}, which is mandatory in version {version}")
-        fields[spec.name] = _in(message, spec, left.pop(spec.json_name), version, f"{where}.{spec.json_name}")
-    if left:
-        raise MetadataError(f"{where} has no field {next(iter(left))} in version {version}")
-    return cls(**fields)
-
-
-def _specs(cls: type[Struct]) -> tuple[FieldSpec, ...]:
-    return cls.fields()
-
-
-def _in(message: type[Message], spec: FieldSpec, value: object, version: int, where: str) -> Any:
-    if value is None:
-        if not spec.nullable_in(version):
-            raise MetadataError(f"{where} must not be null")
-        return None
-    if not spec.array:
-        return _scalar_in(message, spec.kind, value, version, where)
-    if not isinstance(value, list):
-        raise MetadataError(f"{where} must be an array")
-    return [_scalar_in(message, spec.kind, element, version, f"{where}[{at}]") for at, element in enumerate(value)]
-
-
-_INTEGERS = {
-    "int8": (-(1 << 7), (1 << 7) - 1),
-    "int16": (-(1 << 15), (1 << 15) - 1),
-    "uint16": (0, (1 << 16) - 1),
-    "int32": (-(1 << 31), (1 << 31) - 1),
-    "uint32": (0, (1 << 32) - 1),
-    "int64": (-(1 << 63), (1 << 63) - 1),
-}
-
-
-def _scalar_in(message: type[Message], kind: str, value: object, version: int, where: str) -> Any:
-    if kind in _INTEGERS:
-        low, high = _INTEGERS[kind]
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise MetadataError(f"{where} must be an integer from {low} to {high}")
-        return value
-    match kind:
-        case "bool":
-            if not isinstance(value, bool):
-                raise MetadataError(f"{where} must be true or false")
-            return value
-        case "float64":
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise MetadataError(f"{where} must be a number")
-            return float(value)
-        case "str":
-            if not isinstance(value, str):
-                raise MetadataError(f"{where} must be a string")
-            return value
-        case "uuid" | "bytes" | "Records":
-            if not isinstance(value, str):
-                raise MetadataError(f"{where} must be a string in base64")
-            try:
-                return parse_uuid(value) if kind == "uuid" else base64.b64decode(value, validate=True)
-            except (ValueError, binascii.Error) as error:
-                raise MetadataError(f"{where}: {error}") from None
-        case _:
-            return _struct_in(message, getattr(message, kind), value, version, where)
+_BY_NAME: dict[str, type[Data]] = {type_name(cls): cls for cls in RECORD_TYPES.values()}
 
 
 def dump_json(value: Any) -> str:
@@ -175,18 +70,18 @@ def quoted(text: str) -> str:
 
 
 def java_double(value: float) -> str:
-    """A double as Java's Double.toString prints it (Jackson quotes what is not a number)."""
+    """A double as Java's Double.toString prints it; Jackson quotes what is not a number."""
     if isnan(value):
         return '"NaN"'
-    if value in (float("inf"), float("-inf")):
+    if isinf(value):
         return '"Infinity"' if value > 0 else '"-Infinity"'
     if value == 0:
-        return "-0.0" if str(value).startswith("-") else "0.0"
+        return str(value)
     sign = "-" if value < 0 else ""
     mantissa, _, exponent = f"{abs(value)!r}".partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = (whole + fraction).lstrip("0")
-    point = len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))  # 0.digits * 10 ** point
+    point = len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))  # value = 0.digits * 10 ** point
     digits = digits.rstrip("0") or "0"
     if 1e-3 <= abs(value) < 1e7:
         if point <= 0:

@@ -1,0 +1,93 @@
+"""What a user gets by pip: the wheel in an empty environment, without a compiler, brings a cluster up."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster import free_ports, wait_for
+from tests.support.java import ROOT
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bin folder of an environment that holds the wheel and its dependencies only."""
+    base = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(base), str(ROOT)],
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = base.glob("*.whl")
+    subprocess.run([sys.executable, "-m", "venv", str(base / "env")], check=True)
+    env = {**os.environ, "CC": "/bin/false", "CXX": "/bin/false"}
+    pip = [str(base / "env/bin/python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", "--only-binary", ":all:"]
+    subprocess.run([*pip, str(wheel)], check=True, env=env)
+    return base / "env" / "bin"
+
+
+@pytest.fixture
+def up(installed: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    port = free_ports(1)[0]
+    out = tmp_path / "out"
+    with out.open("w") as f:
+        proc = subprocess.Popen(
+            [str(installed / "quorate"), "up", "--data", str(tmp_path / "data"), "--port", str(port)],
+            stdout=f,
+            stderr=f,
+            text=True,
+            cwd=tmp_path,
+        )
+    yield proc, out
+    if proc.poll() is None:
+        proc.kill()
+        proc.wait()
+
+
+def address(proc: subprocess.Popen[str], out: Path) -> str:
+    def found() -> object:
+        assert proc.poll() is None, out.read_text()
+        return re.search(r"(?:localhost|127\.0\.0\.1):\d+", out.read_text())
+
+    match = wait_for("quorate up to print what to connect to", found, 20)
+    assert isinstance(match, re.Match)
+    return match.group()
+
+
+def test_quorate_up_runs_from_the_wheel_and_stops_cleanly(up: tuple[subprocess.Popen[str], Path], installed: Path) -> None:
+    proc, out = up
+    bootstrap = address(proc, out)
+    made = subprocess.run(
+        [str(installed / "kafka-topics"), "--bootstrap-server", bootstrap, "--create", "--topic", "hello"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert made.returncode == 0, made.stderr + out.read_text()
+    proc.send_signal(signal.SIGINT)
+    assert proc.wait(20) == 0, out.read_text()
+    assert "Traceback" not in out.read_text()
+
+
+def test_a_busy_port_is_named_with_what_to_do(up: tuple[subprocess.Popen[str], Path], installed: Path, tmp_path: Path) -> None:
+    proc, out = up
+    port = address(proc, out).rpartition(":")[2]
+    second = subprocess.run(
+        [str(installed / "quorate"), "up", "--data", str(tmp_path / "other"), "--port", port],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert second.returncode != 0
+    assert port in second.stderr and "--port" in second.stderr and "Traceback" not in second.stderr

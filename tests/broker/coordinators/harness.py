@@ -1,4 +1,6 @@
-"""Drives a shard as the driver does, with a list for the log, a settable clock, and appends that succeed, fail or wait as the test says."""
+"""Drives a shard as the driver does, with a list for the log, a settable clock, and appends that succeed, fail or wait as the
+test says.
+"""
 
 from __future__ import annotations
 

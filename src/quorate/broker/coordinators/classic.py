@@ -3,7 +3,8 @@
     Empty -> PreparingRebalance -> CompletingRebalance -> Stable -> PreparingRebalance ...; Empty again without members
 
 Pure: time and fresh ids come in with the call, answers and records go out in an `Outcome`; how a group moves between its
-states is in `rebalance.py`. Facts: KIP-62, KIP-345 (static members), KIP-394 (member id before joining), KIP-814 (skip the assignment).
+states is in `rebalance.py`. Facts: KIP-62, KIP-345 (static members), KIP-394 (member id before joining), KIP-814 (skip the
+assignment).
 """
 
 from __future__ import annotations

@@ -216,6 +216,8 @@ class Outcome:
     replies: list[tuple[Token, Any]] = field(default_factory=list)
     after: After | None = None
     replay: bool = True
+    atomic: bool = True
+    """Whether the records must stand in one batch; many tombstones need not."""
 
 
 def stored_group(group: ClassicGroup, assignment: dict[str, bytes]) -> GroupRecord:

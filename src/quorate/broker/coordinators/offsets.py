@@ -201,7 +201,7 @@ class OffsetRules(ClassicRules):
 
     def topics_deleted(self, topics: frozenset[str]) -> Outcome:
         """Deletes the offsets of topics that the cluster no longer has."""
-        out = Outcome()
+        out = Outcome(atomic=False)
         for group_id, offsets in self.state.offsets.items():
             out.records += [OffsetRecord(group_id, topic, p, None) for topic, p in sorted(offsets) if topic in topics]
         for entries in self.state.pending.values():
@@ -210,7 +210,7 @@ class OffsetRules(ClassicRules):
 
     def expire_offsets(self, at: Instant) -> Outcome:
         """Deletes offsets past `offsets.retention.minutes`, and classic groups that are empty and have none left."""
-        out = Outcome()
+        out = Outcome(atomic=False)
         for group_id, group in self.state.groups.items():
             if not isinstance(group, ClassicGroup):
                 continue

@@ -1,0 +1,78 @@
+"""Reads an offsets partition back into a shard: in slices, so that a long log does not hold up the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from quorate.broker.coordinators.model import NO_PRODUCER_ID
+from quorate.broker.coordinators.record_codec import UnknownRecordTypeError, decode_record
+from quorate.broker.coordinators.shard import Shard
+from quorate.protocol.errors import ErrorCode, KafkaError
+
+log = logging.getLogger("quorate.group")
+
+SLICE_BYTES = 256 * 1024
+"""Read and replayed between two turns of the loop: a few milliseconds of decoding."""
+
+
+class ShardLoader:
+    """Replays a log into `shard`. `records` counts what was replayed."""
+
+    __slots__ = ("_unknown_types", "records", "shard")
+
+    def __init__(self, shard: Shard) -> None:
+        self.shard = shard
+        self.records = 0
+        self._unknown_types: set[int] = set()
+
+    async def load(self, source: Any) -> int:
+        """Replays from the log's start to what was its end when the load began; that end. Raises KafkaError, DecodeError."""
+        if source is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log is not here")
+        end: int = source.log_end_offset
+        offset: int = source.log_start_offset
+        while offset < end:
+            data = source.read_bytes(offset, SLICE_BYTES)
+            reached = self.replay_bytes(data, offset)
+            if reached <= offset:
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"nothing can be read at offset {offset}, the log ends at {end}")
+            offset = reached
+            await asyncio.sleep(0)
+        return end
+
+    def replay_bytes(self, data: bytes, first_offset: int) -> int:
+        """Replays whole batches from `first_offset` on; the offset after the last of them."""
+        from quorate.records.batch import decode_records, iter_batches
+
+        reached = first_offset
+        for header, batch in iter_batches(data):
+            if header.is_control:
+                self._replay_marker(batch, header.producer_id)
+            else:
+                producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+                for record in decode_records(batch):
+                    if record.offset >= first_offset and record.key is not None:
+                        self._replay(record.key, record.value, record.offset, producer_id)
+            reached = header.next_offset
+        return reached
+
+    def _replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
+        try:
+            record = decode_record(key, value)
+        except UnknownRecordTypeError as error:
+            if error.record_type not in self._unknown_types:
+                self._unknown_types.add(error.record_type)
+                log.warning("[GroupCoordinator] Records of unknown type %d are left alone.", error.record_type)
+            return
+        self.shard.replay(record, offset, producer_id)
+        self.records += 1
+
+    def _replay_marker(self, batch: memoryview, producer_id: int) -> None:
+        from quorate.records.batch import control_records
+        from quorate.records.control import ControlRecordType
+
+        for kind, _ in control_records(batch):
+            if kind in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
+                self.shard.replay_end_transaction(producer_id, committed=kind == ControlRecordType.COMMIT)

@@ -80,6 +80,7 @@ log = logging.getLogger(__name__)
 NEVER = float("inf")
 QUICK_FIRST_S = 0.020  # after a reset connection: pre-vote within so long, so that two followers rarely collide
 QUICK_AGAIN_S = (0.020, 0.050)  # and again while it is refused
+SPLIT_VOTE_S = (0.010, 0.050)  # a candidate that has lost stands again after so long, doubled with each loss in a row
 
 
 class LogView(Protocol):
@@ -111,12 +112,19 @@ class Election:
 
     voters: VoterSet
     votes: dict[int, bool | None]
+    unreachable: set[int] = field(default_factory=set)
+    backed_off: bool = False
 
     def granted(self) -> bool:
         return sum(v is True for v in self.votes.values()) >= self.voters.majority
 
     def rejected(self) -> bool:
         return sum(v is not False for v in self.votes.values()) < self.voters.majority
+
+    def hopeless(self) -> bool:
+        """Whether only voters that cannot be reached could still make a majority."""
+        possible = sum(v is True or (v is None and i not in self.unreachable) for i, v in self.votes.items())
+        return possible < self.voters.majority
 
 
 @dataclass(slots=True)
@@ -151,6 +159,7 @@ class Raft:
         self.leader_endpoints: Endpoints = NO_ENDPOINTS
         self.voted: ReplicaKey | None = None
         self.hwm: int | None = None  # as known in this epoch; a new leader does not know it
+        self.committed = 0  # the greatest high watermark ever known: nothing below it is ever cut
         self.synced = 0
         self.election_deadline = NEVER
         self.election: Election | None = None
@@ -163,6 +172,7 @@ class Raft:
         self.leader_hwm = -1
         self.quick_until = -1.0  # a refused quick pre-vote is repeated until then
         self.shutting_down = False
+        self.losses = 0  # elections lost in a row
         self.elections_started: float | None = None
         self.fx = Effects()
 
@@ -219,7 +229,7 @@ class Raft:
             self.role, self.leader_id = Role.RESIGNED, self.me.id
             self.unacknowledged = {i for i in self.voters.ids if i != self.me.id}
             self.election_deadline = self.draw_election_deadline(now)
-        elif stored.voted is not None and self._voted_self(stored.voted):
+        elif stored.leader_id is None and stored.voted is not None and self._voted_self(stored.voted):
             self.role = Role.CANDIDATE
             self._hold_election(now)
         elif stored.leader_id is not None and self.voters.endpoints(stored.leader_id):
@@ -389,6 +399,7 @@ class Raft:
         self.leader_id, self.leader_endpoints = leader_id, dict(endpoints)
         self._move(Role.FOLLOWER)
         self._follow(now)
+        self.losses = 0
         self.persist()
         self.reset_links()
 
@@ -438,6 +449,7 @@ class Raft:
             self.fx.role = RoleChange(Role.LEADER, self.epoch, self.me.id)
             self.election_deadline = NEVER
             self.elections_started = None
+            self.losses = 0
             self.hwm = None
             self.persist()
             self.reset_links()
@@ -453,6 +465,15 @@ class Raft:
                 self.following.quick_at = now + self.rng.uniform(*QUICK_AGAIN_S)
         else:
             self.become_unattached(self.epoch, self.leader_id, now)
+
+    def back_off(self, now: float) -> None:
+        """A candidate that cannot win any more: random and doubling, so that two of them part company."""
+        if self.election is None or self.election.backed_off:
+            return
+        self.election.backed_off = True
+        wait = self.rng.uniform(*SPLIT_VOTE_S) * (1 << min(self.losses, 10))
+        self.losses += 1
+        self.election_deadline = min(self.election_deadline, now + min(wait, self.params.backoff_max_s))
 
     def become_resigned(self, now: float) -> None:
         leading = self.leading
@@ -523,6 +544,8 @@ class Raft:
             pass
         if self.election_deadline > now:
             self.wake(self.election_deadline)
+        if self.fx.high_watermark is not None and self.fx.high_watermark > self.committed:
+            self.committed = self.fx.high_watermark
         match self.role:
             case Role.LEADER:
                 replication.drive_leader(self, now)

@@ -95,6 +95,10 @@ def on_vote_reply(r: Raft, event: Replied, now: float) -> bool:
         r.become_candidate(now)
         return True
     if isinstance(reply, Failure):
+        if reply is Failure.DISCONNECTED and r.election is not None and request.epoch == r.epoch:
+            r.election.unreachable.add(event.to.id)
+            if r.role is Role.CANDIDATE and any(v is False for v in r.election.votes.values()) and r.election.hopeless():
+                r.back_off(now)
         return False
     if reply.top_level:
         return top_level_error(r, reply, "Vote")
@@ -112,8 +116,10 @@ def on_vote_reply(r: Raft, event: Replied, now: float) -> bool:
     if event.to.id in r.election.votes and r.election.votes[event.to.id] is None:
         r.election.votes[event.to.id] = reply.granted
         r.forward_if_won(now)
-        if r.election is not None and r.election.rejected() and r.role is Role.PROSPECTIVE:
+        if r.election is not None and r.role is Role.PROSPECTIVE and r.election.rejected():
             r.lose_election(now)
+        elif r.election is not None and r.role is Role.CANDIDATE and r.election.hopeless():
+            r.back_off(now)
     return True
 
 

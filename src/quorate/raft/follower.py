@@ -162,8 +162,8 @@ def truncate(r: Raft, diverging: OffsetEpoch) -> None:
     else:
         local = r.log.end_offset_for_epoch(diverging.epoch)
         to = min(local.offset, diverging.offset) if local.epoch == diverging.epoch else local.offset
-    if r.hwm is not None and to < r.hwm:
-        raise RaftError(f"the leader asks to truncate to {to}, below the high watermark {r.hwm}")
+    if to < r.committed:
+        raise RaftError(f"the leader asks to truncate to {to}, below the high watermark {r.committed}")
     if to < r.log.start_offset:
         raise RaftError(f"the leader asks to truncate to {to}, below the log start {r.log.start_offset}")
     log.info("[Raft id=%d] truncating from %d to %d (diverging at %s)", r.me.id, end, to, tuple(diverging))

@@ -66,7 +66,7 @@ def voters_record(voters: VoterSet) -> VotersRecord:
                 voter_id=v.id,
                 voter_directory_id=v.key.directory_id,
                 endpoints=[VotersRecord.Endpoint(name=n, host=h, port=p) for n, (h, p) in v.endpoints.items()],
-                k_raft_version_feature=VotersRecord.KRaftVersionFeature(
+                kraft_version_feature=VotersRecord.KRaftVersionFeature(
                     min_supported_version=v.kraft_versions[0], max_supported_version=v.kraft_versions[1]
                 ),
             )
@@ -81,7 +81,7 @@ def voter_set(record: VotersRecord) -> VoterSet:
         Voter(
             ReplicaKey(v.voter_id, v.voter_directory_id),
             {e.name: (e.host, e.port) for e in v.endpoints},
-            (v.k_raft_version_feature.min_supported_version, v.k_raft_version_feature.max_supported_version),
+            (v.kraft_version_feature.min_supported_version, v.kraft_version_feature.max_supported_version),
         )
         for v in record.voters
     )
@@ -90,7 +90,7 @@ def voter_set(record: VotersRecord) -> VoterSet:
 def kraft_version_record(level: int) -> KRaftVersionRecord:
     from quorate.records.control import KRaftVersionRecord
 
-    return KRaftVersionRecord(version=0, k_raft_version=level)
+    return KRaftVersionRecord(version=0, kraft_version=level)
 
 
 def epoch_start_records(r: Raft, granting: Sequence[int]) -> list[tuple[int, Data]]:
@@ -142,7 +142,7 @@ def apply_control(r: Raft, control: ControlRecord) -> None:
                 r.answer(change.token, VoterReply())
     elif control.type == KRAFT_VERSION:
         before = r.members.kraft_version
-        r.members.add_kraft_version(control.offset, control.value.k_raft_version)  # type: ignore[attr-defined]
+        r.members.add_kraft_version(control.offset, control.value.kraft_version)  # type: ignore[attr-defined]
         if before != r.members.kraft_version:
             r.persist()  # quorum-state changes its version with kraft.version
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.quorum_state import QuorumState
-from quorate.raft.types import NO_ENDPOINTS, Address, Endpoints, OffsetEpoch, ReplicaKey, Role
+from quorate.raft.types import Address, Endpoints, OffsetEpoch, ReplicaKey, Role
 
 if TYPE_CHECKING:
     from quorate.protocol.schema import Data
@@ -115,7 +115,7 @@ class Reply:
     top_level: bool = False
     leader_id: int | None = None
     epoch: int = 0
-    leader_endpoints: Endpoints = field(default=NO_ENDPOINTS)  # as the receiver may use them; filled in by the driver
+    leader_endpoints: Endpoints = field(default_factory=dict)  # as the receiver may use them; filled in by the driver
     message: str | None = None
 
 

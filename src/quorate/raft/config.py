@@ -1,0 +1,58 @@
+"""What a node tells its Raft client. Times in seconds, sizes in bytes; defaults are Kafka's (kraft-facts 2.2, 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from quorate.raft.types import Address, Endpoints, RaftParams, ReplicaKey
+
+
+@dataclass(slots=True)
+class RaftConfig:
+    node_id: int
+    directory_id: bytes  # of the metadata directory, 16 bytes
+    cluster_id: str
+    metadata_dir: Path  # metadata.log.dir: __cluster_metadata-0 lies in it
+    listener_name: str  # the first of controller.listener.names
+    endpoints: Endpoints = field(default_factory=dict)  # own advertised controller endpoints; empty for a broker
+    is_controller: bool = True
+    voters: Mapping[int, Address] | None = None  # controller.quorum.voters
+    bootstrap_servers: tuple[Address, ...] = ()  # controller.quorum.bootstrap.servers
+    election_timeout_s: float = 1.0
+    fetch_timeout_s: float = 2.0
+    election_backoff_max_s: float = 1.0
+    request_timeout_s: float = 2.0
+    retry_backoff_s: float = 0.02
+    append_linger_s: float = 0.0  # Kafka waits 25 ms; group commit batches without waiting
+    fetch_max_wait_s: float = 0.5
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    retention_bytes: int = 100 << 20  # metadata.max.retention.bytes
+    retention_ms: int = 7 * 24 * 3600 * 1000
+    file_delete_delay_s: float = 60.0
+    clean_interval_s: float = 60.0
+    inline_fsync_s: float = 0.001  # fsync in the loop while the recent p99 is below this
+    max_uncommitted_bytes: int = 256 << 20  # appended and not yet committed; beyond it proposals are refused
+    kraft_versions: tuple[int, int] = (0, 1)
+    quick_failover: bool = True
+    on_fatal: Callable[[BaseException], None] | None = None  # the metadata directory has failed: stop the node
+
+    def params(self) -> RaftParams:
+        bootstrap = self.bootstrap_servers or tuple((self.voters or {}).values())
+        return RaftParams(
+            me=ReplicaKey(self.node_id, self.directory_id),
+            cluster_id=self.cluster_id,
+            listener_name=self.listener_name,
+            endpoints=self.endpoints if self.is_controller else {},
+            can_vote=self.is_controller,
+            bootstrap=bootstrap,
+            election_timeout_s=self.election_timeout_s,
+            fetch_timeout_s=self.fetch_timeout_s,
+            backoff_max_s=self.election_backoff_max_s,
+            retry_backoff_s=self.retry_backoff_s,
+            fetch_max_wait_ms=int(self.fetch_max_wait_s * 1000),
+            kraft_versions=self.kraft_versions,
+            quick_failover=self.quick_failover,
+        )

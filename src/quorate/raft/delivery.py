@@ -1,0 +1,211 @@
+"""Committed batches on their way to the listeners: the controller, the broker's metadata listener.
+
+A listener that keeps up gets new batches in the loop turn in which they commit, from memory. One that is behind (just
+registered, or a large Fetch answer came in) is served from snapshot and log in slices, between which the loop runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from quorate.raft.types import CommittedBatch, LeaderAndEpoch, OffsetEpoch
+
+log = logging.getLogger(__name__)
+
+SLICE_S = 0.005  # no callback should hold the loop for longer
+MIN_SLICE_BYTES = 16 << 10
+MAX_SLICE_BYTES = 1 << 20
+INLINE_BYTES = 512 << 10  # what commits at once and is larger is delivered in slices
+RECENT_BYTES = 32 << 20  # uncommitted batches kept in memory; a listener finds older ones in the log
+
+
+class RaftListener(Protocol):
+    """What a state machine on the metadata log is told, always in log order."""
+
+    def on_commit(self, batches: list[CommittedBatch]) -> None: ...
+    def on_snapshot(self, snapshot_id: OffsetEpoch, batches: Iterator[CommittedBatch]) -> None: ...
+    def on_leader_change(self, leader: LeaderAndEpoch) -> None: ...
+    def on_high_watermark(self, hwm: int) -> None: ...
+
+
+class Source(Protocol):
+    """Where batches below the high watermark are read from."""
+
+    @property
+    def start_offset(self) -> int: ...
+    def read_committed(self, offset: int, end: int, max_bytes: int) -> list[CommittedBatch]: ...
+    def latest_snapshot(self) -> OffsetEpoch | None: ...
+    def snapshot_batches(self, snapshot: OffsetEpoch) -> Iterator[CommittedBatch]: ...
+
+
+class _Reader:
+    """One listener and how far it has come."""
+
+    __slots__ = ("listener", "next_offset", "pump", "slice_bytes", "told")
+
+    def __init__(self, listener: RaftListener) -> None:
+        self.listener = listener
+        self.next_offset = -1  # nothing yet: begins with the latest snapshot
+        self.pump: asyncio.Task[None] | None = None
+        self.slice_bytes = 256 << 10
+        self.told: LeaderAndEpoch | None = None
+
+
+class Delivery:
+    """Feeds the listeners. `failed` is called when one raises: its state is then undefined and the node must stop."""
+
+    def __init__(self, source: Source, failed: Callable[[BaseException], None]) -> None:
+        self._source = source
+        self._failed = failed
+        self._readers: list[_Reader] = []
+        self._recent: deque[CommittedBatch] = deque()
+        self._recent_bytes = 0
+        self._leader = LeaderAndEpoch(None, 0)
+        self._leads_from: int | None = None  # we lead: told once a listener has passed this offset
+        self._closed = False
+        self.hwm = 0
+
+    # --- what the driver reports ------------------------------------------------------------------------------------
+
+    def register(self, listener: RaftListener) -> None:
+        reader = _Reader(listener)
+        self._readers.append(reader)
+        self._advance(reader)
+
+    def unregister(self, listener: RaftListener) -> None:
+        for reader in [r for r in self._readers if r.listener is listener]:
+            self._readers.remove(reader)
+            if reader.pump is not None:
+                reader.pump.cancel()
+
+    def appended(self, batch: CommittedBatch) -> None:
+        """A batch that may commit soon: kept until then."""
+        self._recent.append(batch)
+        self._recent_bytes += batch.size_bytes
+        while self._recent_bytes > RECENT_BYTES:
+            self._recent_bytes -= self._recent.popleft().size_bytes
+
+    def truncated(self, end_offset: int) -> None:
+        while self._recent and self._recent[-1].last_offset >= end_offset:
+            self._recent_bytes -= self._recent.pop().size_bytes
+
+    def restarted(self) -> None:
+        """The log begins anew behind a snapshot."""
+        self._recent.clear()
+        self._recent_bytes = 0
+
+    def committed(self, hwm: int) -> None:
+        """The high watermark has risen (it never falls here)."""
+        if hwm <= self.hwm:
+            return
+        self.hwm = hwm
+        recent = self._recent
+        batches: list[CommittedBatch] = []
+        size = 0
+        while recent and recent[0].last_offset < hwm:
+            batch = recent.popleft()
+            self._recent_bytes -= batch.size_bytes
+            size += batch.size_bytes
+            batches.append(batch)
+        whole = bool(batches) and batches[-1].last_offset + 1 == hwm and size <= INLINE_BYTES
+        for reader in list(self._readers):
+            if whole and reader.pump is None and reader.next_offset == batches[0].base_offset:
+                self._deliver(reader, batches)
+                self._tell(reader)
+            else:
+                self._advance(reader)
+
+    def leader_changed(self, leader: LeaderAndEpoch, leads_from: int | None) -> None:
+        """leads_from: the start of our own epoch when this replica leads."""
+        self._leader = leader
+        self._leads_from = leads_from
+        for reader in list(self._readers):
+            self._tell(reader)
+
+    def close(self) -> None:
+        self._closed = True
+        for reader in self._readers:
+            if reader.pump is not None:
+                reader.pump.cancel()
+
+    async def settled(self) -> None:
+        """Returns when every listener has what is committed now."""
+        while pumps := [r.pump for r in self._readers if r.pump is not None]:
+            await asyncio.wait(pumps)
+
+    # --- one listener -----------------------------------------------------------------------------------------------
+
+    def _deliver(self, reader: _Reader, batches: Sequence[CommittedBatch]) -> None:
+        if self._closed:
+            return
+        try:
+            reader.listener.on_commit(list(batches))
+            reader.next_offset = batches[-1].last_offset + 1
+            reader.listener.on_high_watermark(self.hwm)
+        except Exception as e:
+            log.exception("[RaftDelivery] %s failed at offset %d", type(reader.listener).__name__, reader.next_offset)
+            self._failed(e)
+
+    def _tell(self, reader: _Reader) -> None:
+        if self._closed or reader.told == self._leader:
+            return
+        if self._leads_from is not None and reader.next_offset <= self._leads_from:
+            return
+        reader.told = self._leader
+        try:
+            reader.listener.on_leader_change(self._leader)
+        except Exception as e:
+            log.exception("[RaftDelivery] %s failed at a change of leader", type(reader.listener).__name__)
+            self._failed(e)
+
+    def _advance(self, reader: _Reader) -> None:
+        if reader.pump is None and reader.next_offset < self.hwm and not self._closed:
+            reader.pump = asyncio.get_running_loop().create_task(self._pump(reader))
+        elif reader.pump is None:
+            self._tell(reader)
+
+    async def _pump(self, reader: _Reader) -> None:
+        try:
+            while reader.next_offset < self.hwm and not self._closed:
+                if reader.next_offset < self._source.start_offset or reader.next_offset < 0:
+                    self._load_snapshot(reader)
+                    await asyncio.sleep(0)
+                    continue
+                batches = self._source.read_committed(reader.next_offset, self.hwm, reader.slice_bytes)
+                if not batches:
+                    raise EOFError(f"no committed batch at offset {reader.next_offset} below {self.hwm}")
+                started = time.perf_counter()
+                self._deliver(reader, batches)
+                took = time.perf_counter() - started
+                if took > SLICE_S:
+                    reader.slice_bytes = max(MIN_SLICE_BYTES, reader.slice_bytes // 2)
+                elif took < SLICE_S / 3:
+                    reader.slice_bytes = min(MAX_SLICE_BYTES, reader.slice_bytes * 2)
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            raise
+        except Exception as e:
+            log.exception("[RaftDelivery] cannot deliver from offset %d", reader.next_offset)
+            self._failed(e)
+            return
+        finally:
+            reader.pump = None
+        self._tell(reader)
+
+    def _load_snapshot(self, reader: _Reader) -> None:
+        snapshot = self._source.latest_snapshot()
+        if snapshot is None or snapshot.offset <= 0:
+            if self._source.start_offset > max(reader.next_offset, 0):
+                raise EOFError(f"the log begins at {self._source.start_offset} and there is no snapshot")
+            reader.next_offset = 0
+            return
+        if snapshot.offset < reader.next_offset:
+            raise EOFError(f"snapshot {tuple(snapshot)} is older than offset {reader.next_offset}")
+        reader.listener.on_snapshot(snapshot, self._source.snapshot_batches(snapshot))
+        reader.next_offset = snapshot.offset
+        reader.listener.on_high_watermark(self.hwm)

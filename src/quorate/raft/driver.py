@@ -1,0 +1,644 @@
+"""The shell of the Raft core: files, timers, the network and the listeners (asyncio).
+
+Group commit: whatever is proposed while a write or fsync is under way is the next batch. While fsync is quick it runs in
+the loop, so that one record is proposed, durable, committed and delivered in one loop turn; when it becomes slow it
+moves to a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from quorate.protocol.api import ApiKey
+from quorate.protocol.errors import EncodeError, ErrorCode, KafkaError
+from quorate.raft import messages as m
+from quorate.raft import wire
+from quorate.raft.config import RaftConfig
+from quorate.raft.core import Raft
+from quorate.raft.delivery import Delivery, RaftListener
+from quorate.raft.fsync import Syncer
+from quorate.raft.log import MetadataLog
+from quorate.raft.membership import reply_endpoints
+from quorate.raft.proposals import Proposals
+from quorate.raft.quorum_state import QuorumStateFile
+from quorate.raft.snapshots import SnapshotWriter
+from quorate.raft.types import (
+    METADATA_TOPIC,
+    Address,
+    CommittedBatch,
+    LeaderAndEpoch,
+    NotLeaderError,
+    OffsetEpoch,
+    ReplicaKey,
+    Role,
+)
+from quorate.raft.voters import Membership, VoterSet
+from quorate.records.errors import CorruptRecordError, InvalidRecordError
+
+if TYPE_CHECKING:
+    from quorate.net.dispatch import RequestContext
+    from quorate.protocol.schema import Request, Response
+
+log = logging.getLogger(__name__)
+NEVER = float("inf")
+
+
+class Transport(Protocol):
+    """How requests reach other nodes. `on_lost` is called with an address whose connection was reset."""
+
+    on_lost: Callable[[Address], None] | None
+
+    async def call(self, address: Address, request: Request, timeout_s: float) -> Response: ...
+    def close(self) -> None: ...
+
+
+class Clock(Protocol):
+    def now(self) -> float: ...
+    def now_ms(self) -> int: ...
+
+
+class LoopClock:
+    """The running loop's time, which a simulation may replace, and the wall clock."""
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+class _Asked:
+    """A request from outside until it is answered."""
+
+    __slots__ = ("future", "request", "response", "version", "where")
+
+    def __init__(self, request: Request, version: int, where: str) -> None:
+        self.request = request
+        self.version = version
+        self.where = where  # the listener's name: endpoints in the answer are for it
+        self.response: Response | None = None
+        self.future: asyncio.Future[Response] | None = None
+
+
+class _Upgrade:
+    __slots__ = ("future",)
+
+    def __init__(self, future: asyncio.Future[None]) -> None:
+        self.future = future
+
+
+class RaftClient:
+    """This process's replica of the metadata log: voter, or observer in a broker."""
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        transport: Transport | None = None,
+        *,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        files: Any = None,
+    ) -> None:
+        self.config = config
+        self._transport = transport
+        self._clock: Clock = clock if clock is not None else LoopClock()
+        self._rng = rng if rng is not None else random.Random()
+        self._files = files
+        self._directory = config.metadata_dir / f"{METADATA_TOPIC}-0"
+        self._state_file = QuorumStateFile(self._directory / "quorum-state")
+        self._queue: deque[m.Event] = deque()
+        self._stepping = False
+        self._drain_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = NEVER
+        self._clean_timer: asyncio.TimerHandle | None = None
+        self._calls: set[asyncio.Task[None]] = set()
+        self._download: SnapshotWriter | None = None
+        self._early: list[RaftListener] = []
+        self._told: tuple[Role, int, int | None] | None = None
+        self._cut = 0  # how often the log was cut: an fsync that began before says nothing of what came after
+        self._changed = asyncio.Event()
+        self._proposals = Proposals(config.max_uncommitted_bytes)
+        self.failure: BaseException | None = None
+        self.core: Raft
+        self.log: MetadataLog
+        self._delivery: Delivery
+        self._sync: Syncer
+        self.routes: dict[int, Callable[[RequestContext, Any], Response | Awaitable[Response]]] = dict.fromkeys(
+            _ROUTES, self.handle
+        )
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Opens the log, takes up the stored role. Raises OSError, SnapshotError, QuorumStateError, RaftError."""
+        config, started = self.config, time.perf_counter()
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self.log = MetadataLog.open(self._directory, config, files=self._files, now_ms=self._clock.now_ms())
+        members = Membership(VoterSet.static(config.voters, config.listener_name) if config.voters else None)
+        self.log.load_membership(members)
+        if config.is_controller:
+            self.log.flush()
+        self.core = Raft(config.params(), self.log, self._state_file.read(), members, self._rng)
+        self._delivery = Delivery(self.log, self._fatal)
+        self._sync = Syncer(self.log.flush, config.inline_fsync_s, durable=config.is_controller)
+        self._proposals.reset(self.log.end_offset)
+        if self._transport is None:
+            from quorate.raft.transport import NetTransport
+
+            self._transport = NetTransport(f"raft-client-{config.node_id}", config.request_timeout_s)
+        self._transport.on_lost = lambda address: self._step(m.PeerLost(address))
+        log.info(
+            "[RaftClient id=%d] log from %d to %d (epoch %d), voters %s, opened in %.1f ms",
+            config.node_id, self.log.start_offset, self.log.end_offset, self.log.last_epoch,
+            [str(v.key) for v in members.current], (time.perf_counter() - started) * 1000,
+        )  # fmt: skip
+        self._stepping = True
+        try:
+            self._apply(self.core.start(self._clock.now()))
+        finally:
+            self._stepping = False
+        self._run_queue()
+        for listener in self._early:
+            self._delivery.register(listener)
+        self._early.clear()
+        self._clean_timer = asyncio.get_running_loop().call_later(config.clean_interval_s, self._clean)
+
+    async def shutdown(self, timeout_s: float = 5.0) -> None:
+        """Resigns if leading, waits up to timeout_s for another leader, closes the log cleanly."""
+        if not hasattr(self, "core"):
+            return
+        if self.failure is None:
+            self._write_proposals()
+            self._step(m.Shutdown())
+            deadline = self._clock.now() + timeout_s
+            while not self.core.shutdown_complete and self.failure is None:
+                left = deadline - self._clock.now()
+                if left <= 0:
+                    break
+                self._changed.clear()
+                try:
+                    await asyncio.wait_for(self._changed.wait(), left)
+                except TimeoutError:
+                    break
+        self._delivery.close()
+        for timer in (self._timer, self._clean_timer):
+            if timer is not None:
+                timer.cancel()
+        for call in list(self._calls):
+            call.cancel()
+        if self._calls:
+            await asyncio.wait(self._calls)
+        if self._transport is not None:
+            self._transport.close()
+        self._sync.close()
+        if self._download is not None:
+            self._download.abandon()
+        if self.failure is None:
+            self.log.close()
+            self.failure = RuntimeError("closed")
+
+    def _fatal(self, error: BaseException) -> None:
+        """The metadata directory or a rule of Raft has failed: nothing more is promised."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        log.error("[RaftClient id=%d] fatal: %s", self.config.node_id, error, exc_info=error)
+        self._changed.set()
+        self._delivery.close()
+        if self.config.on_fatal is not None:
+            self.config.on_fatal(error)
+
+    # --- what state machines use ------------------------------------------------------------------------------------
+
+    def register(self, listener: RaftListener) -> None:
+        """From now on `listener` gets all that is committed, from the latest snapshot or the start on."""
+        if hasattr(self, "_delivery"):
+            self._delivery.register(listener)
+        else:
+            self._early.append(listener)
+
+    def unregister(self, listener: RaftListener) -> None:
+        self._delivery.unregister(listener)
+
+    def append(self, epoch: int, values: Sequence[bytes], *, atomic: bool = True) -> int:
+        """Proposes records; the last one's offset. They commit, or leadership is lost: on_leader_change tells.
+
+        atomic: all in one batch. Raises NotLeaderError, BatchTooLargeError.
+        """
+        core = self.core
+        if core.role is not Role.LEADER or epoch != core.epoch or self.failure is not None:
+            raise NotLeaderError(f"append in epoch {epoch}: this replica is {core.role.value} in epoch {core.epoch}")
+        last = self._proposals.add(values, atomic)
+        if not self._drain_scheduled and not self._sync.running:
+            self._drain_scheduled = True
+            loop = asyncio.get_running_loop()
+            if self.config.append_linger_s > 0:
+                loop.call_later(self.config.append_linger_s, self._drain)
+            else:
+                loop.call_soon(self._drain)
+        return last
+
+    def resign(self, epoch: int, reason: str = "asked by the state machine") -> None:
+        self._step(m.Resign(epoch, reason))
+
+    async def upgrade_kraft_version(self, epoch: int, level: int, *, validate_only: bool = False) -> None:
+        """Raises KafkaError: NOT_LEADER_OR_FOLLOWER, INVALID_UPDATE_VERSION. Returns when committed."""
+        upgrade = _Upgrade(asyncio.get_running_loop().create_future())
+        self._step(m.UpgradeKraftVersion(epoch, level, validate_only, upgrade))
+        await upgrade.future
+
+    @property
+    def leader_and_epoch(self) -> LeaderAndEpoch:
+        return self.core.leader_and_epoch
+
+    @property
+    def epoch(self) -> int:
+        return self.core.epoch
+
+    @property
+    def is_leader(self) -> bool:
+        return self.core.is_leader
+
+    @property
+    def high_watermark(self) -> int:
+        """What is known to be committed; 0 while nothing is."""
+        return self._delivery.hwm
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next proposed record gets."""
+        return self._proposals.next_offset if self.core.is_leader else self.log.end_offset
+
+    @property
+    def voters(self) -> VoterSet:
+        return self.core.voters
+
+    @property
+    def kraft_version(self) -> int:
+        """The level in force, committed or not."""
+        return self.core.members.kraft_version
+
+    @property
+    def kraft_version_finalised(self) -> int:
+        """The level below the high watermark, as ApiVersions tells it."""
+        return self.core.members.kraft_version_at(self._delivery.hwm - 1)
+
+    def leader_address(self, listener: str | None = None) -> Address | None:
+        """Where the leader's controller listener is; None while no leader is known."""
+        core = self.core
+        if core.leader_id is None:
+            return None
+        name = listener if listener is not None else self.config.listener_name
+        return reply_endpoints(core, name).get(name)
+
+    def node_endpoints(self, listener: str) -> dict[int, Address]:
+        """Every voter's address under one listener name."""
+        out = {v.id: v.endpoints[listener] for v in self.core.voters if listener in v.endpoints}
+        leader = self.leader_address(listener)
+        if leader is not None and self.core.leader_id is not None:
+            out[self.core.leader_id] = leader
+        return out
+
+    def metrics(self) -> dict[str, object]:
+        """raft-metrics of kraft-facts 8.1, as far as they are states."""
+        core, role = self.core, self.core.role.value
+        if not core.is_voter and core.role is Role.FOLLOWER:
+            role = "observer"
+        elif core.voted is not None and core.role in (Role.UNATTACHED, Role.PROSPECTIVE):
+            role += "-voted"
+        return {
+            "current-state": role,
+            "current-leader": -1 if core.leader_id is None else core.leader_id,
+            "current-vote": -1 if core.voted is None else core.voted.id,
+            "current-vote-directory-id": bytes(16) if core.voted is None else core.voted.directory_id,
+            "current-epoch": core.epoch,
+            "high-watermark": self._delivery.hwm,
+            "log-end-offset": self.log.end_offset,
+            "log-end-epoch": self.log.last_epoch,
+            "number-of-voters": len(core.voters),
+        }
+
+    # --- requests of other nodes ------------------------------------------------------------------------------------
+
+    def handle(self, ctx: RequestContext, request: Any) -> Response | Awaitable[Response]:
+        """Answers Raft's own requests; the state has changed when this returns, whatever is still to be waited for."""
+        if self.failure is not None:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the metadata log is closed")
+        asked = wire.decode_request(request, ctx.api_version)
+        if not isinstance(asked, _REQUESTS):
+            return asked
+        token = _Asked(request, ctx.api_version, ctx.listener)
+        self._step(m.Received(asked, token))
+        if token.response is not None:
+            return token.response
+        token.future = asyncio.get_running_loop().create_future()
+        return token.future
+
+    def _answer(self, token: _Asked | _Upgrade, reply: m.Reply) -> None:
+        if isinstance(token, _Upgrade):
+            if token.future.done():
+                return
+            if reply.error == ErrorCode.NONE:
+                token.future.set_result(None)
+            else:
+                token.future.set_exception(KafkaError(reply.error, reply.message))
+            return
+        response: Response
+        if isinstance(reply, m.QuorumReply):
+            response = wire.encode_quorum(reply, token.version, self._wall_ms, self._uncommitted())
+        else:
+            records: object = None
+            if isinstance(reply, m.FetchReply) and reply.read_from is not None:
+                records = self.log.read(reply.read_from, reply.max_bytes)
+            elif isinstance(reply, m.SnapshotReply) and reply.read:
+                records = self.log.read_snapshot(reply.snapshot, reply.position, reply.read)
+            endpoint = reply_endpoints(self.core, token.where).get(token.where)
+            response = wire.encode_reply(reply, token.request, token.version, endpoint, records)
+        token.response = response
+        if token.future is not None and not token.future.done():
+            token.future.set_result(response)
+
+    def _wall_ms(self, at: float | None) -> int:
+        return -1 if at is None else self._clock.now_ms() - int((self._clock.now() - at) * 1000)
+
+    def _uncommitted(self) -> tuple[list[ReplicaKey], list[ReplicaKey]]:
+        members = self.core.members
+        now = {v.key for v in members.current}
+        before = {v.key for v in members.voters_at(self._delivery.hwm - 1)}
+        return sorted(now - before, key=lambda k: k.id), sorted(before - now, key=lambda k: k.id)
+
+    # --- proposals and group commit ---------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        self._drain_scheduled = False
+        if self.failure is None and not self._sync.running and self._write_proposals():
+            self._run_queue()
+
+    def _write_proposals(self) -> bool:
+        """Writes what was proposed and makes it durable; whether there was anything."""
+        if not self._proposals.pending or not self.core.is_leader:
+            return False
+        try:
+            self._append_proposals()
+            self._start_sync()
+        except OSError as e:
+            self._fatal(e)
+            return False
+        return True
+
+    def _append_proposals(self) -> None:
+        for batch, data in self._proposals.take(self.core.epoch, self._clock.now_ms()):
+            self.log.append(data)
+            self._delivery.appended(batch)
+        self._queue.append(m.Appended())
+
+    def _start_sync(self) -> None:
+        if self._sync.running:  # what is written now goes with the next one
+            return
+        end, cut = self.log.end_offset, self._cut
+        if self._sync.inline:
+            self._sync.now()
+            self._queue.append(m.Synced(end))
+        else:
+            self._sync.in_thread(lambda error: self._synced(end, cut, error))
+
+    def _synced(self, end: int, cut: int, error: BaseException | None) -> None:
+        """An fsync in the thread has ended; what was proposed meanwhile is the next batch."""
+        if error is not None:
+            return self._fatal(error)
+        if self.failure is not None:
+            return None
+        if cut == self._cut:
+            self._queue.append(m.Synced(end))
+        self._run_queue()
+        behind = cut != self._cut or self.log.end_offset > end
+        if not self._sync.running and not self._write_proposals() and behind:
+            self._start_sync()
+        return self._run_queue()
+
+    # --- steps of the core ------------------------------------------------------------------------------------------
+
+    def _step(self, event: m.Event) -> None:
+        self._queue.append(event)
+        if not self._stepping:
+            self._run_queue()
+
+    def _run_queue(self) -> None:
+        if self._stepping:
+            return
+        self._stepping = True
+        queue = self._queue
+        try:
+            while queue and self.failure is None:
+                self._apply(self.core.step(queue.popleft(), self._clock.now()))
+        except Exception as e:
+            self._fatal(e)
+        finally:
+            self._stepping = False
+
+    def _apply(self, fx: m.Effects) -> None:
+        core = self.core
+        if fx.save_quorum_state is not None:
+            self._state_file.write(fx.save_quorum_state, core.members.kraft_version, core.voters.ids)
+        if fx.role is not None and not core.is_leader:
+            self._proposals.clear()
+        if fx.truncate_to is not None:
+            self._sync.wait()
+            self._cut += 1
+            self.log.truncate_to(fx.truncate_to)
+            self._delivery.truncated(fx.truncate_to)
+            self._queue.append(m.Synced(self.log.end_offset))
+        if fx.start_snapshot is not None:
+            if self._download is not None:
+                self._download.abandon()
+            self._download = self.log.snapshot_writer(fx.start_snapshot)
+        if fx.snapshot_chunk is not None:
+            self._take_chunk(fx.snapshot_chunk)
+        if fx.append_fetched is not None:
+            self._append_fetched(fx.append_fetched)
+        if fx.append_control is not None:
+            self._append_control(fx.append_control)
+        for answer in fx.answers:
+            self._answer(answer.token, answer.reply)  # type: ignore[arg-type]
+        for outgoing in fx.send:
+            call = asyncio.get_running_loop().create_task(self._call(outgoing))
+            self._calls.add(call)
+            call.add_done_callback(self._calls.discard)
+        if fx.role is not None:
+            self._announce()
+        if fx.high_watermark is not None:
+            self._delivery.committed(min(fx.high_watermark, self.log.end_offset))
+        self._set_timer(fx.wake_at)
+
+    def _announce(self) -> None:
+        core = self.core
+        self._changed.set()
+        now = (core.role, core.epoch, core.leader_id)
+        if now == self._told:
+            return
+        self._told = now
+        leads = core.leading.epoch_start if core.leading is not None else None
+        leader_id = None if core.role is Role.RESIGNED else core.leader_id
+        self._delivery.leader_changed(LeaderAndEpoch(leader_id, core.epoch), leads)
+
+    def _append_control(self, records: list[tuple[int, Any]]) -> None:
+        """One control batch, behind everything proposed before."""
+        if self._proposals.pending:
+            self._append_proposals()
+        batch, controls, data = self.log.control_batch(records, self.core.epoch, self._clock.now_ms())
+        self.log.append(data)
+        self._delivery.appended(batch)
+        self._proposals.reset(self.log.end_offset)
+        self._queue.append(m.Appended(controls))
+        self._start_sync()
+
+    def _append_fetched(self, records: bytes | memoryview) -> None:
+        try:
+            batches, controls = self.log.parse_fetched(records)
+        except (CorruptRecordError, InvalidRecordError) as e:
+            self._queue.append(m.FetchRejected(str(e)))
+            return
+        if not batches:
+            self._queue.append(m.FetchRejected("not one whole batch"))
+            return
+        self.log.append(memoryview(records)[: sum(b.size_bytes for b in batches)])
+        for batch in batches:
+            self._delivery.appended(batch)
+        self._queue.append(m.Appended(controls))
+        self._start_sync()
+
+    def _take_chunk(self, chunk: m.SnapshotChunk) -> None:
+        writer = self._download
+        if writer is None or writer.snapshot != chunk.snapshot or writer.size != chunk.position:
+            raise RuntimeError(f"a part of snapshot {chunk.snapshot} that was not asked for")
+        writer.write(chunk.data)
+        if not chunk.last:
+            return
+        self._download = None
+        self._sync.wait()
+        self._cut += 1
+        writer.freeze()
+        head = self.log.install(chunk.snapshot)
+        self._delivery.restarted()
+        log.info("[RaftClient id=%d] snapshot %s of %d bytes", self.config.node_id, tuple(chunk.snapshot), writer.size)
+        self._queue.append(m.SnapshotInstalled(chunk.snapshot, head.voters, head.kraft_version))
+
+    async def _call(self, out: m.Outgoing) -> None:
+        from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
+
+        reply: m.Reply | m.Failure
+        assert self._transport is not None
+        try:
+            message = wire.encode_request(out.request)
+            response = await self._transport.call(out.to.address, message, self.config.request_timeout_s)
+            reply = wire.decode_response(response, out.request, self.config.listener_name)
+        except (UnsupportedVersion, EncodeError):
+            reply = m.Failure.UNSUPPORTED_VERSION
+        except RequestTimedOut:
+            reply = m.Failure.TIMEOUT
+        except (KafkaConnectionError, OSError):
+            reply = m.Failure.DISCONNECTED
+        except (wire.WireError, ValueError) as e:
+            log.error("[RaftClient id=%d] answer of %s: %s", self.config.node_id, out.to.address, e)
+            reply = m.Failure.BAD_ANSWER
+        if self.failure is None:
+            self._step(m.Replied(out.to, out.request, reply))
+
+    # --- timers -----------------------------------------------------------------------------------------------------
+
+    def _set_timer(self, at: float) -> None:
+        if at >= self._timer_at:  # an earlier alarm is set: it will ask the core again
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        delay = max(0.0, at - self._clock.now())
+        self._timer = asyncio.get_running_loop().call_later(delay, self._alarm)
+
+    def _alarm(self) -> None:
+        self._timer = None
+        self._timer_at = NEVER
+        if self.failure is None:
+            self._step(m.Timeout())
+
+    def _clean(self) -> None:
+        """Old snapshots and the log before them, by size and age."""
+        if self.failure is not None:
+            return None
+        try:
+            if self.log.clean(self._clock.now_ms()):
+                self.core.members.trim_before(self.log.start_offset)
+        except OSError as e:
+            return self._fatal(e)
+        loop = asyncio.get_running_loop()
+        self._clean_timer = loop.call_later(self.config.clean_interval_s, self._clean)
+        return None
+
+    # --- snapshots of the state machine -----------------------------------------------------------------------------
+
+    async def create_snapshot(
+        self, end_offset: int, epoch: int, last_timestamp_ms: int, batches: Iterable[bytes]
+    ) -> OffsetEpoch | None:
+        """Writes the state below end_offset, given as data batches; header, voters and footer are added here.
+
+        None when an equal or newer snapshot exists. Raises ValueError for an offset that is not committed, not on a
+        batch boundary or of another epoch; OSError.
+        """
+        snapshot = OffsetEpoch(end_offset, epoch)
+        if not self.log.may_snapshot(snapshot, self._delivery.hwm):
+            return None
+        members = self.core.members
+        kraft, voters = members.kraft_version_at(end_offset - 1), members.voters_at(end_offset - 1)
+        writer = self.log.snapshot_writer(snapshot)
+        try:
+            parts = self.log.snapshot_parts(snapshot, last_timestamp_ms, self._clock.now_ms(), kraft, voters, batches)
+            turn = time.perf_counter()
+            for part in parts:
+                writer.write(part)
+                if time.perf_counter() - turn > 0.002:  # slices: the loop goes on meanwhile
+                    await asyncio.sleep(0)
+                    turn = time.perf_counter()
+            await asyncio.get_running_loop().run_in_executor(None, writer.freeze)
+        except BaseException:
+            writer.abandon()
+            raise
+        self.log.add_snapshot(snapshot)
+        log.info("[RaftClient id=%d] snapshot %s: %d bytes", self.config.node_id, tuple(snapshot), writer.size)
+        return snapshot
+
+    def latest_snapshot(self) -> OffsetEpoch | None:
+        return self.log.latest_snapshot()
+
+
+_REQUESTS = (
+    m.Fetch,
+    m.FetchSnapshot,
+    m.Vote,
+    m.BeginEpoch,
+    m.EndEpoch,
+    m.DescribeQuorum,
+    m.AddVoter,
+    m.RemoveVoter,
+    m.UpdateVoter,
+)
+
+_ROUTES = (
+    ApiKey.FETCH,
+    ApiKey.FETCH_SNAPSHOT,
+    ApiKey.VOTE,
+    ApiKey.BEGIN_QUORUM_EPOCH,
+    ApiKey.END_QUORUM_EPOCH,
+    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.ADD_RAFT_VOTER,
+    ApiKey.REMOVE_RAFT_VOTER,
+    ApiKey.UPDATE_RAFT_VOTER,
+)
+
+__all__ = ["Clock", "CommittedBatch", "RaftClient", "RaftListener", "Transport"]

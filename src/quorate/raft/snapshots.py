@@ -1,0 +1,228 @@
+"""Snapshot files of the metadata log: `<end offset, 20 digits>-<epoch, 10 digits>.checkpoint` (KIP-630).
+
+Written as `….checkpoint.part`, frozen by fsync and an atomic rename. Inside: a control batch with the header (from
+kraft.version 1 on also the version and the voters), data batches, a control batch with the footer; offsets from 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorate.protocol.errors import DecodeError
+from quorate.raft.membership import KRAFT_VERSION, KRAFT_VOTERS, SNAPSHOT_FOOTER, SNAPSHOT_HEADER, voter_set, voters_record
+from quorate.raft.types import CommittedBatch, OffsetEpoch
+from quorate.raft.voters import VoterSet
+from quorate.records.batch import (
+    BATCH_OVERHEAD,
+    LOG_OVERHEAD,
+    CorruptRecordError,
+    build_control_batch,
+    control_records,
+    metadata_values,
+    parse_header,
+    set_placement,
+    verify_crc,
+)
+from quorate.records.control import (
+    CONTROL_RECORDS,
+    ControlRecordType,
+    KRaftVersionRecord,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    VotersRecord,
+)
+
+SUFFIX = ".checkpoint"
+PART = ".checkpoint.part"
+DELETED = ".checkpoint.deleted"
+_NAME = re.compile(r"(\d{20})-(\d{10})(\.checkpoint|-[^.]*\.checkpoint\.part|\.checkpoint\.part|\.checkpoint\.deleted)")
+READ_BYTES = 1 << 20
+MAX_SNAPSHOT_BATCH_BYTES = 64 << 20  # writers group 1024 records; anything larger is damage
+
+
+class SnapshotError(Exception):
+    """A snapshot that cannot be read: names the file and what is wrong."""
+
+
+def snapshot_name(snapshot: OffsetEpoch) -> str:
+    return f"{snapshot.offset:020d}-{snapshot.epoch:010d}{SUFFIX}"
+
+
+def parse_name(name: str) -> tuple[OffsetEpoch, str] | None:
+    """(id, kind) with kind one of "snapshot", "part", "deleted"; None for other files."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    tail = found[3]
+    kind = "snapshot" if tail == SUFFIX else "deleted" if tail == DELETED else "part"
+    return OffsetEpoch(int(found[1]), int(found[2])), kind
+
+
+def sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class SnapshotWriter:
+    """A `.part` file that grows until it is frozen or given up. Raises OSError."""
+
+    def __init__(self, directory: Path, snapshot: OffsetEpoch) -> None:
+        self.snapshot = snapshot
+        self.final = directory / snapshot_name(snapshot)
+        stem = f"{snapshot.offset:020d}-{snapshot.epoch:010d}"
+        self.path = directory / f"{stem}-{secrets.randbits(63)}{PART}"
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        self.size = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.write(self._fd, view)
+            self.size += written
+            view = view[written:]
+
+    def freeze(self) -> None:
+        """Durable under its final name when this returns; read-only from then on."""
+        os.fsync(self._fd)
+        os.close(self._fd)
+        self._fd = -1
+        self.path.chmod(0o444)
+        self.path.rename(self.final)
+        sync_directory(self.final.parent)
+
+    def abandon(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        self.path.unlink(missing_ok=True)
+
+
+def header_batch(snapshot: OffsetEpoch, last_timestamp_ms: int, now_ms: int, kraft: int, voters: VoterSet) -> bytes:
+    """The first batch: header, and the membership in force at the snapshot from kraft.version 1 on."""
+    header = SnapshotHeaderRecord(version=0, last_contained_log_timestamp=last_timestamp_ms)
+    records: list[tuple[int, bytes]] = [(SNAPSHOT_HEADER, header.encode(0))]
+    if kraft >= 1:
+        records.append((KRAFT_VERSION, KRaftVersionRecord(version=0, kraft_version=kraft).encode(0)))
+        records.append((KRAFT_VOTERS, voters_record(voters).encode(0)))
+    return build_control_batch(records, base_offset=0, leader_epoch=snapshot.epoch, timestamp=now_ms)
+
+
+def footer_batch(snapshot: OffsetEpoch, base_offset: int, now_ms: int) -> bytes:
+    footer = SnapshotFooterRecord(version=0).encode(0)
+    return build_control_batch(
+        [(SNAPSHOT_FOOTER, footer)], base_offset=base_offset, leader_epoch=snapshot.epoch, timestamp=now_ms
+    )
+
+
+def place(batch: bytes | memoryview, base_offset: int, epoch: int) -> tuple[bytearray, int]:
+    """The batch moved to `base_offset`, and the offset after it; neither is under the checksum."""
+    out = bytearray(batch)
+    header = parse_header(out)
+    set_placement(out, base_offset, epoch)
+    return out, base_offset + header.last_offset_delta + 1
+
+
+def iter_file(path: Path) -> Iterator[memoryview]:
+    """Each batch of the file, checksum verified. Raises SnapshotError, OSError."""
+    with path.open("rb", buffering=0) as file:
+        pending = b""
+        position = 0
+        while True:
+            chunk = file.read(READ_BYTES)
+            data = memoryview(pending + chunk if pending else chunk)
+            at = 0
+            while len(data) - at >= LOG_OVERHEAD:
+                size = int.from_bytes(data[at + 8 : at + 12], "big", signed=True) + LOG_OVERHEAD
+                if not BATCH_OVERHEAD <= size <= MAX_SNAPSHOT_BATCH_BYTES:
+                    raise SnapshotError(f"{path}: batch of {size} bytes at byte {position + at}")
+                if len(data) - at < size:
+                    break
+                batch = data[at : at + size]
+                if not verify_crc(batch):
+                    raise SnapshotError(f"{path}: wrong checksum in the batch at byte {position + at}")
+                yield batch
+                at += size
+            pending = bytes(data[at:])
+            position += at
+            if not chunk:
+                if pending:
+                    raise SnapshotError(f"{path}: cut at byte {position + len(pending)}, inside a batch")
+                return
+
+
+@dataclass(slots=True)
+class SnapshotHead:
+    last_timestamp_ms: int
+    kraft_version: int | None = None
+    voters: VoterSet | None = None
+
+
+def read_head(path: Path) -> SnapshotHead:
+    """The control records before the data. Raises SnapshotError, OSError."""
+    head: SnapshotHead | None = None
+    with contextlib.closing(iter_file(path)) as batches:
+        for batch in batches:
+            if not parse_header(batch).is_control:
+                break
+            for kind, value in _controls(path, batch):
+                if kind == SNAPSHOT_HEADER and isinstance(value, SnapshotHeaderRecord):
+                    head = SnapshotHead(value.last_contained_log_timestamp)
+                elif head is None:
+                    raise SnapshotError(f"{path}: does not begin with a snapshot header")
+                elif isinstance(value, KRaftVersionRecord):
+                    head.kraft_version = value.kraft_version
+                elif isinstance(value, VotersRecord):
+                    head.voters = voter_set(value)
+                elif kind == SNAPSHOT_FOOTER:
+                    return head
+    if head is None:
+        raise SnapshotError(f"{path}: does not begin with a snapshot header")
+    return head
+
+
+def read_batches(path: Path, epoch: int) -> Iterator[CommittedBatch]:
+    """The data batches up to the footer. Raises SnapshotError when header or footer is missing."""
+    started = ended = False
+    for batch in iter_file(path):
+        if ended:
+            raise SnapshotError(f"{path}: something follows the footer")
+        header = parse_header(batch)
+        if header.is_control:
+            kinds = [kind for kind, _ in control_records(batch)]
+            if not started and (not kinds or kinds[0] != SNAPSHOT_HEADER):
+                raise SnapshotError(f"{path}: does not begin with a snapshot header")
+            started = True
+            ended = SNAPSHOT_FOOTER in kinds
+            continue
+        if not started:
+            raise SnapshotError(f"{path}: does not begin with a snapshot header")
+        try:
+            values = metadata_values(batch)
+        except CorruptRecordError as e:
+            raise SnapshotError(f"{path}: {e}") from e
+        yield CommittedBatch(header.base_offset, header.last_offset, epoch, header.base_timestamp, values, header.size_bytes)
+    if not ended:
+        raise SnapshotError(f"{path}: ends without a footer")
+
+
+def _controls(path: Path, batch: memoryview) -> Iterator[tuple[int, object]]:
+    for kind, value in control_records(batch):
+        declared = CONTROL_RECORDS.get(ControlRecordType(kind)) if kind in _KINDS else None
+        if declared is None:
+            raise SnapshotError(f"{path}: control record of unknown type {kind}")
+        try:
+            yield kind, declared.decode(value, 0)
+        except DecodeError as e:
+            raise SnapshotError(f"{path}: control record of type {kind}: {e}") from e
+
+
+_KINDS = frozenset(int(k) for k in ControlRecordType)

@@ -1,0 +1,479 @@
+"""Joins the pure handlers to Raft: one per node with the controller role.
+
+The active controller keeps two images. `image` is what is committed: it is what standbys, snapshots and readers see.
+`_next` is where everything written so far leads to; handlers see only that one. Between the two lies a chain with one
+image per write, so that a commit costs no replay and losing the leadership means dropping a reference.
+
+An answer is given once the log is stable up to the records that it depends on: those that its handler wrote, or, if it
+wrote none, whatever was already written when it looked. Stable: committed and not inside an open transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from random import Random, SystemRandom
+from typing import TYPE_CHECKING, Any
+
+from quorate.controller.activation import ActivationError, activation_records
+from quorate.controller.clock import Clock, LoopClock
+from quorate.controller.config import ControllerConfig
+from quorate.controller.context import Context, Result, View
+from quorate.controller.liveness import Liveness
+from quorate.controller.pending import Answer, Pending
+from quorate.controller.registration import ControllerRegistrar
+from quorate.controller.routes import WRITES, write_handler
+from quorate.controller.snapshots import SnapshotEmitter
+from quorate.controller.tasks import NEVER, PeriodicTasks
+from quorate.metadata.errors import MetadataError
+from quorate.metadata.features import METADATA_VERSION, record_version
+from quorate.metadata.framing import encode_record
+from quorate.metadata.image import EMPTY, MetadataImage, Provenance
+from quorate.metadata.loader import apply_committed, load_snapshot
+from quorate.metadata.records import BrokerRegistrationChangeRecord, FeatureLevelRecord
+from quorate.protocol.api import ApiKey
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.schema import Data, Request, Response
+from quorate.raft.types import CommittedBatch, LeaderAndEpoch, NotLeaderError, OffsetEpoch
+
+if TYPE_CHECKING:
+    from quorate.net.dispatch import Handler, RequestContext
+    from quorate.raft.driver import RaftClient
+
+log = logging.getLogger(__name__)
+
+NO_EPOCH = -1
+
+
+class QuorumController:
+    """A controller, active or standby. A Raft listener; its `routes` go to the controller listener's dispatcher.
+
+    on_fatal: told of what this node cannot go on from (a record that cannot be replayed); it is expected to stop the
+    process. Errors of a handler that it did not foresee are answered and logged: a handler has no state to damage.
+    """
+
+    def __init__(
+        self,
+        config: ControllerConfig,
+        raft: RaftClient,
+        *,
+        clock: Clock | None = None,
+        rng: Random | None = None,
+        on_fatal: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        self.config = config
+        self.raft = raft
+        self.clock = clock or LoopClock()
+        self._rng = rng or SystemRandom()
+        self._on_fatal = on_fatal
+        self.liveness = Liveness(config.broker_session_timeout_s)
+        self.pending = Pending()
+        self.image: MetadataImage = EMPTY
+        """Committed metadata."""
+        self._next: MetadataImage | None = None
+        self._chain: deque[tuple[int, int, MetadataImage]] = deque()
+        """(first offset, last offset, image after it) of each write that is not committed yet."""
+        self._epoch = NO_EPOCH
+        self._committed = -1
+        self._next_offset = 0
+        self.last_write = 0.0
+        self._failed = False
+        self.tasks = PeriodicTasks(self)
+        self.snapshots = SnapshotEmitter(self)
+        self._registrar = ControllerRegistrar(self)
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+        self._image_listeners: list[Callable[[MetadataImage], None]] = []
+        self.routes: dict[int, Handler] = {int(key): self._write_route for key in WRITES}
+        self.routes[ApiKey.ENVELOPE] = self._envelope
+        self.routes[ApiKey.DESCRIBE_CLUSTER] = self._describe_cluster
+        self.routes[ApiKey.DESCRIBE_CONFIGS] = self._describe_configs
+        self.routes[ApiKey.DESCRIBE_ACLS] = self._describe_acls
+
+    # -- life
+
+    async def start(self, *, timers: bool = True) -> None:
+        """Begins to follow the log. timers: False leaves the clock's work to the caller (`run_due`)."""
+        if timers:
+            self._loop = asyncio.get_running_loop()
+        self.raft.register(self)
+        self._arm()
+
+    async def close(self) -> None:
+        """Answers what is pending with NOT_CONTROLLER and stops the clock; Raft is shut down by its owner."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._drop_term()
+        await self._registrar.close()
+        await self.snapshots.close()
+
+    @property
+    def is_active(self) -> bool:
+        return self._epoch != NO_EPOCH
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in which this controller is active, -1 if it is not."""
+        return self._epoch
+
+    @property
+    def next_image(self) -> MetadataImage:
+        """Committed metadata and everything written since; only on the active controller."""
+        return self.image if self._next is None else self._next
+
+    @property
+    def committed_offset(self) -> int:
+        """The last offset below the high watermark that was delivered."""
+        return self._committed
+
+    def add_image_listener(self, listener: Callable[[MetadataImage], None]) -> None:
+        """Told of each new committed image."""
+        self._image_listeners.append(listener)
+
+    def log_info(self, text: str, *values: object) -> None:
+        log.info("[QuorumController id=%d] " + text, self.config.node_id, *values)
+
+    # -- Raft's side
+
+    def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
+        if not batches or self._failed:
+            return
+        last = batches[-1]
+        if self.is_active:
+            self._advance(last)
+        else:
+            try:
+                self.image = apply_committed(self.image, batches)
+            except MetadataError as error:
+                self._fatal(error)
+                return
+        self._committed = last.last_offset
+        self._published()
+        self.snapshots.committed(sum(batch.size_bytes for batch in batches), self.clock.now())
+
+    def on_snapshot(self, snapshot_id: OffsetEpoch, batches: Iterator[Any]) -> None:
+        if self._failed:
+            return
+        try:
+            self.image = load_snapshot(snapshot_id.offset, snapshot_id.epoch, batches)
+        except MetadataError as error:
+            self._fatal(error)
+            return
+        self._committed = snapshot_id.offset - 1
+        self.snapshots.loaded(snapshot_id.offset)
+        self._published()
+
+    def on_leader_change(self, leader: LeaderAndEpoch) -> None:
+        mine = leader.leader_id == self.config.node_id
+        if self.is_active and (not mine or leader.epoch != self._epoch):
+            self.log_info(
+                "Renouncing the leadership of epoch %d: in epoch %d the leader is %s.",
+                self._epoch,
+                leader.epoch,
+                "(none)" if leader.leader_id is None else leader.leader_id,
+            )
+            self._drop_term()
+        if mine and not self.is_active and not self._closed and not self._failed:
+            self._claim(leader.epoch)
+        self._registrar.check()
+        self._arm()
+
+    def on_high_watermark(self, hwm: int) -> None:
+        """Nothing to do: commits are delivered with their batches."""
+
+    def _advance(self, last: CommittedBatch) -> None:
+        """Moves the committed image along the chain of writes."""
+        chain = self._chain
+        committed: MetadataImage | None = None
+        end = last.last_offset
+        while chain and chain[0][1] <= last.last_offset:
+            _, end, committed = chain.popleft()
+        if not chain or chain[0][0] > last.last_offset:
+            end = last.last_offset  # nothing of the next write is in the batch: the image stands at its very end
+        elif committed is None:
+            return  # the batch is the first part of a write that takes several
+        base = self.image if committed is None else committed
+        self.image = base.with_provenance(Provenance(end, last.epoch, last.timestamp_ms))
+
+    def _published(self) -> None:
+        opened = self.image.transaction
+        stable = self._committed if opened is None else opened.offset - 1
+        if self.pending:
+            self.pending.release(stable)
+        for listener in self._image_listeners:
+            listener(self.image)
+        self._registrar.check()
+
+    def _fatal(self, error: BaseException) -> None:
+        self._failed = True
+        log.critical("[QuorumController id=%d] %s", self.config.node_id, error)
+        if self.is_active:
+            epoch = self._epoch
+            self._drop_term()
+            self.raft.resign(epoch)
+        if self._on_fatal is None:
+            raise error
+        self._on_fatal(error)
+
+    # -- terms
+
+    def _claim(self, epoch: int) -> None:
+        self._epoch = epoch
+        self._next = self.image
+        self._next_offset = self.raft.log_end_offset
+        self.log_info("Becoming the active controller at epoch %d, next write offset %d.", epoch, self._next_offset)
+        now = self.clock.now()
+        own = self.config.node_id if self.config.is_broker_too else None
+        self.liveness.activate(self.image.cluster.brokers.values(), now, own)
+        try:
+            records, atomic, doing = activation_records(self.image, self.config.bootstrap, self.config.static_min_isr)
+            if doing:
+                self.log_info("Performing controller activation. %s", doing)
+            if records:
+                self.write(records, atomic=atomic)
+        except (ActivationError, MetadataError) as error:
+            self._fatal(error)
+            return
+        except KafkaError as error:
+            self.log_info("The leadership of epoch %d is over before it began: %s", epoch, error)
+            return
+        if self.is_active:
+            self.last_write = now
+            self.tasks.activate(now)
+
+    def _drop_term(self) -> None:
+        """Back to standby: what was written and not committed may or may not come back through the log."""
+        self._epoch = NO_EPOCH
+        self._next = None
+        self._chain.clear()
+        self.tasks.deactivate()
+        self.pending.fail_all(self.not_controller)
+
+    def not_controller(self) -> KafkaError:
+        leader = self.raft.leader_and_epoch.leader_id
+        if leader is None or leader == self.config.node_id:
+            return KafkaError(ErrorCode.NOT_CONTROLLER, "No controller appears to be active.")
+        return KafkaError(ErrorCode.NOT_CONTROLLER, f"The active controller appears to be node {leader}.")
+
+    # -- writing
+
+    def view(self) -> View:
+        """What a handler sees now. Only on the active controller."""
+        raft = self.raft
+        return View(
+            self.next_image,
+            self.liveness,
+            self.config,
+            max(self._next_offset, raft.log_end_offset),
+            kraft_version=raft.kraft_version,
+            voter_ids=tuple(raft.voters.ids),
+        )
+
+    def write(self, records: list[Data], *, atomic: bool = False) -> int:
+        """Appends records and replays them on the newest image at once; returns the offset of the last.
+
+        Raises NOT_CONTROLLER; KafkaError for an atomic write that fits no batch. Either way nothing has happened.
+        """
+        assert self._next is not None
+        size = len(records) if atomic else self.config.max_records_per_batch
+        last = -1
+        for start in range(0, len(records), size):
+            last = self._write_part(records[start : start + size] if size < len(records) else records, atomic)
+        self.last_write = self.clock.now()
+        return last
+
+    def _write_part(self, records: list[Data], atomic: bool) -> int:
+        image = self._next
+        assert image is not None
+        level = image.features.metadata_version or _level_in(records)
+        values = [encode_record(record, version_of(record, level)) for record in records]
+        first = max(self._next_offset, self.raft.log_end_offset)
+        now_ms = self.clock.now_ms()
+        # Replayed before it is appended: what cannot be replayed must never get into the log.
+        after = image.apply(records, offset=first + len(records) - 1, epoch=self._epoch, timestamp_ms=now_ms)
+        previous = self._next
+        self._next = after
+        self._chain.append((first, first + len(records) - 1, after))
+        try:
+            last = self.raft.append(self._epoch, values, atomic=atomic)
+        except KafkaError as error:
+            if self._chain and self._chain[-1][2] is after:
+                self._chain.pop()
+                self._next = previous
+            if isinstance(error, NotLeaderError):
+                self._drop_term()
+                raise self.not_controller() from error
+            raise
+        if last != first + len(records) - 1:
+            self._fatal(MetadataError(f"Raft appended up to offset {last}, where {first + len(records) - 1} was expected"))
+        self._next_offset = last + 1
+        return last
+
+    def register_self(self, request: Any) -> None:
+        """Writes this active controller's own registration."""
+        from quorate.controller.brokers import register_controller
+
+        context = Context(now_ms=self.clock.now_ms(), now=self.clock.now(), rng=self._rng)
+        try:
+            self.write(register_controller(self.view(), request, context).records)
+        except KafkaError as error:
+            self.log_info("Registering this controller failed: %s", error)
+
+    # -- requests
+
+    def _write_route(self, ctx: RequestContext, request: Request) -> Any:
+        return self._submit(ctx, request, with_offset=False)
+
+    def _submit(self, ctx: RequestContext, request: Request, *, with_offset: bool) -> Any:
+        """Runs a handler of `WRITES`: its response (or `Answer`) if it depends on nothing uncommitted, else a future.
+
+        Raises KafkaError.
+        """
+        if not self.is_active:
+            raise self.not_controller()
+        now = self.clock.now()
+        handler = write_handler(ctx.api_key)
+        if ctx.api_key == ApiKey.BROKER_HEARTBEAT:
+            self._contact(request, now)
+        context = Context(
+            now_ms=self.clock.now_ms(),
+            now=now,
+            rng=self._rng,
+            api_version=ctx.api_version,
+            principal=ctx.principal,
+            client_id=ctx.client_id,
+            client_host=ctx.client_host,
+            listener=ctx.listener,
+        )
+        result = handler(self.view(), request, context)
+        if result.upgrade_kraft_version is not None:
+            return asyncio.ensure_future(self._upgrade(result, now, with_offset))
+        offset = self._apply(result, now)
+        if offset < 0:
+            return Answer(result.response, offset) if with_offset else result.response
+        timeout_ms = getattr(request, "timeout_ms", 0)
+        deadline = now + timeout_ms / 1000 if timeout_ms > 0 else NEVER
+        return self._wait(offset, result.response, deadline, ApiKey(ctx.api_key).name, with_offset)
+
+    def _wait(self, offset: int, response: Response, deadline: float, what: str, with_offset: bool) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.pending.add(offset, response, future, deadline=deadline, what=what, with_offset=with_offset)
+        return future
+
+    async def _upgrade(self, result: Result[Any], now: float, with_offset: bool) -> Any:
+        """Has Raft write kraft.version first; the rest follows when that is committed, under the same leadership."""
+        epoch, response = self._epoch, result.response
+        try:
+            await self.raft.upgrade_kraft_version(epoch, result.upgrade_kraft_version or 0, validate_only=result.validate_only)
+        except KafkaError as error:
+            if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                raise self.not_controller() from error
+            response.error_code, response.error_message, response.results = error.code, error.message, []
+            return Answer(response, -1) if with_offset else response
+        if self._epoch != epoch:
+            raise self.not_controller()
+        offset = self._apply(result, now)
+        if offset < 0:
+            return Answer(response, offset) if with_offset else response
+        return await self._wait(offset, response, NEVER, "UPDATE_FEATURES", with_offset)
+
+    def _apply(self, result: Result[Any], now: float) -> int:
+        """Does what a handler decided; returns the offset that its answer depends on, -1 for none."""
+        if result.records:
+            offset = self.write(result.records, atomic=result.atomic)
+        else:
+            offset = self._chain[-1][1] if self._chain else -1
+        if result.registered is not None:
+            self.liveness.forget(result.registered)
+            registration = self.next_image.cluster.brokers.get(result.registered)
+            if registration is not None:
+                self.liveness.contact(registration.id, registration.epoch, now)
+        touch = result.touch
+        if touch is not None:
+            self.liveness.touch(touch.broker_id, touch.fenced, touch.metadata_offset)
+            if touch.in_controlled_shutdown:
+                self.liveness.begin_shutdown(touch.broker_id, self._next_offset - 1)
+        return offset
+
+    def _contact(self, request: Any, now: float) -> None:
+        """Before anything else: a heartbeat counts even if what it asks for is refused."""
+        registration = self.next_image.cluster.brokers.get(request.broker_id)
+        if registration is not None and registration.epoch == request.broker_epoch:
+            self.liveness.contact(registration.id, registration.epoch, now)
+            if request.snapshot_end_offset >= 0:
+                self.liveness.snapshot_offsets[registration.id] = request.snapshot_end_offset
+
+    def _envelope(self, ctx: RequestContext, request: Any) -> Any:
+        from quorate.controller.envelope import open_envelope
+
+        return open_envelope(self, ctx, request)
+
+    # -- reads of committed state, on any controller
+
+    def _describe_cluster(self, ctx: RequestContext, request: Any) -> Response:
+        from quorate.controller.describe import describe_cluster
+
+        leader = self.raft.leader_and_epoch.leader_id
+        return describe_cluster(
+            self.image, request, ctx.api_version, ctx.listener, self.config.cluster_id, -1 if leader is None else leader
+        )
+
+    def _describe_configs(self, ctx: RequestContext, request: Any) -> Response:
+        from quorate.controller.describe import describe_configs
+
+        return describe_configs(self.image, request, self.config)
+
+    def _describe_acls(self, ctx: RequestContext, request: Any) -> Response:
+        from quorate.controller.acls import describe_acls
+
+        return describe_acls(self.image.acls, request)
+
+    # -- the clock
+
+    def run_due(self) -> None:
+        """Does everything whose time has come."""
+        try:
+            self.tasks.run_due(self.clock.now())
+        except KafkaError as error:
+            self.log_info("A periodic task failed: %s", error)
+
+    def _arm(self) -> None:
+        """Sets the timer for the next task. A task's time only ever moves on when it runs or a term begins or ends."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._loop is None or self._closed:
+            return
+        due = self.tasks.next_due()
+        if due != NEVER:
+            self._timer = self._loop.call_later(max(0.0, due - self.clock.now()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        try:
+            self.run_due()
+        finally:
+            self._arm()
+
+
+def version_of(record: Data, metadata_version: int) -> int:
+    """The version in which the active controller writes a record.
+
+    Changes of a registration are written in the lowest version that holds them, as Kafka does.
+    """
+    if isinstance(record, BrokerRegistrationChangeRecord):
+        return 2 if record.log_dirs else 1 if record.in_controlled_shutdown else 0
+    return record_version(record.KEY, metadata_version)
+
+
+def _level_in(records: list[Data]) -> int:
+    """The metadata.version that a log without one gets by these records."""
+    for record in records:
+        if isinstance(record, FeatureLevelRecord) and record.name == METADATA_VERSION:
+            return record.feature_level
+    return 0

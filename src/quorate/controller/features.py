@@ -1,0 +1,176 @@
+"""UpdateFeatures (KIP-584, KIP-778, KIP-1022): all changes of a request or none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from quorate.controller.configs import MIN_ISR
+from quorate.controller.context import Context, Result, View
+from quorate.metadata.features import (
+    ELR_VERSION,
+    FIRST_CONTROLLER_REGISTRATION,
+    KRAFT_VERSION,
+    LATEST_LEVEL,
+    LEVELS,
+    METADATA_VERSION,
+    MINIMUM_LEVEL,
+    check_dependencies,
+    format_changed_between,
+)
+from quorate.metadata.image.parts import BROKER_RESOURCE
+from quorate.metadata.records import ConfigRecord, FeatureLevelRecord, NoOpRecord
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from quorate.protocol.schema import Data
+
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+DISABLED = (0, 0)
+
+
+def update_features(view: View, request: UpdateFeaturesRequest, ctx: Context) -> Result[UpdateFeaturesResponse]:
+    """A failure is told at the top level (95 INVALID_UPDATE_VERSION); below version 2 success is told per feature."""
+    records: list[Data] = []
+    upgrade: int | None = None
+    proposed = dict(view.image.features.finalized)
+    proposed.update({update.feature: update.max_version_level for update in request.feature_updates})
+    try:
+        for update in request.feature_updates:
+            upgrade_type = _upgrade_type(update, ctx.api_version)
+            kraft_level = _update(view, update.feature, update.max_version_level, upgrade_type, proposed, records)
+            upgrade = kraft_level if kraft_level is not None else upgrade
+    except KafkaError as error:
+        return Result(
+            UpdateFeaturesResponse(
+                error_code=error.code,
+                error_message=f"The update failed for all features since the following feature had an error: {error.message}",
+            )
+        )
+    response = UpdateFeaturesResponse(error_message=None)
+    if ctx.api_version <= 1:
+        response.results = [
+            UpdateFeaturesResponse.UpdatableFeatureResult(feature=update.feature, error_message=None)
+            for update in request.feature_updates
+        ]
+    if request.validate_only:
+        return Result(response, upgrade_kraft_version=upgrade, validate_only=True)
+    if any(u.feature == ELR_VERSION and u.max_version_level > 0 for u in request.feature_updates):
+        records[:0] = elr_safety_records(view)
+    return Result(response, records, upgrade_kraft_version=upgrade)
+
+
+def _upgrade_type(update: UpdateFeaturesRequest.FeatureUpdateKey, api_version: int) -> int:
+    if api_version == 0:
+        return SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
+    return update.upgrade_type
+
+
+def _invalid(feature: str, level: int, why: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {level} for feature {feature}. {why}")
+
+
+def _update(
+    view: View, feature: str, level: int, upgrade_type: int, proposed: Mapping[str, int], records: list[Data]
+) -> int | None:
+    """Adds the records of one feature; returns the kraft.version that Raft is to write, if any."""
+    if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        raise _invalid(feature, level, "The controller does not support the given upgrade type.")
+    current = view.kraft_version if feature == KRAFT_VERSION else view.image.features.level(feature)
+    if level < 0:
+        raise _invalid(feature, level, "A feature version cannot be less than 0.")
+    reason = why_not_supported(view, feature, level)
+    if reason is not None:
+        raise _invalid(feature, level, reason)
+    if level < current and upgrade_type == UPGRADE:
+        raise _invalid(
+            feature,
+            level,
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade.",
+        )
+    if level > current and upgrade_type != UPGRADE:
+        raise _invalid(feature, level, "Can't downgrade to a newer version.")
+    if feature == METADATA_VERSION:
+        records.append(_metadata_version(current, level, upgrade_type == UNSAFE_DOWNGRADE))
+        return None
+    if feature == KRAFT_VERSION:
+        if level < current:
+            raise _invalid(feature, level, "Can't downgrade the version of this feature.")
+        if level == current:
+            return None
+        _check_dependencies(feature, level, {**proposed, KRAFT_VERSION: level})
+        records.append(NoOpRecord())  # an offset for the answer to wait for
+        return level
+    _check_dependencies(feature, level, proposed)
+    records.append(FeatureLevelRecord(name=feature, feature_level=level))
+    return None
+
+
+def _check_dependencies(feature: str, level: int, proposed: Mapping[str, int]) -> None:
+    try:
+        check_dependencies({METADATA_VERSION: proposed.get(METADATA_VERSION, 0), **proposed, feature: level})
+    except ValueError as error:
+        raise _invalid(feature, level, str(error)) from error
+
+
+def _metadata_version(current: int, level: int, unsafe: bool) -> FeatureLevelRecord:
+    def invalid(why: str) -> KafkaError:
+        return KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"Invalid metadata.version {level}. {why}")
+
+    if level not in LEVELS:
+        raise invalid(f"Valid versions are from {MINIMUM_LEVEL} to {LATEST_LEVEL}.")
+    if level < current and format_changed_between(current, level):
+        if unsafe:
+            raise invalid("Unsafe metadata downgrade is not supported in this version.")
+        raise invalid("Refusing to perform the requested downgrade because it might delete metadata information.")
+    return FeatureLevelRecord(name=METADATA_VERSION, feature_level=level)
+
+
+def why_not_supported(view: View, feature: str, level: int) -> str | None:
+    """The first node that cannot work at this level: this one, a broker, a controller; None when all can."""
+    own = view.config.features.get(feature, DISABLED)
+    if (reason := _outside(level, f"Local controller {view.config.node_id}", own)) is not None:
+        return reason
+    for broker in view.image.cluster.brokers.values():
+        if (reason := _outside(level, f"Broker {broker.id}", broker.features.get(feature, DISABLED))) is not None:
+            return reason
+    if view.metadata_version < FIRST_CONTROLLER_REGISTRATION:
+        return None
+    found = {view.config.node_id}
+    for controller in view.image.cluster.controllers.values():
+        if controller.id in found:
+            continue
+        offered = controller.features.get(feature, DISABLED)
+        if (reason := _outside(level, f"Controller {controller.id}", offered)) is not None:
+            return reason
+        found.add(controller.id)
+    for voter_id in view.voter_ids:
+        if voter_id not in found:
+            return f"controller {voter_id} has not registered, and may not support this feature"
+    return None
+
+
+def _outside(level: int, who: str, offered: tuple[int, int]) -> str | None:
+    low, high = offered
+    if low <= level <= high:
+        return None
+    if high == 0:
+        return f"{who} does not support this feature."
+    return f"{who} only supports versions {low}-{high}"
+
+
+def elr_safety_records(view: View) -> list[Data]:
+    """With eligible leader replicas min.insync.replicas must be the same everywhere: cluster-wide, never of a broker."""
+    configs = view.image.configs
+    records: list[Data] = []
+    if MIN_ISR not in configs.cluster_default():
+        records.append(
+            ConfigRecord(
+                resource_type=BROKER_RESOURCE,
+                resource_name="",
+                name=MIN_ISR,
+                value=str(view.config.static_min_isr),
+            )
+        )
+    for resource_type, name in sorted(configs.resources):
+        if resource_type == BROKER_RESOURCE and name and MIN_ISR in configs.get(resource_type, name):
+            records.append(ConfigRecord(resource_type=BROKER_RESOURCE, resource_name=name, name=MIN_ISR, value=None))
+    return records

@@ -1,0 +1,83 @@
+"""Who was heard of last: the active controller's soft state about brokers, never written anywhere.
+
+The clock is an argument everywhere. A new active controller starts with a whole session for every unfenced broker.
+Source: Kafka's BrokerHeartbeatManager and its tracker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from quorate.metadata.image.cluster import BrokerRegistration
+
+Session = tuple[int, int]
+"""(broker id, broker epoch)"""
+
+
+@dataclass(slots=True)
+class Liveness:
+    """Sessions and positions of brokers. session_timeout_s: silence after which a broker is to be fenced."""
+
+    session_timeout_s: float
+    contacts: dict[Session, float] = field(default_factory=dict)
+    metadata_offsets: dict[int, int] = field(default_factory=dict)
+    shutdown_offsets: dict[int, int] = field(default_factory=dict)
+    """Brokers in controlled shutdown: the offset which every active broker must have applied before they may go."""
+    snapshot_offsets: dict[int, int] = field(default_factory=dict)
+    """End offset of the newest snapshot that each broker reported."""
+
+    def activate(self, registrations: Iterable[BrokerRegistration], now: float, own_broker_id: int | None) -> None:
+        """Begins a term as active controller.
+
+        own_broker_id: the broker in this very process, when it has both roles: an incarnation of it that is already
+        registered belongs to a process that is gone, so it gets no session and does not block its successor.
+        """
+        self.contacts.clear()
+        self.metadata_offsets.clear()
+        self.shutdown_offsets.clear()
+        for registration in registrations:
+            if not registration.fenced and registration.id != own_broker_id:
+                self.contacts[registration.id, registration.epoch] = now
+
+    def contact(self, broker_id: int, epoch: int, now: float) -> None:
+        self.contacts[broker_id, epoch] = now
+
+    def has_session(self, broker_id: int, epoch: int, now: float) -> bool:
+        seen = self.contacts.get((broker_id, epoch))
+        return seen is not None and seen + self.session_timeout_s >= now
+
+    def next_expired(self, now: float) -> Session | None:
+        """One session whose time ran out, removed from the books; None when all are in time."""
+        for session, seen in self.contacts.items():
+            if seen + self.session_timeout_s < now:
+                del self.contacts[session]
+                return session
+        return None
+
+    def next_expiry(self) -> float:
+        """The monotonic time at which the first session may run out; infinity without any."""
+        return min(self.contacts.values(), default=float("inf")) + self.session_timeout_s
+
+    def forget(self, broker_id: int, keep_epoch: int | None = None) -> None:
+        """Drops the soft state of a broker, its sessions of other epochs than keep_epoch too."""
+        self.metadata_offsets.pop(broker_id, None)
+        self.shutdown_offsets.pop(broker_id, None)
+        for session in [s for s in self.contacts if s[0] == broker_id and s[1] != keep_epoch]:
+            del self.contacts[session]
+
+    def touch(self, broker_id: int, fenced: bool, metadata_offset: int) -> None:
+        self.metadata_offsets[broker_id] = metadata_offset
+        if fenced:
+            self.shutdown_offsets.pop(broker_id, None)  # being fenced ends a controlled shutdown
+
+    def begin_shutdown(self, broker_id: int, offset: int) -> None:
+        """The first offset counts: what came later is not needed for this broker to leave."""
+        self.shutdown_offsets.setdefault(broker_id, offset)
+
+    def lowest_active_offset(self, registrations: Iterable[BrokerRegistration]) -> int | None:
+        """The metadata offset of the slowest broker that is unfenced and staying; None if there is none."""
+        return min(
+            (self.metadata_offsets.get(r.id, -1) for r in registrations if not r.fenced and r.id not in self.shutdown_offsets),
+            default=None,
+        )

@@ -1,0 +1,254 @@
+"""One partition's next state: leader election, ISR and ELR, reassignment, as one PartitionChangeRecord.
+
+Rules from Kafka's PartitionChangeBuilder (KIP-455, KIP-858, KIP-966):
+
+- A valid leader is in the target ISR, or in the target ELR when that ISR is empty, and is acceptable (an active broker
+  whose replica lies in an online directory).
+- The partition epoch rises with each record, the leader epoch exactly when the record names a leader: also the same
+  leader, when replicas were taken away or (metadata.version below 12) the ISR shrank.
+- Without ELR the last member stays in the ISR of a leaderless partition; with ELR the ISR may become empty.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+from quorate.controller.context import NO_EPOCH_ON_SHRINK_SINCE, View
+from quorate.metadata.features import FIRST_DIRECTORIES
+from quorate.metadata.image.partitions import (
+    MIGRATING_DIRECTORY,
+    NO_LEADER,
+    NO_LEADER_CHANGE,
+    RECOVERING,
+    PartitionImage,
+)
+from quorate.metadata.records import PartitionChangeRecord
+
+log = logging.getLogger(__name__)
+
+NO_RECOVERY_CHANGE = -1
+
+Replicas = tuple[int, ...]
+
+
+class Election(Enum):
+    """PREFERRED: the first replica if it may lead. ONLINE: keep the leader, else any valid one. UNCLEAN: at last any
+    acceptable replica, though records may be lost."""
+
+    PREFERRED = 0
+    ONLINE = 1
+    UNCLEAN = 2
+
+
+class PartitionChange:
+    """Set what is wanted, then `build`. acceptable: may this broker lead (beyond its replica's directory)?"""
+
+    __slots__ = (
+        "_acceptable",
+        "_elr",
+        "_min_isr",
+        "_view",
+        "adding",
+        "directories",
+        "election",
+        "isr",
+        "leader_recovery_state",
+        "partition",
+        "partition_id",
+        "removing",
+        "replicas",
+        "topic_id",
+        "unclean_shutdown",
+    )
+
+    def __init__(
+        self,
+        view: View,
+        topic_id: bytes,
+        partition_id: int,
+        partition: PartitionImage,
+        *,
+        acceptable: Callable[[int], bool] | None = None,
+        min_isr: int,
+        election: Election = Election.ONLINE,
+    ) -> None:
+        self._view = view
+        self.topic_id = topic_id
+        self.partition_id = partition_id
+        self.partition = partition
+        self._acceptable = acceptable or view.is_active
+        self._min_isr = min_isr
+        self.election = election
+        self.isr: Replicas = partition.isr
+        self.replicas: Replicas = partition.replicas
+        self.removing: Replicas = partition.removing_replicas
+        self.adding: Replicas = partition.adding_replicas
+        self.leader_recovery_state = partition.leader_recovery_state
+        self.unclean_shutdown: int | None = None
+        self.directories: dict[int, bytes] | None = None
+        """Directories to be set, by broker id."""
+        self._elr: Replicas = partition.elr
+
+    def build(self) -> PartitionChangeRecord | None:
+        """The record, or None when nothing changes."""
+        partition = self.partition
+        record = PartitionChangeRecord(topic_id=self.topic_id, partition_id=self.partition_id)
+        self._complete_reassignment()
+        self._plan_elr()
+        self._elect(record)
+        if record.leader == NO_LEADER_CHANGE and not set(partition.replicas) <= set(self.replicas):
+            record.leader = partition.leader  # replicas are taken away: the leader epoch must rise
+        self._write_elr(record)
+        elr_enabled = self._view.elr_enabled
+        if record.isr is None and (self.isr or elr_enabled) and self.isr != partition.isr:
+            record.isr = list(self.isr)
+        if (
+            self._view.metadata_version < NO_EPOCH_ON_SHRINK_SINCE
+            and record.leader == NO_LEADER_CHANGE
+            and record.isr is not None
+            and not set(partition.isr) <= set(record.isr)
+        ):
+            record.leader = partition.leader
+        self._write_last_known_leader(record)
+        self._write_assignment(record)
+        if self.leader_recovery_state != partition.leader_recovery_state:
+            record.leader_recovery_state = self.leader_recovery_state
+        return None if _is_no_op(record) else record
+
+    # -- reassignment
+
+    def _complete_reassignment(self) -> None:
+        """Ends a reassignment once the ISR without the removed replicas holds every target replica."""
+        if not self.removing and not self.adding:
+            return
+        removing = self.removing
+        replicas = tuple(r for r in self.replicas if r not in removing)
+        isr = tuple(r for r in self.isr if r not in removing)
+        if removing and (not isr or not replicas):
+            return
+        if not set(replicas) <= set(isr):
+            return
+        self.isr, self.replicas = isr, replicas
+        self.removing = self.adding = ()
+
+    # -- election
+
+    def _may_lead(self, replica: int) -> bool:
+        return self._acceptable(replica) and self._view.has_online_directory(replica, self._directory_of(replica))
+
+    def _directory_of(self, replica: int) -> bytes:
+        """Where the replica lies now; a replica that is only being added counts as unassigned."""
+        partition = self.partition
+        try:
+            return partition.directories[partition.replicas.index(replica)]
+        except (ValueError, IndexError):
+            return MIGRATING_DIRECTORY
+
+    def _is_valid(self, replica: int) -> bool:
+        if replica in self.isr or (not self.isr and replica in self._elr):
+            return self._may_lead(replica)
+        return False
+
+    def _choose(self) -> tuple[int, bool]:
+        """(leader, whether the election is unclean)"""
+        current = self.partition.leader
+        if self.election is Election.PREFERRED and self.replicas and self._is_valid(self.replicas[0]):
+            return self.replicas[0], False
+        if self._is_valid(current):
+            return current, False
+        for replica in self.replicas:
+            if self._is_valid(replica):
+                return replica, False
+        if self._may_elect_last_known_leader():
+            return self.partition.last_known_elr[0], True
+        if self.election is Election.UNCLEAN:
+            for replica in self.replicas:
+                if self._may_lead(replica):
+                    return replica, True
+        return NO_LEADER, False
+
+    def _may_elect_last_known_leader(self) -> bool:
+        known = self.partition.last_known_elr
+        return self._view.elr_enabled and not self._elr and not self.isr and len(known) == 1 and self._may_lead(known[0])
+
+    def _elect(self, record: PartitionChangeRecord) -> None:
+        partition = self.partition
+        leader, unclean = self._choose()
+        if leader == partition.leader:
+            return
+        if leader in self._elr:
+            self.isr = (leader,)
+            self._elr = tuple(r for r in self._elr if r != leader)
+            log.info("Partition %d elects leader %d from its eligible leader replicas.", self.partition_id, leader)
+        record.leader = leader
+        if unclean:
+            log.info("Partition %d elects leader %d uncleanly; records may be lost.", self.partition_id, leader)
+            record.isr = [leader]
+            if partition.leader_recovery_state != RECOVERING:
+                record.leader_recovery_state = RECOVERING
+
+    # -- eligible leader replicas (KIP-966)
+
+    def _plan_elr(self) -> None:
+        if not self._view.elr_enabled:
+            return
+        if len(self.isr) >= self._min_isr:
+            self._elr = ()
+            return
+        candidates = set(self._elr) | set(self.partition.isr)
+        self._elr = tuple(sorted(r for r in candidates if r not in self.isr and r != self.unclean_shutdown))
+
+    def _write_elr(self, record: PartitionChangeRecord) -> None:
+        if record.isr is not None or not self._view.elr_enabled:  # an unclean election set the ISR
+            self._elr = ()
+        if self._elr != self.partition.elr:
+            record.eligible_leader_replicas = list(self._elr)
+
+    def _write_last_known_leader(self, record: PartitionChangeRecord) -> None:
+        """Remembers who led when the partition became leaderless; forgets it with the next leader."""
+        if not self._view.elr_enabled:
+            return
+        partition = self.partition
+        if record.leader == NO_LEADER and not partition.last_known_elr:
+            record.last_known_elr = [partition.leader]
+        elif record.leader >= 0 and partition.last_known_elr:
+            record.last_known_elr = []
+
+    # -- assignment
+
+    def _write_assignment(self, record: PartitionChangeRecord) -> None:
+        partition = self.partition
+        moved = self.replicas != partition.replicas
+        if self._view.metadata_version >= FIRST_DIRECTORIES and (moved or self.directories):
+            known = dict(zip(partition.replicas, partition.directories, strict=False))
+            if self.directories:
+                known.update(self.directories)
+            directories = tuple(known[r] if r in known else self._view.default_directory(r) for r in self.replicas)
+            if directories != tuple(partition.directories):
+                record.directories = list(directories)
+        if moved and self.replicas:
+            record.replicas = list(self.replicas)
+        if self.removing != partition.removing_replicas:
+            record.removing_replicas = list(self.removing)
+        if self.adding != partition.adding_replicas:
+            record.adding_replicas = list(self.adding)
+
+
+def _is_no_op(record: PartitionChangeRecord) -> bool:
+    return (
+        record.leader == NO_LEADER_CHANGE
+        and record.leader_recovery_state == NO_RECOVERY_CHANGE
+        and record.isr is None
+        and record.replicas is None
+        and record.removing_replicas is None
+        and record.adding_replicas is None
+        and record.eligible_leader_replicas is None
+        and record.last_known_elr is None
+        and record.directories is None
+    )
+
+
+def without(replicas: Sequence[int], *excluded: int) -> Replicas:
+    return tuple(r for r in replicas if r not in excluded)

@@ -1,0 +1,121 @@
+"""AlterClientQuotas (KIP-546, KIP-612): per entity as a whole, all entities in one batch."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+
+from quorate.controller.context import Context, Result, View, bounded
+from quorate.metadata.image.parts import QuotaEntity
+from quorate.metadata.records import ClientQuotaRecord
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
+from quorate.protocol.schema import Data
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+_LONG_MAX = float(2**63 - 1)
+_INT_MAX = float(2**31 - 1)
+
+USER_CLIENT_KEYS: Mapping[str, float | None] = {
+    "producer_byte_rate": _LONG_MAX,
+    "consumer_byte_rate": _LONG_MAX,
+    "request_percentage": None,
+    "controller_mutation_rate": None,
+}
+IP_KEYS: Mapping[str, float | None] = {"connection_creation_rate": _INT_MAX}
+"""Largest value of a quota that is a whole number; None for one that is not."""
+
+
+def alter_client_quotas(view: View, request: AlterClientQuotasRequest, ctx: Context) -> Result[AlterClientQuotasResponse]:
+    """Errors are per entity."""
+    response = AlterClientQuotasResponse()
+    records: list[Data] = []
+    seen: set[QuotaEntity] = set()
+    for entry in request.entries:
+        answer = AlterClientQuotasResponse.EntryData(
+            error_message=None,
+            entity=[
+                AlterClientQuotasResponse.EntityData(entity_type=part.entity_type, entity_name=part.entity_name)
+                for part in entry.entity
+            ],
+        )
+        response.entries.append(answer)
+        try:
+            entity = _entity(entry)
+            if entity in seen:
+                raise _invalid("Ignoring duplicate entity " + ", ".join(kind for kind, _ in entity))
+            seen.add(entity)
+            records += _alter(view, entity, entry)
+        except KafkaError as error:
+            answer.error_code, answer.error_message = error.code, error.message
+    bounded(records, "Altering these quotas")
+    return Result(response, [] if request.validate_only else records)
+
+
+def _invalid(why: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, why)
+
+
+def _entity(entry: AlterClientQuotasRequest.EntryData) -> QuotaEntity:
+    parts: dict[str, str | None] = {}
+    if not entry.entity:
+        raise _invalid("Invalid empty client quota entity")
+    for part in entry.entity:
+        if part.entity_type in parts:
+            raise _invalid(f"Invalid client quota entity, duplicate entity entry {part.entity_type}")
+        if part.entity_type not in (USER, CLIENT_ID, IP):
+            raise _invalid(f"Unhandled client quota entity type: {part.entity_type}")
+        if part.entity_name == "":
+            raise _invalid(f"Empty {part.entity_type} not supported")
+        parts[part.entity_type] = part.entity_name
+    if IP in parts:
+        if len(parts) > 1:
+            raise _invalid("Invalid quota entity combination, IP entity should not be combined with User or ClientId")
+        if (address := parts[IP]) is not None and not _is_address(address):
+            raise _invalid(f"{address} is not a valid IP or resolvable host.")
+    return tuple(sorted(parts.items()))
+
+
+def _is_address(text: str) -> bool:
+    """An address. Kafka takes host names too and asks the resolver; a controller that waits for DNS serves nobody."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _alter(view: View, entity: QuotaEntity, entry: AlterClientQuotasRequest.EntryData) -> list[Data]:
+    keys = IP_KEYS if entity[0][0] == IP else USER_CLIENT_KEYS
+    current: Mapping[str, float] = view.image.client_quotas.entities.get(entity, {})
+    records: list[Data] = []
+    seen: set[str] = set()
+    for op in entry.ops:
+        if op.key in seen:
+            raise _invalid(f"Duplicate quota key {op.key} not updating quota for this entity")
+        seen.add(op.key)
+        if op.remove:
+            if op.key in current:
+                records.append(ClientQuotaRecord(entity=_parts(entity), key=op.key, remove=True))
+            continue
+        _check_value(keys, op.key, op.value)
+        if current.get(op.key) != op.value:
+            records.append(ClientQuotaRecord(entity=_parts(entity), key=op.key, value=op.value))
+    return records
+
+
+def _parts(entity: QuotaEntity) -> list[ClientQuotaRecord.EntityData]:
+    return [ClientQuotaRecord.EntityData(entity_type=kind, entity_name=name) for kind, name in entity]
+
+
+def _check_value(keys: Mapping[str, float | None], key: str, value: float) -> None:
+    if key not in keys:
+        raise _invalid(f"Invalid configuration key {key}")
+    if not value > 0:
+        raise _invalid(f"Quota {key} must be greater than 0")
+    largest = keys[key]
+    if largest is not None:
+        if value > largest:
+            raise _invalid(f"Proposed value for {key} is too large for {'an INT' if largest == _INT_MAX else 'a LONG'}.")
+        if abs(value % 1.0) > 1e-6:
+            raise _invalid(f"{key} cannot be a fractional value.")

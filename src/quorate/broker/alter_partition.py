@@ -1,0 +1,138 @@
+"""Sends ISR changes to the controller (AlterPartition, KIP-497): one request in flight, what is queued
+meanwhile goes with the next."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
+from quorate.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from quorate.broker.controller_channel import ControllerChannel
+    from quorate.broker.partition import Partition
+    from quorate.broker.replica_state import PendingIsr
+    from quorate.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+
+log_ = logging.getLogger("quorate.broker.alter_partition")
+
+_RETRY_S = 0.05
+
+_Key = tuple[bytes, int]
+
+
+class AlterPartitionManager:
+    """An IsrSender over the controller channel."""
+
+    def __init__(
+        self,
+        node_id: int,
+        channel: ControllerChannel,
+        broker_epoch: Callable[[], int],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._node_id = node_id
+        self._channel = channel
+        self._broker_epoch = broker_epoch
+        self._loop = loop
+        self._queue: dict[_Key, tuple[Partition, PendingIsr]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def submit(self, partition: Partition, pending: PendingIsr) -> None:
+        """Queues the newest wish for a partition; an older one that was not sent yet is dropped."""
+        self._queue[(partition.topic_id, partition.partition)] = (partition, pending)
+        if self._task is None:
+            self._task = self._loop.create_task(self._send())
+
+    async def close(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _send(self) -> None:
+        try:
+            while self._queue:
+                sent, self._queue = self._queue, {}
+                if not await self._exchange(sent):
+                    for key, wish in sent.items():
+                        if wish[0].pending_isr is wish[1]:
+                            self._queue.setdefault(key, wish)
+                    await asyncio.sleep(_RETRY_S)
+        finally:
+            self._task = None
+
+    async def _exchange(self, sent: dict[_Key, tuple[Partition, PendingIsr]]) -> bool:
+        try:
+            answer = await self._channel.send(self._request(sent), None)
+        except (RequestTimedOut, KafkaConnectionError, UnsupportedVersion) as error:
+            log_.warning("[AlterPartition broker=%d] Request failed: %s", self._node_id, error)
+            return False
+        if answer.error_code != ErrorCode.NONE:
+            log_.warning(
+                "[AlterPartition broker=%d] The controller answered %s", self._node_id, ErrorCode(answer.error_code).name
+            )
+            return False
+        answered: set[_Key] = set()
+        for topic in answer.topics:
+            for part in topic.partitions:
+                key = (topic.topic_id, part.partition_index)
+                if key in sent:
+                    answered.add(key)
+                    self._settle(key, *sent[key], part)
+        for key in sent.keys() - answered:
+            self._queue.setdefault(key, sent[key])
+        return True
+
+    def _settle(self, key: _Key, partition: Partition, pending: PendingIsr, part: AlterPartitionResponse.PartitionData) -> None:
+        if part.error_code == ErrorCode.NONE:
+            partition.isr_altered(pending, tuple(part.isr), part.leader_epoch, part.partition_epoch)
+            return
+        error = ErrorCode(part.error_code)
+        log_.info(
+            "[AlterPartition broker=%d] ISR %s of %s-%d was refused: %s",
+            self._node_id,
+            list(pending.isr),
+            partition.topic,
+            partition.partition,
+            error.name,
+        )
+        if partition.isr_refused(pending, error):
+            self._queue.setdefault(key, (partition, pending))
+
+    def _request(self, sent: dict[_Key, tuple[Partition, PendingIsr]]) -> AlterPartitionRequest:
+        from quorate.protocol.messages.alter_partition import AlterPartitionRequest as Request
+
+        topics: dict[bytes, AlterPartitionRequest.TopicData] = {}
+        epoch = self._broker_epoch()
+        # Version 3 names the broker epochs; version 2 only the ids. The codec drops what the version lacks.
+        names_epochs = self._names_epochs()
+        for (topic_id, index), (partition, pending) in sent.items():
+            topic = topics.setdefault(topic_id, Request.TopicData(topic_id=topic_id))
+            data = Request.PartitionData(
+                partition_index=index, leader_epoch=pending.leader_epoch, partition_epoch=pending.partition_epoch
+            )
+            if names_epochs:
+                data.new_isr_with_epochs = [
+                    Request.BrokerState(broker_id=replica, broker_epoch=self._epoch_of(partition, replica, epoch))
+                    for replica in pending.isr
+                ]
+            else:
+                data.new_isr = list(pending.isr)
+            topic.partitions.append(data)
+        return Request(broker_id=self._node_id, broker_epoch=epoch, topics=list(topics.values()))
+
+    def _names_epochs(self) -> bool:
+        known = self._channel.api_versions
+        return known is None or known.get(56, (2, 3))[1] >= 3
+
+    def _epoch_of(self, partition: Partition, replica: int, own_epoch: int) -> int:
+        if replica == self._node_id:
+            return own_epoch
+        state = partition.followers.get(replica)
+        # -1 skips the check for a member of old whose Fetch has not come yet: were it restarted, the controller had
+        # taken it out of the ISR and changed the partition epoch.
+        return -1 if state is None or state.broker_epoch is None else state.broker_epoch

@@ -1,0 +1,152 @@
+"""What is configured here, and where each value comes from: topic, dynamic broker, dynamic default, properties file, default.
+
+The order and the lists of synonyms are Kafka's (KIP-226, KIP-524), down to its rule that a value which only an alias of a key
+sets (`log.retention.hours` for `log.retention.ms`) is told as the key's default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from quorate.config.topic_defs import TOPIC_CONFIGS
+
+if TYPE_CHECKING:
+    from quorate.config.definitions import ConfigDef
+    from quorate.config.kafka_config import KafkaConfig
+    from quorate.metadata.image import MetadataImage
+
+UNKNOWN, TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC_BROKER, DEFAULT, LOGGER, CLIENT_METRICS, GROUP = range(9)
+"""Sources as DescribeConfigs numbers them."""
+
+_ALIASES = (
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+)
+_UNITS = {".hours": 3_600_000, ".minutes": 60_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """A value that a key would have, were those before it absent."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+def as_text(value: Any) -> str | None:
+    """A parsed value as Kafka writes it."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return ",".join(str(item) for item in value)
+    return str(value)
+
+
+def broker_aliases(name: str) -> tuple[str, ...]:
+    """The broker keys that mean the same as this one, the strongest first."""
+    if name == "log.flush.interval.ms":
+        return ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
+    for aliases in _ALIASES:
+        if name in aliases:
+            return aliases
+    return (name,)
+
+
+class ConfigView:
+    """Reads the node's properties and the image together; keeps no state of its own."""
+
+    def __init__(self, config: KafkaConfig, image: Callable[[], MetadataImage]) -> None:
+        self.config = config
+        self._image = image
+
+    # ---- topics
+
+    def topic_overrides(self, topic: str) -> Mapping[str, str]:
+        return self._image().configs.topic(topic)
+
+    def topic_defaults(self) -> dict[str, str]:
+        """What a topic without keys of its own has, as texts; keys without a value are left out."""
+        return {name: text for name, definition in TOPIC_CONFIGS.items() if (text := self._inherited(definition)) is not None}
+
+    def topic_value(self, definition: ConfigDef, overrides: Mapping[str, str]) -> str | None:
+        if definition.name in overrides:
+            return overrides[definition.name]
+        return self._inherited(definition)
+
+    def _inherited(self, definition: ConfigDef) -> str | None:
+        dynamic = self.dynamic_broker()
+        default = self.dynamic_default()
+        for layer in (dynamic, default, self.config.originals):
+            for key in definition.synonyms:
+                if key in layer:
+                    return _in_topic_units(key, layer[key])
+        return definition.default
+
+    def topic_synonyms(self, definition: ConfigDef, overrides: Mapping[str, str]) -> list[Synonym]:
+        found: list[Synonym] = []
+        if definition.synonyms:
+            found = self.broker_synonyms(definition.synonyms[0], sensitive=definition.sensitive)
+        if definition.name in overrides:
+            value = None if definition.sensitive else overrides[definition.name]
+            found.insert(0, Synonym(definition.name, value, TOPIC))
+        return found
+
+    # ---- brokers
+
+    def dynamic_broker(self) -> Mapping[str, str]:
+        return self._image().configs.broker(self.config.node_id)
+
+    def dynamic_default(self) -> Mapping[str, str]:
+        return self._image().configs.cluster_default()
+
+    def broker_names(self) -> Iterator[str]:
+        from quorate.config.broker_defs import BROKER_CONFIGS
+
+        seen = {name for name, definition in BROKER_CONFIGS.items() if not definition.internal}
+        seen.update(self.config.originals)
+        return iter(sorted(seen))
+
+    def broker_value(self, name: str) -> str | None:
+        for layer in (self.dynamic_broker(), self.dynamic_default()):
+            if name in layer:
+                return layer[name]
+        try:
+            return as_text(self.config.get(name))
+        except KeyError:
+            return self.config.originals.get(name)
+
+    def broker_synonyms(self, name: str, *, sensitive: bool, only_default: bool = False) -> list[Synonym]:
+        from quorate.config.broker_defs import BROKER_CONFIGS
+
+        aliases = broker_aliases(name)
+        found = []
+        layers = (
+            (self.dynamic_broker(), DYNAMIC_BROKER),
+            (self.dynamic_default(), DYNAMIC_DEFAULT),
+            (self.config.originals, STATIC_BROKER),
+        )
+        for layer, source in layers:
+            found += [Synonym(key, None if sensitive else layer[key], source) for key in aliases if key in layer]
+        for key in aliases:
+            definition = BROKER_CONFIGS.get(key)
+            if definition is not None and definition.default is not None:
+                found.append(Synonym(key, None if sensitive else definition.default, DEFAULT))
+        if only_default:
+            found = [synonym for synonym in found if synonym.source == DYNAMIC_DEFAULT]
+        while found and found[0].name != name:
+            found.pop(0)
+        return found
+
+
+def _in_topic_units(broker_key: str, value: str) -> str:
+    for suffix, factor in _UNITS.items():
+        if broker_key.endswith(suffix):
+            number = int(value)
+            return str(number * factor if number >= 0 else number)
+    return value

@@ -1,0 +1,205 @@
+"""The broker's way to the active controller, over the controller listener (also in a combined process).
+
+The leader of the metadata log is the active controller; Raft says who it is and where. A request is retried elsewhere when the
+connection breaks or the answer is NOT_CONTROLLER, until its deadline. Facts: KIP-590 (Envelope), KIP-631.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
+from quorate.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from quorate.broker.publisher import BrokerMetadataListener
+    from quorate.metadata.image import MetadataImage
+    from quorate.net.client import Connection, NodeChannel
+    from quorate.net.dispatch import RequestContext
+    from quorate.protocol.schema import Request, Response
+    from quorate.raft.types import LeaderAndEpoch
+
+log_ = logging.getLogger("quorate.broker.controller_channel")
+
+FORWARD_TIMEOUT_S = 60.0
+"""How long Kafka's brokers retry a forwarded request."""
+_RETRY_MIN_S = 0.002
+"""A new leader is active some milliseconds after it is known: asking again soon costs nothing and saves start-up time."""
+_RETRY_MAX_S = 0.1
+
+
+class ControllerLocator:
+    """Who the active controller is, as Raft says, and a way to wait for another one."""
+
+    def __init__(self, find: Callable[[], tuple[int, str, int] | None], loop: asyncio.AbstractEventLoop) -> None:
+        """`find` gives (node id, host, port) or None."""
+        self._find = find
+        self._loop = loop
+        self._change: asyncio.Future[None] | None = None
+
+    def current(self) -> tuple[int, str, int] | None:
+        return self._find()
+
+    def leader_changed(self, _leader: LeaderAndEpoch | None = None) -> None:
+        change, self._change = self._change, None
+        if change is not None and not change.done():
+            change.set_result(None)
+
+    async def changed(self, timeout_s: float) -> None:
+        """Returns when the leader changes, at the latest after the time given."""
+        if self._change is None:
+            self._change = self._loop.create_future()
+        await asyncio.wait([self._change], timeout=timeout_s)
+
+
+class ControllerChannel:
+    """One connection to whoever is the active controller. Requests may be in flight together."""
+
+    def __init__(
+        self,
+        name: str,
+        locator: ControllerLocator,
+        *,
+        client_id: str,
+        publisher: BrokerMetadataListener | None = None,
+        request_timeout_s: float = 30.0,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.name = name
+        self._locator = locator
+        self._client_id = client_id
+        self._publisher = publisher
+        self._request_timeout_s = request_timeout_s
+        self._loop = loop
+        self._node: NodeChannel | None = None
+        self._address: tuple[str, int] | None = None
+        self._closed = False
+
+    @property
+    def api_versions(self) -> dict[int, tuple[int, int]] | None:
+        """What the active controller advertises, None while that is not known."""
+        connection = None if self._node is None else self._node.connection
+        return None if connection is None else connection.api_versions
+
+    async def send(self, request: Request, timeout_s: float | None = None) -> Any:
+        """The active controller's response. Raises RequestTimedOut when none answered in time, UnsupportedVersion when
+        the controller does not know the request."""
+        deadline = self._loop.time() + (FORWARD_TIMEOUT_S if timeout_s is None else timeout_s)
+        pause = _RETRY_MIN_S
+        while not self._closed:
+            left = deadline - self._loop.time()
+            if left <= 0:
+                break
+            leader = self._locator.current()
+            if leader is None:
+                await self._locator.changed(min(left, _RETRY_MAX_S))
+                continue
+            try:
+                connection = await asyncio.wait_for(self._connection(leader[1], leader[2]), left)
+                left = deadline - self._loop.time()
+                response = await connection.call(request, min(self._request_timeout_s, max(left, 0.001)))
+            except UnsupportedVersion:
+                raise
+            except (KafkaConnectionError, RequestTimedOut, TimeoutError, OSError) as error:
+                log_.debug("[ControllerChannel %s] %s: %s", self.name, type(request).__name__, error)
+            else:
+                if getattr(response, "error_code", 0) != ErrorCode.NOT_CONTROLLER:
+                    return response
+            await self._locator.changed(min(max(deadline - self._loop.time(), 0.0), pause))
+            pause = min(pause * 2, _RETRY_MAX_S)
+        raise RequestTimedOut(f"no active controller answered {type(request).__name__} in time")
+
+    async def _connection(self, host: str, port: int) -> Connection:
+        from quorate.net.client import NodeChannel
+
+        if self._node is None or self._address != (host, port):
+            if self._node is not None:
+                self._node.close()
+            self._node = NodeChannel(
+                host, port, client_id=self._client_id, backoff_min_s=_RETRY_MIN_S, backoff_max_s=_RETRY_MAX_S
+            )
+            self._address = (host, port)
+        return await self._node.connected()
+
+    def close(self) -> None:
+        self._closed = True
+        self._locator.leader_changed()
+        if self._node is not None:
+            self._node.close()
+            self._node = None
+
+    # ---- forwarding
+
+    async def forward(self, context: RequestContext, request: Request) -> Response | None:
+        """Carries a client's request to the active controller as it came, and its answer back. The answer is held until
+        this broker has applied what it tells of, so that the client finds it here."""
+        frame = context.frame
+        assert frame is not None, "only requests from a connection are forwarded"
+        return await self.forward_frame(context, request, bytes(frame), FORWARD_TIMEOUT_S)
+
+    async def forward_frame(self, context: RequestContext, request: Request, frame: bytes, timeout_s: float) -> Response | None:
+        """`frame`: request header and body, without the length."""
+        from quorate.protocol.api import decode_response
+        from quorate.protocol.messages.envelope import EnvelopeRequest
+
+        envelope = EnvelopeRequest(
+            request_data=frame,
+            request_principal=encode_principal(context.principal, context.token_authenticated),
+            client_host_address=host_address(context.client_host),
+        )
+        started = self._loop.time()
+        try:
+            answer = await self.send(envelope, timeout_s)
+        except RequestTimedOut:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The active controller did not answer in time.") from None
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            # The controller does not know this version although it was advertised: the client must ask again.
+            log_.info("[ControllerChannel %s] Closing %s: version refused", self.name, context.connection_id)
+            if context.connection is not None:
+                context.connection.close()
+            return None
+        if answer.error_code != ErrorCode.NONE or answer.response_data is None:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        _, response = decode_response(memoryview(answer.response_data), context.api_key, context.api_version)
+        if self._publisher is not None:
+            left = max(timeout_s - (self._loop.time() - started), 0.001)
+            if answer.committed_offset >= 0:
+                await self._publisher.wait_for_offset(answer.committed_offset, left)
+            else:
+                await self._wait_for_topics(response, left)
+        return response
+
+    async def _wait_for_topics(self, response: Any, timeout_s: float) -> None:
+        """Under a controller that gives no committed offset (Apache Kafka's): wait to see the topic ids."""
+        from quorate.protocol.messages.create_topics import CreateTopicsResponse
+
+        if not isinstance(response, CreateTopicsResponse) or self._publisher is None:
+            return
+        ids = [topic.topic_id for topic in response.topics if not topic.error_code and any(topic.topic_id)]
+
+        def visible(image: MetadataImage) -> bool:
+            return all(topic_id in image.topics.by_id for topic_id in ids)
+
+        if ids:
+            await self._publisher.wait_until(visible, min(timeout_s, 5.0))
+
+
+def encode_principal(principal: str, token_authenticated: bool) -> bytes:
+    """A principal as Envelope carries it: int16 version 0, then Kafka's DefaultPrincipalData."""
+    from quorate.protocol.messages.principal_data import DefaultPrincipalData
+
+    kind, _, name = principal.partition(":")
+    data = DefaultPrincipalData(type=kind, name=name, token_authenticated=token_authenticated)
+    return b"\x00\x00" + data.encode(0)
+
+
+def host_address(host: str) -> bytes:
+    """4 or 16 bytes; the loopback address for a peer without an IP address."""
+    try:
+        return ipaddress.ip_address(host.strip("[]").partition("%")[0]).packed
+    except ValueError:
+        return b"\x7f\x00\x00\x01"

@@ -1,0 +1,117 @@
+"""The broker's request handlers, one module per API or small family.
+
+A handler module has `routes(services) -> dict[int, Handler]`; it is imported when the first request of its kind comes, so that
+a broker that nobody asks for them never loads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from quorate.protocol.api import ApiKey
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from quorate.broker.clock import Clock
+    from quorate.broker.controller_channel import ControllerChannel
+    from quorate.broker.fetch_session import FetchSessions
+    from quorate.broker.metadata_cache import MetadataCache
+    from quorate.broker.replica_manager import ReplicaManager
+    from quorate.broker.topic_creation import TopicCreator
+    from quorate.config.kafka_config import KafkaConfig
+    from quorate.log.manager import LogManager
+    from quorate.net.dispatch import Handler, RequestContext
+
+
+@dataclass(slots=True)
+class Services:
+    """What handlers work with."""
+
+    config: KafkaConfig
+    cluster_id: str
+    node_id: int
+    metadata: MetadataCache
+    replicas: ReplicaManager
+    logs: LogManager
+    sessions: FetchSessions
+    channel: ControllerChannel
+    creator: TopicCreator
+    clock: Clock
+    loop: asyncio.AbstractEventLoop
+
+
+_MODULES: dict[ApiKey, str] = {
+    ApiKey.PRODUCE: "produce",
+    ApiKey.FETCH: "fetch",
+    ApiKey.LIST_OFFSETS: "list_offsets",
+    ApiKey.METADATA: "metadata",
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: "offset_for_leader_epoch",
+    ApiKey.DELETE_RECORDS: "delete_records",
+    ApiKey.DESCRIBE_CONFIGS: "describe_configs",
+    ApiKey.ALTER_CONFIGS: "alter_configs",
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: "alter_configs",
+    ApiKey.DESCRIBE_LOG_DIRS: "log_dirs",
+    ApiKey.ALTER_REPLICA_LOG_DIRS: "log_dirs",
+    ApiKey.DESCRIBE_CLUSTER: "describe_cluster",
+    ApiKey.DESCRIBE_PRODUCERS: "describe_producers",
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: "describe_topic_partitions",
+    ApiKey.DESCRIBE_ACLS: "security",
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: "security",
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: "security",
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: "security",
+    ApiKey.LIST_CONFIG_RESOURCES: "list_config_resources",
+}
+
+FORWARDED = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.UPDATE_FEATURES,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
+    }
+)
+"""APIs that a broker only carries to the active controller, in an Envelope (KIP-590)."""
+
+
+class BrokerHandlers:
+    """`routes`: every API that this room answers, by key."""
+
+    __slots__ = ("_loaded", "_services", "routes")
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._loaded: dict[str, dict[int, Handler]] = {}
+        self.routes: dict[int, Handler] = {int(key): self._lazy(key, module) for key, module in _MODULES.items()}
+        for key in FORWARDED:
+            self.routes[int(key)] = services.channel.forward
+
+    def _lazy(self, key: ApiKey, module: str) -> Handler:
+        handlers: list[Callable[[RequestContext, Any], Any]] = []
+
+        def handle(context: RequestContext, request: Any) -> Any:
+            if not handlers:
+                loaded = self._loaded.get(module)
+                if loaded is None:
+                    loaded = self._loaded[module] = import_module(f"{__name__}.{module}").routes(self._services)
+                handlers.append(loaded[int(key)])
+            return handlers[0](context, request)
+
+        return handle

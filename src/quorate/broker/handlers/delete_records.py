@@ -1,0 +1,61 @@
+"""DeleteRecords (21), versions 0 to 2: raises the log start offset; answered when the live followers have done it too."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from quorate.broker.delayed import DelayedAcks
+from quorate.broker.topic_names import is_internal
+from quorate.protocol.api import ApiKey
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+
+if TYPE_CHECKING:
+    from quorate.broker.handlers import Services
+    from quorate.broker.partition import Partition
+    from quorate.net.dispatch import Handler, RequestContext
+
+log_ = logging.getLogger("quorate.broker.delete_records")
+
+
+def delete(services: Services, _context: RequestContext, request: DeleteRecordsRequest) -> Any:
+    response = DeleteRecordsResponse()
+    waiting: list[tuple[Partition, int, DeleteRecordsResponse.DeleteRecordsPartitionResult]] = []
+    for topic in request.topics:
+        results = []
+        for part in topic.partitions:
+            result = DeleteRecordsResponse.DeleteRecordsPartitionResult(partition_index=part.partition_index, low_watermark=-1)
+            results.append(result)
+            try:
+                if not services.metadata.contains(topic.name, part.partition_index):
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                if is_internal(topic.name):
+                    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic.name}")
+                partition = services.replicas.partition(topic.name, part.partition_index)
+                wanted, low = partition.delete_records(part.offset)
+                result.low_watermark = low
+                if low < wanted:
+                    waiting.append((partition, wanted, result))
+            except KafkaError as error:
+                result.error_code = error.code
+            except Exception:
+                log_.exception("[DeleteRecords] %s-%d failed", topic.name, part.partition_index)
+                result.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+        response.topics.append(DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=results))
+    if not waiting:
+        return response
+
+    def settle(index: int, error: ErrorCode) -> None:
+        partition, _, result = waiting[index]
+        result.error_code = error
+        result.low_watermark = partition.low_watermark() if error == ErrorCode.NONE else -1
+
+    waiter = DelayedAcks(services.loop, (), request.timeout_ms / 1000, settle, lambda: response, len(waiting))
+    for index, (partition, wanted, _) in enumerate(waiting):
+        partition.add_low_watermark_waiter(wanted, waiter, index)
+    return waiter.future
+
+
+def routes(services: Services) -> dict[int, Handler]:
+    return {int(ApiKey.DELETE_RECORDS): lambda context, request: delete(services, context, request)}

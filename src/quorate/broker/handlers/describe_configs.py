@@ -1,0 +1,210 @@
+"""DescribeConfigs (32), versions 1 to 4: topics, brokers, broker loggers, groups, client metrics.
+
+1 sources and synonyms (KIP-226) · 3 types and documentation (KIP-569).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from quorate.broker import config_view as source
+from quorate.broker.config_view import ConfigView, Synonym
+from quorate.broker.log_levels import logger_levels
+from quorate.broker.topic_names import topic_name_problem
+from quorate.config.definitions import ConfigDef, ConfigType, Scope
+from quorate.config.topic_defs import TOPIC_CONFIGS
+from quorate.protocol.api import ApiKey
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+
+if TYPE_CHECKING:
+    from quorate.broker.handlers import Services
+    from quorate.net.dispatch import Handler, RequestContext
+
+log_ = logging.getLogger("quorate.broker.describe_configs")
+
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
+Result = DescribeConfigsResponse.DescribeConfigsResult
+
+
+class DescribeConfigsHandler:
+    """Reads the view."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._view = ConfigView(services.config, lambda: services.metadata.image)
+
+    def __call__(self, _context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+        return DescribeConfigsResponse(results=[self._resource(request, resource) for resource in request.resources])
+
+    def _resource(self, request: DescribeConfigsRequest, resource: DescribeConfigsRequest.DescribeConfigsResource) -> Result:
+        try:
+            entries = self._entries(request, resource)
+        except KafkaError as error:
+            return Result(
+                error_code=error.code,
+                error_message=error.message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        return Result(
+            error_message=None,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            configs=entries,
+        )
+
+    def _entries(self, request: DescribeConfigsRequest, resource: DescribeConfigsRequest.DescribeConfigsResource) -> list[Entry]:
+        name = resource.resource_name
+        keys = resource.configuration_keys or None
+        match resource.resource_type:
+            case x if x == TOPIC:
+                return self._topic(request, name, keys)
+            case x if x == BROKER:
+                return self._broker(request, name, keys)
+            case x if x == BROKER_LOGGER:
+                if not name:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+                self._check_broker_id(name, "")
+                return [
+                    Entry(name=logger, value=level, config_source=source.LOGGER)
+                    for logger, level in logger_levels().items()
+                    if keys is None or logger in keys
+                ]
+            case x if x in (CLIENT_METRICS, GROUP):
+                return self._own(request, resource.resource_type, name, keys)
+            case other:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {other}")
+
+    def _topic(self, request: DescribeConfigsRequest, name: str, keys: list[str] | None) -> list[Entry]:
+        problem = topic_name_problem(name)
+        if problem is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+        if self._services.metadata.topic(name) is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        overrides = self._view.topic_overrides(name)
+        entries = []
+        for key in sorted(TOPIC_CONFIGS.keys() | overrides.keys()):
+            definition = TOPIC_CONFIGS.get(key)
+            if (keys is not None and key not in keys) or (
+                definition is not None and definition.internal and key not in overrides
+            ):
+                continue
+            if definition is None:  # set by a newer peer: shown, but of unknown type, and so not its value
+                entries.append(Entry(name=key, value=None, config_source=source.TOPIC, is_sensitive=True))
+                continue
+            entries.append(
+                _entry(
+                    request,
+                    definition,
+                    self._view.topic_value(definition, overrides),
+                    self._view.topic_synonyms(definition, overrides),
+                    read_only=False,
+                )
+            )
+        return entries
+
+    def _broker(self, request: DescribeConfigsRequest, name: str, keys: list[str] | None) -> list[Entry]:
+        from quorate.config.broker_defs import BROKER_CONFIGS
+
+        view = self._view
+        if name:
+            self._check_broker_id(name, " or empty string")
+            names: Iterable[str] = view.broker_names()
+        else:
+            names = sorted(view.dynamic_default())
+        entries = []
+        for key in names:
+            if keys is not None and key not in keys:
+                continue
+            definition = BROKER_CONFIGS.get(key)
+            sensitive = definition is None or definition.sensitive
+            value = view.broker_value(key) if name else view.dynamic_default().get(key)
+            synonyms = view.broker_synonyms(key, sensitive=sensitive, only_default=not name)
+            read_only = definition is None or definition.dynamic is Scope.READ_ONLY
+            if definition is None:
+                entries.append(
+                    Entry(
+                        name=key,
+                        value=None,
+                        read_only=read_only,
+                        is_sensitive=True,
+                        config_source=synonyms[0].source if synonyms else source.DEFAULT,
+                        synonyms=_synonyms(synonyms) if request.include_synonyms else [],
+                        documentation=None,
+                    )
+                )
+            else:
+                entries.append(_entry(request, definition, value, synonyms, read_only=read_only))
+        return entries
+
+    def _own(self, request: DescribeConfigsRequest, kind: int, name: str, keys: list[str] | None) -> list[Entry]:
+        """Groups and client metrics: their own keys over the defaults."""
+        from quorate.config.group_defs import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
+
+        if not name:
+            what = "Group name" if kind == GROUP else "Client metrics subscription name"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} must not be empty")
+        definitions: Mapping[str, ConfigDef] = GROUP_CONFIGS if kind == GROUP else CLIENT_METRICS_CONFIGS
+        own = self._services.metadata.image.configs.get(kind, name)
+        own_source = source.GROUP if kind == GROUP else source.CLIENT_METRICS
+        entries = []
+        for key, definition in sorted(definitions.items()):
+            if keys is not None and key not in keys:
+                continue
+            value = own.get(key)
+            synonyms: list[Synonym] = []
+            if value is not None:
+                synonyms = [Synonym(key, value, own_source)]
+            else:
+                value = self._group_default(definition) if kind == GROUP else definition.default
+                if kind == GROUP:
+                    synonyms = [Synonym(key, value, source.DEFAULT)]
+            entries.append(_entry(request, definition, value, synonyms, read_only=False))
+        return entries
+
+    def _group_default(self, definition: ConfigDef) -> str | None:
+        return self._view.broker_value("group." + definition.name) or definition.default
+
+    def _check_broker_id(self, name: str, alternative: str) -> None:
+        me = self._services.node_id
+        try:
+            broker_id = int(name)
+        except ValueError:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
+        if broker_id != me:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {me}{alternative}, but received {name}")
+
+
+def _synonyms(synonyms: Iterable[Synonym]) -> list[DescribeConfigsResponse.DescribeConfigsSynonym]:
+    return [
+        DescribeConfigsResponse.DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+        for synonym in synonyms
+    ]
+
+
+def _entry(
+    request: DescribeConfigsRequest,
+    definition: ConfigDef,
+    value: str | None,
+    synonyms: list[Synonym],
+    *,
+    read_only: bool,
+) -> Entry:
+    return Entry(
+        name=definition.name,
+        value=None if definition.sensitive else value,
+        read_only=read_only,
+        config_source=synonyms[0].source if synonyms else source.DEFAULT,
+        is_sensitive=definition.sensitive,
+        synonyms=_synonyms(synonyms) if request.include_synonyms else [],
+        config_type=int(ConfigType(definition.type)),
+        documentation=definition.doc if request.include_documentation else None,
+    )
+
+
+def routes(services: Services) -> dict[int, Handler]:
+    return {int(ApiKey.DESCRIBE_CONFIGS): DescribeConfigsHandler(services)}

@@ -1,0 +1,106 @@
+"""DescribeLogDirs (35), versions 1 to 4, and AlterReplicaLogDirs (34), versions 1 and 2 (KIP-113, KIP-827).
+
+Moving a replica between directories is left out: the request is answered with the error that each replica would get where a
+move cannot begin, NONE where the replica is there already.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quorate.protocol.api import ApiKey
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
+from quorate.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+
+if TYPE_CHECKING:
+    from quorate.broker.handlers import Services
+    from quorate.net.dispatch import Handler, RequestContext
+
+log_ = logging.getLogger("quorate.broker.log_dirs")
+
+_LONGEST_DIRECTORY_NAME = 255
+
+
+def describe(services: Services, _context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    wanted: set[tuple[str, int]] | None = None
+    if request.topics is not None:
+        wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
+    by_dir: dict[Path, dict[str, list[DescribeLogDirsResponse.DescribeLogDirsPartition]]] = {}
+    for log in services.logs.all_logs():
+        if wanted is None or (log.topic, log.partition) in wanted:
+            topics = by_dir.setdefault(log.dir.parent, {})
+            hosted = services.replicas.partitions.get((log.topic, log.partition))
+            lag = 0
+            if hosted is not None and not hosted.is_leader:
+                lag = max(0, log.high_watermark - log.log_end_offset)
+            topics.setdefault(log.topic, []).append(
+                DescribeLogDirsResponse.DescribeLogDirsPartition(
+                    partition_index=log.partition, partition_size=log.size_bytes, offset_lag=lag
+                )
+            )
+    response = DescribeLogDirsResponse()
+    for directory in services.config.log_dirs:
+        result = DescribeLogDirsResponse.DescribeLogDirsResult(log_dir=str(directory))
+        response.results.append(result)
+        if not services.logs.is_online(directory):
+            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            continue
+        try:
+            space = shutil.disk_usage(directory)
+        except OSError:
+            log_.exception("[DescribeLogDirs] %s", directory)
+            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            continue
+        result.total_bytes, result.usable_bytes = space.total, space.free
+        result.topics = [
+            DescribeLogDirsResponse.DescribeLogDirsTopic(
+                name=topic, partitions=sorted(partitions, key=lambda part: part.partition_index)
+            )
+            for topic, partitions in sorted(by_dir.get(directory, {}).items())
+        ]
+    return response
+
+
+def alter(services: Services, _context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+    answers: dict[str, list[AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult]] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            for partition in topic.partitions:
+                answers.setdefault(topic.name, []).append(
+                    AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult(
+                        partition_index=partition,
+                        error_code=_move(services, topic.name, partition, Path(directory.path)),
+                    )
+                )
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions)
+            for name, partitions in answers.items()
+        ]
+    )
+
+
+def _move(services: Services, topic: str, partition: int, target: Path) -> ErrorCode:
+    if len(f"{topic}-{partition}.{'0' * 32}-future") > _LONGEST_DIRECTORY_NAME:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    if target not in services.config.log_dirs:
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    if not services.logs.is_online(target):
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    try:
+        log = services.replicas.partition(topic, partition).log
+    except KafkaError as error:
+        missing = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return ErrorCode.REPLICA_NOT_AVAILABLE if error.code in missing else error.code
+    return ErrorCode.NONE if log.dir.parent == target else ErrorCode.OPERATION_NOT_ATTEMPTED
+
+
+def routes(services: Services) -> dict[int, Handler]:
+    return {
+        int(ApiKey.DESCRIBE_LOG_DIRS): lambda context, request: describe(services, context, request),
+        int(ApiKey.ALTER_REPLICA_LOG_DIRS): lambda context, request: alter(services, context, request),
+    }

@@ -1,0 +1,133 @@
+"""Metadata (3), versions 0 to 13.
+
+0 no way to ask for none · 1 null means all topics · 4 auto creation can be declined · 6 LISTENER_NOT_FOUND · 8 authorized
+operations · 9 start time of brokers in a tagged field of ours · 10 topic ids in answers · 12 topics asked for by id · 13 a
+top-level error.
+
+A topic that is created automatically is usually answered at once as usable: the answer waits (briefly) until this broker has
+applied the creation, where Kafka lets the client ask again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from quorate.broker.metadata_cache import unknown_topic_error
+from quorate.broker.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from quorate.broker.topic_names import is_internal
+from quorate.protocol.api import ApiKey
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from quorate.protocol.uuids import ZERO_UUID
+
+if TYPE_CHECKING:
+    from quorate.broker.handlers import Services
+    from quorate.metadata.image import TopicImage
+    from quorate.net.dispatch import Handler, RequestContext
+
+_CREATION_WAIT_S = 1.0
+"""How long an answer may wait for automatic creation: far above what it takes, far below clients' request timeouts."""
+
+
+class MetadataHandler:
+    """Brokers, topics, leaders."""
+
+    __slots__ = ("_services",)
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def __call__(self, context: RequestContext, request: MetadataRequest) -> Any:
+        services = self._services
+        version = context.api_version
+        wanted = request.topics
+        everything = wanted is None or (version == 0 and not wanted)
+        if everything:
+            return self._answer(context, request, list(services.metadata.image.topics.by_name.values()), [])
+        assert wanted is not None
+        for topic in wanted:
+            if version < 12 and topic.name is None:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic name can not be null for version {version}")
+            if version < 12 and topic.topic_id != ZERO_UUID:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic IDs are not supported in requests for version {version}")
+        ids = {topic.topic_id for topic in wanted if topic.topic_id != ZERO_UUID}
+        if ids:
+            by_id = services.metadata.image.topics.by_id
+            known = [by_id[topic_id] for topic_id in sorted(ids) if topic_id in by_id]
+            unknown = [
+                MetadataResponse.MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=i)
+                for i in sorted(ids)
+                if i not in by_id
+            ]
+            return self._answer(context, request, known, unknown)
+        names = list(dict.fromkeys(topic.name for topic in wanted if topic.name is not None))
+        missing = [name for name in names if services.metadata.topic(name) is None]
+        may_create = services.config.auto_create_topics_enable and (version < 4 or request.allow_auto_topic_creation)
+        if missing and may_create:
+            creatable = [name for name in missing if unknown_topic_error(name) != ErrorCode.INVALID_TOPIC_EXCEPTION]
+            if creatable:
+                return self._create(context, request, names, creatable)
+        return self._named(context, request, names)
+
+    async def _create(
+        self, context: RequestContext, request: MetadataRequest, names: list[str], creatable: list[str]
+    ) -> MetadataResponse:
+        creations = [self._services.creator.create(name, context) for name in creatable]
+        await asyncio.wait(creations, timeout=_CREATION_WAIT_S)
+        return self._named(context, request, names)
+
+    def _named(self, context: RequestContext, request: MetadataRequest, names: list[str]) -> MetadataResponse:
+        known = []
+        unknown = []
+        for name in names:
+            topic = self._services.metadata.topic(name)
+            if topic is not None:
+                known.append(topic)
+            else:
+                unknown.append(
+                    MetadataResponse.MetadataResponseTopic(
+                        error_code=unknown_topic_error(name), name=name, is_internal=is_internal(name)
+                    )
+                )
+        return self._answer(context, request, known, unknown)
+
+    def _answer(
+        self,
+        context: RequestContext,
+        request: MetadataRequest,
+        known: list[TopicImage],
+        others: list[MetadataResponse.MetadataResponseTopic],
+    ) -> MetadataResponse:
+        services = self._services
+        metadata = services.metadata
+        version = context.api_version
+        topics = [
+            metadata.metadata_topic(topic, context.listener, filter_unavailable=version == 0, listener_errors=version >= 6)
+            for topic in known
+        ]
+        if version >= 8 and request.include_topic_authorized_operations:
+            topics = [
+                MetadataResponse.MetadataResponseTopic(
+                    error_code=topic.error_code,
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    is_internal=topic.is_internal,
+                    partitions=topic.partitions,
+                    topic_authorized_operations=TOPIC_OPERATIONS,
+                )
+                for topic in topics
+            ]
+        response = MetadataResponse(
+            brokers=metadata.metadata_brokers(context.listener),
+            cluster_id=services.cluster_id,
+            controller_id=metadata.some_alive_broker(services.node_id),
+            topics=others + topics,
+        )
+        if 8 <= version <= 10 and request.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        return response
+
+
+def routes(services: Services) -> dict[int, Handler]:
+    return {int(ApiKey.METADATA): MetadataHandler(services)}

@@ -1,0 +1,233 @@
+"""Produce (0), versions 3 to 13. Versions 0 to 2 are advertised, as Kafka does for old librdkafka, and refused.
+
+3 transactional id · 5 log start offset · 7 zstd · 8 record errors · 10 leader hints (KIP-951) · 12 transactions without
+AddPartitionsToTxn (TV2) · 13 topic ids.
+
+The append happens in the synchronous part, so requests of one connection are appended in their order; only acks=all may wait.
+Left out: transactional batches (INVALID_TXN_STATE until transactions come), quotas.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from quorate.broker.delayed import DelayedAcks
+from quorate.broker.topic_names import is_internal
+from quorate.log.partition_log import AppendOrigin
+from quorate.protocol.api import ApiKey
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.produce import ProduceRequest, ProduceResponse
+from quorate.protocol.uuids import ZERO_UUID
+from quorate.records.batch import parse_header
+
+if TYPE_CHECKING:
+    from quorate.broker.handlers import Services
+    from quorate.broker.partition import Partition
+    from quorate.net.dispatch import Handler, RequestContext
+    from quorate.protocol.schema import Records
+
+log_ = logging.getLogger("quorate.broker.produce")
+
+TopicAnswer = ProduceResponse.TopicProduceResponse
+PartitionAnswer = ProduceResponse.PartitionProduceResponse
+
+_ZSTD = 4
+_ZSTD_SINCE = 7
+_NONE = int(ErrorCode.NONE)
+_EXPECTED = frozenset(  # not worth a log line: the client learns and acts
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+    }
+)
+
+
+def check_records(records: Records | None, version: int) -> memoryview | bytes:
+    """The batch, if it is what a Produce request may carry for a partition: exactly one, of magic 2, with zstd only where
+    readers of that version know it. Raises INVALID_RECORD, UNSUPPORTED_COMPRESSION_TYPE, CORRUPT_MESSAGE, INVALID_TXN_STATE."""
+    if not isinstance(records, memoryview | bytes) or len(records) == 0:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"Produce requests with version {version} must have at least one record batch")
+    header = parse_header(records)
+    if header.magic != 2:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"Produce requests with version {version} are only allowed to contain record batches with magic version 2",
+        )
+    if header.size_bytes < len(records):
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"Produce requests with version {version} are only allowed to contain exactly one record batch per partition",
+        )
+    if header.attributes & 7 == _ZSTD and version < _ZSTD_SINCE:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"Produce requests with version {version} are not allowed to use ZStandard compression",
+        )
+    if header.is_transactional:
+        raise KafkaError(
+            ErrorCode.INVALID_TXN_STATE, "This broker has no transaction coordinator: no transaction can be under way."
+        )
+
+
+class ProduceHandler:
+    """Appends and acknowledges."""
+
+    __slots__ = ("_services",)
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def __call__(self, context: RequestContext, request: ProduceRequest) -> Any:
+        version = context.api_version
+        acks = request.acks
+        if version < 3:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Produce version {version} is not supported.")
+        answer = ProduceResponse()
+        failed = False
+        waits: list[tuple[Partition, int]] = []
+        waiting: list[tuple[str, Any]] = []
+        for topic_data in request.topic_data:
+            name, topic_id = self._resolve(topic_data, version)
+            topic_answer = TopicAnswer(name=topic_data.name, topic_id=topic_id)
+            answer.responses.append(topic_answer)
+            for data in topic_data.partition_data:
+                part = PartitionAnswer(index=data.index)
+                topic_answer.partition_responses.append(part)
+                try:
+                    if acks not in (-1, 0, 1):
+                        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+                    if name is None:
+                        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+                    wait = self._append(context, name, topic_id, data, acks, part)
+                    if wait is not None:
+                        waits.append(wait)
+                        waiting.append((name, part))
+                except KafkaError as error:
+                    failed = True
+                    self._failed(context, answer, name, part, error)
+                except Exception:
+                    failed = True
+                    log_.exception("[Produce broker=%d] Appending to %s-%d failed", self._services.node_id, name, data.index)
+                    part.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+                    part.base_offset = -1
+        if acks == 0:
+            if failed:
+                self._close(context, answer)
+            return None
+        if not waits:
+            return answer
+
+        def settle(index: int, error: ErrorCode) -> None:
+            if error != ErrorCode.NONE:
+                name, part = waiting[index]
+                self._failed(context, answer, name, part, KafkaError(error))
+
+        timeout_s = max(request.timeout_ms, 0) / 1000
+        return DelayedAcks(self._services.loop, waits, timeout_s, settle, lambda: answer).future
+
+    def _resolve(self, topic_data: ProduceRequest.TopicProduceData, version: int) -> tuple[str | None, bytes]:
+        if version < 13:
+            return topic_data.name, ZERO_UUID
+        return self._services.metadata.topic_name(topic_data.topic_id), topic_data.topic_id
+
+    def _append(
+        self,
+        context: RequestContext,
+        name: str,
+        topic_id: bytes,
+        data: ProduceRequest.PartitionProduceData,
+        acks: int,
+        part: PartitionAnswer,
+    ) -> tuple[Partition, int] | None:
+        services = self._services
+        partition = services.replicas.partitions.get((name, data.index))
+        if partition is None:
+            raise services.replicas.missing(name, data.index)
+        records = check_records(data.records, context.api_version)
+        if is_internal(name) and context.client_id != "__admin_client":
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
+        if topic_id != ZERO_UUID and topic_id != partition.topic_id:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        info = partition.append(records, acks, services.clock.now_ms(), AppendOrigin.CLIENT)
+        part.base_offset = info.first_offset
+        part.log_append_time_ms = info.log_append_time_ms
+        part.log_start_offset = info.log_start_offset
+        if acks != -1:
+            return None
+        log = partition.log
+        required = info.last_offset + 1
+        if log.high_watermark < required:
+            return partition, required
+        error = partition.ack_error(log)
+        if error != ErrorCode.NONE:
+            raise KafkaError(error)
+        return None
+
+    def _failed(
+        self,
+        context: RequestContext,
+        answer: ProduceResponse,
+        name: str | None,
+        part: PartitionAnswer,
+        error: KafkaError,
+    ) -> None:
+        if error.code not in _EXPECTED:
+            log_.info(
+                "[Produce broker=%d] Append to %s-%d by %s refused: %s",
+                self._services.node_id,
+                name,
+                part.index,
+                context.client_id,
+                error,
+            )
+        part.error_code = error.code
+        part.base_offset = -1
+        part.log_append_time_ms = -1
+        part.log_start_offset = -1
+        if context.api_version >= 8:
+            # Kafka gives its text only where records were refused; elsewhere the code's own text is known to the client.
+            record_errors = getattr(error, "record_errors", None)
+            if record_errors:
+                part.error_message = error.message
+                part.record_errors = [
+                    ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)
+                    for index, text in record_errors
+                ]
+        if context.api_version >= 10 and name is not None and error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            metadata = self._services.metadata
+            leader, epoch = metadata.current_leader(name, part.index)
+            part.current_leader.leader_id = leader
+            part.current_leader.leader_epoch = epoch
+            endpoint = metadata.endpoint(leader, context.listener)
+            broker = metadata.broker(leader)
+            if endpoint is None or broker is None or any(node.node_id == leader for node in answer.node_endpoints):
+                return
+            answer.node_endpoints.append(
+                ProduceResponse.NodeEndpoint(node_id=leader, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+            )
+
+    def _close(self, context: RequestContext, answer: ProduceResponse) -> None:
+        """acks=0 has no answer that could carry the error: closing makes the client look up its metadata again."""
+        log_.info(
+            "[Produce broker=%d] Closing connection %s after an error with acks=0: %s",
+            self._services.node_id,
+            context.connection_id,
+            ", ".join(
+                f"{topic.name}-{part.index}: {ErrorCode(part.error_code).name}"
+                for topic in answer.responses
+                for part in topic.partition_responses
+                if part.error_code
+            ),
+        )
+        if context.connection is not None:
+            context.connection.close()
+
+
+def routes(services: Services) -> dict[int, Handler]:
+    return {int(ApiKey.PRODUCE): ProduceHandler(services)}

@@ -1,0 +1,123 @@
+"""What a broker tells from its own image about security and quotas: DescribeAcls (29), DescribeClientQuotas (48),
+DescribeUserScramCredentials (50), DescribeDelegationToken (41).
+
+Without an authorizer ACLs are not in force, and DescribeAcls says so; delegation tokens need a secret key that is not supported.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from quorate.protocol.api import ApiKey
+from quorate.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from quorate.broker.handlers import Services
+    from quorate.net.dispatch import Handler, RequestContext
+
+_EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
+_QUOTA_ENTITIES = ("user", "client-id", "ip")
+
+
+def describe_acls(_services: Services, _context: RequestContext, _request: Any) -> Any:
+    from quorate.protocol.messages.describe_acls import DescribeAclsResponse
+
+    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker")
+
+
+def describe_tokens(_services: Services, _context: RequestContext, _request: Any) -> Any:
+    from quorate.protocol.messages.describe_delegation_token import DescribeDelegationTokenResponse
+
+    return DescribeDelegationTokenResponse(error_code=ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
+
+
+def describe_quotas(services: Services, _context: RequestContext, request: Any) -> Any:
+    """Quotas whose entity matches every component of the filter (KIP-546)."""
+    from quorate.protocol.messages.describe_client_quotas import DescribeClientQuotasResponse as Response
+
+    exact: dict[str, str | None] = {}
+    any_name: set[str] = set()
+    for part in request.components:
+        _check_component(part, exact, any_name)
+        if part.match_type == _SPECIFIED:
+            any_name.add(part.entity_type)
+        else:
+            exact[part.entity_type] = part.match
+    asked = exact.keys() | any_name
+    if "ip" in asked and len(asked) > 1:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "Invalid entity filter component combination. IP filter component should not be used with "
+            "user or clientId filter component.",
+        )
+    response = Response()
+    assert response.entries is not None
+    for entity, values in services.metadata.image.client_quotas.entities.items():
+        names = dict(entity)
+        if request.strict and len(names) != len(asked):
+            continue
+        if not any_name <= names.keys() or any(names.get(kind, "") != name for kind, name in exact.items()):
+            continue
+        if not exact.keys() <= names.keys():
+            continue
+        response.entries.append(
+            Response.EntryData(
+                entity=[Response.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+                values=[Response.ValueData(key=key, value=value) for key, value in sorted(values.items())],
+            )
+        )
+    return response
+
+
+def _check_component(part: Any, exact: dict[str, str | None], any_name: set[str]) -> None:
+    kind = part.entity_type
+    if not kind:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty entity type.")
+    if kind in exact or kind in any_name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Entity type {kind} cannot appear more than once in the filter.")
+    if kind not in _QUOTA_ENTITIES:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
+    if part.match_type == _EXACT and part.match is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Request specified MATCH_TYPE_EXACT, but set match string to null.")
+    if part.match_type in (_DEFAULT, _SPECIFIED) and part.match is not None:
+        name = "DEFAULT" if part.match_type == _DEFAULT else "SPECIFIED"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Request specified MATCH_TYPE_{name}, but also specified a match string.")
+    if part.match_type not in (_EXACT, _DEFAULT, _SPECIFIED):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown match type {part.match_type}")
+
+
+def describe_scram(services: Services, _context: RequestContext, request: Any) -> Any:
+    """Who has which mechanism with how many iterations; never a secret (KIP-554)."""
+    from quorate.protocol.messages.describe_user_scram_credentials import (
+        DescribeUserScramCredentialsResponse as Response,
+    )
+
+    credentials: dict[str, dict[int, int]] = {}
+    for (mechanism, user), record in services.metadata.image.scram.credentials.items():
+        credentials.setdefault(user, {})[mechanism] = record.iterations
+    asked = [user.name for user in request.users] if request.users else sorted(credentials)
+    response = Response(error_message=None)
+    for name in dict.fromkeys(asked):
+        result = Response.DescribeUserScramCredentialsResult(user=name, error_message=None)
+        response.results.append(result)
+        if asked.count(name) > 1:
+            result.error_code = ErrorCode.DUPLICATE_RESOURCE
+            result.error_message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+        elif name not in credentials:
+            result.error_code = ErrorCode.RESOURCE_NOT_FOUND
+            result.error_message = f"Attempt to describe a user credential that does not exist: {name}"
+        else:
+            result.credential_infos = [
+                Response.CredentialInfo(mechanism=mechanism, iterations=iterations)
+                for mechanism, iterations in sorted(credentials[name].items())
+            ]
+    return response
+
+
+def routes(services: Services) -> dict[int, Handler]:
+    return {
+        int(ApiKey.DESCRIBE_ACLS): lambda context, request: describe_acls(services, context, request),
+        int(ApiKey.DESCRIBE_CLIENT_QUOTAS): lambda context, request: describe_quotas(services, context, request),
+        int(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS): lambda context, request: describe_scram(services, context, request),
+        int(ApiKey.DESCRIBE_DELEGATION_TOKEN): lambda context, request: describe_tokens(services, context, request),
+    }

@@ -1,0 +1,313 @@
+"""The broker's life as the controller sees it: registration, heartbeats, being unfenced, controlled shutdown (KIP-631).
+
+NOT_RUNNING -> STARTING (catching up with the metadata) -> RECOVERY (opening logs) -> RUNNING -> PENDING_CONTROLLED_SHUTDOWN
+-> SHUTTING_DOWN. One task sends one heartbeat at a time; whoever changes something that the controller should know wakes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
+from quorate.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from quorate.broker.controller_channel import ControllerChannel
+    from quorate.broker.publisher import BrokerMetadataListener
+    from quorate.config.kafka_config import KafkaConfig
+    from quorate.config.listeners import Endpoint
+
+log_ = logging.getLogger("quorate.broker.lifecycle")
+
+_FIRST_SHUTDOWN_RETRY_S = 0.05
+
+
+class BrokerState(enum.IntEnum):
+    """Kafka's numbers (metric BrokerState)."""
+
+    NOT_RUNNING = 0
+    STARTING = 1
+    RECOVERY = 2
+    RUNNING = 3
+    PENDING_CONTROLLED_SHUTDOWN = 6
+    SHUTTING_DOWN = 7
+
+
+class BrokerLifecycle:
+    """Registers this incarnation and keeps it alive."""
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        channel: ControllerChannel,
+        publisher: BrokerMetadataListener,
+        *,
+        cluster_id: str,
+        incarnation_id: bytes,
+        directory_ids: Sequence[bytes],
+        features: Mapping[str, tuple[int, int]],
+        previous_broker_epoch: int,
+        start_time_ms: int,
+        snapshot_end_offset: Callable[[], int],
+        on_fault: Callable[[BaseException], None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._config = config
+        self._channel = channel
+        self._publisher = publisher
+        self._cluster_id = cluster_id
+        self._incarnation_id = incarnation_id
+        self._directory_ids = tuple(directory_ids)
+        self._features = features
+        self._previous_broker_epoch = previous_broker_epoch
+        self._start_time_ms = start_time_ms
+        self._snapshot_end_offset = snapshot_end_offset
+        self._on_fault = on_fault
+        self._loop = loop
+        self._listeners: tuple[Endpoint, ...] = ()
+        self._interval_s = config.get("broker.heartbeat.interval.ms") / 1000
+        self._session_s = config.get("broker.session.timeout.ms") / 1000
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._registered = False
+        self._ready_to_unfence = False
+        self._offline_directories: dict[bytes, bool] = {}  # -> whether the controller knows
+        self.node_id: int = config.node_id
+        self.state = BrokerState.NOT_RUNNING
+        self.broker_epoch = -1
+        self.caught_up: asyncio.Future[None] = loop.create_future()
+        """Done when the controller said so: the metadata known here is current."""
+        self.unfenced: asyncio.Future[None] = loop.create_future()
+        self.may_stop: asyncio.Future[None] = loop.create_future()
+        """Done when the controller has moved the leaderships away, or nobody is there to ask."""
+
+    # ---- what the broker says
+
+    def start(self, listeners: Iterable[Endpoint]) -> None:
+        """Begins to register under these advertised listeners."""
+        self._listeners = tuple(listeners)
+        self.state = BrokerState.STARTING
+        log_.info(
+            "[BrokerLifecycle id=%d] Incarnation of broker %d in cluster %s is now STARTING.",
+            self.node_id,
+            self.node_id,
+            self._cluster_id,
+        )
+        self._task = self._loop.create_task(self._run())
+
+    def ready_to_unfence(self) -> None:
+        """Recovery is done: ask to be unfenced, at once."""
+        self._ready_to_unfence = True
+        self._wake.set()
+
+    def resend_registration(self) -> None:
+        """Registers the same incarnation again (its log directories, after metadata.version learnt of them)."""
+        self._registered = False
+        self._wake.set()
+
+    def directory_failed(self, directory_id: bytes) -> None:
+        """Reports a failed log directory; a controller that does not hear of it in time makes the broker stop."""
+        if directory_id in self._offline_directories:
+            return
+        self._offline_directories[directory_id] = False
+        self._wake.set()
+        limit_s = self._config.get("log.dir.failure.timeout.ms") / 1000
+        self._loop.call_later(limit_s, self._directory_unreported, directory_id)
+
+    def _directory_unreported(self, directory_id: bytes) -> None:
+        if not self._offline_directories.get(directory_id) and self.state < BrokerState.PENDING_CONTROLLED_SHUTDOWN:
+            self._on_fault(
+                TimeoutError("a failed log directory could not be reported to the controller in log.dir.failure.timeout.ms")
+            )
+
+    def begin_controlled_shutdown(self) -> None:
+        """Asks the controller to move the leaderships away; skipped by a broker that never ran."""
+        if self.state == BrokerState.RUNNING:
+            log_.info("[BrokerLifecycle id=%d] Beginning controlled shutdown.", self.node_id)
+            self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
+            self._wake.set()
+        elif self.state != BrokerState.PENDING_CONTROLLED_SHUTDOWN:
+            log_.info("[BrokerLifecycle id=%d] Skipping controlled shutdown in state %s.", self.node_id, self.state.name)
+            self.shutting_down()
+
+    def shutting_down(self) -> None:
+        """No heartbeat is sent from now on."""
+        if self.state == BrokerState.SHUTTING_DOWN:
+            return
+        log_.info("[BrokerLifecycle id=%d] Transitioning from %s to SHUTTING_DOWN.", self.node_id, self.state.name)
+        self.state = BrokerState.SHUTTING_DOWN
+        for future in (self.caught_up, self.unfenced):
+            if not future.done():
+                future.cancel()
+        if not self.may_stop.done():
+            self.may_stop.set_result(None)
+        self._wake.set()
+
+    async def close(self) -> None:
+        self.shutting_down()
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    # ---- the task
+
+    async def _run(self) -> None:
+        try:
+            await self._register_first()
+            await self._wait_for_own_registration()
+            while self.state != BrokerState.SHUTTING_DOWN:
+                self._wake.clear()
+                pause = await self._communicate()
+                if pause > 0:
+                    await self._sleep(pause)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            log_.exception("[BrokerLifecycle id=%d] failed", self.node_id)
+            self._on_fault(error)
+
+    async def _sleep(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._wake.wait(), seconds)
+        except TimeoutError:
+            pass
+
+    async def _register_first(self) -> None:
+        deadline = self._loop.time() + self._config.get("initial.broker.registration.timeout.ms") / 1000
+        while not await self._register(min(self._session_s / 2, max(deadline - self._loop.time(), 0.001))):
+            if self._loop.time() >= deadline:
+                raise TimeoutError(
+                    "Shutting down because we were unable to register with the controller quorum within "
+                    "initial.broker.registration.timeout.ms"
+                )
+            await self._sleep(min(self._interval_s, max(deadline - self._loop.time(), 0.001)))
+            self._wake.clear()
+
+    async def _register(self, timeout_s: float) -> bool:
+        from quorate.protocol.messages.broker_registration import BrokerRegistrationRequest
+
+        request = BrokerRegistrationRequest(
+            broker_id=self.node_id,
+            cluster_id=self._cluster_id,
+            incarnation_id=self._incarnation_id,
+            listeners=[
+                BrokerRegistrationRequest.Listener(
+                    name=listener.name,
+                    host=listener.host,
+                    port=listener.port,
+                    security_protocol=listener.security_protocol,
+                )
+                for listener in self._listeners
+            ],
+            features=[
+                BrokerRegistrationRequest.Feature(name=name, min_supported_version=low, max_supported_version=high)
+                for name, (low, high) in sorted(self._features.items())
+            ],
+            rack=self._config.get("broker.rack"),
+            log_dirs=sorted(self._directory_ids),
+            previous_broker_epoch=self._previous_broker_epoch,
+            start_time_ms=self._start_time_ms,
+        )
+        try:
+            answer = await self._channel.send(request, timeout_s)
+        except (RequestTimedOut, KafkaConnectionError) as error:
+            log_.info("[BrokerLifecycle id=%d] Unable to register the broker: %s", self.node_id, error)
+            return False
+        except UnsupportedVersion as error:
+            log_.error("[BrokerLifecycle id=%d] Unable to register the broker: %s", self.node_id, error)
+            return False
+        if answer.error_code != ErrorCode.NONE:
+            log_.info(
+                "[BrokerLifecycle id=%d] Unable to register the broker because the controller returned error %s",
+                self.node_id,
+                ErrorCode(answer.error_code).name,
+            )
+            return False
+        self.broker_epoch = answer.broker_epoch
+        self._registered = True
+        log_.info(
+            "[BrokerLifecycle id=%d] Successfully registered broker %d with broker epoch %d",
+            self.node_id,
+            self.node_id,
+            self.broker_epoch,
+        )
+        return True
+
+    async def _wait_for_own_registration(self) -> None:
+        """The first heartbeat is worth sending only when this broker has seen its own registration in the log."""
+        me, epoch = self.node_id, self.broker_epoch
+
+        await self._publisher.wait_until(
+            lambda image: (broker := image.cluster.brokers.get(me)) is not None and broker.epoch >= epoch,
+            self._session_s / 2,
+        )
+
+    async def _communicate(self) -> float:
+        """One exchange; seconds until the next one is due by itself."""
+        from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+
+        if not self._registered:
+            return 0.0 if await self._register(self._session_s / 2) else self._interval_s
+        offline = list(self._offline_directories)
+        request = BrokerHeartbeatRequest(
+            broker_id=self.node_id,
+            broker_epoch=self.broker_epoch,
+            current_metadata_offset=self._publisher.offset,
+            want_fence=not self._ready_to_unfence,
+            want_shut_down=self.state == BrokerState.PENDING_CONTROLLED_SHUTDOWN,
+            offline_log_dirs=offline,
+            snapshot_end_offset=self._snapshot_end_offset(),
+        )
+        try:
+            answer = await self._channel.send(request, self._session_s / 2)
+        except (RequestTimedOut, KafkaConnectionError, UnsupportedVersion) as error:
+            log_.warning("[BrokerLifecycle id=%d] Unable to send a heartbeat: %s", self.node_id, error)
+            return self._interval_s
+        if answer.error_code != ErrorCode.NONE:
+            log_.warning(
+                "[BrokerLifecycle id=%d] Broker %d sent a heartbeat request but received error %s.",
+                self.node_id,
+                self.node_id,
+                ErrorCode(answer.error_code).name,
+            )
+            return self._interval_s
+        for directory_id in offline:
+            self._offline_directories[directory_id] = True
+        return self._answered(answer.is_caught_up, answer.is_fenced, answer.should_shut_down)
+
+    def _answered(self, is_caught_up: bool, is_fenced: bool, should_shut_down: bool) -> float:
+        match self.state:
+            case BrokerState.STARTING:
+                if is_caught_up:
+                    log_.info(
+                        "[BrokerLifecycle id=%d] The broker has caught up. Transitioning from STARTING to RECOVERY.",
+                        self.node_id,
+                    )
+                    self.state = BrokerState.RECOVERY
+                    if not self.caught_up.done():
+                        self.caught_up.set_result(None)
+                    return self._interval_s
+                return 0.01
+            case BrokerState.RECOVERY:
+                if not is_fenced:
+                    log_.info(
+                        "[BrokerLifecycle id=%d] The broker has been unfenced. Transitioning from RECOVERY to RUNNING.",
+                        self.node_id,
+                    )
+                    self.state = BrokerState.RUNNING
+                    if not self.unfenced.done():
+                        self.unfenced.set_result(None)
+            case BrokerState.PENDING_CONTROLLED_SHUTDOWN:
+                if should_shut_down:
+                    log_.info("[BrokerLifecycle id=%d] The controller has asked us to exit controlled shutdown.", self.node_id)
+                    self.shutting_down()
+                    return 0.0
+                return _FIRST_SHUTDOWN_RETRY_S
+            case _:
+                pass
+        return self._interval_s

@@ -1,0 +1,264 @@
+"""The broker's published metadata: the latest image, and the answers that are read from it.
+
+The image is a value: whoever takes `cache.image` sees one consistent state, whatever is published meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from quorate.broker.topic_names import is_internal, topic_name_problem
+from quorate.metadata.image import EMPTY
+from quorate.protocol.errors import ErrorCode
+from quorate.protocol.uuids import ZERO_UUID
+
+if TYPE_CHECKING:
+    from quorate.metadata.image import (
+        BrokerRegistration,
+        ClusterImage,
+        Endpoint,
+        MetadataImage,
+        PartitionImage,
+        TopicImage,
+    )
+    from quorate.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsResponse
+    from quorate.protocol.messages.metadata import MetadataResponse
+
+_LOST_DIRECTORY = bytes(15) + b"\x02"
+_RESERVED_DIRECTORIES = frozenset({bytes(16), bytes(15) + b"\x01"})  # migrating, unassigned: count as online
+NO_LEADER = -1
+
+
+class MetadataCache:
+    """The latest published image of this broker."""
+
+    __slots__ = ("_rendered", "_rendered_cluster", "image")
+
+    def __init__(self, image: MetadataImage = EMPTY) -> None:
+        self.image = image
+        self._rendered_cluster: ClusterImage | None = None
+        self._rendered: dict[tuple[str, bytes, bool], tuple[TopicImage, MetadataResponse.MetadataResponseTopic]] = {}
+
+    # ---- topics
+
+    def topic(self, name: str) -> TopicImage | None:
+        return self.image.topics.by_name.get(name)
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        topic = self.image.topics.by_id.get(topic_id)
+        return None if topic is None else topic.name
+
+    def topic_id(self, name: str) -> bytes:
+        topic = self.image.topics.by_name.get(name)
+        return ZERO_UUID if topic is None else topic.id
+
+    def partition(self, topic: str, partition: int) -> PartitionImage | None:
+        found = self.image.topics.by_name.get(topic)
+        return None if found is None else found.partitions.get(partition)
+
+    def contains(self, topic: str, partition: int) -> bool:
+        return self.partition(topic, partition) is not None
+
+    # ---- brokers
+
+    def broker(self, broker_id: int) -> BrokerRegistration | None:
+        return self.image.cluster.brokers.get(broker_id)
+
+    def alive_broker_epoch(self, broker_id: int) -> int | None:
+        """The broker epoch of a registered broker that is not fenced."""
+        broker = self.image.cluster.brokers.get(broker_id)
+        return None if broker is None or broker.fenced else broker.epoch
+
+    def is_fenced(self, broker_id: int) -> bool:
+        broker = self.image.cluster.brokers.get(broker_id)
+        return broker is not None and broker.fenced
+
+    def is_shutting_down(self, broker_id: int) -> bool:
+        broker = self.image.cluster.brokers.get(broker_id)
+        return broker is not None and broker.in_controlled_shutdown
+
+    def alive_nodes(self, listener: str) -> list[tuple[BrokerRegistration, Endpoint]]:
+        """Unfenced brokers with their endpoint on this listener, by id."""
+        return [
+            (broker, endpoint)
+            for _, broker in sorted(self.image.cluster.brokers.items())
+            if not broker.fenced and (endpoint := broker.endpoint(listener)) is not None
+        ]
+
+    def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
+        broker = self.image.cluster.brokers.get(broker_id)
+        return None if broker is None else broker.endpoint(listener)
+
+    def some_alive_broker(self, preferred: int) -> int:
+        """The id that answers give as "controller" (KIP-631: some live broker): this broker if it is alive; -1: none."""
+        brokers = self.image.cluster.brokers
+        me = brokers.get(preferred)
+        if me is not None and not me.fenced:
+            return preferred
+        return min((broker.id for broker in brokers.values() if not broker.fenced), default=-1)
+
+    def current_leader(self, topic: str, partition: int) -> tuple[int, int]:
+        """(leader id, leader epoch) for the hints of KIP-951; -1, -1 where not known."""
+        image = self.partition(topic, partition)
+        return (-1, -1) if image is None else (image.leader, image.leader_epoch)
+
+    # ---- answers
+
+    def metadata_topic(
+        self, topic: TopicImage, listener: str, *, filter_unavailable: bool = False, listener_errors: bool = True
+    ) -> MetadataResponse.MetadataResponseTopic:
+        """A topic as Metadata tells it. `filter_unavailable` (v0) drops dead replicas from the lists;
+        `listener_errors` (v6+) tells a leader without this listener apart from an unknown one.
+
+        Rendered topics are kept until the topic or the cluster changes; callers must not change them.
+        """
+        from quorate.protocol.messages.metadata import MetadataResponse
+
+        cluster = self.image.cluster
+        if cluster is not self._rendered_cluster:
+            self._rendered.clear()
+            self._rendered_cluster = cluster
+        key = (listener, topic.id, listener_errors)
+        if not filter_unavailable:
+            kept = self._rendered.get(key)
+            if kept is not None and kept[0] is topic:
+                return kept[1]
+        make = MetadataResponse.MetadataResponsePartition
+        partitions = []
+        for partition_id, image in topic.partitions.items():
+            replicas = _alive(cluster, image.replicas, listener) if filter_unavailable else list(image.replicas)
+            isr = _alive(cluster, image.isr, listener) if filter_unavailable else list(image.isr)
+            error = ErrorCode.NONE
+            leader = image.leader
+            broker = cluster.brokers.get(leader)
+            if broker is None or broker.endpoint(listener) is None:
+                missing = broker is not None and listener_errors
+                error = ErrorCode.LISTENER_NOT_FOUND if missing else ErrorCode.LEADER_NOT_AVAILABLE
+                leader = NO_LEADER
+            elif len(replicas) < len(image.replicas) or len(isr) < len(image.isr):
+                error = ErrorCode.REPLICA_NOT_AVAILABLE
+            partitions.append(
+                make(
+                    error_code=error,
+                    partition_index=partition_id,
+                    leader_id=leader,
+                    leader_epoch=image.leader_epoch,
+                    replica_nodes=replicas,
+                    isr_nodes=isr,
+                    offline_replicas=_offline(cluster, image, listener),
+                )
+            )
+        rendered = MetadataResponse.MetadataResponseTopic(
+            name=topic.name, topic_id=topic.id, is_internal=is_internal(topic.name), partitions=partitions
+        )
+        if not filter_unavailable:
+            self._rendered[key] = (topic, rendered)
+        return rendered
+
+    def metadata_brokers(self, listener: str) -> list[MetadataResponse.MetadataResponseBroker]:
+        """The live brokers as Metadata tells them."""
+        from quorate.protocol.messages.metadata import MetadataResponse
+
+        return [
+            MetadataResponse.MetadataResponseBroker(
+                node_id=broker.id,
+                host=endpoint.host,
+                port=endpoint.port,
+                rack=broker.rack,
+                start_time_ms=broker.start_time_ms,
+            )
+            for broker, endpoint in self.alive_nodes(listener)
+        ]
+
+    def describe_topics(
+        self, names: Iterable[str], listener: str, start_of: dict[str, int], limit: int, *, ignore_unknown: bool
+    ) -> DescribeTopicPartitionsResponse:
+        """Up to `limit` partitions of these topics (sorted names), and the cursor for the rest."""
+        from quorate.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsResponse as Answer
+
+        answer = Answer()
+        left = limit
+        for name in names:
+            if left <= 0:
+                answer.next_cursor = Answer.Cursor(topic_name=name, partition_index=0)
+                break
+            topic = self.topic(name)
+            if topic is None:
+                if not ignore_unknown:
+                    answer.topics.append(
+                        Answer.DescribeTopicPartitionsResponseTopic(
+                            error_code=unknown_topic_error(name), name=name, is_internal=is_internal(name)
+                        )
+                    )
+                continue
+            start = start_of.get(name, 0)
+            end = min(len(topic.partitions), start + left)
+            partitions = list(self._described_partitions(topic, listener, start, end))
+            answer.topics.append(
+                Answer.DescribeTopicPartitionsResponseTopic(
+                    name=name, topic_id=topic.id, is_internal=is_internal(name), partitions=partitions
+                )
+            )
+            if end < len(topic.partitions):
+                answer.next_cursor = Answer.Cursor(topic_name=name, partition_index=end)
+                break
+            left -= len(partitions)
+        return answer
+
+    def _described_partitions(
+        self, topic: TopicImage, listener: str, start: int, end: int
+    ) -> Iterator[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition]:
+        from quorate.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsResponse as Answer
+
+        make = Answer.DescribeTopicPartitionsResponsePartition
+        cluster = self.image.cluster
+        for partition_id in range(start, end):
+            image = topic.partitions.get(partition_id)
+            if image is None:
+                continue
+            broker = cluster.brokers.get(image.leader)
+            reachable = broker is not None and broker.endpoint(listener) is not None
+            yield make(
+                partition_index=partition_id,
+                leader_id=image.leader if reachable else NO_LEADER,
+                leader_epoch=image.leader_epoch,
+                replica_nodes=list(image.replicas),
+                isr_nodes=list(image.isr),
+                offline_replicas=_offline(cluster, image, listener),
+                eligible_leader_replicas=list(image.elr),
+                last_known_elr=list(image.last_known_elr),
+            )
+
+
+def unknown_topic_error(name: str) -> ErrorCode:
+    """What is told about a topic that is not there."""
+    if topic_name_problem(name) is not None:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _alive(cluster: ClusterImage, ids: Iterable[int], listener: str) -> list[int]:
+    brokers = cluster.brokers
+    return [
+        broker_id
+        for broker_id in ids
+        if (broker := brokers.get(broker_id)) is not None and not broker.fenced and broker.endpoint(listener) is not None
+    ]
+
+
+def _offline(cluster: ClusterImage, image: PartitionImage, listener: str) -> list[int]:
+    """Replicas that cannot be read: broker gone or fenced, without this listener, or their directory failed."""
+    offline = []
+    brokers = cluster.brokers
+    for broker_id, directory in zip(image.replicas, image.directories, strict=False):
+        broker = brokers.get(broker_id)
+        if (
+            broker is None
+            or broker.fenced
+            or broker.endpoint(listener) is None
+            or directory == _LOST_DIRECTORY
+            or (directory not in _RESERVED_DIRECTORIES and broker.log_dirs and directory not in broker.log_dirs)
+        ):
+            offline.append(broker_id)
+    return offline

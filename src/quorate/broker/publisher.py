@@ -1,0 +1,195 @@
+"""Follows the metadata log on a broker: committed batches become images, and the steps between images are published.
+
+The broker role reads through the interface that an observer uses, also in a combined process. Subscribers are called in the
+order in which they registered, each with the whole step; what a subscriber reads from the cache is already the new image.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from quorate.metadata.errors import MetadataError
+from quorate.metadata.framing import decode_record
+from quorate.metadata.image import EMPTY
+
+if TYPE_CHECKING:
+    from quorate.broker.metadata_cache import MetadataCache
+    from quorate.metadata.image import MetadataDelta, MetadataImage
+    from quorate.raft.types import CommittedBatch, LeaderAndEpoch, OffsetEpoch
+
+log_ = logging.getLogger("quorate.broker.metadata")
+
+Subscriber = Callable[["MetadataDelta"], None]
+
+
+class BrokerMetadataListener:
+    """A RaftListener. Until `start_publishing`, images are made but not shown: a broker that is catching up must not
+    act on history."""
+
+    def __init__(
+        self,
+        node_id: int,
+        cache: MetadataCache,
+        loop: asyncio.AbstractEventLoop,
+        on_fault: Callable[[BaseException], None],
+    ) -> None:
+        self._node_id = node_id
+        self._cache = cache
+        self._loop = loop
+        self._on_fault = on_fault
+        self._subscribers: list[tuple[str, Subscriber]] = []
+        self._leader_listeners: list[Callable[[LeaderAndEpoch], None]] = []
+        self._publishing = False
+        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._conditions: list[tuple[Callable[[MetadataImage], bool], asyncio.Future[None]]] = []
+        self._order = itertools.count()
+        self.image: MetadataImage = EMPTY
+        """The image of everything delivered, published or not."""
+        self.offset = -1
+        """The last metadata offset that was delivered, control records included; what heartbeats report."""
+
+    # ---- RaftListener
+
+    def on_commit(self, batches: list[CommittedBatch]) -> None:
+        if not batches:
+            return
+        try:
+            image = _replay(self.image, batches)
+        except MetadataError as error:
+            self._on_fault(error)
+            raise
+        self.offset = batches[-1].last_offset
+        self._advance(image)
+
+    def on_snapshot(self, snapshot_id: OffsetEpoch, batches: Iterator[CommittedBatch]) -> None:
+        log_.info("[MetadataListener id=%d] Loading snapshot %d-%d", self._node_id, snapshot_id.offset, snapshot_id.epoch)
+        try:
+            image = _load(snapshot_id, batches)
+        except MetadataError as error:
+            self._on_fault(error)
+            raise
+        self.offset = snapshot_id.offset - 1
+        self._advance(image)
+
+    def on_leader_change(self, leader: LeaderAndEpoch) -> None:
+        for listener in self._leader_listeners:
+            listener(leader)
+
+    def on_high_watermark(self, hwm: int) -> None:
+        pass
+
+    # ---- publishing
+
+    def subscribe(self, name: str, subscriber: Subscriber) -> None:
+        """`name` is for the log."""
+        self._subscribers.append((name, subscriber))
+
+    def on_leader(self, listener: Callable[[LeaderAndEpoch], None]) -> None:
+        self._leader_listeners.append(listener)
+
+    def start_publishing(self) -> MetadataImage:
+        """Shows the current image in the cache; from now on each step is published. The caller acts on this first image."""
+        self._publishing = True
+        self._cache.image = self.image
+        return self.image
+
+    def _advance(self, image: MetadataImage) -> None:
+        old, self.image = self.image, image
+        if self._publishing:
+            self._cache.image = image
+            if self._subscribers:
+                delta = old.delta_to(image)
+                for name, subscriber in self._subscribers:
+                    try:
+                        subscriber(delta)
+                    except Exception as error:
+                        log_.exception(
+                            "[MetadataListener id=%d] %s failed to take metadata up to offset %d",
+                            self._node_id,
+                            name,
+                            self.offset,
+                        )
+                        self._on_fault(error)
+        while self._waiters and self._waiters[0][0] <= self.offset:
+            future = heapq.heappop(self._waiters)[2]
+            if not future.done():
+                future.set_result(None)
+        if self._conditions:
+            self._conditions = [entry for entry in self._conditions if not _settled(entry, image)]
+
+    # ---- waiting
+
+    async def wait_for_offset(self, offset: int, timeout_s: float) -> bool:
+        """Whether everything up to `offset` was delivered within the time."""
+        if offset <= self.offset:
+            return True
+        future: asyncio.Future[None] = self._loop.create_future()
+        heapq.heappush(self._waiters, (offset, next(self._order), future))
+        try:
+            await asyncio.wait_for(future, timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    async def wait_until(self, condition: Callable[[MetadataImage], bool], timeout_s: float | None) -> bool:
+        """Whether an image for which `condition` holds was delivered within the time; looked at once per delivery."""
+        if condition(self.image):
+            return True
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._conditions.append((condition, future))
+        try:
+            await asyncio.wait_for(future, timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+
+def _settled(entry: tuple[Callable[[MetadataImage], bool], asyncio.Future[None]], image: MetadataImage) -> bool:
+    condition, future = entry
+    if future.done():
+        return True
+    if condition(image):
+        future.set_result(None)
+        return True
+    return False
+
+
+def _replay(image: MetadataImage, batches: Iterable[CommittedBatch]) -> MetadataImage:
+    from quorate.metadata.image.builder import ImageBuilder
+
+    builder = ImageBuilder(image)
+    last: CommittedBatch | None = None
+    for batch in batches:
+        offset = batch.base_offset
+        for value in batch.values:
+            try:
+                record, _ = decode_record(value)
+            except MetadataError as error:
+                raise error.at(offset) from error
+            builder.replay(record, offset)
+            offset += 1
+        last = batch
+    assert last is not None
+    return builder.finish(offset=last.last_offset, epoch=last.epoch, timestamp_ms=last.timestamp_ms)
+
+
+def _load(snapshot_id: OffsetEpoch, batches: Iterable[CommittedBatch]) -> MetadataImage:
+    from quorate.metadata.image.builder import ImageBuilder
+
+    builder = ImageBuilder(EMPTY)
+    end = snapshot_id.offset - 1
+    timestamp_ms = -1
+    for batch in batches:
+        for value in batch.values:
+            try:
+                record, _ = decode_record(value)
+            except MetadataError as error:
+                raise error.at(end) from error
+            builder.replay(record, end)
+        timestamp_ms = batch.timestamp_ms
+    return builder.finish(offset=end, epoch=snapshot_id.epoch, timestamp_ms=timestamp_ms)

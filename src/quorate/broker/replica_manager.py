@@ -1,0 +1,258 @@
+"""The replicas of this broker: which there are, who leads them, appends, and the upkeep that runs on timers.
+
+Metadata changes arrive as deltas and cost in proportion to what they change for this broker: making a partition object touches no
+disk. Handlers call straight into the partitions; there is one event loop and no lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from quorate.broker.delayed import DelayedAcks
+from quorate.broker.partition import Partition
+from quorate.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from quorate.broker.clock import Clock
+    from quorate.broker.metadata_cache import MetadataCache
+    from quorate.broker.replica_state import PendingIsr
+    from quorate.log.manager import LogManager
+    from quorate.log.partition_log import AppendOrigin, PartitionLog
+    from quorate.metadata.image import MetadataDelta, MetadataImage, PartitionImage, TopicImage
+
+log_ = logging.getLogger("quorate.broker.replicas")
+
+LeadershipListener = Callable[[str, int, "int | None"], None]
+"""(topic, partition, leader epoch; None when this broker does not lead it any more)."""
+
+
+class IsrSender(Protocol):
+    """Carries ISR changes to the controller."""
+
+    def submit(self, partition: Partition, pending: PendingIsr) -> None: ...
+
+
+class FollowerFetching(Protocol):
+    """Copies partitions from their leaders."""
+
+    def start_following(self, partition: Partition) -> None: ...
+
+    def stop_following(self, partition: Partition) -> None: ...
+
+
+class ReplicaManager:
+    """Hosted partitions by (topic, partition)."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        metadata: MetadataCache,
+        logs: LogManager,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        replica_lag_max_s: float,
+    ) -> None:
+        self.node_id = node_id
+        self.metadata = metadata
+        self.logs = logs
+        self.clock = clock
+        self.loop = loop
+        self.replica_lag_max_s = replica_lag_max_s
+        self.partitions: dict[tuple[str | None, int], Partition] = {}
+        self.isr_sender: IsrSender | None = None
+        self.fetchers: FollowerFetching | None = None
+        self.is_shutting_down = False
+        self.create_topic: Callable[[str], asyncio.Future[None]] | None = None
+        self._leadership: list[tuple[str | None, LeadershipListener]] = []
+
+    # ---- looking up
+
+    def partition(self, topic: str, partition: int) -> Partition:
+        """The hosted partition. Raises NOT_LEADER_OR_FOLLOWER when another broker has it, UNKNOWN_TOPIC_OR_PARTITION
+        when nobody does, KAFKA_STORAGE_ERROR when its directory failed."""
+        found = self.partitions.get((topic, partition))
+        if found is not None:
+            return found
+        raise self.missing(topic, partition)
+
+    def missing(self, topic: str, partition: int) -> KafkaError:
+        """Why a partition is not hosted."""
+        if self.metadata.contains(topic, partition):
+            return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Broker {self.node_id} has no replica of {topic}-{partition}.")
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {topic}-{partition}.")
+
+    def local_log(self, topic: str, partition: int) -> PartitionLog | None:
+        """The log of a hosted partition, None when it is not hosted."""
+        found = self.partitions.get((topic, partition))
+        return None if found is None else found.log
+
+    def open_log(self, partition: Partition) -> PartitionLog:
+        """The log as found on disk, or a new one (which makes no file yet) in the directory that the metadata names."""
+        log = self.logs.get(partition.topic, partition.partition)
+        if log is None:
+            image = self.metadata.partition(partition.topic, partition.partition)
+            directory = None
+            if image is not None:
+                for replica, directory_id in zip(image.replicas, image.directories, strict=False):
+                    if replica == self.node_id:
+                        directory = directory_id
+            log = self.logs.create(
+                partition.topic,
+                partition.partition,
+                partition.topic_id,
+                overrides=self.metadata.image.configs.topic(partition.topic),
+                directory_id=directory,
+                now_ms=self.clock.now_ms(),
+            )
+        return log
+
+    def leaders(self) -> Iterator[Partition]:
+        return (partition for partition in self.partitions.values() if partition.is_leader)
+
+    # ---- leadership
+
+    def subscribe_leadership(self, listener: LeadershipListener, topic: str | None = None) -> None:
+        """Calls `listener` whenever this broker starts or stops leading a partition (of `topic`), and at once for
+        those that it leads already."""
+        self._leadership.append((topic, listener))
+        for partition in self.partitions.values():
+            if partition.is_leader and topic in (None, partition.topic):
+                listener(partition.topic, partition.partition, partition.leader_epoch)
+
+    def _tell_leadership(self, partition: Partition, epoch: int | None) -> None:
+        for topic, listener in self._leadership:
+            if topic is None or topic == partition.topic:
+                listener(partition.topic, partition.partition, epoch)
+
+    # ---- metadata
+
+    def apply_image(self, image: MetadataImage) -> None:
+        """Takes over every replica that an image gives this broker (start-up)."""
+        by_id = image.topics.by_id
+        for topic_id, partition_id in image.topics.partitions_of(self.node_id):
+            topic = by_id[topic_id]
+            self._apply_partition(topic, partition_id, topic.partitions[partition_id])
+
+    def apply_delta(self, delta: MetadataDelta) -> None:
+        """Follows a step of the metadata: deleted partitions first, since a topic may have come back under its name."""
+        if not delta.topics_touched:
+            return
+        me = self.node_id
+        for topic, partition_id, _, new in delta.partition_changes():
+            if new is None or me not in new.replicas:
+                self._remove(topic.name, partition_id, topic.id)
+            else:
+                self._apply_partition(topic, partition_id, new)
+
+    def _apply_partition(self, topic: TopicImage, partition_id: int, image: PartitionImage) -> None:
+        key = (topic.name, partition_id)
+        partition = self.partitions.get(key)
+        if partition is None:
+            partition = self.partitions[key] = Partition(self, topic.name, partition_id, topic.id)
+        elif partition.topic_id != topic.id:
+            self._remove(topic.name, partition_id, partition.topic_id)
+            partition = self.partitions[key] = Partition(self, topic.name, partition_id, topic.id)
+        try:
+            if image.leader == self.node_id:
+                self._become_leader(partition, image)
+            else:
+                self._become_follower(partition, image)
+        except (KafkaError, OSError):
+            log_.exception("[ReplicaManager broker=%d] Could not take over %s-%d", self.node_id, *key)
+
+    def _become_leader(self, partition: Partition, image: PartitionImage) -> None:
+        epoch = partition.leader_epoch
+        if self.fetchers is not None and not partition.is_leader and partition.leader_epoch >= 0:
+            self.fetchers.stop_following(partition)
+        new_leader = partition.make_leader(image, self.clock.now())
+        if self._leadership and (new_leader or partition.leader_epoch != epoch):
+            self._tell_leadership(partition, partition.leader_epoch)
+
+    def _become_follower(self, partition: Partition, image: PartitionImage) -> None:
+        was_leader = partition.is_leader
+        new_epoch = partition.make_follower(image)
+        if self._leadership and was_leader and not partition.is_leader:
+            self._tell_leadership(partition, None)
+        if self.fetchers is None:
+            return
+        if self.is_shutting_down and (image.leader < 0 or self.node_id not in image.isr):
+            self.fetchers.stop_following(partition)
+        elif new_epoch or was_leader:
+            self.fetchers.stop_following(partition)
+            if image.leader >= 0:
+                self.fetchers.start_following(partition)
+
+    def _remove(self, topic: str, partition_id: int, topic_id: bytes) -> None:
+        partition = self.partitions.get((topic, partition_id))
+        if partition is None or partition.topic_id != topic_id:
+            return
+        del self.partitions[(topic, partition_id)]
+        if self.fetchers is not None:
+            self.fetchers.stop_following(partition)
+        was_leader = partition.is_leader
+        partition.is_leader = False
+        partition.fail_waiters(self.missing(topic, partition_id).code)
+        if was_leader and self._leadership:
+            self._tell_leadership(partition, None)
+        partition.forget_log()
+        log = self.logs.get(topic, partition_id)
+        if log is not None and log.topic_id in (None, topic_id):
+            self.logs.delete(topic, partition_id)
+
+    # ---- appends of the broker's own coordinators
+
+    def append_internal(
+        self, topic: str, partition_id: int, batch: bytes, *, origin: AppendOrigin | None = None, timeout_s: float = 5.0
+    ) -> asyncio.Future[int]:
+        """Appends as a coordinator; the future gives the offset of the batch once its high watermark passed it.
+
+        The append itself happens before this returns, so calls are ordered. Raises, or the future fails with,
+        NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, NOT_ENOUGH_REPLICAS, REQUEST_TIMED_OUT or what the log raises.
+        """
+        if origin is None:
+            from quorate.log.partition_log import AppendOrigin as Origin
+
+            origin = Origin.COORDINATOR
+        partition = self.partition(topic, partition_id)
+        info = partition.append(batch, -1, self.clock.now_ms(), origin)
+        log = partition.log
+        required = info.last_offset + 1
+        if log.high_watermark >= required:
+            done: asyncio.Future[int] = self.loop.create_future()
+            error = partition.ack_error(log)
+            if error == ErrorCode.NONE:
+                done.set_result(info.first_offset)
+            else:
+                done.set_exception(KafkaError(error))
+            return done
+        errors: list[ErrorCode] = []
+
+        def finish() -> int:
+            if errors[0] != ErrorCode.NONE:
+                raise KafkaError(errors[0])
+            return info.first_offset
+
+        waiter = DelayedAcks(self.loop, [(partition, required)], timeout_s, lambda _index, error: errors.append(error), finish)
+        return waiter.future
+
+    def ensure_topic(self, name: str) -> asyncio.Future[None]:
+        """Has the controller create one of the internal topics; done when this broker's metadata has it."""
+        assert self.create_topic is not None, "the broker is not started"
+        return self.create_topic(name)
+
+    # ---- ISR
+
+    def alter_isr(self, partition: Partition, pending: PendingIsr) -> None:
+        if self.isr_sender is not None:
+            self.isr_sender.submit(partition, pending)
+
+    def shrink_isrs(self) -> None:
+        """Drops followers that lag from the ISRs (run every half lag time; costs nothing for unreplicated partitions)."""
+        now = self.clock.now()
+        for partition in self.partitions.values():
+            if partition.is_leader and partition.followers:
+                partition.maybe_shrink_isr(now, self.replica_lag_max_s)

@@ -1,0 +1,316 @@
+"""The broker role of a node: wires this room together, takes it through its states, and closes it in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from quorate.broker.alter_partition import AlterPartitionManager
+from quorate.broker.clock import Clock, SystemClock
+from quorate.broker.config_view import ConfigView
+from quorate.broker.controller_channel import ControllerChannel, ControllerLocator
+from quorate.broker.fetch_session import FetchSessionCache, FetchSessions
+from quorate.broker.handlers import BrokerHandlers, Services
+from quorate.broker.lifecycle import BrokerLifecycle, BrokerState
+from quorate.broker.metadata_cache import MetadataCache
+from quorate.broker.publisher import BrokerMetadataListener
+from quorate.broker.replica_manager import ReplicaManager
+from quorate.broker.topic_creation import TopicCreator
+from quorate.broker.upkeep import Upkeep
+from quorate.log.config import LogConfig
+from quorate.log.manager import LogManager
+from quorate.metadata.features import FIRST_DIRECTORIES, KRAFT_VERSION, supported_features
+from quorate.protocol.api import REGISTRY, ApiKey
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.uuids import random_uuid
+
+if TYPE_CHECKING:
+    from quorate.config.kafka_config import KafkaConfig
+    from quorate.config.listeners import Endpoint
+    from quorate.log.files import OpenFiles
+    from quorate.metadata.image import MetadataDelta, MetadataImage
+    from quorate.net.dispatch import FeatureState, Handler
+    from quorate.raft.driver import RaftClient
+
+log_ = logging.getLogger("quorate.broker.server")
+
+_SESSION_EVICTION_MS = 120_000
+"""A fetch session unused for two minutes may be pushed out, as in Kafka."""
+_SEES_ITSELF_S = 5.0
+_CONTROLLERS_ONLY = frozenset({ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT})
+"""Answered with NOT_CONTROLLER where they reach a broker, and not advertised (KIP-631)."""
+TOPIC, BROKER = 2, 4
+
+
+class BrokerServer:
+    """One broker. `routes` are there from the beginning; whoever serves them opens the listeners when `start` has returned.
+
+    `on_fault` is told what this broker cannot go on with: the node has to stop.
+    """
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        raft: RaftClient,
+        *,
+        cluster_id: str,
+        directory_ids: Mapping[Path, bytes],
+        files: OpenFiles,
+        clock: Clock | None = None,
+        start_time_ms: int | None = None,
+        on_fault: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        self._loop = loop = asyncio.get_running_loop()
+        self._config = config
+        self._raft = raft
+        self._clock = clock or SystemClock()
+        self._on_fault_given = on_fault
+        self.node_id: int = config.node_id
+        self.cluster_id = cluster_id
+        self.directory_ids = dict(directory_ids)
+        self.metadata = MetadataCache()
+        self._publisher = BrokerMetadataListener(self.node_id, self.metadata, loop, self._fault)
+        self._view = ConfigView(config, lambda: self._publisher.image)
+        self.logs = LogManager(
+            list(config.log_dirs),
+            LogConfig().with_overrides(self._view.topic_defaults()),
+            files,
+            now_ms=self._clock.now_ms,
+            directory_ids=self.directory_ids,
+        )
+        self._locator = ControllerLocator(self._find_controller, loop)
+        self._publisher.on_leader(self._locator.leader_changed)
+        self._channels: list[ControllerChannel] = []
+        self.channel = self._new_channel("forwarding")
+        self.replicas = ReplicaManager(
+            node_id=self.node_id,
+            metadata=self.metadata,
+            logs=self.logs,
+            clock=self._clock,
+            loop=loop,
+            replica_lag_max_s=config.get("replica.lag.time.max.ms") / 1000,
+        )
+        self.creator = TopicCreator(config, self.channel, self._publisher, loop)
+        self.replicas.create_topic = self.creator.create
+        sessions = FetchSessions(
+            FetchSessionCache(
+                config.get("max.incremental.fetch.session.cache.slots"),
+                _SESSION_EVICTION_MS,
+                lambda: secrets.randbelow(0x7FFFFFFF) + 1,
+            ),
+            self.metadata.topic_name,
+        )
+        self.lifecycle = BrokerLifecycle(
+            config,
+            self._new_channel("heartbeat"),
+            self._publisher,
+            cluster_id=cluster_id,
+            incarnation_id=random_uuid(),
+            directory_ids=[self.directory_ids[directory] for directory in config.log_dirs],
+            features=supported_features(),
+            previous_broker_epoch=-1,
+            start_time_ms=start_time_ms if start_time_ms is not None else self._clock.now_ms(),
+            snapshot_end_offset=self._snapshot_end_offset,
+            on_fault=self._fault,
+            loop=loop,
+        )
+        self._isr_sender = AlterPartitionManager(
+            self.node_id, self._new_channel("alter-partition"), lambda: self.lifecycle.broker_epoch, loop
+        )
+        self.replicas.isr_sender = self._isr_sender
+        self._upkeep = Upkeep(config, self.logs, self.replicas, self._directory_failed, loop)
+        self._groups: Any = None
+        self.routes: dict[int, Handler] = BrokerHandlers(
+            Services(
+                config=config,
+                cluster_id=cluster_id,
+                node_id=self.node_id,
+                metadata=self.metadata,
+                replicas=self.replicas,
+                logs=self.logs,
+                sessions=sessions,
+                channel=self.channel,
+                creator=self.creator,
+                clock=self._clock,
+                loop=loop,
+            )
+        ).routes
+        for key in _CONTROLLERS_ONLY:
+            self.routes[int(key)] = _not_controller
+        self._add_groups()
+
+    def _add_groups(self) -> None:
+        from quorate.broker.coordinators import GroupService
+
+        self._groups = GroupService(self._config, self.replicas, self.metadata, self.channel, self._clock)
+        self.routes.update(self._groups.routes)
+
+    # ---- what others ask
+
+    @property
+    def state(self) -> BrokerState:
+        return self.lifecycle.state
+
+    def features(self) -> FeatureState:
+        """For ApiVersions: what is supported here, and what is finalised as of the metadata that this broker has."""
+        from quorate.net.dispatch import FeatureLevel, FeatureRange, FeatureState
+
+        image = self.metadata.image
+        finalized = dict(image.features.finalized)
+        kraft_version = self._raft.kraft_version_finalised
+        if kraft_version > 0:
+            finalized[KRAFT_VERSION] = kraft_version
+        return FeatureState(
+            supported=[FeatureRange(name, low, high) for name, (low, high) in sorted(supported_features().items())],
+            finalized=[FeatureLevel(name, level) for name, level in sorted(finalized.items())],
+            epoch=image.provenance.offset,
+        )
+
+    def narrow(self, api_key: int, low: int, high: int) -> tuple[int, int] | None:
+        """For ApiVersions: of what is forwarded, only what the active controller takes too."""
+        if api_key in _CONTROLLERS_ONLY:
+            return None
+        known = self.channel.api_versions
+        if known is None or not REGISTRY[api_key].forwardable:
+            return low, high
+        theirs = known.get(api_key)
+        if theirs is None:
+            return None
+        low, high = max(low, theirs[0]), min(high, theirs[1])
+        return (low, high) if low <= high else None
+
+    # ---- start
+
+    async def start(self, advertised: Iterable[Endpoint]) -> None:
+        """Registers, catches up, recovers the logs, and returns when the controller has unfenced this broker.
+
+        Raises what makes it impossible: TimeoutError (no controller), KafkaError or OSError (logs), CancelledError when it
+        is shut down meanwhile.
+        """
+        self._raft.register(self._publisher)
+        self.lifecycle.start(advertised)
+        await self.lifecycle.caught_up
+        image = self._publisher.start_publishing()
+        self._recover(image)
+        self._publisher.subscribe("topic configurations", self._configs_changed)
+        self._publisher.subscribe("replica manager", self.replicas.apply_delta)
+        self._publisher.subscribe("registration", self._registration_changed)
+        if self._groups is not None:
+            await self._groups.start()
+        self._upkeep.start()
+        self.lifecycle.ready_to_unfence()
+        await self.lifecycle.unfenced
+        me = self.node_id
+        # Clients that come now must find this broker in its own answers.
+        await self._publisher.wait_until(
+            lambda image: (broker := image.cluster.brokers.get(me)) is not None and not broker.fenced, _SEES_ITSELF_S
+        )
+
+    def _recover(self, image: MetadataImage) -> None:
+        """RECOVERY: opens the logs on disk, deletes those whose topic is gone, takes over the replicas."""
+        started = self._clock.now()
+        topics = image.topics.by_id
+
+        def is_stray(topic: str, partition: int, topic_id: bytes | None) -> bool:
+            if topic_id is None:
+                known = image.topics.by_name.get(topic)
+                return known is None or self.node_id not in _replicas(known.partitions.get(partition))
+            found = topics.get(topic_id)
+            return found is None or self.node_id not in _replicas(found.partitions.get(partition))
+
+        self.logs.reconfigure_defaults(LogConfig().with_overrides(self._view.topic_defaults()))
+        self.logs.load(overrides_of=image.configs.topic)
+        strays = self.logs.delete_strays(is_stray)
+        self.replicas.apply_image(image)
+        log_.info(
+            "[BrokerServer id=%d] Recovered %d logs (%d deleted), hosting %d partitions, in %d ms",
+            self.node_id,
+            len(self.logs),
+            strays,
+            len(self.replicas.partitions),
+            (self._clock.now() - started) * 1000,
+        )
+
+    # ---- metadata
+
+    def _configs_changed(self, delta: MetadataDelta) -> None:
+        changed = delta.configs_changed
+        if not changed:
+            return
+        topics = {name for kind, name in changed if kind == TOPIC}
+        if any(kind == BROKER and name in ("", str(self.node_id)) for kind, name in changed):
+            self.logs.reconfigure_defaults(LogConfig().with_overrides(self._view.topic_defaults()))
+            topics.update(log.topic for log in self.logs.all_logs())
+        for name in topics:
+            self.logs.reconfigure(name, delta.new.configs.topic(name))
+
+    def _registration_changed(self, delta: MetadataDelta) -> None:
+        """A registration from before metadata.version knew log directories is sent again with them."""
+        if delta.new.features.metadata_version < FIRST_DIRECTORIES or not (
+            delta.features_changed or self.node_id in delta.brokers_changed
+        ):
+            return
+        mine = delta.new.cluster.brokers.get(self.node_id)
+        if mine is not None and mine.epoch == self.lifecycle.broker_epoch and not mine.log_dirs:
+            self.lifecycle.resend_registration()
+
+    # ---- shutdown
+
+    async def shutdown(self, controlled_timeout_s: float = 300.0) -> None:
+        """Controlled shutdown where the broker runs, then everything is closed and the logs are marked clean."""
+        self.replicas.is_shutting_down = True
+        self.lifecycle.begin_controlled_shutdown()
+        try:
+            await asyncio.wait_for(asyncio.shield(self.lifecycle.may_stop), controlled_timeout_s)
+        except TimeoutError:
+            log_.warning("[BrokerServer id=%d] The controller did not finish the controlled shutdown in time", self.node_id)
+        await self.lifecycle.close()
+        self._raft.unregister(self._publisher)
+        if self._groups is not None:
+            await self._groups.close()
+        await self._upkeep.close()
+        await self._isr_sender.close()
+        for channel in self._channels:
+            channel.close()
+        self.logs.close(broker_epoch=self.lifecycle.broker_epoch)
+
+    # ---- helpers
+
+    def _new_channel(self, name: str) -> ControllerChannel:
+        channel = ControllerChannel(name, self._locator, client_id=str(self.node_id), publisher=self._publisher, loop=self._loop)
+        self._channels.append(channel)
+        return channel
+
+    def _find_controller(self) -> tuple[int, str, int] | None:
+        leader = self._raft.leader_and_epoch.leader_id
+        address = self._raft.leader_address()
+        return None if leader is None or address is None else (leader, address[0], address[1])
+
+    def _snapshot_end_offset(self) -> int:
+        latest = self._raft.latest_snapshot()
+        return -1 if latest is None else latest.offset
+
+    def _directory_failed(self, directory: Path, error: BaseException) -> None:
+        log_.error("[BrokerServer id=%d] Log directory %s failed: %s", self.node_id, directory, error)
+        self.logs.mark_offline(directory)
+        if not self.logs.online_dirs():
+            self._fault(error)
+            return
+        self.lifecycle.directory_failed(self.directory_ids[directory])
+
+    def _fault(self, error: BaseException) -> None:
+        log_.error("[BrokerServer id=%d] Cannot go on: %s", self.node_id, error)
+        if self._on_fault_given is not None:
+            self._on_fault_given(error)
+
+
+def _not_controller(_context: Any, _request: Any) -> Any:
+    raise KafkaError(ErrorCode.NOT_CONTROLLER, "This is a broker: registrations and heartbeats go to the active controller.")
+
+
+def _replicas(partition: Any) -> tuple[int, ...]:
+    return () if partition is None else partition.replicas

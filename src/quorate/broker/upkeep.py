@@ -1,0 +1,80 @@
+"""What a broker does by the clock: retention, checkpoints, flushing by time, ISRs that shrink.
+
+A few timers for the whole broker, whatever the number of partitions. Each run works in slices and yields to the loop between
+them; a directory that fails meanwhile is reported and left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quorate.log.errors import LogDirFailure
+
+if TYPE_CHECKING:
+    from quorate.broker.replica_manager import ReplicaManager
+    from quorate.config.kafka_config import KafkaConfig
+    from quorate.log.manager import LogManager
+
+log_ = logging.getLogger("quorate.broker.upkeep")
+
+_FOREVER_MS = 1 << 62
+
+
+class Upkeep:
+    """Runs the jobs; each waits its interval between the end of one run and the next."""
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        logs: LogManager,
+        replicas: ReplicaManager,
+        directory_failed: Callable[[Path, BaseException], None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._logs = logs
+        self._replicas = replicas
+        self._directory_failed = directory_failed
+        self._loop = loop
+        self._tasks: list[asyncio.Task[None]] = []
+        self._jobs: list[tuple[str, float, Callable[[], Iterable[None] | None]]] = [
+            ("retention", config.get("log.retention.check.interval.ms"), logs.sweep),
+            ("recovery point checkpoint", config.get("log.flush.offset.checkpoint.interval.ms"), logs.checkpoint_recovery_points),
+            (
+                "log start checkpoint",
+                config.get("log.flush.start.offset.checkpoint.interval.ms"),
+                logs.checkpoint_log_start_offsets,
+            ),
+            (
+                "high watermark checkpoint",
+                config.get("replica.high.watermark.checkpoint.interval.ms"),
+                logs.checkpoint_high_watermarks,
+            ),
+            ("ISR", config.get("replica.lag.time.max.ms") / 2, replicas.shrink_isrs),
+            ("flush", min(config.get("log.flush.scheduler.interval.ms"), _FOREVER_MS), logs.flush_due),
+        ]
+
+    def start(self) -> None:
+        for name, interval_ms, job in self._jobs:
+            if interval_ms < _FOREVER_MS:
+                self._tasks.append(self._loop.create_task(self._run(name, interval_ms / 1000, job)))
+
+    async def close(self) -> None:
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self, name: str, interval_s: float, job: Callable[[], Iterable[None] | None]) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                for _slice in job() or ():
+                    await asyncio.sleep(0)
+            except LogDirFailure as error:
+                self._directory_failed(Path(error.directory), error)
+            except Exception:
+                log_.exception("[Upkeep broker=%d] %s failed", self._replicas.node_id, name)

@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from quorate.config.kafka_config import KafkaConfig
+from quorate.config.listeners import Endpoint
 from quorate.controller.config_schema import ConfigSchema
 from quorate.controller.context import MAX_RECORDS_PER_USER_OP
 from quorate.metadata.features import supported_features
 from quorate.protocol.schema import Data
-
-
-@dataclass(slots=True)
-class Listener:
-    """An end point that this controller registers."""
-
-    name: str
-    host: str
-    port: int
-    security_protocol: int = 0
 
 
 @dataclass(slots=True)
@@ -30,7 +22,8 @@ class ControllerConfig:
     incarnation_id: bytes = bytes(16)
     """Of this process, for its registration."""
     static: Mapping[str, str] = field(default_factory=dict)
-    listeners: Sequence[Listener] = ()
+    listeners: Sequence[Endpoint] = ()
+    """Under which this controller is reached, as it registers them."""
     is_broker_too: bool = False
     bootstrap: Sequence[Data] = ()
     """Records of bootstrap.checkpoint, written if the log has no metadata.version yet."""
@@ -39,7 +32,6 @@ class ControllerConfig:
     default_replication_factor: int = 1
     delete_topic_enable: bool = True
     broker_session_timeout_s: float = 9.0
-    broker_heartbeat_interval_s: float = 2.0
     max_idle_interval_s: float = 0.5
     """Without a record for so long a NoOpRecord is written; 0 switches it off."""
     leader_imbalance_check_interval_s: float | None = 300.0
@@ -60,3 +52,39 @@ class ControllerConfig:
     def __post_init__(self) -> None:
         self.schema = ConfigSchema(self.node_id, self.static)
         self.static_min_isr = int(self.static.get("min.insync.replicas", "1"))
+
+    @classmethod
+    def from_kafka_config(
+        cls,
+        config: KafkaConfig,
+        *,
+        cluster_id: str,
+        incarnation_id: bytes,
+        bootstrap: Sequence[Data],
+        listeners: Sequence[Endpoint] | None = None,
+    ) -> ControllerConfig:
+        """listeners: with their real ports, where the configuration leaves those open; else the advertised ones."""
+        get = config.get
+        rebalances = get("auto.leader.rebalance.enable")
+        return cls(
+            node_id=config.node_id,
+            cluster_id=cluster_id,
+            incarnation_id=incarnation_id,
+            static=config.originals,
+            listeners=config.advertised_controller_listeners if listeners is None else listeners,
+            is_broker_too=config.is_broker,
+            bootstrap=bootstrap,
+            num_partitions=get("num.partitions"),
+            default_replication_factor=get("default.replication.factor"),
+            delete_topic_enable=get("delete.topic.enable"),
+            broker_session_timeout_s=get("broker.session.timeout.ms") / 1000,
+            max_idle_interval_s=get("metadata.max.idle.interval.ms") / 1000,
+            leader_imbalance_check_interval_s=float(get("leader.imbalance.check.interval.seconds")) if rebalances else None,
+            unclean_election_check_interval_s=get("unclean.leader.election.interval.ms") / 1000,
+            snapshot_bytes=get("metadata.log.max.record.bytes.between.snapshots"),
+            snapshot_interval_s=get("metadata.log.max.snapshot.interval.ms") / 1000,
+            token_secret=get("delegation.token.secret.key"),
+            token_max_lifetime_ms=get("delegation.token.max.lifetime.ms"),
+            token_renew_lifetime_ms=get("delegation.token.expiry.time.ms"),
+            token_expiry_check_interval_s=get("delegation.token.expiry.check.interval.ms") / 1000,
+        )

@@ -28,7 +28,7 @@ from quorate.controller.routes import WRITES, write_handler
 from quorate.controller.snapshots import SnapshotEmitter
 from quorate.controller.tasks import NEVER, PeriodicTasks
 from quorate.metadata.errors import MetadataError
-from quorate.metadata.features import METADATA_VERSION, record_version
+from quorate.metadata.features import KRAFT_VERSION, METADATA_VERSION, record_version
 from quorate.metadata.framing import encode_record
 from quorate.metadata.image import EMPTY, MetadataImage, Provenance
 from quorate.metadata.loader import apply_committed, load_snapshot
@@ -39,7 +39,7 @@ from quorate.protocol.schema import Data, Request, Response
 from quorate.raft.types import CommittedBatch, LeaderAndEpoch, NotLeaderError, OffsetEpoch
 
 if TYPE_CHECKING:
-    from quorate.net.dispatch import Handler, RequestContext
+    from quorate.net.dispatch import FeatureState, Handler, RequestContext
     from quorate.raft.driver import RaftClient
 
 log = logging.getLogger(__name__)
@@ -130,6 +130,19 @@ class QuorumController:
     def committed_offset(self) -> int:
         """The last offset below the high watermark that was delivered."""
         return self._committed
+
+    def features(self) -> FeatureState:
+        """What ApiVersions tells on the controller listener: this node's ranges, the finalised levels, as of an offset."""
+        from quorate.net.dispatch import FeatureLevel, FeatureRange, FeatureState
+
+        finalized = [FeatureLevel(name, level) for name, level in self.image.features.finalized.items()]
+        if self.raft.kraft_version_finalised > 0:
+            finalized.append(FeatureLevel(KRAFT_VERSION, self.raft.kraft_version_finalised))
+        return FeatureState(
+            [FeatureRange(name, low, high) for name, (low, high) in self.config.features.items()],
+            finalized,
+            self._committed,
+        )
 
     def add_image_listener(self, listener: Callable[[MetadataImage], None]) -> None:
         """Told of each new committed image."""

@@ -183,13 +183,8 @@ def settings(**changes: Any) -> FakeSettings:
         "offsets.retention.minutes": 10_080,
         "offsets.retention.check.interval.ms": 600_000,
         "offsets.topic.num.partitions": 4,
-        "offsets.topic.replication.factor": 1,
-        "offsets.topic.segment.bytes": 104_857_600,
         "offsets.commit.timeout.ms": 5_000,
         "transaction.state.log.num.partitions": 50,
-        "transaction.state.log.replication.factor": 1,
-        "transaction.state.log.segment.bytes": 104_857_600,
-        "transaction.state.log.min.isr": 1,
     }
     return FakeSettings(values | {name.replace("_", "."): value for name, value in changes.items()})
 

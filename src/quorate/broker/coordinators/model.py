@@ -36,13 +36,8 @@ class GroupConfig:
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
     offsets_retention_check_interval_ms: int = 600_000
     offsets_topic_partitions: int = 50
-    offsets_topic_replication_factor: int = 3
-    offsets_topic_segment_bytes: int = 100 * 1024 * 1024
     offsets_commit_timeout_ms: int = 5_000
     transaction_topic_partitions: int = 50
-    transaction_topic_replication_factor: int = 3
-    transaction_topic_segment_bytes: int = 100 * 1024 * 1024
-    transaction_topic_min_isr: int = 2
 
 
 @dataclass(frozen=True, slots=True)

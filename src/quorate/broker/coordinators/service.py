@@ -30,6 +30,7 @@ from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from quorate.metadata.image import MetadataDelta
     from quorate.net.dispatch import Handler, RequestContext
 
 log = logging.getLogger("quorate.group")
@@ -108,6 +109,12 @@ class GroupService(OffsetHandlers):
         """To be told when topics left the cluster: their offsets are deleted in all groups."""
         if topics:
             self.driver.run_everywhere(lambda shard, _: shard.topics_deleted(topics))
+
+    def apply_delta(self, delta: MetadataDelta) -> None:
+        """To be told of every step of the metadata."""
+        deleted = delta.topics_deleted
+        if deleted:
+            self.topics_deleted(frozenset(topic.name for topic in deleted.values()))
 
     def partition_for(self, group_id: str) -> int:
         """The offsets partition of a group; counted on the topic as it is, once it exists."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Protocol
 
 from quorate.broker.coordinators.model import GroupConfig
-from quorate.broker.coordinators.partitioning import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 
 class Settings(Protocol):
@@ -31,30 +30,6 @@ def group_config(settings: Settings) -> GroupConfig:
         offsets_retention_ms=number("offsets.retention.minutes") * 60_000,
         offsets_retention_check_interval_ms=number("offsets.retention.check.interval.ms"),
         offsets_topic_partitions=number("offsets.topic.num.partitions"),
-        offsets_topic_replication_factor=number("offsets.topic.replication.factor"),
-        offsets_topic_segment_bytes=number("offsets.topic.segment.bytes"),
         offsets_commit_timeout_ms=number("offsets.commit.timeout.ms"),
         transaction_topic_partitions=number("transaction.state.log.num.partitions"),
-        transaction_topic_replication_factor=number("transaction.state.log.replication.factor"),
-        transaction_topic_segment_bytes=number("transaction.state.log.segment.bytes"),
-        transaction_topic_min_isr=number("transaction.state.log.min.isr"),
     )
-
-
-def internal_topic(config: GroupConfig, name: str) -> tuple[int, int, dict[str, str]]:
-    """(partitions, replication factor, configs) with which the coordinators' own topics are created. KeyError for another
-    topic.
-    """
-    common = {"cleanup.policy": "compact", "compression.type": "producer"}
-    if name == GROUP_METADATA_TOPIC:
-        configs = common | {"segment.bytes": str(config.offsets_topic_segment_bytes)}
-        return config.offsets_topic_partitions, config.offsets_topic_replication_factor, configs
-    if name == TRANSACTION_STATE_TOPIC:
-        configs = common | {
-            "compression.type": "uncompressed",
-            "min.insync.replicas": str(config.transaction_topic_min_isr),
-            "segment.bytes": str(config.transaction_topic_segment_bytes),
-            "unclean.leader.election.enable": "false",
-        }
-        return config.transaction_topic_partitions, config.transaction_topic_replication_factor, configs
-    raise KeyError(name)

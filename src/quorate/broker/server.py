@@ -201,6 +201,7 @@ class BrokerServer:
         self._publisher.subscribe("registration", self._registration_changed)
         if self._groups is not None:
             await self._groups.start()
+            self._publisher.subscribe("group coordinator", self._groups.apply_delta)
         self._upkeep.start()
         self.lifecycle.ready_to_unfence()
         await self.lifecycle.unfenced

@@ -13,7 +13,6 @@ from quorate.broker.coordinators import records as coordinator_records
 from quorate.metadata.records import RECORD_TYPES
 from quorate.protocol import headers
 from quorate.protocol.compiler import struct_of
-from quorate.protocol.json import default_of
 from quorate.protocol.schema import PRIMITIVES, FieldSpec, Message, Struct
 from quorate.raft import quorum_state_data
 from quorate.records import control
@@ -108,7 +107,3 @@ def _value(root: type[Message], spec: FieldSpec, version: int, rng: random.Rando
     if spec.kind in PRIMITIVES:
         return random_primitive(spec.kind, rng)
     return random_struct(root, struct_of(root, spec.kind), version, rng, unknown_tags=unknown_tags)
-
-
-def with_defaults(spec: FieldSpec) -> Any:
-    return default_of(spec)

@@ -259,7 +259,7 @@ class Struct(metaclass=StructMeta):
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        return self.unknown_tags == other.unknown_tags and all(
+        return (self.unknown_tags or None) == (other.unknown_tags or None) and all(
             getattr(self, name) == getattr(other, name) for name in self._declared
         )
 

@@ -370,7 +370,7 @@ def test_a_file_that_is_shorter_than_promised_ends_the_connection(tmp_path: Path
 def test_a_reader_that_takes_nothing_is_cut_off_and_others_are_served() -> None:
     async def test(world: World) -> None:
         world.metadata = lambda c, r: MetadataResponse(cluster_id="x" * 30_000)
-        reader, writer = await world.raw()
+        _reader, writer = await world.raw()
         frame = struct.pack(">ihhih", 14, 3, 2, 77, -1) + struct.pack(">i", 0)
         writer.transport.pause_reading()
         gone = asyncio.get_running_loop().create_future()

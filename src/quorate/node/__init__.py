@@ -1,0 +1,1 @@
+"""One process: configuration, directories, roles wired together, signals, logging."""

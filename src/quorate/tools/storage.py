@@ -1,0 +1,242 @@
+"""kafka-storage: formats log directories and tells about them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from quorate.tools.common import Parser, ToolError, run
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return run(_main, argv)
+
+
+def _main(argv: Sequence[str]) -> int:
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.command is None:
+        parser.error("too few arguments")
+    status: int = args.run(args)
+    return status
+
+
+def _parser() -> Parser:
+    parser = Parser("kafka-storage", "The Kafka storage tool.")
+    parser.add_version()
+    commands = parser.add_subparsers(dest="command", metavar="{info,format,version-mapping,feature-dependencies,random-uuid}")
+
+    info = commands.add_parser("info", help="Get information about the Kafka log directories on this node.")
+    _config_argument(info)
+    info.set_defaults(run=_info)
+
+    form = commands.add_parser("format", help="Format the Kafka log directories on this node.")
+    _config_argument(form)
+    form.add_argument("--cluster-id", "-t", required=True, help="The cluster ID to use.")
+    form.add_argument(
+        "--add-scram", "-S", action="append", default=[], metavar="ADD_SCRAM",
+        help="A SCRAM credential to put into the metadata log at once, for example "
+        "'SCRAM-SHA-256=[name=alice,password=alice-secret]' or "
+        "'SCRAM-SHA-512=[name=alice,iterations=8192,salt=\"N3E=\",saltedpassword=\"YCE=\"]'",
+    )  # fmt: skip
+    form.add_argument("--ignore-formatted", "-g", action="store_true", help="Skip directories that are formatted already.")
+    form.add_argument("--release-version", "-r", help="The release whose features the new cluster starts with.")
+    form.add_argument("--feature", "-f", action="append", default=[], help="A feature's level, as in kraft.version=1.")
+    quorum = form.add_mutually_exclusive_group()
+    quorum.add_argument(
+        "--standalone", "-s", action="store_true",
+        help="This controller is the only voter of a new dynamic quorum (controller.quorum.voters must not be set).",
+    )  # fmt: skip
+    quorum.add_argument(
+        "--no-initial-controllers", "-N", action="store_true",
+        help="This node will be added to a dynamic quorum, or only observes one.",
+    )  # fmt: skip
+    quorum.add_argument(
+        "--initial-controllers", "-I", "--controller-quorum-voters", dest="initial_controllers",
+        help="The voters of a new dynamic quorum, the same text on every node: id@host:port:directoryId,... "
+        "(id-directoryId@host:port is taken too).",
+    )  # fmt: skip
+    form.set_defaults(run=_format)
+
+    mapping = commands.add_parser("version-mapping", help="Show the features' levels that a release starts with.")
+    mapping.add_argument("--release-version", "-r", help="The release, 3.3 or later; the newest by default.")
+    mapping.set_defaults(run=_version_mapping)
+
+    needs = commands.add_parser("feature-dependencies", help="Show what a feature's level needs.")
+    needs.add_argument("--feature", "-f", action="append", required=True, help="As in metadata.version=21; repeatable.")
+    needs.set_defaults(run=_feature_dependencies)
+
+    uuid = commands.add_parser("random-uuid", help="Print a random UUID.")
+    uuid.set_defaults(run=_random_uuid)
+    return parser
+
+
+def _config_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", "-c", required=True, type=Path, help="The node's properties file.")
+
+
+def _info(args: argparse.Namespace) -> int:
+    from quorate.log import meta_properties
+    from quorate.node.properties import load_config
+
+    config = load_config(args.config)
+    problems: list[str] = []
+    found: list[Path] = []
+    first: meta_properties.MetaProperties | None = None
+    for directory in sorted(config.all_dirs):
+        if not directory.is_dir():
+            problems.append(f"{directory} is not a directory" if directory.exists() else f"{directory} does not exist")
+            continue
+        found.append(directory)
+        try:
+            meta = meta_properties.read(directory)
+        except (meta_properties.MetaPropertiesError, OSError) as e:
+            problems.append(f"Error loading {directory / meta_properties.FILE_NAME}: {e}")
+            continue
+        if meta is None:
+            problems.append(f"{directory} is not formatted.")
+        elif first is None:
+            first = meta
+        elif first.cluster_id != meta.cluster_id:
+            problems.append("Mismatched cluster IDs between storage directories.")
+        elif first.node_id != meta.node_id:
+            problems.append("Mismatched node IDs between storage directories.")
+    if found:
+        print("Found log directory:" if len(found) == 1 else "Found log directories:")
+        for directory in found:
+            print(f"  {directory}")
+        print()
+    if first is not None:
+        from quorate.protocol.uuids import uuid_text
+
+        shown = {"cluster.id": first.cluster_id, "node.id": str(first.node_id), "version": "1"}
+        if first.directory_id is not None:
+            shown["directory.id"] = uuid_text(first.directory_id)
+        print(f"Found metadata: {{{', '.join(f'{k}={v}' for k, v in sorted(shown.items()))}}}")
+        print()
+    if problems:
+        print("Found problem:" if len(problems) == 1 else "Found problems:")
+        for problem in problems:
+            print(f"  {problem}")
+        print()
+        return 1
+    return 0
+
+
+def _format(args: argparse.Namespace) -> int:
+    from quorate.node.initial_voters import parse_initial_voters
+    from quorate.node.properties import load_config
+    from quorate.node.scram_arguments import parse_scram
+    from quorate.node.storage import FormatError, FormatPlan, format_directories, standalone_voters
+
+    config = load_config(args.config)
+    for warning in config.warnings:
+        print(f"Warning: {warning}", file=sys.stderr)
+    if config.quorum_voters and (args.initial_controllers or args.standalone):
+        raise ToolError(
+            "You cannot specify controller.quorum.voters and format the node with --initial-controllers or --standalone. "
+            "If you want to use dynamic quorum, please remove controller.quorum.voters and specify "
+            "controller.quorum.bootstrap.servers instead."
+        )
+    voters = None
+    if args.initial_controllers:
+        voters = parse_initial_voters(args.initial_controllers)
+    elif args.standalone:
+        if not config.is_controller:
+            raise ToolError("You can only use --standalone on a controller.")
+        voters = standalone_voters(config)
+    elif config.is_controller and not config.quorum_voters and not args.no_initial_controllers:
+        raise ToolError(
+            "Because controller.quorum.voters is not set on this controller, you must specify one of the following: "
+            "--standalone, --initial-controllers, or --no-initial-controllers."
+        )
+    if not args.cluster_id.strip():
+        raise ToolError("--cluster-id must not be empty; kafka-storage random-uuid makes one")
+    plan = FormatPlan(
+        config=config,
+        cluster_id=args.cluster_id.strip(),
+        voters=voters,
+        ignore_formatted=args.ignore_formatted,
+        release_version=args.release_version,
+        feature_levels=_levels(args.feature),
+        scram=[parse_scram(text) for text in args.add_scram],
+    )
+    try:
+        format_directories(plan, print)
+    except FormatError as e:
+        raise ToolError(str(e)) from e
+    return 0
+
+
+def _levels(items: Sequence[str]) -> dict[str, int]:
+    levels: dict[str, int] = {}
+    for item in items:
+        name, equals, level = item.partition("=")
+        if not equals:
+            raise ToolError(f"Can't parse feature=level string {item}: equals sign not found.")
+        try:
+            levels[name.strip()] = int(level)
+        except ValueError:
+            raise ToolError(f"Can't parse feature=level string {item}: unable to parse {level} as a short.") from None
+    return levels
+
+
+def _version_mapping(args: argparse.Namespace) -> int:
+    from quorate.metadata import features
+
+    wanted = args.release_version or features.LEVELS[features.LATEST_STABLE_LEVEL].name
+    try:
+        if wanted.isdigit():
+            raise ValueError  # a level is no release
+        version = features.parse_version(wanted)
+    except ValueError:
+        raise ToolError(
+            f"Unknown release version '{wanted}'. Supported versions are: {features.LEVELS[features.MINIMUM_LEVEL]} "
+            f"to {features.LEVELS[features.LATEST_STABLE_LEVEL]}"
+        ) from None
+    print(f"metadata.version={version.level} ({wanted})")
+    for feature in features.FEATURES.values():
+        print(f"{feature.name}={feature.default_level(version.level)}")
+    return 0
+
+
+def _feature_dependencies(args: argparse.Namespace) -> int:
+    from quorate.metadata import features
+
+    for item in args.feature:
+        given, equals, text = item.partition("=")
+        name = features.canonical_name(given)
+        if not equals:
+            raise ToolError(f"Can't parse feature=level string {item}: equals sign not found.")
+        try:
+            level = int(text)
+        except ValueError:
+            raise ToolError(f"Invalid version format: {text} for feature {name}") from None
+        if name == features.METADATA_VERSION:
+            if level not in features.LEVELS:
+                raise ToolError(f"Unknown metadata.version {level}")
+            print(f"{name}={level} ({features.LEVELS[level]}) has no dependencies.")
+            continue
+        if name not in features.FEATURES:
+            raise ToolError(f"Unknown feature: {name}")
+        try:
+            needed = features.dependencies(name, level)
+        except ValueError:
+            raise ToolError(f"Feature level {level} is not supported for feature {name}") from None
+        if not needed:
+            print(f"{name}={level} has no dependencies.")
+            continue
+        print(f"{name}={level} requires:")
+        for other, lowest in needed.items():
+            suffix = f" ({features.LEVELS[lowest]})" if other == features.METADATA_VERSION else ""
+            print(f"    {other}={lowest}{suffix}")
+    return 0
+
+
+def _random_uuid(args: argparse.Namespace) -> int:
+    from quorate.protocol.uuids import random_uuid, uuid_text
+
+    print(uuid_text(random_uuid()))
+    return 0

@@ -10,7 +10,10 @@ import org.apache.kafka.common.protocol.ByteBufferAccessor;
 import org.apache.kafka.common.protocol.Message;
 import org.apache.kafka.common.protocol.ObjectSerializationCache;
 
-/** Reads lines "class version hex" and answers each with "hex, tab, JSON", as the classes of Apache Kafka write it. */
+/**
+ * Reads lines "class, version, version to write, hex" and answers each with "hex, tab, JSON", as the classes of Apache
+ * Kafka write it. Instead of hex, "default" stands for an instance as it is constructed.
+ */
 public class Echo {
     public static void main(String[] args) throws Exception {
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
@@ -18,7 +21,8 @@ public class Echo {
         for (String line; (line = lines.readLine()) != null; ) {
             String[] part = line.split(" ");
             try {
-                out.println(echo(Class.forName(part[0]), Short.parseShort(part[1]), part.length > 2 ? part[2] : ""));
+                out.println(echo(Class.forName(part[0]), Short.parseShort(part[1]), Short.parseShort(part[2]),
+                    part.length > 3 ? part[3] : ""));
             } catch (Throwable thrown) {
                 Throwable cause = thrown;
                 while (cause.getCause() != null) cause = cause.getCause();
@@ -28,11 +32,16 @@ public class Echo {
         out.flush();
     }
 
-    private static String echo(Class<?> type, short version, String hex) throws Exception {
-        ByteBuffer in = ByteBuffer.wrap(HexFormat.of().parseHex(hex));
-        Message message = (Message) type.getConstructor(org.apache.kafka.common.protocol.Readable.class, short.class)
-            .newInstance(new ByteBufferAccessor(in), version);
-        if (in.hasRemaining()) throw new IllegalStateException(in.remaining() + " bytes left");
+    private static String echo(Class<?> type, short read, short version, String hex) throws Exception {
+        Message message;
+        if (hex.equals("default")) {
+            message = (Message) type.getConstructor().newInstance();
+        } else {
+            ByteBuffer in = ByteBuffer.wrap(HexFormat.of().parseHex(hex));
+            message = (Message) type.getConstructor(org.apache.kafka.common.protocol.Readable.class, short.class)
+                .newInstance(new ByteBufferAccessor(in), read);
+            if (in.hasRemaining()) throw new IllegalStateException(in.remaining() + " bytes left");
+        }
         ObjectSerializationCache cache = new ObjectSerializationCache();
         ByteBuffer out = ByteBuffer.allocate(message.size(cache, version));
         message.write(new ByteBufferAccessor(out), cache, version);

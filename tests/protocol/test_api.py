@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,7 @@ from quorate.protocol.api import (
     request_header_version,
     response_header_version,
 )
-from quorate.protocol.errors import DecodeError, ErrorCode, KafkaError
+from quorate.protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaError
 from quorate.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from quorate.protocol.messages.fetch import FetchResponse
 from quorate.protocol.messages.metadata import MetadataRequest
@@ -263,3 +264,11 @@ def test_random_uuids_are_of_version_4_and_never_begin_with_a_dash() -> None:
         assert made[8] >> 6 == 2
         assert not uuid_text(made).startswith("-")
     assert random_uuid() != random_uuid()
+
+
+@pytest.mark.parametrize(
+    "error", [KafkaError(ErrorCode.NOT_CONTROLLER, "m"), DecodeError("m"), EncodeError("m", ErrorCode.INVALID_REQUEST)]
+)
+def test_errors_survive_pickling(error: KafkaError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), again.code, again.message) == (type(error), error.code, error.message)

@@ -48,7 +48,7 @@ def test_every_cut_is_refused(cls: type[Message]) -> None:
     for version in range(cls.MIN_VERSION, cls.MAX_VERSION + 1):
         rng = random.Random(f"cut {cls.__name__} {version}")
         data = random_struct(cls, cls, version, rng, unknown_tags=True).encode(version)
-        cuts = range(len(data)) if len(data) < 150 else sorted(rng.sample(range(len(data)), 150))
+        cuts = range(len(data)) if len(data) < 60 else sorted(rng.sample(range(len(data)), 60))
         for cut in cuts:
             with pytest.raises(DecodeError):
                 cls.decode(data[:cut], version)
@@ -68,7 +68,7 @@ def test_bytes_left_behind_are_refused(cls: type[Message]) -> None:
 def test_mutated_and_random_bytes_decode_or_raise_decode_error(cls: type[Message]) -> None:
     for version in versions_that_differ(cls):
         rng = random.Random(f"mutate {cls.__name__} {version}")
-        for _ in range(25):
+        for _ in range(12):
             data = bytearray(random_struct(cls, cls, version, rng, unknown_tags=True).encode(version))
             for _ in range(rng.randint(1, 4)):
                 if data:
@@ -148,8 +148,8 @@ def test_no_array_takes_more_than_its_share_of_memory(cls: type[Message]) -> Non
             assert peak <= MEMORY_FACTOR * len(data) + 4096, (version, name, peak / len(data))
 
 
-def test_a_frame_of_a_megabyte_takes_its_share_of_memory() -> None:
-    message = MetadataResponse(topics=[MetadataResponse.MetadataResponseTopic(unknown_tags={99: b""})] * 30_000)
+def test_a_large_frame_takes_its_share_of_memory() -> None:
+    message = MetadataResponse(topics=[MetadataResponse.MetadataResponseTopic(unknown_tags={99: b""})] * 8_000)
     data = message.encode(12)
     assert peak_of_decoding(MetadataResponse, data, 12) <= MEMORY_FACTOR * len(data)
 

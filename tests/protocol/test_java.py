@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from quorate.protocol.json import from_json, to_json
+from quorate.protocol.errors import EncodeError
+from quorate.protocol.json import default_of, from_json, to_json
 from quorate.protocol.schema import PRIMITIVES, Message, Struct
 from tests.protocol.values import all_messages, all_versions, random_struct
 from tests.support.java import require_java
@@ -43,8 +44,12 @@ def java_has(cls: type[Message], version: int) -> bool:
     return cls.__name__ != "RequestHeader" or version > 0  # 0 went with ControlledShutdown
 
 
-def ask_java(cases: list[tuple[type[Message], int, bytes]]) -> list[tuple[str, Any]]:
-    lines = "".join(f"{java_name(cls)} {version} {data.hex()}\n" for cls, version, data in cases)
+def ask_java(cases: list[tuple[type[Message], int, int, bytes | None]]) -> list[tuple[str, Any]]:
+    """For (class, version to read, version to write, bytes or None for an instance as constructed): what Java writes as
+    hex and as JSON, or "ERROR" and the exception."""
+    lines = "".join(
+        f"{java_name(cls)} {read} {write} {'default' if data is None else data.hex()}\n" for cls, read, write, data in cases
+    )
     done = subprocess.run(
         ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{require_java()}/*", str(HERE / "Echo.java")],
         input=lines,
@@ -94,14 +99,58 @@ def test_java_writes_the_same_bytes_and_json_for_every_message_and_version() -> 
             continue
         rng = random.Random(f"java {cls.__name__} {version}")
         values += [(cls, version, java_value(cls, version, rng, unknown_tags=i % 2 == 1)) for i in range(4)]
-    cases = [(cls, version, message.encode(version)) for cls, version, message in values]
-    for i, (data, answer) in enumerate(ask_java(cases)):
+    sent = [message.encode(version) for _, version, message in values]
+    answers = ask_java([(cls, version, version, data) for (cls, version, _), data in zip(values, sent, strict=True)])
+    for i, (data, answer) in enumerate(answers):
         cls, version, message = values[i]
-        assert data == cases[i][2].hex(), (cls, version, message, answer)
+        assert data == sent[i].hex(), (cls, version, message, answer)
         if i % 2 == 0:  # the others have tags of ours, which Java does not show
             shown = to_json(message, version, record_bytes=True)
             assert shown == answer
             assert list(shown) == list(answer), "the order of fields"
+
+
+@pytest.mark.java
+def test_java_has_the_same_defaults_in_every_version() -> None:
+    cases = [(cls, version) for cls, version in all_versions() if java_has(cls, version)]
+    for (cls, version), (data, answer) in zip(
+        cases, ask_java([(cls, version, version, None) for cls, version in cases]), strict=True
+    ):
+        assert data == cls().encode(version).hex(), (cls, version, answer)
+
+
+@pytest.mark.java
+def test_java_refuses_the_same_values_in_versions_that_lack_a_field() -> None:
+    cases = []
+    values = []
+    for cls in all_messages():
+        rng = random.Random(f"gating {cls.__name__}")
+        for read in range(cls.MIN_VERSION, cls.MAX_VERSION + 1):
+            for write in range(cls.MIN_VERSION, cls.MAX_VERSION + 1):
+                if read != write and java_has(cls, read) and java_has(cls, write):
+                    message = sparse(java_value(cls, read, rng, unknown_tags=False), rng)
+                    values.append((message, write))
+                    cases.append((cls, read, write, message.encode(read)))
+    refused = written = 0
+    for (message, write), (data, answer) in zip(values, ask_java(cases), strict=True):
+        try:
+            ours = message.encode(write).hex()
+        except EncodeError:
+            ours = "ERROR"
+        assert ours == data, (message, write, answer)
+        refused += data == "ERROR"
+        written += data != "ERROR"
+    assert refused > 100
+    assert written > 100
+
+
+def sparse(message: Message, rng: random.Random) -> Message:
+    """The message with most fields as they are by default, so that other versions can often carry it."""
+    for struct in each_struct(message):
+        for spec in type(struct).fields():
+            if rng.random() < 0.7:
+                setattr(struct, spec.name, default_of(spec))
+    return message
 
 
 def golden_cases() -> list[tuple[type[Message], int, bytes]]:
@@ -122,8 +171,9 @@ def golden_cases() -> list[tuple[type[Message], int, bytes]]:
 
 def rewrite_golden() -> None:
     cases = golden_cases()
+    answers = ask_java([(cls, version, version, data) for cls, version, data in cases])
     with GOLDEN.open("w") as file:
-        for (cls, version, _), (data, answer) in zip(cases, ask_java(cases), strict=True):
+        for (cls, version, _), (data, answer) in zip(cases, answers, strict=True):
             shown = json.dumps(answer, separators=(",", ":"), ensure_ascii=False)
             file.write(f"{cls.__name__} {version} {data or '-'} {shown}\n")
 

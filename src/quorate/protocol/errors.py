@@ -213,6 +213,7 @@ class DecodeError(KafkaError):
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.INVALID_REQUEST) -> None:
         super().__init__(code, message)
+        self.args = (message, code)  # as the constructor takes them: pickling calls it with these
 
 
 class EncodeError(KafkaError):
@@ -221,3 +222,4 @@ class EncodeError(KafkaError):
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.UNSUPPORTED_VERSION) -> None:
         super().__init__(code, message)
+        self.args = (message, code)

@@ -277,6 +277,11 @@ class Partition:
         if self.low_watermark_waiters:
             self._wake_low_watermark()
 
+    def follower_advanced(self) -> None:
+        """This follower's log or watermark moved: consumers that read from it look again."""
+        if self._fetch_waiters:
+            self._wake_fetches()
+
     def has_follower(self, replica_id: int) -> bool:
         return replica_id in self.followers
 

@@ -42,6 +42,8 @@ class FollowerFetching(Protocol):
 
     def stop_following(self, partition: Partition) -> None: ...
 
+    async def close(self) -> None: ...
+
 
 class ReplicaManager:
     """Hosted partitions by (topic, partition)."""
@@ -65,6 +67,8 @@ class ReplicaManager:
         self.partitions: dict[tuple[str | None, int], Partition] = {}
         self.isr_sender: IsrSender | None = None
         self.fetchers: FollowerFetching | None = None
+        self.make_fetchers: Callable[[], FollowerFetching] | None = None
+        """Makes `fetchers` when the first partition is followed: a broker of a cluster of one never needs them."""
         self.is_shutting_down = False
         self.create_topic: Callable[[str], asyncio.Future[None]] | None = None
         self._leadership: list[tuple[str | None, LeadershipListener]] = []
@@ -177,14 +181,17 @@ class ReplicaManager:
         new_epoch = partition.make_follower(image)
         if self._leadership and was_leader and not partition.is_leader:
             self._tell_leadership(partition, None)
-        if self.fetchers is None:
-            return
         if self.is_shutting_down and (image.leader < 0 or self.node_id not in image.isr):
-            self.fetchers.stop_following(partition)
+            if self.fetchers is not None:
+                self.fetchers.stop_following(partition)
         elif new_epoch or was_leader:
-            self.fetchers.stop_following(partition)
+            if self.fetchers is not None:
+                self.fetchers.stop_following(partition)
             if image.leader >= 0:
-                self.fetchers.start_following(partition)
+                if self.fetchers is None and self.make_fetchers is not None:
+                    self.fetchers = self.make_fetchers()
+                if self.fetchers is not None:
+                    self.fetchers.start_following(partition)
 
     def _remove(self, topic: str, partition_id: int, topic_id: bytes) -> None:
         partition = self.partitions.get((topic, partition_id))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from quorate.broker.handlers import BrokerHandlers, Services
 from quorate.broker.lifecycle import BrokerLifecycle, BrokerState
 from quorate.broker.metadata_cache import MetadataCache
 from quorate.broker.publisher import BrokerMetadataListener
-from quorate.broker.replica_manager import ReplicaManager
+from quorate.broker.replica_manager import FollowerFetching, ReplicaManager
 from quorate.broker.topic_creation import TopicCreator
 from quorate.broker.upkeep import Upkeep
 from quorate.log.config import LogConfig
@@ -122,6 +122,7 @@ class BrokerServer:
             self.node_id, self._new_channel("alter-partition"), lambda: self.lifecycle.broker_epoch, loop
         )
         self.replicas.isr_sender = self._isr_sender
+        self.replicas.make_fetchers = self._make_fetchers
         self._upkeep = Upkeep(config, self.logs, self.replicas, self._directory_failed, loop)
         self._groups: Any = None
         self.routes: dict[int, Handler] = BrokerHandlers(
@@ -200,8 +201,8 @@ class BrokerServer:
         self._publisher.subscribe("replica manager", self.replicas.apply_delta)
         self._publisher.subscribe("registration", self._registration_changed)
         if self._groups is not None:
-            await self._groups.start()
             self._publisher.subscribe("group coordinator", self._groups.apply_delta)
+            await self._groups.start()
         self._upkeep.start()
         self.lifecycle.ready_to_unfence()
         await self.lifecycle.unfenced
@@ -261,19 +262,28 @@ class BrokerServer:
 
     # ---- shutdown
 
-    async def shutdown(self, controlled_timeout_s: float = 300.0) -> None:
-        """Controlled shutdown where the broker runs, then everything is closed and the logs are marked clean."""
+    async def shutdown(
+        self, controlled_timeout_s: float = 300.0, *, stop_serving: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """Controlled shutdown where the broker runs, then everything is closed and the logs are marked clean.
+
+        stop_serving closes the listeners: clients are served until the leaderships have moved, and not while logs close.
+        """
         self.replicas.is_shutting_down = True
         self.lifecycle.begin_controlled_shutdown()
         try:
             await asyncio.wait_for(asyncio.shield(self.lifecycle.may_stop), controlled_timeout_s)
         except TimeoutError:
             log_.warning("[BrokerServer id=%d] The controller did not finish the controlled shutdown in time", self.node_id)
+        if stop_serving is not None:
+            await stop_serving()
         await self.lifecycle.close()
         self._raft.unregister(self._publisher)
         if self._groups is not None:
             await self._groups.close()
         await self._upkeep.close()
+        if self.replicas.fetchers is not None:
+            await self.replicas.fetchers.close()
         await self._isr_sender.close()
         for channel in self._channels:
             channel.close()
@@ -285,6 +295,11 @@ class BrokerServer:
         channel = ControllerChannel(name, self._locator, client_id=str(self.node_id), publisher=self._publisher, loop=self._loop)
         self._channels.append(channel)
         return channel
+
+    def _make_fetchers(self) -> FollowerFetching:
+        from quorate.broker.fetcher import ReplicaFetchers
+
+        return ReplicaFetchers(self._config, self.replicas, lambda: self.lifecycle.broker_epoch, self._loop)
 
     def _find_controller(self) -> tuple[int, str, int] | None:
         leader = self._raft.leader_and_epoch.leader_id

@@ -73,6 +73,7 @@ def check_records(records: Records | None, version: int) -> memoryview | bytes:
         raise KafkaError(
             ErrorCode.INVALID_TXN_STATE, "This broker has no transaction coordinator: no transaction can be under way."
         )
+    return records
 
 
 class ProduceHandler:

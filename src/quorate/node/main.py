@@ -1,0 +1,72 @@
+"""Runs one node to its end: event loop, signals, exit status."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+
+from quorate.config.kafka_config import KafkaConfig
+from quorate.node.server import KafkaServer
+
+log = logging.getLogger(__name__)
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop where it is installed (it is, on everything that has wheels), asyncio's own loop else."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+def run(config: KafkaConfig) -> int:
+    """Runs the node until it is told to stop or cannot go on; the process's exit status."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(run_node(config))
+
+
+async def run_node(config: KafkaConfig) -> int:
+    """0 after a clean stop, 1 after a fault. What start raises is logged in one line and gives 1."""
+    loop = asyncio.get_running_loop()
+    stop = loop.create_future()
+
+    def on_signal(number: int) -> None:
+        name = signal.Signals(number).name
+        if stop.done():
+            log.warning("[KafkaServer id=%d] second %s: ending at once", config.node_id, name)
+            sys.stdout.flush()
+            os._exit(128 + number)
+        log.info("[KafkaServer id=%d] %s: shutting down", config.node_id, name)
+        stop.set_result(None)
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, on_signal, number)
+    server = KafkaServer(config)
+    status = 0
+    try:
+        starting = loop.create_task(server.start())
+        await asyncio.wait([starting, stop, server.fault], return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            await asyncio.wait([stop, server.fault], return_when=asyncio.FIRST_COMPLETED)
+        status = 1 if server.fault.done() else 0
+    except Exception as e:
+        status = 1
+        expected = isinstance(e, (OSError, ValueError)) or type(e).__module__.startswith("quorate.")
+        log.critical("[KafkaServer id=%d] Cannot start: %s", config.node_id, e, exc_info=None if expected else e)
+    await server.shutdown()
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait([starting])
+    elif not starting.cancelled():
+        starting.exception()
+    for number in _SIGNALS:
+        loop.remove_signal_handler(number)
+    return status

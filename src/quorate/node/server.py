@@ -1,0 +1,259 @@
+"""One node: its directories, its Raft replica, its roles and its listeners, started and stopped in order.
+
+Start: configuration -> sockets bound (a busy port is known first) -> directories locked and checked -> Raft -> controller
+-> controller listeners serve -> broker registers, catches up, recovers -> broker listeners serve.
+Stop: the reverse, the broker by controlled shutdown while its listeners still serve.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from quorate import __version__
+from quorate.config.kafka_config import KafkaConfig, parse_per_ip
+from quorate.config.listeners import Endpoint
+from quorate.log import meta_properties
+from quorate.log.files import OpenFiles
+from quorate.log.lock import DirLock
+from quorate.net.dispatch import Dispatcher, ListenerKind
+from quorate.net.limits import ConnectionLimits
+from quorate.net.server import Listener
+from quorate.node.limits import connection_cap, open_file_cache, raise_open_files, settle_memory
+from quorate.raft.config import RaftConfig
+from quorate.raft.driver import RaftClient
+
+if TYPE_CHECKING:
+    from quorate.broker.server import BrokerServer
+    from quorate.controller.driver import QuorumController
+
+log = logging.getLogger(__name__)
+
+_LISTENER_GRACE_S = 2.0
+"""How long a closing listener waits for answers in flight."""
+
+
+class KafkaServer:
+    """A node. `fault` is done, with the reason, when it cannot go on; whoever runs it then calls `shutdown`."""
+
+    def __init__(self, config: KafkaConfig) -> None:
+        self.config = config
+        self.cluster_id = ""
+        self.raft: RaftClient
+        self.controller: QuorumController | None = None
+        self.broker: BrokerServer | None = None
+        self.listeners: dict[str, Listener] = {}
+        self.fault: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+        self._locks: list[DirLock] = []
+        self._starting: asyncio.Task[None] | None = None
+        self._raft_started = False
+        self._started_at = time.perf_counter()
+        self._start_time_ms = time.time_ns() // 1_000_000
+
+    # -- start
+
+    async def start(self) -> None:
+        """Returns when every listener serves. Raises ConfigError, ListenerError, DirLockedError, MetaPropertiesError,
+        OSError and what the roles raise; `shutdown` then undoes what was done."""
+        config = self.config
+        for warning in config.warnings:
+            self._log(logging.WARNING, "%s", warning)
+        self._log(logging.INFO, "Quorate %s starts as %s", __version__, " and ".join(sorted(config.process_roles)))
+        allowed = raise_open_files()
+        for endpoint in config.listeners:
+            listener = Listener()
+            listener.bind(endpoint.host, endpoint.port, endpoint.name)
+            self.listeners[endpoint.name] = listener
+        self._lock_directories()
+        ensemble = meta_properties.load(list(config.all_dirs), node_id=config.node_id)
+        self.cluster_id = ensemble.cluster_id
+        self._check_metadata_directories()
+        self._phase("directories checked")
+        self.raft = RaftClient(self._raft_config(ensemble.directory_ids[config.metadata_log_dir]), files=None)
+        await self.raft.start()
+        self._raft_started = True
+        self._phase("metadata log open")
+        if config.is_controller:
+            await self._start_controller(allowed)
+        if config.is_broker:
+            self._starting = asyncio.create_task(self._start_broker(ensemble.directory_ids, allowed))
+            await self._starting
+        settle_memory()
+        self._log(logging.INFO, "Kafka Server started in %d ms", (time.perf_counter() - self._started_at) * 1000)
+
+    def _lock_directories(self) -> None:
+        for directory in self.config.all_dirs:
+            if not directory.is_dir():
+                raise meta_properties.MetaPropertiesError(
+                    f"the log directory {directory} does not exist or is no directory. "
+                    "Run: kafka-storage format --cluster-id ID --config FILE (with --ignore-formatted if other directories are)"
+                )
+            lock = DirLock(directory)
+            lock.acquire()
+            self._locks.append(lock)
+
+    def _check_metadata_directories(self) -> None:
+        """The metadata log may be in the metadata directory only, or two of them would claim to be it."""
+        metadata = self.config.metadata_log_dir
+        for directory in self.config.all_dirs:
+            if directory != metadata and (directory / "__cluster_metadata-0").exists():
+                raise meta_properties.MetaPropertiesError(
+                    f"{directory} holds a metadata log (__cluster_metadata-0), but the metadata directory is {metadata}: "
+                    "correct metadata.log.dir or the order of log.dirs, or remove the stale one"
+                )
+
+    def _raft_config(self, directory_id: bytes) -> RaftConfig:
+        config, get = self.config, self.config.get
+        segment_bytes = get("internal.metadata.log.segment.bytes") or get("metadata.log.segment.bytes")
+        return RaftConfig(
+            node_id=config.node_id,
+            directory_id=directory_id,
+            cluster_id=self.cluster_id,
+            metadata_dir=config.metadata_log_dir,
+            listener_name=config.controller_listener_names[0],
+            endpoints={e.name: (e.host, e.port) for e in self._bound(config.advertised_controller_listeners)},
+            is_controller=config.is_controller,
+            voters=config.quorum_voters or None,
+            bootstrap_servers=config.quorum_bootstrap_servers,
+            election_timeout_s=get("controller.quorum.election.timeout.ms") / 1000,
+            fetch_timeout_s=get("controller.quorum.fetch.timeout.ms") / 1000,
+            election_backoff_max_s=get("controller.quorum.election.backoff.max.ms") / 1000,
+            request_timeout_s=get("controller.quorum.request.timeout.ms") / 1000,
+            retry_backoff_s=get("controller.quorum.retry.backoff.ms") / 1000,
+            append_linger_s=get("controller.quorum.append.linger.ms") / 1000,
+            segment_bytes=segment_bytes,
+            segment_ms=get("metadata.log.segment.ms"),
+            retention_bytes=get("metadata.max.retention.bytes"),
+            retention_ms=get("metadata.max.retention.ms"),
+            file_delete_delay_s=get("internal.metadata.delete.delay.millis") / 1000,
+            on_fatal=self._fail,
+        )
+
+    async def _start_controller(self, allowed: int) -> None:
+        from quorate.controller.config import ControllerConfig
+        from quorate.controller.driver import QuorumController
+        from quorate.metadata.bootstrap import read_bootstrap
+        from quorate.protocol.uuids import random_uuid
+
+        config = self.config
+        self.controller = QuorumController(
+            ControllerConfig.from_kafka_config(
+                config,
+                cluster_id=self.cluster_id,
+                incarnation_id=random_uuid(),
+                bootstrap=read_bootstrap(config.metadata_log_dir),
+                listeners=self._bound(config.advertised_controller_listeners),
+            ),
+            self.raft,
+            on_fatal=self._fail,
+        )
+        await self.controller.start()
+        dispatcher = Dispatcher(ListenerKind.CONTROLLER, features=self.controller.features)
+        dispatcher.register_all(self.raft.routes)
+        dispatcher.register_all(self.controller.routes)
+        await self._serve(config.controller_listeners, dispatcher, allowed)
+        self._phase("controller serves")
+
+    async def _start_broker(self, directory_ids: dict[Path, bytes], allowed: int) -> None:
+        from quorate.broker.server import BrokerServer
+
+        config = self.config
+        broker = self.broker = BrokerServer(
+            config,
+            self.raft,
+            cluster_id=self.cluster_id,
+            directory_ids=directory_ids,
+            files=OpenFiles(open_file_cache(allowed)),
+            start_time_ms=self._start_time_ms,
+            on_fault=self._fail,
+        )
+        await broker.start(self._bound(config.advertised_broker_listeners))
+        self._phase("broker unfenced")
+        dispatcher = Dispatcher(ListenerKind.BROKER, features=broker.features, narrow=broker.narrow)
+        dispatcher.register_all(broker.routes)
+        await self._serve(config.broker_listeners, dispatcher, allowed)
+
+    async def _serve(self, endpoints: tuple[Endpoint, ...], dispatcher: Dispatcher, allowed: int) -> None:
+        get = self.config.get
+        idle_ms = get("connections.max.idle.ms")
+        limits = ConnectionLimits(
+            max_frame_bytes=get("socket.request.max.bytes"),
+            max_idle_s=idle_ms / 1000 if idle_ms >= 0 else float("inf"),
+            max_connections=connection_cap(allowed, get("max.connections")),
+            max_connections_per_ip=get("max.connections.per.ip"),
+            max_connections_per_ip_overrides=parse_per_ip(
+                "max.connections.per.ip.overrides", get("max.connections.per.ip.overrides")
+            ),
+        )
+        for endpoint in endpoints:
+            await self.listeners[endpoint.name].start(
+                endpoint.host,
+                endpoint.port,
+                dispatcher,
+                endpoint.name,
+                limits,
+                security_protocol=endpoint.security_protocol,
+            )
+
+    def _bound(self, endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
+        """Advertised endpoints; where port 0 was asked for, with the port that was given."""
+        return tuple(e if e.port else e.with_port(self.listeners[e.name].port) for e in endpoints)
+
+    # -- stop
+
+    async def shutdown(self) -> None:
+        """Stops in order what has been started; safe at any point of `start`, and to repeat."""
+        started = time.perf_counter()
+        if self._starting is not None and not self._starting.done():
+            self._starting.cancel()
+            with contextlib.suppress(BaseException):
+                await self._starting
+        broker, self.broker = self.broker, None
+        broker_names = {e.name for e in self.config.broker_listeners}
+        if broker is not None:
+            await self._step("broker", self._stop_broker(broker, broker_names))
+        await self._step("broker listeners", self._close_listeners(broker_names))
+        await self._step("controller listeners", self._close_controller())
+        if self._raft_started:
+            self._raft_started = False
+            await self._step("Raft", self.raft.shutdown())
+        for lock in self._locks:
+            lock.release()
+        self._locks.clear()
+        self._log(logging.INFO, "Shut down in %d ms", (time.perf_counter() - started) * 1000)
+
+    async def _stop_broker(self, broker: BrokerServer, names: set[str]) -> None:
+        await broker.shutdown(stop_serving=lambda: self._close_listeners(names))
+
+    async def _close_listeners(self, names: set[str]) -> None:
+        for name in names & self.listeners.keys():
+            await self.listeners.pop(name).close(_LISTENER_GRACE_S)
+
+    async def _close_controller(self) -> None:
+        if self.controller is not None:
+            await self.controller.close()
+            self.controller = None
+
+    async def _step(self, what: str, stopping: Any) -> None:
+        """One failing part must not keep the others from being closed."""
+        try:
+            await stopping
+        except Exception:
+            log.exception("[KafkaServer id=%d] stopping the %s failed", self.config.node_id, what)
+
+    # -- helpers
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.fault.done():
+            self._log(logging.CRITICAL, "Cannot go on: %s", error)
+            self.fault.set_result(error)
+
+    def _phase(self, what: str) -> None:
+        self._log(logging.INFO, "%s after %d ms", what, (time.perf_counter() - self._started_at) * 1000)
+
+    def _log(self, level: int, text: str, *values: object) -> None:
+        log.log(level, "[KafkaServer id=%d] " + text, self.config.node_id, *values)

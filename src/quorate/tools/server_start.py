@@ -1,0 +1,59 @@
+"""kafka-server-start: runs one node from a properties file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from quorate.tools.common import Parser, ToolError, run
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return run(_main, argv)
+
+
+def _main(argv: Sequence[str]) -> int:
+    parser = Parser("kafka-server-start", "Runs a Kafka node: a broker, a controller, or both.")
+    parser.add_version()
+    parser.add_argument("-daemon", "--daemon", dest="daemon", action="store_true", help="detach and run in the background")
+    parser.add_argument("-name", dest="name", help="of the daemon's log file (kafkaServer)")
+    parser.add_argument("-loggc", action="store_true", help="accepted, and ignored: there is no JVM")
+    parser.add_argument("config", type=Path, metavar="server.properties", help="the node's properties file")
+    parser.add_argument("--override", action="append", default=[], metavar="property=value", help="sets a property; repeatable")
+    parser.add_argument("--log-level", help="INFO, DEBUG, ...; also name=LEVEL,... (or QUORATE_LOG_LEVEL)")
+    args = parser.parse_args(argv)
+
+    from quorate.node import logs
+    from quorate.node.properties import load_config
+
+    logs.set_up(args.log_level)
+    config = load_config(args.config, args.override)
+    if args.daemon:
+        _daemonise(args.name or "kafkaServer")
+        logs.set_up(args.log_level)
+
+    from quorate.node.main import run as run_node
+
+    return run_node(config)
+
+
+def _daemonise(name: str) -> None:
+    """Goes on in a child that belongs to no terminal; its output goes to LOG_DIR/NAME.out (LOG_DIR: ./logs)."""
+    folder = Path(os.environ.get("LOG_DIR", "logs"))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        out = os.open(folder / f"{name}.out", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as e:
+        raise ToolError(f"cannot write {folder}/{name}.out: {e.strerror}; set LOG_DIR to a folder that can be written") from e
+    sys.stdout.flush()
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(out, 1)
+    os.dup2(out, 2)

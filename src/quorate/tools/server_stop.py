@@ -1,0 +1,96 @@
+"""kafka-server-stop: sends SIGTERM to the nodes of this machine that belong to this user, or to those chosen.
+
+A node is recognised by the lock that it holds on its log directories and by its command line; nothing else is touched.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorate.tools.common import Parser, ToolError, run
+
+_KILL_SIGNALS = {"TERM": signal.SIGTERM, "INT": signal.SIGINT, "KILL": signal.SIGKILL}
+
+
+@dataclass(slots=True, frozen=True)
+class RunningNode:
+    pid: int
+    node_id: int | None
+    roles: frozenset[str]
+    config: Path
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return run(_main, argv)
+
+
+def _main(argv: Sequence[str]) -> int:
+    parser = Parser("kafka-server-stop", "Stops the Kafka nodes that run on this machine.")
+    parser.add_version()
+    parser.add_argument("--process-role", choices=("broker", "controller"), help="only nodes with this role")
+    parser.add_argument("--node-id", type=int, help="only the node with this id (wins over --process-role)")
+    parser.add_argument("--wait", type=float, metavar="SECONDS", help="wait until they have ended")
+    args = parser.parse_args(argv)
+    found = list(running_nodes())
+    if args.node_id is not None:
+        chosen = [n for n in found if n.node_id == args.node_id]
+        missing = f"No kafka server with node.id {args.node_id} to stop"
+    elif args.process_role is not None:
+        chosen = [n for n in found if args.process_role in n.roles]
+        missing = f"No kafka server with the role {args.process_role} to stop"
+    else:
+        chosen, missing = found, "No kafka server to stop"
+    if not chosen:
+        raise ToolError(missing)
+    number = _KILL_SIGNALS.get(os.environ.get("SIGNAL", "TERM").removeprefix("SIG"), signal.SIGTERM)
+    for node in chosen:
+        os.kill(node.pid, number)
+    deadline = time.monotonic() + (args.wait or 0)
+    while args.wait and any(_alive(n.pid) for n in chosen):
+        if time.monotonic() > deadline:
+            pids = ", ".join(str(n.pid) for n in chosen if _alive(n.pid))
+            raise ToolError(f"still running after {args.wait:g} s: {pids}")
+        time.sleep(0.02)
+    return 0
+
+
+def running_nodes() -> Iterator[RunningNode]:
+    """Our nodes of this user, from the process table."""
+    from quorate.node.properties import parse_overrides, read_properties
+
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if entry.stat().st_uid != os.getuid():
+                continue
+            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            position = next(i for i, w in enumerate(words) if Path(w).name in ("kafka-server-start", "kafka-server-start.sh"))
+            rest = words[position + 1 :]
+            names = [w for i, w in enumerate(rest) if w and not w.startswith("-") and rest[i - 1] not in _TAKES_VALUE]
+            config = Path(names[0])
+            if not config.is_absolute():
+                config = (entry / "cwd").readlink() / config
+            properties = read_properties(config)
+            properties |= parse_overrides(rest[i + 1] for i, w in enumerate(rest) if w == "--override")
+        except (OSError, ValueError, StopIteration, IndexError):
+            continue
+        text = properties.get("node.id", properties.get("broker.id", "")).strip()
+        roles = frozenset(r.strip() for r in properties.get("process.roles", "").split(","))
+        yield RunningNode(int(entry.name), int(text) if text.isdigit() else None, roles, config)
+
+
+_TAKES_VALUE = frozenset({"--override", "--log-level", "-name"})
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from quorate.net.client import Connection, KafkaConnectionError, NodeChannel, RequestTimedOut, UnsupportedVersion
 from quorate.net.dispatch import Dispatcher, FeatureLevel, FeatureRange, FeatureState, ListenerKind, RequestContext
@@ -24,6 +25,24 @@ from quorate.protocol.messages.find_coordinator import FindCoordinatorRequest, F
 from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from quorate.protocol.messages.produce import ProduceRequest, ProduceResponse
 from quorate.protocol.regions import FileRegion
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+_current = "asyncio"
+
+
+@pytest.fixture(autouse=True, params=LOOPS)
+def _loop(request: pytest.FixtureRequest) -> None:
+    """Every test runs on asyncio's own event loop and on uvloop, which nodes use."""
+    global _current
+    _current = request.param
+
+
+def in_loop(test: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=LOOPS[_current]) as runner:
+        runner.run(test)
 
 
 class World:
@@ -75,7 +94,7 @@ def run(test: Callable[[World], Awaitable[None]], limits: ConnectionLimits | Non
         finally:
             await world.listener.close()
 
-    asyncio.run(main())
+    in_loop(main())
 
 
 async def closed(reader: asyncio.StreamReader) -> bytes:
@@ -438,7 +457,7 @@ def test_closing_waits_for_answers_in_flight() -> None:
         await world.listener.close(grace_s=5)
         assert (await answer).cluster_id == "late"
 
-    asyncio.run(main())
+    in_loop(main())
 
 
 def test_a_busy_port_is_named_with_what_to_do() -> None:
@@ -460,7 +479,7 @@ def test_listens_on_ipv6_and_on_every_address() -> None:
                 assert world.seen[-1].client_host == peer
             await world.listener.close()
 
-    asyncio.run(main())
+    in_loop(main())
 
 
 def test_the_context_tells_who_asks() -> None:
@@ -522,7 +541,7 @@ def test_a_refused_connection_says_so() -> None:
         with pytest.raises(KafkaConnectionError, match=f"127.0.0.1:{listener.port}"):
             await Connection.connect("127.0.0.1", listener.port)
 
-    asyncio.run(main())
+    in_loop(main())
 
 
 def test_a_channel_connects_again_after_a_loss() -> None:

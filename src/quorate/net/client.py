@@ -13,7 +13,7 @@ import socket
 import ssl as ssl_module
 import struct
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from quorate.net.errors import KafkaConnectionError, ProtocolViolation, RequestTimedOut, UnsupportedVersion
 from quorate.net.framing import FrameReader
@@ -212,8 +212,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- the transport's calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -17,7 +17,7 @@ import ssl as ssl_module
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from quorate.net.dispatch import ANONYMOUS, Dispatcher, RequestContext, SecurityProtocol, failure
 from quorate.net.errors import ProtocolViolation
@@ -78,8 +78,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     # -- the transport's calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
         self._last_active = self._loop.time()
         sock = transport.get_extra_info("socket")
         peer = transport.get_extra_info("peername") or ("", 0)
@@ -87,11 +86,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.peer_host, self.peer_port = str(peer[0]).removeprefix("::ffff:"), int(peer[1])
         self.id = f"{local[0]}:{local[1]}-{self.peer_host}:{self.peer_port}-{self._listener.next_number()}"
         if not self._listener.accepted(self):
-            transport.abort()
+            self._transport.abort()
             return
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._listener.tls:
-            self._output = TransportOutput(transport, self._drained)
+            self._output = TransportOutput(self._transport, self._drained)
         else:
             self._output = SocketOutput(self._loop, sock.fileno(), self._drained, self._write_failed)
 

@@ -366,7 +366,8 @@ class Raft:
         self.fx.role = RoleChange(role, self.epoch, self.leader_id)
 
     def persist(self) -> None:
-        self.fx.save_quorum_state = QuorumState(self.epoch, self.leader_id, self.voted)
+        voted = None if self.leader_id == self.me.id and self.params.can_vote else self.voted  # as Kafka writes a leader
+        self.fx.save_quorum_state = QuorumState(self.epoch, self.leader_id, voted)
 
     def draw_election_deadline(self, now: float) -> float:
         return now + self.params.election_timeout_s * (1 + self.rng.random())

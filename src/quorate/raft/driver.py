@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import EncodeError, ErrorCode, KafkaError
+from quorate.protocol.schema import Response
 from quorate.raft import messages as m
 from quorate.raft import wire
 from quorate.raft.config import RaftConfig
@@ -43,7 +44,7 @@ from quorate.records.errors import CorruptRecordError, InvalidRecordError
 
 if TYPE_CHECKING:
     from quorate.net.dispatch import RequestContext
-    from quorate.protocol.schema import Request, Response
+    from quorate.protocol.schema import Request
 
 log = logging.getLogger(__name__)
 NEVER = float("inf")
@@ -332,7 +333,7 @@ class RaftClient:
         if self.failure is not None:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the metadata log is closed")
         asked = wire.decode_request(request, ctx.api_version)
-        if not isinstance(asked, _REQUESTS):
+        if isinstance(asked, Response):
             return asked
         token = _Asked(request, ctx.api_version, ctx.listener)
         self._step(m.Received(asked, token))
@@ -616,18 +617,6 @@ class RaftClient:
     def latest_snapshot(self) -> OffsetEpoch | None:
         return self.log.latest_snapshot()
 
-
-_REQUESTS = (
-    m.Fetch,
-    m.FetchSnapshot,
-    m.Vote,
-    m.BeginEpoch,
-    m.EndEpoch,
-    m.DescribeQuorum,
-    m.AddVoter,
-    m.RemoveVoter,
-    m.UpdateVoter,
-)
 
 _ROUTES = (
     ApiKey.FETCH,

@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,7 +131,7 @@ def place(batch: bytes | memoryview, base_offset: int, epoch: int) -> tuple[byte
     return out, base_offset + header.last_offset_delta + 1
 
 
-def iter_file(path: Path) -> Iterator[memoryview]:
+def iter_file(path: Path) -> Generator[memoryview, None, None]:
     """Each batch of the file, checksum verified. Raises SnapshotError, OSError."""
     with path.open("rb", buffering=0) as file:
         pending = b""

@@ -29,7 +29,7 @@ class NetTransport:
 
     async def call(self, address: Address, request: Request, timeout_s: float) -> Response:
         """Raises KafkaConnectionError, RequestTimedOut, UnsupportedVersion, EncodeError."""
-        polled = type(request).key in (ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT)
+        polled = type(request).KEY in (ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT)
         channel = self._channels.get((address, polled))
         if channel is None:
             channel = self._channels[address, polled] = NodeChannel(

@@ -1,0 +1,104 @@
+"""`quorum-state`: Kafka's bytes in both versions, and refusal of everything else."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from quorate.raft.quorum_state import (
+    QuorumState,
+    QuorumStateError,
+    QuorumStateFile,
+    decode_quorum_state,
+    encode_quorum_state,
+)
+from quorate.raft.types import ReplicaKey
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+DIRECTORY = bytes(range(16))
+
+
+def captured(kind: str) -> bytes:
+    with tarfile.open(GOLDEN / f"kafka-4.1.1-{kind}.tar.xz") as archive:
+        member = archive.extractfile("data/__cluster_metadata-0/quorum-state")
+        assert member is not None
+        return member.read()
+
+
+@pytest.mark.parametrize(("kind", "version"), [("static", 0), ("dynamic", 1)])
+def test_what_kafka_wrote_is_read_and_written_back_byte_for_byte(kind: str, version: int) -> None:
+    data = captured(kind)
+    state = decode_quorum_state(data)
+    assert state.leader_id == 1
+    assert encode_quorum_state(state, version, [1]) == data.rstrip()
+
+
+@pytest.mark.parametrize(
+    ("state", "version", "text"),
+    [
+        (
+            QuorumState(0),
+            0,
+            '{"clusterId":"","leaderId":-1,"leaderEpoch":0,"votedId":-1,"appliedOffset":0,"currentVoters":'
+            '[{"voterId":1},{"voterId":2}],"data_version":0}',
+        ),
+        (
+            QuorumState(7, 2, ReplicaKey(1, DIRECTORY)),
+            1,
+            '{"leaderId":2,"leaderEpoch":7,"votedId":1,"votedDirectoryId":"AAECAwQFBgcICQoLDA0ODw","data_version":1}',
+        ),
+        (
+            QuorumState(3),
+            1,
+            '{"leaderId":-1,"leaderEpoch":3,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}',
+        ),
+    ],
+)
+def test_fields_and_their_order(state: QuorumState, version: int, text: str) -> None:
+    assert encode_quorum_state(state, version, [1, 2]).decode() == text
+    assert decode_quorum_state(text.encode()).epoch == state.epoch
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"data_version":2}',
+        '{"data_version":true,"leaderEpoch":1}',
+        '{"data_version":1,"leaderEpoch":-1}',
+        '{"data_version":1,"leaderEpoch":"1"}',
+        '{"data_version":1,"leaderEpoch":1,"leaderId":4294967296}',
+        '{"data_version":1,"leaderEpoch":1,"votedId":1,"votedDirectoryId":"short"}',
+        '{"data_version":1,"leaderEpoch":1,"votedId":1,"votedDirectoryId":7}',
+        "[" * 100000,
+    ],
+)
+def test_what_is_no_quorum_state_is_refused(text: str) -> None:
+    with pytest.raises(QuorumStateError):
+        decode_quorum_state(text.encode())
+
+
+def test_the_file_is_replaced_whole_and_absent_means_none(tmp_path: Path) -> None:
+    file = QuorumStateFile(tmp_path / "quorum-state")
+    assert file.read() is None
+    state = QuorumState(3, None, ReplicaKey(2, DIRECTORY))
+    file.write(QuorumState(2), 0, [1])
+    file.write(state, 1, [1])
+    assert file.read() == state
+    assert [p.name for p in tmp_path.iterdir()] == ["quorum-state"]
+
+
+def test_version_0_keeps_the_voted_id_but_not_its_directory(tmp_path: Path) -> None:
+    file = QuorumStateFile(tmp_path / "quorum-state")
+    file.write(QuorumState(3, None, ReplicaKey(2, DIRECTORY)), 0, [1, 2])
+    assert file.read() == QuorumState(3, None, ReplicaKey(2))
+
+
+def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError):
+        QuorumStateFile(tmp_path / "missing" / "quorum-state").write(QuorumState(1), 1, [])

@@ -23,7 +23,7 @@ from quorate.protocol.json import default_of
 from quorate.protocol.schema import PRIMITIVES, FieldSpec, Message, Struct
 from tests.protocol.values import all_messages, random_primitive
 
-VALUES_PER_VERSION = 24
+VALUES_PER_VERSION = 16
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 CODES = [int(code) for code in ErrorCode]

@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
+from immutables import Map
+
 from quorate.broker.metadata_cache import MetadataCache
 from quorate.broker.partition import Partition
 from quorate.broker.replica_manager import ReplicaManager
@@ -13,7 +15,6 @@ from quorate.broker.replica_state import PendingIsr
 from quorate.metadata.image import BrokerRegistration, Endpoint, PartitionImage
 from quorate.metadata.image.cluster import ClusterImage
 from quorate.metadata.image.image import MetadataImage
-from immutables import Map
 
 ME = 1
 TOPIC_ID = bytes(range(16))
@@ -55,9 +56,7 @@ class FakeLog:
     def append_as_leader(self, records, leader_epoch, now_ms, origin):
         first = self.log_end_offset
         self.log_end_offset += len(records)
-        return SimpleNamespace(
-            first_offset=first, last_offset=self.log_end_offset - 1, log_append_time_ms=-1, log_start_offset=0
-        )
+        return SimpleNamespace(first_offset=first, last_offset=self.log_end_offset - 1, log_append_time_ms=-1, log_start_offset=0)
 
     def increment_log_start_offset(self, offset: int, reason: str) -> None:
         self.log_start_offset = max(self.log_start_offset, offset)

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 
 import pytest
+
 from quorate.broker.fetch_session import (
     FetchPartition,
     FetchSessionCache,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from quorate.broker.delayed import DelayedAcks, DelayedFetch
 from quorate.broker.partition import Partition
 from quorate.protocol.errors import ErrorCode, KafkaError

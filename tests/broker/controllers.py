@@ -1,0 +1,58 @@
+"""A controller listener that answers by script, on a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from quorate.broker.controller_channel import ControllerLocator
+from quorate.net.dispatch import Dispatcher, ListenerKind
+from quorate.net.server import Listener
+from quorate.protocol.api import ApiKey
+
+
+class ScriptedController:
+    """Serves the APIs whose handlers it is given; remembers what came."""
+
+    def __init__(self, handlers: dict[ApiKey, Callable[[Any, Any], Any]]) -> None:
+        self.asked: list[Any] = []
+        self._listener = Listener()
+        self._dispatcher = Dispatcher(ListenerKind.CONTROLLER)
+        for key, handler in handlers.items():
+            self._dispatcher.register(key, self._noting(handler))
+
+    def _noting(self, handler: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        def note(context: Any, request: Any) -> Any:
+            self.asked.append(request)
+            return handler(context, request)
+
+        return note
+
+    async def start(self) -> int:
+        await self._listener.start("127.0.0.1", 0, self._dispatcher, "CONTROLLER")
+        return self._listener.port
+
+    async def close(self) -> None:
+        await self._listener.close()
+
+
+class Leader:
+    """Who the leader is, set by the test."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.address: tuple[int, str, int] | None = None
+        self.locator = ControllerLocator(lambda: self.address, loop)
+
+    def set(self, address: tuple[int, str, int] | None) -> None:
+        self.address = address
+        self.locator.leader_changed()
+
+
+def run(body: Callable[[], Awaitable[None]]) -> None:
+    """Runs a test's coroutine; one that hangs fails after 20 s."""
+
+    async def bounded() -> None:
+        await asyncio.wait_for(body(), 20)
+
+    asyncio.run(bounded())

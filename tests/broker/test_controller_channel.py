@@ -1,0 +1,241 @@
+"""The way to the active controller: found, found again, and used for forwarding."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from quorate.broker.controller_channel import ControllerChannel, encode_principal, host_address
+from quorate.net.dispatch import RequestContext
+from quorate.net.errors import RequestTimedOut
+from quorate.protocol.api import ApiKey, encode_request, encode_response
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from quorate.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from quorate.protocol.messages.envelope import EnvelopeResponse
+from quorate.protocol.messages.principal_data import DefaultPrincipalData
+
+from .controllers import Leader, ScriptedController, run
+
+
+def heartbeats(*codes: ErrorCode) -> ScriptedController:
+    script = list(codes)
+
+    def answer(_context: Any, _request: Any) -> BrokerHeartbeatResponse:
+        return BrokerHeartbeatResponse(error_code=script.pop(0) if len(script) > 1 else script[0])
+
+    return ScriptedController({ApiKey.BROKER_HEARTBEAT: answer})
+
+
+def channel_to(leader: Leader, publisher: Any = None) -> ControllerChannel:
+    return ControllerChannel("test", leader.locator, client_id="1", publisher=publisher, loop=asyncio.get_running_loop())
+
+
+def test_a_request_waits_until_a_leader_is_known():
+    async def body() -> None:
+        controller = heartbeats(ErrorCode.NONE)
+        leader = Leader(asyncio.get_running_loop())
+        channel = channel_to(leader)
+        asked = asyncio.ensure_future(channel.send(BrokerHeartbeatRequest(broker_id=1), 5))
+        port = await controller.start()
+        assert not asked.done()
+        leader.set((1, "127.0.0.1", port))
+        assert (await asked).error_code == ErrorCode.NONE
+        channel.close()
+        await controller.close()
+
+    run(body)
+
+
+def test_a_standby_is_asked_again_until_it_is_active():
+    async def body() -> None:
+        controller = heartbeats(ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER, ErrorCode.NONE)
+        leader = Leader(asyncio.get_running_loop())
+        leader.set((1, "127.0.0.1", await controller.start()))
+        channel = channel_to(leader)
+        assert (await channel.send(BrokerHeartbeatRequest(broker_id=1), 5)).error_code == ErrorCode.NONE
+        assert len(controller.asked) == 3
+        channel.close()
+        await controller.close()
+
+    run(body)
+
+
+def test_a_new_leader_is_followed():
+    async def body() -> None:
+        old, new = heartbeats(ErrorCode.NOT_CONTROLLER), heartbeats(ErrorCode.NONE)
+        leader = Leader(asyncio.get_running_loop())
+        leader.set((1, "127.0.0.1", await old.start()))
+        channel = channel_to(leader)
+        asked = asyncio.ensure_future(channel.send(BrokerHeartbeatRequest(broker_id=1), 5))
+        while not old.asked:
+            await asyncio.sleep(0)
+        leader.set((2, "127.0.0.1", await new.start()))
+        assert (await asked).error_code == ErrorCode.NONE
+        assert len(new.asked) == 1
+        channel.close()
+        await old.close()
+        await new.close()
+
+    run(body)
+
+
+def test_a_broken_connection_is_made_again():
+    async def body() -> None:
+        leader = Leader(asyncio.get_running_loop())
+
+        def drop(context: Any, _request: Any) -> None:
+            context.connection.close()
+
+        dropping, answering = ScriptedController({ApiKey.BROKER_HEARTBEAT: drop}), heartbeats(ErrorCode.NONE)
+        leader.set((1, "127.0.0.1", await dropping.start()))
+        channel = channel_to(leader)
+        asked = asyncio.ensure_future(channel.send(BrokerHeartbeatRequest(broker_id=1), 5))
+        while not dropping.asked:
+            await asyncio.sleep(0)
+        leader.set((1, "127.0.0.1", await answering.start()))
+        assert (await asked).error_code == ErrorCode.NONE
+        channel.close()
+        await dropping.close()
+        await answering.close()
+
+    run(body)
+
+
+def test_without_a_leader_the_time_runs_out():
+    async def body() -> None:
+        channel = channel_to(Leader(asyncio.get_running_loop()))
+        with pytest.raises(RequestTimedOut):
+            await channel.send(BrokerHeartbeatRequest(broker_id=1), 0.05)
+
+    run(body)
+
+
+# -- forwarding
+
+
+def context(version: int = 7, connection: Any = None) -> RequestContext:
+    request = CreateTopicsRequest(topics=[CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1)])
+    return RequestContext(
+        api_key=int(ApiKey.CREATE_TOPICS),
+        api_version=version,
+        correlation_id=77,
+        client_id="me",
+        listener="PLAINTEXT",
+        principal="User:alice",
+        client_host="10.1.2.3",
+        frame=memoryview(encode_request(77, "me", request, version)),
+        connection=connection,
+    )
+
+
+def enveloping(committed_offset: int = -1, error: ErrorCode = ErrorCode.NONE) -> ScriptedController:
+    def answer(_context: Any, _request: Any) -> EnvelopeResponse:
+        if error != ErrorCode.NONE:
+            return EnvelopeResponse(error_code=error)
+        topic = CreateTopicsResponse.CreatableTopicResult(name="t", topic_id=bytes(range(16)))
+        parts = encode_response(77, int(ApiKey.CREATE_TOPICS), 7, CreateTopicsResponse(topics=[topic]))
+        return EnvelopeResponse(response_data=b"".join(parts), committed_offset=committed_offset)
+
+    return ScriptedController({ApiKey.ENVELOPE: answer})
+
+
+class Applied:
+    """A publisher that notes what it was asked to wait for."""
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+        self.conditions = 0
+
+    async def wait_for_offset(self, offset: int, timeout_s: float) -> bool:
+        self.offsets.append(offset)
+        return True
+
+    async def wait_until(self, condition: Any, timeout_s: float | None) -> bool:
+        self.conditions += 1
+        return True
+
+
+async def forwarded(controller: ScriptedController, publisher: Any = None, connection: Any = None) -> Any:
+    leader = Leader(asyncio.get_running_loop())
+    leader.set((1, "127.0.0.1", await controller.start()))
+    channel = channel_to(leader, publisher)
+    try:
+        ctx = context(connection=connection)
+        return await channel.forward(ctx, CreateTopicsRequest())
+    finally:
+        channel.close()
+        await controller.close()
+
+
+def test_a_request_is_carried_as_it_came_in_its_clients_name():
+    async def body() -> None:
+        controller = enveloping()
+        response = await forwarded(controller)
+        (envelope,) = controller.asked
+        assert envelope.request_data == bytes(context().frame or b"")
+        assert envelope.client_host_address == bytes([10, 1, 2, 3])
+        assert envelope.request_principal[:2] == b"\0\0"
+        principal = DefaultPrincipalData.decode(envelope.request_principal[2:], 0)
+        assert (principal.type, principal.name) == ("User", "alice")
+        assert [topic.name for topic in response.topics] == ["t"]
+
+    run(body)
+
+
+def test_the_answer_waits_until_the_broker_has_applied_it():
+    async def body() -> None:
+        publisher = Applied()
+        await forwarded(enveloping(committed_offset=41), publisher)
+        assert (publisher.offsets, publisher.conditions) == ([41], 0)
+
+    run(body)
+
+
+def test_without_a_committed_offset_the_topics_are_waited_for():
+    async def body() -> None:
+        publisher = Applied()
+        await forwarded(enveloping(), publisher)
+        assert (publisher.offsets, publisher.conditions) == ([], 1)
+
+    run(body)
+
+
+def test_a_version_that_the_controller_refuses_closes_the_clients_connection():
+    async def body() -> None:
+        closed: list[bool] = []
+        connection = SimpleNamespace(close=lambda: closed.append(True))
+        assert await forwarded(enveloping(error=ErrorCode.UNSUPPORTED_VERSION), connection=connection) is None
+        assert closed == [True]
+
+    run(body)
+
+
+def test_any_other_error_of_the_envelope_is_an_unknown_error_to_the_client():
+    async def body() -> None:
+        with pytest.raises(KafkaError) as refused:
+            await forwarded(enveloping(error=ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE))
+        assert refused.value.code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    ("host", "packed"),
+    [
+        ("127.0.0.1", bytes([127, 0, 0, 1])),
+        ("::1", bytes(15) + b"\1"),
+        ("fe80::1%eth0", bytes.fromhex("fe800000000000000000000000000001")),
+        ("", bytes([127, 0, 0, 1])),
+    ],
+)
+def test_addresses_travel_as_bytes(host, packed):
+    assert host_address(host) == packed
+
+
+def test_a_principal_name_may_hold_colons():
+    data = DefaultPrincipalData.decode(encode_principal("User:CN=a:b", True)[2:], 0)
+    assert (data.type, data.name, data.token_authenticated) == ("User", "CN=a:b", True)

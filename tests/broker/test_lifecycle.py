@@ -1,0 +1,236 @@
+"""The broker's states, as its talk with the controller moves them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from quorate.broker.controller_channel import ControllerChannel
+from quorate.broker.lifecycle import BrokerLifecycle, BrokerState
+from quorate.broker.metadata_cache import MetadataCache
+from quorate.broker.publisher import BrokerMetadataListener
+from quorate.config.listeners import Endpoint
+from quorate.metadata.framing import encode_record
+from quorate.metadata.records import RegisterBrokerRecord
+from quorate.protocol.api import ApiKey
+from quorate.protocol.errors import ErrorCode
+from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
+from quorate.protocol.messages.broker_registration import BrokerRegistrationResponse
+from quorate.raft.types import CommittedBatch
+
+from .controllers import Leader, ScriptedController, run
+
+ME = 1
+
+
+class Config:
+    """The few keys that the lifecycle reads."""
+
+    node_id = ME
+
+    def __init__(self, **changes: Any) -> None:
+        self._values = {
+            "broker.heartbeat.interval.ms": 2000,
+            "broker.session.timeout.ms": 9000,
+            "initial.broker.registration.timeout.ms": 60000,
+            "log.dir.failure.timeout.ms": 30000,
+            "broker.rack": "r1",
+        } | {key.replace("_", "."): value for key, value in changes.items()}
+
+    def get(self, name: str) -> Any:
+        return self._values[name]
+
+
+class World:
+    """A broker's lifecycle, its metadata, and a controller that answers by script."""
+
+    def __init__(self, heartbeat: Any, registration: Any = None, **config: Any) -> None:
+        loop = asyncio.get_running_loop()
+        self.faults: list[BaseException] = []
+        self.controller = ScriptedController(
+            {
+                ApiKey.BROKER_REGISTRATION: registration or (lambda _c, _r: BrokerRegistrationResponse(broker_epoch=5)),
+                ApiKey.BROKER_HEARTBEAT: heartbeat,
+            }
+        )
+        self.leader = Leader(loop)
+        self.publisher = BrokerMetadataListener(ME, MetadataCache(), loop, self.faults.append)
+        self.channel = ControllerChannel("heartbeat", self.leader.locator, client_id="1", loop=loop)
+        self.life = BrokerLifecycle(
+            Config(**config),  # type: ignore[arg-type]
+            self.channel,
+            self.publisher,
+            cluster_id="c",
+            incarnation_id=bytes(range(16)),
+            directory_ids=[bytes([2] * 16), bytes([1] * 16)],
+            features={"metadata.version": (7, 27)},
+            previous_broker_epoch=3,
+            start_time_ms=1234,
+            snapshot_end_offset=lambda: 9,
+            on_fault=self.faults.append,
+            loop=loop,
+        )
+
+    async def start(self) -> None:
+        self.leader.set((1, "127.0.0.1", await self.controller.start()))
+        self.life.start([Endpoint("PLAINTEXT", "h", 9092, 0)])
+
+    def see_registration(self, offset: int = 5) -> None:
+        value = encode_record(RegisterBrokerRecord(broker_id=ME, broker_epoch=5, fenced=True), 1)
+        self.publisher.on_commit([CommittedBatch(offset, offset, 1, 0, [value], len(value))])
+
+    async def until(self, condition: Any) -> None:
+        while not condition():
+            await asyncio.sleep(0.001)
+
+    async def close(self) -> None:
+        await self.life.close()
+        self.channel.close()
+        await self.controller.close()
+
+    def heartbeats(self) -> list[Any]:
+        return [request for request in self.controller.asked if type(request).__name__ == "BrokerHeartbeatRequest"]
+
+
+def obliging(_context: Any, request: Any) -> BrokerHeartbeatResponse:
+    return BrokerHeartbeatResponse(
+        is_caught_up=request.current_metadata_offset >= 5,
+        is_fenced=request.want_fence,
+        should_shut_down=request.want_shut_down,
+    )
+
+
+def test_a_broker_lives_through_its_states():
+    async def body() -> None:
+        world = World(obliging)
+        assert world.life.state == BrokerState.NOT_RUNNING
+        await world.start()
+        assert world.life.state == BrokerState.STARTING
+        await world.until(lambda: world.life.broker_epoch == 5)
+        world.see_registration()
+        await world.life.caught_up
+        assert world.life.state == BrokerState.RECOVERY
+        world.life.ready_to_unfence()
+        await world.life.unfenced
+        assert world.life.state == BrokerState.RUNNING
+        world.life.begin_controlled_shutdown()
+        assert world.life.state == BrokerState.PENDING_CONTROLLED_SHUTDOWN
+        await world.life.may_stop
+        assert world.life.state == BrokerState.SHUTTING_DOWN
+        wants = [(request.want_fence, request.want_shut_down) for request in world.heartbeats()]
+        assert wants == [(True, False), (False, False), (False, True)]
+        await world.close()
+
+    run(body)
+
+
+def test_the_registration_tells_who_this_is():
+    async def body() -> None:
+        world = World(obliging)
+        await world.start()
+        await world.until(lambda: world.life.broker_epoch == 5)
+        request = world.controller.asked[0]
+        assert (request.broker_id, request.cluster_id, request.incarnation_id) == (ME, "c", bytes(range(16)))
+        assert [(listener.name, listener.host, listener.port) for listener in request.listeners] == [("PLAINTEXT", "h", 9092)]
+        assert request.log_dirs == [bytes([1] * 16), bytes([2] * 16)]
+        assert (request.rack, request.previous_broker_epoch, request.start_time_ms) == ("r1", 3, 1234)
+        assert [(f.name, f.min_supported_version, f.max_supported_version) for f in request.features] == [
+            ("metadata.version", 7, 27)
+        ]
+        await world.close()
+
+    run(body)
+
+
+def test_no_heartbeat_is_sent_before_the_own_registration_was_seen():
+    async def body() -> None:
+        world = World(obliging)
+        await world.start()
+        await world.until(lambda: world.life.broker_epoch == 5)
+        await asyncio.sleep(0.02)
+        assert world.heartbeats() == []
+        world.see_registration()
+        await world.life.caught_up
+        assert [request.current_metadata_offset for request in world.heartbeats()] == [5]
+        await world.close()
+
+    run(body)
+
+
+def test_a_refused_registration_is_tried_again():
+    async def body() -> None:
+        codes = [ErrorCode.DUPLICATE_BROKER_REGISTRATION, ErrorCode.NONE]
+
+        def register(_context: Any, _request: Any) -> BrokerRegistrationResponse:
+            return BrokerRegistrationResponse(error_code=codes.pop(0), broker_epoch=5)
+
+        world = World(obliging, register, broker_heartbeat_interval_ms=5)
+        await world.start()
+        await world.until(lambda: world.life.broker_epoch == 5)
+        await world.close()
+
+    run(body)
+
+
+def test_a_broker_that_cannot_register_in_time_stops():
+    async def body() -> None:
+        world = World(
+            obliging,
+            lambda _c, _r: BrokerRegistrationResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID),
+            initial_broker_registration_timeout_ms=50,
+            broker_heartbeat_interval_ms=5,
+        )
+        await world.start()
+        await world.until(lambda: world.faults)
+        assert "initial.broker.registration.timeout.ms" in str(world.faults[0])
+        await world.close()
+
+    run(body)
+
+
+def test_a_failed_directory_is_reported_at_once():
+    async def body() -> None:
+        world = World(obliging)
+        await world.start()
+        await world.until(lambda: world.life.broker_epoch == 5)
+        world.see_registration()
+        await world.life.caught_up
+        world.life.ready_to_unfence()
+        await world.life.unfenced
+        world.life.directory_failed(bytes([2] * 16))
+        await world.until(lambda: world.heartbeats()[-1].offline_log_dirs == [bytes([2] * 16)])
+        await world.close()
+
+    run(body)
+
+
+def test_a_directory_failure_that_nobody_hears_of_is_a_fault():
+    async def body() -> None:
+        def refuse(_context: Any, _request: Any) -> BrokerHeartbeatResponse:
+            return BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+
+        world = World(refuse, log_dir_failure_timeout_ms=20)
+        await world.start()
+        await world.until(lambda: world.life.broker_epoch == 5)
+        world.see_registration()
+        world.life.directory_failed(bytes([2] * 16))
+        await world.until(lambda: world.faults)
+        assert "log.dir.failure.timeout.ms" in str(world.faults[0])
+        await world.close()
+
+    run(body)
+
+
+def test_a_broker_that_never_ran_skips_controlled_shutdown():
+    async def body() -> None:
+        world = World(obliging)
+        await world.start()
+        world.life.begin_controlled_shutdown()
+        assert world.life.may_stop.done()
+        with pytest.raises(asyncio.CancelledError):
+            await world.life.caught_up
+        await world.close()
+
+    run(body)

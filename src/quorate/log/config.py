@@ -1,0 +1,138 @@
+"""What a topic's configuration means to its logs. Names and defaults are Apache Kafka 4.1's topic configs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from quorate.records.batch import TimestampType
+from quorate.records.compression import Compression
+
+LONG_MAX = 0x7FFFFFFFFFFFFFFF
+
+
+@dataclass(slots=True, frozen=True)
+class LogConfig:
+    """Times in ms, sizes in bytes; -1 in retention means without limit."""
+
+    segment_bytes: int = 1073741824
+    segment_ms: int = 604800000
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10485760
+    flush_messages: int = LONG_MAX
+    flush_ms: int = LONG_MAX
+    retention_bytes: int = -1
+    retention_ms: int = 604800000
+    max_message_bytes: int = 1048588
+    index_interval_bytes: int = 4096
+    delete_retention_ms: int = 86400000
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = LONG_MAX
+    file_delete_delay_ms: int = 60000
+    min_cleanable_dirty_ratio: float = 0.5
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    min_insync_replicas: int = 1
+    compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
+    message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    message_timestamp_before_max_ms: int = LONG_MAX
+    message_timestamp_after_max_ms: int = 3600000
+    preallocate: bool = False
+    unclean_leader_election_enable: bool = False
+
+    @property
+    def deletes(self) -> bool:
+        return "delete" in self.cleanup_policy
+
+    @property
+    def compacts(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    def target_compression(self, source: Compression) -> Compression:
+        """The codec that a batch produced with `source` is stored in."""
+        if self.compression_type == "producer":
+            return source
+        if self.compression_type == "uncompressed":
+            return Compression.NONE
+        return Compression[self.compression_type.upper()]
+
+    def compression_level(self, codec: Compression) -> int | None:
+        match codec:
+            case Compression.GZIP:
+                return self.compression_gzip_level
+            case Compression.LZ4:
+                return self.compression_lz4_level
+            case Compression.ZSTD:
+                return self.compression_zstd_level
+            case _:
+                return None
+
+    def with_overrides(self, values: Mapping[str, Any]) -> LogConfig:
+        """A copy with topic configs by their Kafka names, given as text or already parsed; unknown names are ignored, as Kafka does.
+
+        Raises ValueError naming the key and the value.
+        """
+        changes: dict[str, Any] = {}
+        for name, value in values.items():
+            reader = _READERS.get(name)
+            if reader is None or value is None:
+                continue
+            try:
+                changes[name.replace(".", "_")] = reader(value)
+            except (ValueError, KeyError):
+                raise ValueError(f"Invalid value {value!r} for topic config {name}") from None
+        return replace(self, **changes) if changes else self
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    return {"true": True, "false": False}[str(value).strip().lower()]
+
+
+def _names(value: Any) -> frozenset[str]:
+    parts = value.split(",") if isinstance(value, str) else value
+    return frozenset(part.strip() for part in parts if part.strip())
+
+
+def _timestamp_type(value: Any) -> TimestampType:
+    if isinstance(value, TimestampType):
+        return value
+    return {"CreateTime": TimestampType.CREATE_TIME, "LogAppendTime": TimestampType.LOG_APPEND_TIME}[str(value)]
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "cleanup.policy": _names,
+    "compression.type": str,
+    "message.timestamp.type": _timestamp_type,
+    "min.cleanable.dirty.ratio": float,
+    "preallocate": _boolean,
+    "unclean.leader.election.enable": _boolean,
+} | dict.fromkeys(
+    (
+        "segment.bytes",
+        "segment.ms",
+        "segment.jitter.ms",
+        "segment.index.bytes",
+        "flush.messages",
+        "flush.ms",
+        "retention.bytes",
+        "retention.ms",
+        "max.message.bytes",
+        "index.interval.bytes",
+        "delete.retention.ms",
+        "min.compaction.lag.ms",
+        "max.compaction.lag.ms",
+        "file.delete.delay.ms",
+        "min.insync.replicas",
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.zstd.level",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.after.max.ms",
+    ),
+    int,
+)

@@ -1,0 +1,336 @@
+"""What changes a log other than appending: flushing, rolling, truncating, retention, closing, deleting."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import uuid
+import zlib
+from collections.abc import Callable
+
+from quorate.log.checkpoints import LEADER_EPOCHS, write_epochs
+from quorate.log.config import LogConfig
+from quorate.log.files import fsync_directory
+from quorate.log.log_reading import ReadableLog
+from quorate.log.replay import replay
+from quorate.log.results import AppendInfo
+from quorate.log.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, Segment, file_stem
+from quorate.protocol.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
+
+_MAX_NAME = 255  # of a directory, on every file system that matters
+
+
+class TrimmableLog(ReadableLog):
+    """Adds what makes a log durable, shorter, or gone."""
+
+    __slots__ = ()
+
+    def _rebuild_producers(
+        self, snapshot_at_most: int, now_ms: int, *, txn_from: int | None = None, skip_from: int | None = None
+    ) -> None:
+        self._producers.clear(self._log_start)
+        start = self._snapshots.load_latest(self._producers, snapshot_at_most, self._log_start, now_ms)
+        replay(
+            self._segments,
+            self._producers,
+            self._log_start if start is None else start,
+            self._leo,
+            txn_from=txn_from,
+            skip_from=skip_from,
+        )
+
+    # ---- rolling and flushing
+
+    def _should_roll(self, segment: Segment, info: AppendInfo, now_ms: int) -> bool:
+        if segment.size > self.config.segment_bytes - info.size_bytes:
+            return True
+        if segment.size > 0:
+            waited = segment.time_waited_for_roll(now_ms, info.max_timestamp)
+            if waited > self.config.segment_ms - self._jitter_ms(segment):
+                return True
+        return not segment.accepts(info.last_offset)
+
+    def _jitter_ms(self, segment: Segment) -> int:
+        """Spreads rolls by time of partitions that began together; the same for a segment at each start."""
+        limit = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        return zlib.crc32(segment.stem.encode()) % limit if limit > 0 else 0
+
+    def _roll(self, base_offset: int, now_ms: int) -> Segment:
+        active = self._segments[-1]
+        if active.size == 0 and active.base_offset == base_offset:
+            return active
+        self._snapshots_at_roll(base_offset)
+        files = active.files_to_sync()
+        new = Segment(self.dir, base_offset, self.config, self._files, 0, now_ms)
+        for path in new.paths():  # left by a roll that a crash interrupted
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+        new.create_files()
+        active.unload_indexes()
+        self._segments.append(new)
+        self._bases.append(base_offset)
+        self._tail.clear()
+        generation = self._generation
+
+        def flushed() -> None:
+            if self._generation == generation:
+                self.recovery_point = max(self.recovery_point, base_offset)
+
+        self._save_epochs()
+        self._housekeeping.sync_later(files, self.dir, flushed)
+        logger.info("[PartitionLog %s] Rolled new log segment at offset %d", self.name, base_offset)
+        return new
+
+    def _snapshots_at_roll(self, offset: int) -> None:
+        self._producers.map_end_offset = offset
+        self._snapshots.take(self._producers)
+
+    def roll(self, now_ms: int = 0) -> None:
+        """Begins a new segment at the log end, unless the active one is empty. Raises LogDirFailure."""
+        with self._disk("rolling"):
+            if self._materialised:
+                self._roll(self._leo, now_ms)
+
+    def _save_epochs(self) -> None:
+        if self._epochs.dirty and self._materialised:
+            write_epochs(os.path.join(self.dir, LEADER_EPOCHS), self._epochs.entries())
+            self._epochs.dirty = False
+
+    @property
+    def unflushed(self) -> int:
+        """Records that an operating system's crash could take."""
+        return self._leo - self.recovery_point
+
+    def flush(self, up_to: int | None = None, now_ms: int = 0) -> None:
+        """Makes everything below `up_to` (the log end) durable and moves the recovery point. Raises LogDirFailure."""
+        target = self._leo if up_to is None else min(up_to, self._leo)
+        if now_ms:
+            self.last_flush_ms = now_ms
+        if target <= self.recovery_point or not self._materialised:
+            return
+        with self._disk("flushing"):
+            for segment in self._segments[self._floor(self.recovery_point) :]:
+                if segment.base_offset >= target:
+                    break
+                if segment is self._segments[-1]:
+                    os.fdatasync(segment.file().fileno())  # its indexes are rebuilt after a crash: they need no fsync
+                else:
+                    for file in segment.files_to_sync():
+                        os.fsync(file.fileno())
+                if segment.base_offset >= self.recovery_point:
+                    fsync_directory(self.dir)
+            self._save_epochs()
+        self.recovery_point = max(self.recovery_point, target)
+
+    def close(self, *, clean: bool = True) -> None:
+        """Lets go of all files. A clean close flushes, completes the indexes and takes a producer snapshot. Raises LogDirFailure."""
+        if clean and self._materialised:
+            self.flush()
+            with self._disk("closing"):
+                if self._producers.producers or self._snapshots.sizes:
+                    self._producers.map_end_offset = self._leo
+                    path = self._snapshots.take(self._producers)
+                    if path is not None:
+                        self._sync_path(path)
+                for segment in self._segments:
+                    segment.save_indexes(closing=True)
+                self._save_epochs()
+        self.release_files()
+
+    @staticmethod
+    def _sync_path(path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def release_files(self) -> None:
+        """Drops this log's descriptors from the cache."""
+        for segment in self._segments:
+            segment.forget_files()
+
+    def update_config(self, config: LogConfig) -> None:
+        self.config = config
+        for segment in self._segments:
+            segment.update_config(config)
+
+    # ---- truncating
+
+    def truncate_to(self, offset: int) -> bool:
+        """Drops everything from `offset` on, whole batches; whether there was anything. Raises ValueError, LogDirFailure."""
+        if offset < 0:
+            raise ValueError(f"Cannot truncate partition {self.name} to a negative offset ({offset})")
+        if offset >= self._leo:
+            self._epochs.truncate_from_end(self._leo)
+            return False
+        logger.info("[PartitionLog %s] Truncating to offset %d", self.name, offset)
+        if self._bases[0] > offset:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        with self._disk("truncating"):
+            self._generation += 1
+            number = self._floor(offset)
+            self.recovery_point = min(self.recovery_point, offset)
+            self._remove_segments(self._segments[number + 1 :], delay_ms=0)
+            del self._segments[number + 1 :], self._bases[number + 1 :]
+            segment = self._segments[-1]
+            place = segment.find(offset)
+            if place is not None:
+                segment.truncate_to_position(place.position, place.base_offset)
+            self._tail.clear()
+            self._leo = offset
+            self._log_start = min(self._log_start, offset)
+            self._epochs.truncate_from_end(offset)
+            self._save_epochs()
+            self._high_watermark = min(self._high_watermark, offset)
+            self._snapshots.remove(lambda snapshot: snapshot > offset)
+            if self._producers.producers or self._snapshots.sizes:
+                self._rebuild_producers(offset, 0)
+            self._producers.map_end_offset = offset
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drops all records; the next one gets `offset`. Raises LogDirFailure."""
+        logger.info("[PartitionLog %s] Truncating fully, starting at offset %d", self.name, offset)
+        with self._disk("truncating"):
+            self._generation += 1
+            self._tail.clear()
+            self._epochs.clear()
+            self._snapshots.remove(lambda snapshot: True)
+            self._producers.clear(offset)
+            self.recovery_point = min(self.recovery_point, offset)
+            new = Segment(self.dir, offset, self.config, self._files, 0, 0)
+            if self._materialised:
+                self._remove_segments(self._segments, delay_ms=0)
+                new.create_files()
+                self._save_epochs()
+            self._segments, self._bases = [new], [offset]
+            self._leo = self._log_start = self._high_watermark = self.recovery_point = offset
+
+    def _remove_segments(self, segments: list[Segment], delay_ms: int) -> None:
+        """Renames the files out of the way and has them removed; a snapshot goes with the segment that it begins."""
+        renamed = []
+        for segment in segments:
+            segment.forget_files()
+            for path in segment.paths():
+                with contextlib.suppress(FileNotFoundError):
+                    os.rename(path, path + DELETED_SUFFIX)
+                    renamed.append(path + DELETED_SUFFIX)
+            if segment.base_offset in self._snapshots.sizes:
+                del self._snapshots.sizes[segment.base_offset]
+                path = os.path.join(self.dir, file_stem(segment.base_offset) + SNAPSHOT_SUFFIX)
+                with contextlib.suppress(FileNotFoundError):
+                    os.rename(path, path + DELETED_SUFFIX)
+                    renamed.append(path + DELETED_SUFFIX)
+        if renamed:
+            self._housekeeping.remove_later(renamed, delay_ms)
+
+    # ---- retention
+
+    def increment_log_start_offset(self, offset: int, reason: str) -> bool:
+        """Hides records below `offset`; their segments go with the next retention. Raises OFFSET_OUT_OF_RANGE."""
+        if offset > self._high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Cannot increment the log start offset to {offset} of partition {self.name} since it is larger than the high "
+                f"watermark {self._high_watermark}",
+            )
+        if offset <= self._log_start:
+            return False
+        self._log_start = offset
+        self._epochs.truncate_from_start(offset)
+        self._producers.on_high_watermark(offset)
+        logger.info("[PartitionLog %s] Incremented log start offset to %d due to %s", self.name, offset, reason)
+        return True
+
+    def delete_old_segments(self, now_ms: int) -> int:
+        """Applies time, size and log start retention; the number of segments deleted. Raises LogDirFailure."""
+        if not self._materialised:
+            return 0
+        with self._disk("deleting old segments of"):
+            deleted = 0
+            if self.config.deletes:
+                if self.config.retention_ms >= 0:
+                    deleted += self._delete_while(
+                        lambda s, _: now_ms - s.largest_timestamp() > self.config.retention_ms, "retention time", now_ms
+                    )
+                if self.config.retention_bytes >= 0:
+                    deleted += self._delete_by_size(now_ms)
+            return deleted + self._delete_while(
+                lambda _, after: after is not None and after <= self._log_start, "log start offset breach", now_ms
+            )
+
+    def _delete_by_size(self, now_ms: int) -> int:
+        excess = self.size_bytes - self.config.retention_bytes
+
+        def breaches(segment: Segment, after: int | None) -> bool:
+            nonlocal excess
+            if excess - segment.size < 0:
+                return False
+            excess -= segment.size
+            return True
+
+        return self._delete_while(breaches, "retention size", now_ms) if excess > 0 else 0
+
+    def _delete_while(self, doomed: Callable[[Segment, int | None], bool], reason: str, now_ms: int) -> int:
+        """Deletes segments from the oldest on while the condition holds, never one that reaches above the high watermark."""
+        count = 0
+        for number, segment in enumerate(self._segments):
+            after = self._bases[number + 1] if number + 1 < len(self._bases) else None
+            if self._high_watermark < (self._leo if after is None else after) or (after is None and segment.size == 0):
+                break
+            if not doomed(segment, after):
+                break
+            count += 1
+        if not count:
+            return 0
+        if count == len(self._segments):  # there is always an active one
+            self._roll(self._leo, now_ms)
+        gone = self._segments[:count]
+        logger.info(
+            "[PartitionLog %s] Deleting segments due to %s: %s", self.name, reason, ", ".join(str(s.base_offset) for s in gone)
+        )
+        del self._segments[:count], self._bases[:count]
+        self._remove_segments(gone, self.config.file_delete_delay_ms)
+        if self._bases[0] > self._log_start:
+            self._log_start = self._bases[0]
+            self._epochs.truncate_from_start(self._log_start)
+            self._producers.on_high_watermark(self._log_start)
+        self._snapshots.remove(lambda snapshot: snapshot < self._bases[0])
+        return count
+
+    # ---- deleting
+
+    def rename_for_delete(self) -> str:
+        """Gives the directory its `-delete` name, so that a partition of the same name may be made; the new path. Raises LogDirFailure."""
+        self.release_files()
+        suffix = f".{uuid.uuid4().hex}-delete"
+        stem = f"{self.topic}"[: _MAX_NAME - len(suffix) - len(str(self.partition)) - 1] + f"-{self.partition}"
+        target = os.path.join(os.path.dirname(self.dir), stem + suffix)
+        with self._disk("renaming"):
+            if self._materialised:
+                os.rename(self.dir, target)
+                fsync_directory(os.path.dirname(self.dir))
+                self._move(target)
+        return target
+
+    def _move(self, target: str) -> None:
+        self._generation += 1
+        self.dir = self._snapshots.directory = target
+        for segment in self._segments:
+            segment.move(target)
+
+    def delete(self) -> None:
+        """Removes the directory with everything in it. Raises LogDirFailure."""
+        self.release_files()
+        self._generation += 1
+        if self._materialised:
+            with self._disk("deleting"):
+                import shutil
+
+                shutil.rmtree(self.dir)
+            self._materialised = False

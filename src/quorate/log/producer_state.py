@@ -1,0 +1,356 @@
+"""Idempotent and transactional producers of one log: sequence checks, open transactions, snapshots (KIP-98, KIP-360).
+
+`ProducerStates.prepare` checks a batch against the state and returns an update; nothing changes until `apply`, which the log calls
+once the bytes are written. Snapshot file (`%020d.snapshot`, named by the offset up to which it holds): int16 version 1, uint32 CRC-32C
+of what follows, int32 count, then entries of 46 bytes.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import google_crc32c
+
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.records.batch import MAX_INT32, BatchHeader, control_records
+
+BATCHES_TO_RETAIN = 5  # max.in.flight.requests of an idempotent producer: more cannot be retried
+PRODUCER_EXPIRATION_MS = 86400000
+
+_SNAPSHOT_HEAD = struct.Struct(">hIi")
+_SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
+_SNAPSHOT_VERSION = 1
+EMPTY_SNAPSHOT_BYTES = _SNAPSHOT_HEAD.size
+
+ABORT, COMMIT = 0, 1
+
+
+class AppendOrigin(enum.Enum):
+    """Who writes: decides what is checked."""
+
+    REPLICATION = 0
+    COORDINATOR = 1
+    CLIENT = 2
+    RAFT = 3
+
+
+class CorruptSnapshotError(Exception):
+    """A producer snapshot does not follow its format."""
+
+
+@dataclass(slots=True, frozen=True)
+class BatchMetadata:
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) & MAX_INT32
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+@dataclass(slots=True)
+class ProducerState:
+    """What the log knows of one producer id; `current_txn_first_offset` -1 outside of transactions."""
+
+    producer_id: int
+    producer_epoch: int = -1
+    coordinator_epoch: int = -1
+    last_timestamp: int = -1
+    current_txn_first_offset: int = -1
+    batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=BATCHES_TO_RETAIN))
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else -1
+
+    @property
+    def last_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else -1
+
+    @property
+    def last_offset_delta(self) -> int:
+        return self.batches[-1].offset_delta if self.batches else 0
+
+    def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
+        """The retained batch that has exactly this one's sequence numbers."""
+        if header.producer_epoch != self.producer_epoch:
+            return None
+        last = header.last_sequence
+        for batch in self.batches:
+            if batch.last_sequence == last and batch.first_sequence == header.base_sequence:
+                return batch
+        return None
+
+
+@dataclass(slots=True)
+class CompletedTransaction:
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+@dataclass(slots=True)
+class _Transaction:
+    producer_id: int
+    first_offset: int
+    last_offset: int | None = None
+
+
+@dataclass(slots=True)
+class ProducerUpdate:
+    """What appended batches change for one producer."""
+
+    state: ProducerState
+    started: list[int] = field(default_factory=list)
+    completed: list[CompletedTransaction] = field(default_factory=list)
+
+
+class ProducerStates:
+    """All producers of one log. Pure; the log reads and writes its snapshots."""
+
+    __slots__ = ("_expiration_ms", "_name", "_ongoing", "_unreplicated", "map_end_offset", "producers")
+
+    def __init__(self, name: str, expiration_ms: int = PRODUCER_EXPIRATION_MS) -> None:
+        self._name = name
+        self._expiration_ms = expiration_ms
+        self.producers: dict[int, ProducerState] = {}
+        self._ongoing: dict[int, _Transaction] = {}  # by first offset, which ascends
+        self._unreplicated: dict[int, _Transaction] = {}  # completed, but their marker is above the high watermark
+        self.map_end_offset = 0
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """First offset of the oldest transaction that is open, or whose marker is not replicated yet."""
+        if not self._ongoing and not self._unreplicated:
+            return None
+        return min(min(self._ongoing, default=1 << 63), min(self._unreplicated, default=1 << 63))
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        if self._unreplicated:
+            done = [k for k, t in self._unreplicated.items() if t.last_offset is not None and t.last_offset < high_watermark]
+            for k in done:
+                del self._unreplicated[k]
+
+    # ---- appending
+
+    def prepare(
+        self, header: BatchHeader, batch: memoryview, origin: AppendOrigin, pending: dict[int, ProducerUpdate]
+    ) -> BatchMetadata | None:
+        """Checks one batch that has a producer id, offsets assigned, and notes what it changes in `pending`.
+
+        Returns the retained batch if this one is a retry of it. Raises KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER,
+        INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED.
+        """
+        producer_id = header.producer_id
+        current = self.producers.get(producer_id)
+        if origin is AppendOrigin.CLIENT and current is not None:
+            duplicate = current.duplicate_of(header)
+            if duplicate is not None:
+                return duplicate
+        update = pending.get(producer_id)
+        if update is None:
+            state = ProducerState(producer_id)
+            if current is not None:
+                state.producer_epoch = current.producer_epoch
+                state.coordinator_epoch = current.coordinator_epoch
+                state.last_timestamp = current.last_timestamp
+                state.current_txn_first_offset = current.current_txn_first_offset
+            update = pending[producer_id] = ProducerUpdate(state)
+        if header.is_control:
+            self._append_marker(header, batch, origin, update)
+        else:
+            self._append_data(header, origin, update, current)
+        return None
+
+    def _append_data(
+        self, header: BatchHeader, origin: AppendOrigin, update: ProducerUpdate, current: ProducerState | None
+    ) -> None:
+        state = update.state
+        self._check_epoch(header, origin, state)
+        if origin is AppendOrigin.CLIENT:
+            self._check_sequence(header, state, current)
+        if state.producer_epoch != header.producer_epoch:
+            state.batches.clear()
+            state.producer_epoch = header.producer_epoch
+        state.batches.append(
+            BatchMetadata(header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
+        )
+        state.last_timestamp = header.max_timestamp
+        if state.current_txn_first_offset >= 0 and not header.is_transactional:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"Expected transactional write from producer {header.producer_id} at offset {header.base_offset} in {self._name}",
+            )
+        if state.current_txn_first_offset < 0 and header.is_transactional:
+            state.current_txn_first_offset = header.base_offset
+            update.started.append(header.base_offset)
+
+    def _check_epoch(self, header: BatchHeader, origin: AppendOrigin, state: ProducerState) -> None:
+        if header.producer_epoch < state.producer_epoch and origin is not AppendOrigin.REPLICATION:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Epoch of producer {header.producer_id} at offset {header.base_offset} in {self._name} is {header.producer_epoch}, "
+                f"which is smaller than the last seen epoch {state.producer_epoch}",
+            )
+
+    def _check_sequence(self, header: BatchHeader, state: ProducerState, current: ProducerState | None) -> None:
+        first = header.base_sequence
+        if header.producer_epoch != state.producer_epoch:
+            if first != 0 and state.producer_epoch != -1:
+                raise KafkaError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"Invalid sequence number for new epoch of producer {header.producer_id} at offset {header.base_offset} in "
+                    f"{self._name}: {header.producer_epoch} (request epoch), {first} (seq. number), "
+                    f"{state.producer_epoch} (current producer epoch)",
+                )
+            return
+        if state.batches:
+            last = state.last_sequence
+        elif current is not None and current.producer_epoch == header.producer_epoch:
+            last = current.last_sequence
+        else:
+            last = -1
+        if current is None or current.producer_epoch == -1:
+            return  # all of its records are gone by retention: any number is accepted
+        if first != last + 1 and not (first == 0 and last == MAX_INT32):
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Out of order sequence number for producer {header.producer_id} at offset {header.base_offset} in {self._name}: "
+                f"{first} (incoming seq. number), {last} (current end sequence number)",
+            )
+
+    def _append_marker(self, header: BatchHeader, batch: memoryview, origin: AppendOrigin, update: ProducerUpdate) -> None:
+        if header.count == 0:
+            return  # the whole transaction was compacted away
+        kind, value = next(control_records(batch))
+        if kind not in (ABORT, COMMIT) or len(value) < 6:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"Control record of type {kind} at offset {header.base_offset} in {self._name} ends no transaction",
+            )
+        coordinator_epoch = int.from_bytes(value[2:6], "big", signed=True)
+        state = update.state
+        self._check_epoch(header, origin, state)
+        if state.coordinator_epoch > coordinator_epoch and origin is not AppendOrigin.REPLICATION:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"Invalid coordinator epoch for producerId {header.producer_id} at offset {header.base_offset} in {self._name}: "
+                f"{coordinator_epoch} (zombie), {state.coordinator_epoch} (current)",
+            )
+        if state.current_txn_first_offset >= 0:
+            update.completed.append(
+                CompletedTransaction(header.producer_id, state.current_txn_first_offset, header.base_offset, kind == ABORT)
+            )
+        if state.producer_epoch != header.producer_epoch:
+            state.batches.clear()
+            state.producer_epoch = header.producer_epoch
+        state.coordinator_epoch = coordinator_epoch
+        state.current_txn_first_offset = -1
+        state.last_timestamp = header.max_timestamp
+
+    def apply(self, updates: Iterable[ProducerUpdate]) -> None:
+        """Makes what `prepare` noted the state. Completed transactions are then ended one by one with `complete`."""
+        for update in updates:
+            new = update.state
+            current = self.producers.get(new.producer_id)
+            if current is None:
+                self.producers[new.producer_id] = new
+            else:
+                if current.producer_epoch != new.producer_epoch:
+                    current.batches.clear()
+                    current.producer_epoch = new.producer_epoch
+                current.batches.extend(new.batches)
+                current.coordinator_epoch = new.coordinator_epoch
+                current.current_txn_first_offset = new.current_txn_first_offset
+                current.last_timestamp = new.last_timestamp
+            for first_offset in update.started:
+                self._ongoing[first_offset] = _Transaction(new.producer_id, first_offset)
+
+    def stable_offset_after(self, completed: CompletedTransaction) -> int:
+        """The last stable offset once this transaction is over (for the transaction index)."""
+        others = [t.first_offset for t in self._ongoing.values() if t.producer_id != completed.producer_id]
+        return min(others, default=completed.last_offset + 1)
+
+    def complete(self, completed: CompletedTransaction) -> None:
+        transaction = self._ongoing.pop(completed.first_offset, None)
+        if transaction is not None:
+            transaction.last_offset = completed.last_offset
+            self._unreplicated[completed.first_offset] = transaction
+
+    # ---- life
+
+    def clear(self, map_end_offset: int) -> None:
+        self.producers.clear()
+        self._ongoing.clear()
+        self._unreplicated.clear()
+        self.map_end_offset = map_end_offset
+
+    def remove_expired(self, now_ms: int) -> None:
+        """Forgets producers without an open transaction that have not written for the expiration time."""
+        for state in [s for s in self.producers.values() if self._expired(s, now_ms)]:
+            del self.producers[state.producer_id]
+
+    def _expired(self, state: ProducerState, now_ms: int) -> bool:
+        return state.current_txn_first_offset < 0 and now_ms - state.last_timestamp >= self._expiration_ms
+
+    def load(self, entries: Iterable[ProducerState], now_ms: int) -> None:
+        for state in entries:
+            if not self._expired(state, now_ms):
+                self.producers[state.producer_id] = state
+        open_ones = [
+            (s.current_txn_first_offset, s.producer_id) for s in self.producers.values() if s.current_txn_first_offset >= 0
+        ]
+        for first_offset, producer_id in sorted(open_ones):
+            self._ongoing[first_offset] = _Transaction(producer_id, first_offset)
+
+
+def encode_snapshot(states: Iterable[ProducerState]) -> bytes:
+    """The bytes of a snapshot file."""
+    rows = [
+        _SNAPSHOT_ENTRY.pack(
+            s.producer_id,
+            s.producer_epoch,
+            s.last_sequence,
+            s.last_offset,
+            s.last_offset_delta,
+            s.last_timestamp,
+            s.coordinator_epoch,
+            s.current_txn_first_offset,
+        )
+        for s in states
+    ]
+    body = struct.pack(">i", len(rows)) + b"".join(rows)
+    return struct.pack(">hI", _SNAPSHOT_VERSION, google_crc32c.value(body)) + body
+
+
+def decode_snapshot(data: bytes) -> list[ProducerState]:
+    """Raises CorruptSnapshotError."""
+    if len(data) < _SNAPSHOT_HEAD.size:
+        raise CorruptSnapshotError(f"Snapshot of {len(data)} bytes is shorter than its header")
+    version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
+    if version != _SNAPSHOT_VERSION:
+        raise CorruptSnapshotError(f"Snapshot contained an unknown file version {version}")
+    computed = google_crc32c.value(data[6:])
+    if crc != computed:
+        raise CorruptSnapshotError(f"Snapshot is corrupt (CRC is no longer valid). Stored crc: {crc}. Computed crc: {computed}")
+    if count < 0 or len(data) != _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:
+        raise CorruptSnapshotError(f"Snapshot of {len(data)} bytes cannot hold {count} entries")
+    states = []
+    for row in _SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[_SNAPSHOT_HEAD.size :]):
+        producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, first_offset = row
+        state = ProducerState(producer_id, epoch, coordinator_epoch, timestamp, max(first_offset, -1))
+        if last_offset >= 0:
+            state.batches.append(BatchMetadata(last_sequence, last_offset, delta, timestamp))
+        states.append(state)
+    return states

@@ -1,0 +1,172 @@
+"""What a leader does to a batch before it is written: checks it, and stores it as its topic wants it (KIP-32, KIP-467).
+
+The bytes that came are the bytes that are stored whenever they are right: header and records agree (see `quorate.records.scan`), the
+greatest timestamp is what the header says, the codec is the topic's. Where Kafka repairs quietly, so do we: a wrong greatest
+timestamp is replaced, inner offsets of a compressed batch that do not count up make a new batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.records.batch import (
+    CURRENT_MAGIC,
+    BatchHeader,
+    TimestampType,
+    build_batch,
+    decode_records,
+    records_section,
+    with_max_timestamp,
+)
+from quorate.records.compression import Compression
+from quorate.records.errors import InvalidRecordError
+from quorate.records.record import NO_TIMESTAMP
+from quorate.records.scan import ScanResult, scan_records
+from quorate.records.varint import Buffer
+
+
+class ProduceRules(Protocol):
+    """The topic configs that matter here; `quorate.log.config.LogConfig` is one."""
+
+    @property
+    def max_message_bytes(self) -> int: ...
+    @property
+    def message_timestamp_type(self) -> TimestampType: ...
+    @property
+    def message_timestamp_before_max_ms(self) -> int: ...
+    @property
+    def message_timestamp_after_max_ms(self) -> int: ...
+    @property
+    def compacts(self) -> bool: ...
+    def target_compression(self, source: Compression) -> Compression: ...
+    def compression_level(self, codec: Compression) -> int | None: ...
+
+
+@dataclass(slots=True)
+class ValidatedBatch:
+    """A batch ready to be placed and written; `data` is the very buffer that came in when nothing had to change."""
+
+    data: bytes | bytearray | memoryview
+    count: int
+    max_timestamp: int
+    log_append_time_ms: int  # -1 with CreateTime
+    changed: bool
+
+
+def validate_produced(
+    batch: memoryview, header: BatchHeader, rules: ProduceRules, now_ms: int, *, from_client: bool = True
+) -> ValidatedBatch:
+    """Checks one whole batch whose checksum is right.
+
+    Raises InvalidRecordError (with INVALID_TIMESTAMP where that is the reason) with the records at fault, CorruptRecordError,
+    KafkaError MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE.
+    """
+    if header.magic != CURRENT_MAGIC:
+        raise InvalidRecordError(f"Record batches with magic {header.magic} are not supported, only {CURRENT_MAGIC}")
+    if from_client:
+        _check_client_header(header)
+    source = header.compression
+    target = rules.target_compression(source)
+    if header.is_control and source is Compression.NONE:
+        target = Compression.NONE  # markers stay as they are
+    body = records_section(batch, header)
+    log_append_time = rules.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+    find_null_keys = rules.compacts and not header.is_control
+    scan = scan_records(bytes(body), header.count, find_null_keys=find_null_keys)
+    if scan.null_keys:
+        errors = tuple(
+            (index, "Compacted topic cannot accept message without key in topic partition") for index in scan.null_keys
+        )
+        raise InvalidRecordError(
+            f"One or more records have been rejected due to {len(errors)} record errors in total: records without a key in a compacted topic",
+            errors,
+        )
+    if not log_append_time:
+        _check_timestamps(batch, header, scan, rules, now_ms)
+    elif header.timestamp_type is TimestampType.LOG_APPEND_TIME and from_client:
+        pass  # Kafka lets it be where the topic overwrites it anyway
+    if source is not target or (source is not Compression.NONE and not scan.contiguous):
+        return _rebuild(batch, header, target, rules, now_ms)
+    max_timestamp = now_ms if log_append_time else _max_timestamp(header, scan)
+    if max_timestamp != header.max_timestamp or header.timestamp_type is not rules.message_timestamp_type:
+        data = with_max_timestamp(batch, rules.message_timestamp_type, max_timestamp)
+        return ValidatedBatch(data, header.count, max_timestamp, now_ms if log_append_time else NO_TIMESTAMP, True)
+    return ValidatedBatch(batch, header.count, max_timestamp, NO_TIMESTAMP, False)
+
+
+def check_size(size_bytes: int, max_message_bytes: int, name: str) -> None:
+    """Raises MESSAGE_TOO_LARGE."""
+    if size_bytes > max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"The record batch size in the append to {name} is {size_bytes} bytes which exceeds the maximum configured value of "
+            f"{max_message_bytes}.",
+        )
+
+
+def _check_client_header(header: BatchHeader) -> None:
+    if header.last_offset_delta < 0:
+        raise InvalidRecordError(f"Batch has an invalid offset range: [{header.base_offset}, {header.last_offset}]")
+    if header.count <= 0:
+        raise InvalidRecordError(f"Invalid reported count for record batch: {header.count}")
+    if header.last_offset_delta + 1 != header.count:
+        raise InvalidRecordError(
+            f"Inconsistent batch offset range [{header.base_offset}, {header.last_offset}] and count of records {header.count}"
+        )
+    if header.is_control:
+        raise InvalidRecordError("Clients are not allowed to write control records")
+    if header.has_producer_id and header.base_sequence < 0:
+        raise InvalidRecordError(
+            f"Invalid sequence number {header.base_sequence} in record batch with producerId {header.producer_id}"
+        )
+
+
+def _max_timestamp(header: BatchHeader, scan: ScanResult) -> int:
+    if header.base_timestamp == NO_TIMESTAMP and scan.max_timestamp_delta == 0:
+        return NO_TIMESTAMP
+    return header.base_timestamp + scan.max_timestamp_delta
+
+
+def _check_timestamps(batch: memoryview, header: BatchHeader, scan: ScanResult, rules: ProduceRules, now_ms: int) -> None:
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        raise InvalidRecordError(
+            "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime.",
+            ((0, "Producer should not set timestamp type to LogAppendTime."),),
+            ErrorCode.INVALID_TIMESTAMP,
+        )
+    earliest = now_ms - rules.message_timestamp_before_max_ms
+    latest = now_ms + rules.message_timestamp_after_max_ms
+    base = header.base_timestamp
+    if base + scan.min_timestamp_delta >= earliest and base + scan.max_timestamp_delta <= latest:
+        return
+    errors = tuple(
+        (index, f"Timestamp {r.timestamp} of message with offset {r.offset} is out of range. "
+                f"The timestamp should be within [{earliest}, {latest}]")
+        for index, r in enumerate(decode_records(batch))
+        if r.timestamp != NO_TIMESTAMP and not earliest <= r.timestamp <= latest
+    )  # fmt: skip
+    if errors:
+        raise InvalidRecordError(
+            "One or more records have been rejected due to invalid timestamp", errors, ErrorCode.INVALID_TIMESTAMP
+        )
+
+
+def _rebuild(batch: Buffer, header: BatchHeader, target: Compression, rules: ProduceRules, now_ms: int) -> ValidatedBatch:
+    records = decode_records(batch)
+    log_append_time = rules.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+    data = build_batch(
+        records,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        compression=target,
+        compression_level=rules.compression_level(target),
+        is_control=header.is_control,
+        is_transactional=header.is_transactional,
+        timestamp_type=rules.message_timestamp_type,
+        log_append_time_ms=now_ms if log_append_time else NO_TIMESTAMP,
+    )
+    max_timestamp = now_ms if log_append_time else max(r.timestamp for r in records)
+    return ValidatedBatch(data, len(records), max_timestamp, now_ms if log_append_time else NO_TIMESTAMP, True)

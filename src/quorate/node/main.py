@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 
 from quorate.config.kafka_config import KafkaConfig
 from quorate.node.server import KafkaServer
@@ -26,14 +27,17 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def run(config: KafkaConfig) -> int:
+def run(config: KafkaConfig, *, on_ready: Callable[[], None] | None = None) -> int:
     """Runs the node until it is told to stop or cannot go on; the process's exit status."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(run_node(config))
+        return runner.run(run_node(config, on_ready))
 
 
-async def run_node(config: KafkaConfig) -> int:
-    """0 after a clean stop, 1 after a fault. What start raises is logged in one line and gives 1."""
+async def run_node(config: KafkaConfig, on_ready: Callable[[], None] | None = None) -> int:
+    """Runs the node to its end. Calls `on_ready` when every listener serves.
+
+    0 after a clean stop, 1 after a fault. What start raises is logged in one line and gives 1.
+    """
     loop = asyncio.get_running_loop()
     stop = loop.create_future()
 
@@ -55,6 +59,8 @@ async def run_node(config: KafkaConfig) -> int:
         await asyncio.wait([starting, stop, server.fault], return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
+            if on_ready is not None:
+                on_ready()
             await asyncio.wait([stop, server.fault], return_when=asyncio.FIRST_COMPLETED)
         status = 1 if server.fault.done() else 0
     except Exception as e:

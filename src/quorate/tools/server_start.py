@@ -57,3 +57,7 @@ def _daemonise(name: str) -> None:
     os.dup2(null, 0)
     os.dup2(out, 1)
     os.dup2(out, 2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -94,3 +95,7 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

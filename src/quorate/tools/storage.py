@@ -240,3 +240,7 @@ def _random_uuid(args: argparse.Namespace) -> int:
 
     print(uuid_text(random_uuid()))
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

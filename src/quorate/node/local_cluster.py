@@ -1,0 +1,189 @@
+"""A whole cluster on this machine, in one folder: which nodes it has, their properties, their formatting.
+
+Node i has the controller role if i is among the first `controllers`, the broker role if among the first `brokers`, so
+that 1 and 1, the default, is one node with both. Ports: a node's broker listener is at `port + 2 (i - 1)`, its controller
+listener one above.
+
+    FOLDER/cluster.json       cluster id, how many controllers: what must not change
+    FOLDER/node-i/server.properties   rewritten each time; FOLDER/node-i/local.properties, if there is one, is added to it
+    FOLDER/node-i/data, FOLDER/node-i/server.log
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from quorate.config.kafka_config import KafkaConfig
+from quorate.log import meta_properties, properties_text
+from quorate.net.errors import ListenerError
+from quorate.net.sockets import bind_sockets
+from quorate.node.initial_voters import InitialVoter
+from quorate.node.properties import read_properties
+from quorate.node.storage import FormatPlan, format_directories
+from quorate.protocol.uuids import parse_uuid, random_uuid, uuid_text
+
+_INTERNAL_REPLICAS = 3
+"""Replicas of Kafka's internal topics, where there are brokers enough."""
+
+
+class LocalClusterError(Exception):
+    """The folder, or what was asked for, does not fit; the message says what to do."""
+
+
+@dataclass(slots=True, frozen=True)
+class LocalNode:
+    node_id: int
+    folder: Path
+    controller: bool
+    broker: bool
+    broker_port: int
+    controller_port: int
+
+    @property
+    def properties_file(self) -> Path:
+        return self.folder / "server.properties"
+
+    @property
+    def log_file(self) -> Path:
+        return self.folder / "server.log"
+
+    @property
+    def roles(self) -> str:
+        return ",".join([r for r, has in (("broker", self.broker), ("controller", self.controller)) if has])
+
+
+@dataclass(slots=True)
+class LocalCluster:
+    """Raises LocalClusterError from `prepare` when the folder holds another cluster than the one asked for."""
+
+    folder: Path
+    controllers: int = 1
+    brokers: int = 1
+    host: str = "127.0.0.1"
+    port: int = 9092
+    overrides: dict[str, str] = field(default_factory=dict)
+    cluster_id: str = ""
+    nodes: list[LocalNode] = field(default_factory=list)
+    _directory_ids: list[str] = field(default_factory=list)
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"{self._shown_host}:{n.broker_port}" for n in self.nodes if n.broker)
+
+    @property
+    def _shown_host(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+    def prepare(self, say: Callable[[str], None]) -> None:
+        """Makes the folder, or takes up the one that is there; formats what is not formatted; writes the properties."""
+        if self.controllers < 1 or self.brokers < 1:
+            raise LocalClusterError("a cluster needs at least one controller and one broker")
+        last = self.port + 2 * max(self.controllers, self.brokers) - 1
+        if not 1 <= self.port <= last <= 65535:
+            raise LocalClusterError(f"the ports {self.port} to {last} do not exist: choose a lower --port")
+        self._load_or_create()
+        self.nodes = [self._node(i) for i in range(1, max(self.controllers, self.brokers) + 1)]
+        for node in self.nodes:
+            node.folder.mkdir(exist_ok=True)
+            properties = self._properties(node)
+            text = properties_text.render(properties, (" Written by quorate up at each start; local.properties is added.",))
+            node.properties_file.write_text(text)
+            self._format(node, KafkaConfig(properties), say)
+
+    def check_ports(self) -> None:
+        """Raises LocalClusterError naming the port that is taken."""
+        for node in self.nodes:
+            for port, wanted in ((node.broker_port, node.broker), (node.controller_port, node.controller)):
+                if wanted:
+                    try:
+                        for sock in bind_sockets(self.host, port, "quorate up"):
+                            sock.close()
+                    except ListenerError as e:
+                        raise LocalClusterError(self.explain(e)) from e
+
+    def explain(self, error: ListenerError) -> str:
+        return f"{error}; with quorate up that is --port, as in: quorate up --port {self.port + 1000}"
+
+    def _load_or_create(self) -> None:
+        path = self.folder / "cluster.json"
+        try:
+            known = json.loads(path.read_text())
+            self.cluster_id, count = known["cluster_id"], known["controllers"]
+            self._directory_ids = known["directory_ids"]
+        except FileNotFoundError:
+            if self.folder.exists() and any(self.folder.iterdir()):
+                raise LocalClusterError(
+                    f"{self.folder} holds something that is no cluster of quorate up (no cluster.json): "
+                    "name another folder with --data"
+                ) from None
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.cluster_id = uuid_text(random_uuid())
+            self._directory_ids = [uuid_text(random_uuid()) for _ in range(self.controllers)]
+            content = {
+                "cluster_id": self.cluster_id,
+                "controllers": self.controllers,
+                "directory_ids": self._directory_ids,
+            }
+            meta_properties.replace_file(path, (json.dumps(content, indent=1) + "\n").encode())
+            return
+        except (ValueError, KeyError) as e:
+            raise LocalClusterError(f"{path} is damaged ({e}); restore it, or name another folder with --data") from e
+        if count != self.controllers:
+            raise LocalClusterError(
+                f"{self.folder} holds a cluster with --controllers {count}: start it so, or name another folder with --data "
+                "(a running quorum changes its members by kafka-metadata-quorum)"
+            )
+
+    def _node(self, node_id: int) -> LocalNode:
+        port = self.port + 2 * (node_id - 1)
+        return LocalNode(
+            node_id,
+            self.folder / f"node-{node_id}",
+            node_id <= self.controllers,
+            node_id <= self.brokers,
+            port,
+            port + 1,
+        )
+
+    def _properties(self, node: LocalNode) -> dict[str, str]:
+        host = self._shown_host
+        listeners = []
+        if node.broker:
+            listeners.append(f"PLAINTEXT://{host}:{node.broker_port}")
+        if node.controller:
+            listeners.append(f"CONTROLLER://{host}:{node.controller_port}")
+        replicas = str(min(_INTERNAL_REPLICAS, self.brokers))
+        quorum = ",".join(f"{host}:{n.controller_port}" for n in self.nodes if n.controller)
+        properties = {
+            "process.roles": node.roles,
+            "node.id": str(node.node_id),
+            "listeners": ",".join(listeners),
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.bootstrap.servers": quorum,
+            "log.dirs": str((node.folder / "data").absolute()),
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": str(min(2, self.brokers)),
+            "share.coordinator.state.topic.replication.factor": replicas,
+            "share.coordinator.state.topic.min.isr": str(min(2, self.brokers)),
+            "group.initial.rebalance.delay.ms": "0",
+        }
+        extra = node.folder / "local.properties"
+        if extra.exists():
+            properties |= read_properties(extra)
+        return properties | self.overrides
+
+    def _format(self, node: LocalNode, config: KafkaConfig, say: Callable[[str], None]) -> None:
+        if all(meta_properties.read(d) is not None for d in config.all_dirs if d.is_dir()) and all(
+            d.is_dir() for d in config.all_dirs
+        ):
+            return
+        voters = {
+            n.node_id: InitialVoter(n.node_id, parse_uuid(text), self.host, n.controller_port)
+            for n, text in zip((n for n in self.nodes if n.controller), self._directory_ids, strict=True)
+        }
+        plan = FormatPlan(config, self.cluster_id, voters if node.controller else None, ignore_formatted=True)
+        format_directories(plan, say)

@@ -1,0 +1,206 @@
+"""quorate: what goes beyond Kafka's own tools. `quorate up` runs a whole local cluster."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quorate.tools.common import Parser, ToolError, run
+
+if TYPE_CHECKING:
+    from quorate.node.local_cluster import LocalCluster, LocalNode
+
+DEFAULT_FOLDER = "quorate-data"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return run(_main, argv)
+
+
+def _main(argv: Sequence[str]) -> int:
+    parser = Parser("quorate", "A Kafka cluster in Python, and what makes it pleasant to run.")
+    parser.add_version()
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    up = commands.add_parser("up", help="run a whole local cluster until Ctrl-C", description=_UP)
+    up.add_argument("--controllers", type=int, default=1, help="how many controllers (1)")
+    up.add_argument("--brokers", type=int, default=1, help="how many brokers (1); the first nodes are both")
+    up.add_argument("--data", type=Path, help=f"the folder that keeps the data (./{DEFAULT_FOLDER})")
+    up.add_argument("--ephemeral", action="store_true", help="keep nothing: a temporary folder, removed at the end")
+    up.add_argument("--host", default="127.0.0.1", help="the address to listen on and to be reached by (127.0.0.1)")
+    up.add_argument("--port", type=int, default=9092, help="the first broker's port (9092); others follow above it")
+    up.add_argument("--override", action="append", default=[], metavar="property=value", help="sets a property on every node")
+    up.add_argument("--verbose", action="store_true", help="show the nodes' logs here too")
+    up.add_argument("--log-level", help="INFO, DEBUG, ... (or QUORATE_LOG_LEVEL)")
+    up.set_defaults(run=_up)
+    args = parser.parse_args(argv)
+    status: int = args.run(args)
+    return status
+
+
+_UP = """Formats what is not formatted, starts every node, prints what to connect to, and stops them all on Ctrl-C.
+Started again with the same folder it goes on where it was."""
+
+
+def _up(args: argparse.Namespace) -> int:
+    from quorate.node.local_cluster import LocalCluster, LocalClusterError
+    from quorate.node.properties import parse_overrides
+
+    if args.ephemeral and args.data is not None:
+        raise ToolError("--ephemeral keeps nothing, --data names where to keep it: choose one")
+    temporary = tempfile.TemporaryDirectory(prefix="quorate-") if args.ephemeral else None
+    folder = Path(temporary.name) if temporary is not None else (args.data or Path(DEFAULT_FOLDER))
+    cluster = LocalCluster(
+        folder, args.controllers, args.brokers, args.host.strip("[]"), args.port, parse_overrides(args.override)
+    )
+    try:
+        cluster.prepare(lambda text: None)
+        cluster.check_ports()
+        if len(cluster.nodes) == 1:
+            return _run_here(cluster, args)
+        return _run_children(cluster, args)
+    except LocalClusterError as e:
+        raise ToolError(str(e)) from e
+    finally:
+        if temporary is not None:
+            temporary.cleanup()
+
+
+def _announce(cluster: LocalCluster, started: float, kept: bool) -> None:
+    count = len(cluster.nodes)
+    kind = "one node, broker and controller" if count == 1 else f"{cluster.brokers} brokers, {cluster.controllers} controllers"
+    shown = os.path.relpath(cluster.folder) if kept else f"{cluster.folder} (removed at the end)"
+    first = cluster.bootstrap.split(",")[0]
+    print(f"Kafka is up: {kind}, ready in {time.perf_counter() - started:.2f} s")
+    print(f"  bootstrap servers   {cluster.bootstrap}")
+    print(f"  data and logs       {shown}")
+    print(f"  try                 kafka-topics --bootstrap-server {first} --create --topic hello")
+    print(f"                      kafka-console-producer --bootstrap-server {first} --topic hello")
+    print(f"                      kafka-console-consumer --bootstrap-server {first} --topic hello --from-beginning")
+    print("  stop                Ctrl-C", flush=True)
+
+
+def _run_here(cluster: LocalCluster, args: argparse.Namespace) -> int:
+    """The only node runs in this process."""
+    started = time.perf_counter()
+    import logging
+
+    from quorate.node import logs
+    from quorate.node.main import run as run_node
+    from quorate.node.properties import load_config
+
+    node = cluster.nodes[0]
+    if args.verbose:
+        logs.set_up(args.log_level)
+    else:
+        logs.set_up(args.log_level, node.log_file.open("a", buffering=1))
+    config = load_config(node.properties_file)
+    last_error: list[str] = []
+
+    class Last(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            last_error[:] = [record.getMessage()]
+
+    handler = Last(logging.CRITICAL)
+    logging.getLogger().addHandler(handler)
+    status = run_node(config, on_ready=lambda: _announce(cluster, started, not args.ephemeral))
+    if status and not args.verbose:
+        reason = last_error[0] if last_error else "the node ended"
+        raise ToolError(f"{reason} (log: {node.log_file})", status)
+    return status
+
+
+def _run_children(cluster: LocalCluster, args: argparse.Namespace) -> int:
+    """Every node in a process of its own."""
+    import subprocess
+
+    started = time.perf_counter()
+    children: dict[subprocess.Popen[bytes], LocalNode] = {}
+    stopping: list[int] = []
+
+    def on_signal(number: int, frame: object) -> None:
+        if stopping:
+            for child in children:
+                child.kill()
+        stopping.append(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, on_signal)
+    level = ["--log-level", args.log_level] if args.log_level else []
+    for node in cluster.nodes:
+        command = [sys.executable, "-m", "quorate.tools.server_start", *level, str(node.properties_file)]
+        with node.log_file.open("ab") as out:
+            output = None if args.verbose else out
+            # A session of its own: Ctrl-C in the terminal is ours to pass on, in order.
+            child = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True)
+        children[child] = node
+    status = 0
+    try:
+        if not stopping:
+            _wait_ready(cluster, children, stopping)
+        if not stopping:
+            _announce(cluster, started, not args.ephemeral)
+        while not stopping:
+            dead = next((c for c in children if c.poll() is not None), None)
+            if dead is not None:
+                raise ToolError(f"node {children[dead].node_id} ended with status {dead.returncode}: {_tail(children[dead])}")
+            time.sleep(0.2)
+    except ToolError as e:
+        print(e, file=sys.stderr)
+        status = 1
+    # Brokers first: their controlled shutdown needs a controller.
+    for controllers in (False, True):
+        group = [c for c, node in children.items() if node.controller == controllers]
+        for child in group:
+            if child.poll() is None:
+                child.terminate()
+        for child in group:
+            child.wait()
+    return status
+
+
+def _wait_ready(cluster: LocalCluster, children: dict, stopping: list[int]) -> None:  # type: ignore[type-arg]
+    import asyncio
+
+    from quorate.net.client import Connection, KafkaConnectionError, RequestTimedOut
+    from quorate.protocol.messages.metadata import MetadataRequest
+
+    first = next(n for n in cluster.nodes if n.broker)
+
+    async def ready() -> bool:
+        try:
+            connection = await Connection.connect(cluster.host, first.broker_port, client_id="quorate-up", timeout_s=1)
+        except (KafkaConnectionError, RequestTimedOut):
+            return False
+        try:
+            answer = await connection.call(MetadataRequest(topics=[]), 2)
+            return len(answer.brokers) >= cluster.brokers
+        except (KafkaConnectionError, RequestTimedOut):
+            return False
+        finally:
+            connection.close()
+
+    async def wait() -> None:
+        while not stopping and not await ready():
+            for child, node in children.items():
+                if child.poll() is not None:
+                    raise ToolError(f"node {node.node_id} ended with status {child.returncode}: {_tail(node)}")
+            await asyncio.sleep(0.02)
+
+    asyncio.run(wait())
+
+
+def _tail(node: LocalNode) -> str:
+    lines = node.log_file.read_text(errors="replace").splitlines()
+    telling = [line for line in lines if " FATAL " in line or " ERROR " in line] or lines[-1:]
+    return f"{telling[-1] if telling else 'it logged nothing'} (log: {node.log_file})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

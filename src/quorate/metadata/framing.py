@@ -25,13 +25,13 @@ def encode_record(record: Data, version: int) -> bytes:
 
 def decode_record(value: bytes | memoryview) -> tuple[Data, int]:
     """The record and its version. MetadataError names the unknown frame, type or version, or why the body is bad."""
-    frame, position = _read_uvarint(value, 0, "frame version")
+    frame, position = read_uvarint(value, 0, "frame version")
     if frame == 0:
         raise MetadataError("frame version 0 is that of Kafka 2.8's preview of KRaft, whose metadata cannot be used: format anew")
     if frame != FRAME_VERSION:
         raise MetadataError(f"frame version {frame} is unknown: only {FRAME_VERSION} is read here")
-    record_type, position = _read_uvarint(value, position, "record type")
-    version, position = _read_uvarint(value, position, "record version")
+    record_type, position = read_uvarint(value, position, "record type")
+    version, position = read_uvarint(value, position, "record version")
     cls = RECORD_TYPES.get(record_type)
     if cls is None:
         raise MetadataError(f"record type {record_type} is unknown")
@@ -59,7 +59,8 @@ def _uvarint(value: int) -> bytes:
     return bytes(out)
 
 
-def _read_uvarint(value: bytes | memoryview, position: int, what: str) -> tuple[int, int]:
+def read_uvarint(value: bytes | memoryview, position: int, what: str) -> tuple[int, int]:
+    """An unsigned varint and the position behind it. MetadataError, saying `what` it was to be, when it is cut or too long."""
     result = 0
     for shift in range(0, 35, 7):
         if position >= len(value):

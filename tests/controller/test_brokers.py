@@ -1,0 +1,274 @@
+"""Registration, heartbeats, departure: each refusal, each state, the order of records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from quorate.controller.brokers import broker_heartbeat, fence_expired, register_broker, register_controller, unregister_broker
+from quorate.metadata.records import (
+    BrokerRegistrationChangeRecord,
+    FeatureLevelRecord,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    UnregisterBrokerRecord,
+)
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from quorate.protocol.messages.broker_registration import BrokerRegistrationRequest
+from quorate.protocol.messages.controller_registration import ControllerRegistrationRequest
+from quorate.protocol.messages.unregister_broker import UnregisterBrokerRequest
+
+from .support import CLUSTER, LATEST, Cluster, directory, uid
+
+Feature = BrokerRegistrationRequest.Feature
+
+
+def registration(broker_id: int = 1, **changes: Any) -> BrokerRegistrationRequest:
+    fields: dict[str, Any] = {
+        "broker_id": broker_id,
+        "cluster_id": CLUSTER,
+        "incarnation_id": uid(0xB000 + broker_id),
+        "listeners": [BrokerRegistrationRequest.Listener(name="PLAINTEXT", host="b", port=9092, security_protocol=0)],
+        "features": [
+            Feature(name="metadata.version", min_supported_version=7, max_supported_version=LATEST),
+            Feature(name="kraft.version", min_supported_version=0, max_supported_version=1),
+        ],
+        "log_dirs": [directory(broker_id)],
+        "start_time_ms": 1234,
+    }
+    fields.update(changes)
+    return BrokerRegistrationRequest(**fields)
+
+
+def refused(cluster: Cluster, handler: Any, request: Any, version: int | None = None) -> ErrorCode:
+    with pytest.raises(KafkaError) as raised:
+        cluster.run(handler, request, version)
+    return raised.value.code
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"cluster_id": "other"}, ErrorCode.INCONSISTENT_CLUSTER_ID),
+        ({"is_migrating_zk_broker": True}, ErrorCode.BROKER_ID_NOT_REGISTERED),
+        ({"log_dirs": []}, ErrorCode.INVALID_REGISTRATION),
+        ({"log_dirs": [uid(2)]}, ErrorCode.INVALID_REGISTRATION),
+        ({"log_dirs": [directory(1), directory(1)]}, ErrorCode.INVALID_REGISTRATION),
+        ({"log_dirs": [directory(2)]}, ErrorCode.INVALID_REGISTRATION),
+        ({"features": []}, ErrorCode.INVALID_REGISTRATION),
+        (
+            {"features": [Feature(name="metadata.version", min_supported_version=7, max_supported_version=LATEST - 1)]},
+            ErrorCode.UNSUPPORTED_VERSION,
+        ),
+        (
+            {"features": [Feature(name="metadata.version", min_supported_version=7, max_supported_version=LATEST)]},
+            ErrorCode.UNSUPPORTED_VERSION,  # kraft.version 1 is in force and not offered
+        ),
+    ],
+)
+def test_registrations_that_are_refused(changes: dict[str, Any], code: ErrorCode) -> None:
+    cluster = Cluster().brokers(2)
+    assert refused(cluster, register_broker, registration(**changes)) == code
+
+
+def test_a_finalized_feature_that_is_not_offered_counts_as_level_0() -> None:
+    cluster = Cluster()
+    cluster.apply([FeatureLevelRecord(name="group.version", feature_level=1)])
+    assert refused(cluster, register_broker, registration()) == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_the_broker_epoch_is_the_next_offset_and_the_broker_begins_fenced() -> None:
+    cluster = Cluster()
+    offset = cluster.offset
+    result = cluster.run(register_broker, registration(rack="r"))
+    assert result.response.broker_epoch == offset
+    known = cluster.image.cluster.brokers[1]
+    assert (known.epoch, known.fenced, known.rack, known.start_time_ms) == (offset, True, "r", 1234)
+    assert known.log_dirs == (directory(1),)
+
+
+def test_directories_are_not_kept_below_metadata_version_17() -> None:
+    cluster = Cluster(14)
+    features = [Feature(name="metadata.version", min_supported_version=7, max_supported_version=LATEST)]
+    cluster.kraft_version = 0
+    cluster.run(register_broker, registration(features=features, log_dirs=[]))
+    assert cluster.image.cluster.brokers[1].log_dirs == ()
+
+
+def test_the_same_incarnation_keeps_epoch_and_state() -> None:
+    cluster = Cluster().brokers(1)
+    cluster.shutting_down(1)
+    cluster.liveness.contact(1, 101, cluster.now)
+    result = cluster.run(register_broker, registration(log_dirs=[directory(1), directory(1, 1)]))
+    known = cluster.image.cluster.brokers[1]
+    assert result.response.broker_epoch == 101
+    assert (known.fenced, known.in_controlled_shutdown, len(known.log_dirs)) == (False, True, 2)
+
+
+def test_another_incarnation_waits_until_the_session_is_over() -> None:
+    cluster = Cluster().brokers(1)
+    cluster.liveness.contact(1, 101, cluster.now)
+    request = registration(incarnation_id=uid(0xB999))
+    assert refused(cluster, register_broker, request) == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    cluster.now += cluster.config.broker_session_timeout_s + 0.1
+    cluster.run(register_broker, request)
+    assert cluster.image.cluster.brokers[1].incarnation_id == uid(0xB999)
+
+
+def test_a_new_incarnation_leaves_the_isr_before_its_registration_is_written() -> None:
+    cluster = Cluster().brokers(1, 2)
+    cluster.topic("t", [1, 2])
+    result = cluster.run(register_broker, registration(incarnation_id=uid(0xB999)))
+    assert [type(record) for record in result.records] == [PartitionChangeRecord, RegisterBrokerRecord]
+    assert result.atomic is False
+    assert (cluster.partition("t").isr, cluster.partition("t").leader) == ((2,), 2)
+
+
+@pytest.mark.parametrize(("previous_epoch", "version", "elr"), [(101, 4, (1,)), (-1, 4, ()), (101, 2, ())])
+def test_only_a_clean_shutdown_keeps_a_replica_eligible(previous_epoch: int, version: int, elr: tuple[int, ...]) -> None:
+    cluster = Cluster(static={"min.insync.replicas": "2"})
+    cluster.elr().brokers(1, 2)
+    cluster.topic("t", [1, 2])
+    features = [
+        *registration().features,
+        Feature(name="eligible.leader.replicas.version", min_supported_version=0, max_supported_version=1),
+    ]
+    request = registration(incarnation_id=uid(0xB999), previous_broker_epoch=previous_epoch, features=features)
+    cluster.run(register_broker, request, version)
+    assert cluster.partition("t").isr == (2,)
+    assert cluster.partition("t").elr == elr
+
+
+# -- heartbeats
+
+
+def heartbeat(broker_id: int = 1, **changes: Any) -> BrokerHeartbeatRequest:
+    fields: dict[str, Any] = {"broker_id": broker_id, "broker_epoch": 100 + broker_id, "current_metadata_offset": 10_000}
+    fields.update(changes)
+    return BrokerHeartbeatRequest(**fields)
+
+
+@pytest.mark.parametrize("request_", [heartbeat(9), heartbeat(1, broker_epoch=5)])
+def test_heartbeats_of_unknown_registrations_are_stale(request_: BrokerHeartbeatRequest) -> None:
+    assert refused(Cluster().brokers(1), broker_heartbeat, request_) == ErrorCode.STALE_BROKER_EPOCH
+
+
+@pytest.mark.parametrize(
+    ("fenced", "leads", "wants", "answer", "fenced_after"),
+    [
+        # (caught up, fenced, should shut down) in the answer
+        (True, False, {"want_fence": True}, (True, True, False), True),
+        (True, False, {}, (True, False, False), False),
+        (True, False, {"current_metadata_offset": 0}, (False, True, False), True),
+        (True, False, {"want_shut_down": True}, (True, True, True), True),
+        (False, False, {}, (True, False, False), False),
+        (False, False, {"want_fence": True}, (True, True, False), True),
+        (False, False, {"want_fence": True, "want_shut_down": True}, (True, True, True), True),
+        (False, False, {"want_shut_down": True}, (True, True, True), True),
+        (False, True, {"want_shut_down": True}, (True, False, False), False),
+        (False, True, {"want_fence": True}, (True, True, False), True),
+    ],
+)
+def test_states_and_heartbeats(
+    fenced: bool, leads: bool, wants: dict[str, Any], answer: tuple[bool, bool, bool], fenced_after: bool
+) -> None:
+    cluster = Cluster().brokers(2).brokers(1, fenced=fenced)
+    if leads:
+        cluster.topic("t", [1, 2])
+    response = cluster.run(broker_heartbeat, heartbeat(**wants)).response
+    assert (response.is_caught_up, response.is_fenced, response.should_shut_down) == answer
+    assert cluster.image.cluster.brokers[1].fenced is fenced_after
+
+
+def test_unfencing_comes_before_the_elections_that_it_allows() -> None:
+    cluster = Cluster().brokers(1, fenced=True)
+    cluster.topic("t", [1], isr=[1], leader=-1)
+    records = cluster.run(broker_heartbeat, heartbeat()).records
+    assert [type(record) for record in records] == [BrokerRegistrationChangeRecord, PartitionChangeRecord]
+    assert cluster.partition("t").leader == 1
+
+
+def test_fencing_comes_after_the_partitions_are_taken_away() -> None:
+    cluster = Cluster().brokers(1, 2)
+    cluster.topic("t", [1, 2])
+    records = cluster.run(broker_heartbeat, heartbeat(want_fence=True)).records
+    assert [type(record) for record in records] == [PartitionChangeRecord, BrokerRegistrationChangeRecord]
+    assert (cluster.partition("t").isr, cluster.partition("t").leader) == ((2,), 2)
+
+
+def test_a_sole_member_stays_in_the_isr_without_a_leader() -> None:
+    cluster = Cluster().brokers(1, 2)
+    cluster.topic("t", [1, 2], isr=[1])
+    cluster.run(broker_heartbeat, heartbeat(want_fence=True))
+    partition = cluster.partition("t")
+    assert (partition.isr, partition.leader, partition.leader_epoch, partition.partition_epoch) == ((1,), -1, 1, 1)
+
+
+def test_controlled_shutdown_moves_leaderships_and_waits_for_the_slowest_broker() -> None:
+    cluster = Cluster().brokers(1, 2)
+    cluster.topic("t", [1, 2])
+    result = cluster.run(broker_heartbeat, heartbeat(want_shut_down=True))
+    assert [type(record) for record in result.records] == [BrokerRegistrationChangeRecord, PartitionChangeRecord]
+    assert result.touch is not None
+    assert result.touch.in_controlled_shutdown
+    cluster.liveness.begin_shutdown(1, cluster.offset - 1)
+    assert cluster.partition("t").leader == 2
+    cluster.liveness.touch(2, False, cluster.offset - 2)
+    waiting = cluster.run(broker_heartbeat, heartbeat(want_shut_down=True))
+    assert (waiting.response.should_shut_down, waiting.records) == (False, [])
+    cluster.liveness.touch(2, False, cluster.offset - 1)
+    done = cluster.run(broker_heartbeat, heartbeat(want_shut_down=True))
+    assert done.response.should_shut_down
+    assert cluster.image.cluster.brokers[1].fenced
+
+
+def test_the_last_broker_may_leave_with_its_partitions() -> None:
+    cluster = Cluster().brokers(1)
+    cluster.topic("t", [1])
+    cluster.run(broker_heartbeat, heartbeat(want_shut_down=True))
+    assert cluster.partition("t").leader == -1
+    cluster.liveness.begin_shutdown(1, cluster.offset - 1)
+    assert cluster.run(broker_heartbeat, heartbeat(want_shut_down=True)).response.should_shut_down
+
+
+def test_offline_directories_take_their_replicas_out_of_the_isr() -> None:
+    cluster = Cluster().brokers(1, directories=2).brokers(2)
+    cluster.topic("t", [1, 2])
+    result = cluster.run(broker_heartbeat, heartbeat(offline_log_dirs=[directory(1, 0)]))
+    assert [type(record) for record in result.records] == [PartitionChangeRecord, BrokerRegistrationChangeRecord]
+    assert cluster.partition("t").isr == (2,)
+    assert cluster.image.cluster.brokers[1].log_dirs == (directory(1, 1),)
+    assert cluster.run(broker_heartbeat, heartbeat(offline_log_dirs=[directory(1, 0)])).records == []
+
+
+def test_a_session_of_an_older_epoch_fences_nobody() -> None:
+    cluster = Cluster().brokers(1)
+    assert fence_expired(cluster.view, (1, 77)) == []
+    assert fence_expired(cluster.view, (9, 101)) == []
+    assert len(fence_expired(cluster.view, (1, 101))) == 1
+
+
+def test_unregistering_takes_the_broker_out_of_the_isr_first() -> None:
+    cluster = Cluster().brokers(1, 2)
+    cluster.topic("t", [1, 2])
+    records = cluster.run(unregister_broker, UnregisterBrokerRequest(broker_id=1)).records
+    assert [type(record) for record in records] == [PartitionChangeRecord, UnregisterBrokerRecord]
+    assert 1 not in cluster.image.cluster.brokers
+    assert (
+        refused(cluster, unregister_broker, UnregisterBrokerRequest(broker_id=1)) == ErrorCode.BROKER_ID_NOT_REGISTERED
+    )
+
+
+def test_controllers_register_from_metadata_version_15_on() -> None:
+    request = ControllerRegistrationRequest(
+        controller_id=3,
+        incarnation_id=uid(3),
+        listeners=[ControllerRegistrationRequest.Listener(name="CONTROLLER", host="c", port=9, security_protocol=0)],
+    )
+    assert refused(Cluster(14), register_controller, request) == ErrorCode.UNSUPPORTED_VERSION
+    cluster = Cluster()
+    (record,) = cluster.run(register_controller, request).records
+    assert isinstance(record, RegisterControllerRecord)
+    assert cluster.image.cluster.controllers[3].listeners[0].port == 9

@@ -1,0 +1,173 @@
+"""The cluster itself: nodes, quorum, features, registrations, elections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from quorate.admin.errors import ErrorCode, KafkaError, check
+from quorate.admin.transport import Transport
+from quorate.admin.types import (
+    ClusterDescription,
+    Features,
+    FeatureUpgrade,
+    Node,
+    QuorumInfo,
+    QuorumReplica,
+    TopicPartition,
+)
+
+METADATA_TOPIC = "__cluster_metadata"
+
+
+class ClusterOperations:
+    """Part of the admin client."""
+
+    transport: Transport
+
+    async def describe_cluster(self, *, fenced: bool = False) -> ClusterDescription:
+        """Cluster id, controller and nodes; `fenced` includes fenced brokers (KIP-1073)."""
+        from quorate.protocol.messages.describe_cluster import DescribeClusterRequest
+
+        if not fenced:
+            return await self.transport.refresh()
+        request = DescribeClusterRequest(endpoint_type=self.transport.endpoint_type, include_fenced_brokers=True)
+        answer = await self.transport.call(request, lambda a: check(a.error_code, a.error_message))
+        nodes = tuple(Node(b.broker_id, b.host, b.port, b.rack, b.start_time_ms, b.is_fenced) for b in answer.brokers)
+        return ClusterDescription(answer.cluster_id, answer.controller_id, nodes, answer.endpoint_type)
+
+    async def describe_quorum(self) -> QuorumInfo:
+        """Leader, voters and observers of the metadata log, as the leader knows them."""
+        from quorate.protocol.messages.describe_quorum import DescribeQuorumRequest as Describe
+
+        partition = Describe.PartitionData(partition_index=0)
+        request = Describe(topics=[Describe.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])])
+
+        def look(answer: Any) -> None:
+            check(answer.error_code, answer.error_message)
+            if not answer.topics or not answer.topics[0].partitions:
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The answer has no metadata partition.")
+            check(answer.topics[0].partitions[0].error_code, answer.topics[0].partitions[0].error_message)
+
+        answer = await self.transport.call(request, look)
+        found = answer.topics[0].partitions[0]
+        return QuorumInfo(
+            leader_id=found.leader_id,
+            leader_epoch=found.leader_epoch,
+            high_watermark=found.high_watermark,
+            voters=tuple(_replica(r) for r in found.current_voters),
+            observers=tuple(_replica(r) for r in found.observers),
+            endpoints={n.node_id: tuple((e.name, e.host, e.port) for e in n.listeners) for n in answer.nodes},
+        )
+
+    async def add_raft_voter(
+        self, voter_id: int, directory_id: bytes, endpoints: Sequence[tuple[str, str, int]], *, cluster_id: str | None = None
+    ) -> None:
+        """Makes a caught-up observer a voter (KIP-853). Raises KafkaError."""
+        from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
+
+        request = AddRaftVoterRequest(
+            cluster_id=cluster_id,
+            timeout_ms=30_000,
+            voter_id=voter_id,
+            voter_directory_id=directory_id,
+            listeners=[AddRaftVoterRequest.Listener(name=n, host=h, port=p) for n, h, p in endpoints],
+        )
+        await self.transport.call(request, lambda a: check(a.error_code, a.error_message))
+
+    async def remove_raft_voter(self, voter_id: int, directory_id: bytes, *, cluster_id: str | None = None) -> None:
+        """Takes a voter out of the quorum (KIP-853). Raises KafkaError."""
+        from quorate.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+
+        request = RemoveRaftVoterRequest(cluster_id=cluster_id, voter_id=voter_id, voter_directory_id=directory_id)
+        await self.transport.call(request, lambda a: check(a.error_code, a.error_message))
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Takes a broker that is gone out of the metadata. Raises KafkaError."""
+        from quorate.protocol.messages.unregister_broker import UnregisterBrokerRequest
+
+        await self.transport.call(UnregisterBrokerRequest(broker_id=broker_id), lambda a: check(a.error_code, a.error_message))
+
+    # -- features and versions -------------------------------------------------------------------------------------------
+
+    async def describe_features(self) -> Features:
+        """What the asked node supports and the cluster has finalised."""
+        from quorate.protocol.messages.api_versions import ApiVersionsRequest
+
+        answer = await self.transport.call(
+            ApiVersionsRequest(client_software_name="quorate", client_software_version="1"), lambda a: check(a.error_code)
+        )
+        return Features(
+            supported={f.name: (f.min_version, f.max_version) for f in answer.supported_features},
+            finalized={f.name: f.max_version_level for f in answer.finalized_features},
+            epoch=answer.finalized_features_epoch,
+        )
+
+    async def update_features(
+        self, updates: Mapping[str, tuple[int, FeatureUpgrade]], *, validate_only: bool = False
+    ) -> dict[str, KafkaError | None]:
+        """Finalises levels (0 disables a feature): all of them, or none and an error for each."""
+        from quorate.protocol.messages.update_features import UpdateFeaturesRequest
+
+        request = UpdateFeaturesRequest(
+            timeout_ms=60_000,
+            feature_updates=[
+                UpdateFeaturesRequest.FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
+                for name, (level, kind) in updates.items()
+            ],
+            validate_only=validate_only,
+        )
+
+        def look(answer: Any) -> None:
+            if answer.error_code == ErrorCode.NOT_CONTROLLER:
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, answer.error_message)
+
+        answer = await self.transport.call(request, look)
+        results: dict[str, KafkaError | None] = {}
+        if answer.error_code:
+            error = KafkaError(ErrorCode.of(answer.error_code), answer.error_message)
+            results = dict.fromkeys(updates, error)
+        elif not answer.results:
+            results = dict.fromkeys(updates)
+        for r in answer.results:
+            results[r.feature] = (
+                KafkaError(ErrorCode.of(r.error_code), r.error_message) if r.error_code else results.get(r.feature)
+            )
+        return results
+
+    async def api_versions(self, node: Node) -> dict[int, tuple[int, int]]:
+        """(lowest, highest version) of every API that a node advertises."""
+        connection = await self.transport.connection((node.host, node.port))
+        return dict(connection.api_versions)
+
+    # -- elections -------------------------------------------------------------------------------------------------------
+
+    async def elect_leaders(
+        self, election_type: int, partitions: Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Preferred (0) or unclean (1) elections of some partitions, or of all that need one (None)."""
+        from quorate.admin.groups import by_topic
+        from quorate.protocol.messages.elect_leaders import ElectLeadersRequest
+
+        topics = None
+        if partitions is not None:
+            topics = [ElectLeadersRequest.TopicPartitions(topic=t, partitions=p) for t, p in by_topic(partitions).items()]
+        request = ElectLeadersRequest(election_type=election_type, topic_partitions=topics, timeout_ms=30_000)
+        answer = await self.transport.call(request, lambda a: check(a.error_code))
+        return {
+            TopicPartition(t.topic, p.partition_id): (
+                KafkaError(ErrorCode.of(p.error_code), p.error_message) if p.error_code else None
+            )
+            for t in answer.replica_election_results
+            for p in t.partition_result
+        }
+
+
+def _replica(state: Any) -> QuorumReplica:
+    return QuorumReplica(
+        replica_id=state.replica_id,
+        directory_id=state.replica_directory_id,
+        log_end_offset=state.log_end_offset,
+        last_fetch_ms=state.last_fetch_timestamp,
+        last_caught_up_ms=state.last_caught_up_timestamp,
+    )

@@ -1,0 +1,71 @@
+"""Names of errors as Kafka's users know them, and what the admin client raises of its own."""
+
+from __future__ import annotations
+
+from quorate.net.errors import KafkaConnectionError, NetError, RequestTimedOut, UnsupportedVersion
+from quorate.protocol.errors import ErrorCode, KafkaError
+
+_IRREGULAR = {
+    ErrorCode.UNKNOWN_SERVER_ERROR: "UnknownServerException",
+    ErrorCode.CORRUPT_MESSAGE: "CorruptRecordException",
+    ErrorCode.MESSAGE_TOO_LARGE: "RecordTooLargeException",
+    ErrorCode.REQUEST_TIMED_OUT: "TimeoutException",
+    ErrorCode.NETWORK_EXCEPTION: "NetworkException",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "RecordBatchTooLargeException",
+    ErrorCode.INVALID_CONFIG: "InvalidConfigurationException",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "TopicExistsException",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "InvalidTopicException",
+    ErrorCode.NON_EMPTY_GROUP: "GroupNotEmptyException",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "GroupSubscribedToTopicException",
+    ErrorCode.KAFKA_STORAGE_ERROR: "KafkaStorageException",
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "OutOfOrderSequenceException",
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: "DuplicateSequenceException",
+    ErrorCode.FEATURE_UPDATE_FAILED: "FeatureUpdateFailedException",
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "CoordinatorLoadInProgressException",
+}
+
+
+def exception_name(code: ErrorCode) -> str:
+    """The Java class that Kafka's clients raise for a code."""
+    known = _IRREGULAR.get(code)
+    if known is not None:
+        return known
+    return "".join(part.capitalize() for part in code.name.split("_")) + "Exception"
+
+
+def error_text(error: BaseException) -> str:
+    """What went wrong, for people: the server's words where it sent some."""
+    if isinstance(error, KafkaError):
+        return error.message or error.code.name.lower().replace("_", " ")
+    return str(error) or type(error).__name__
+
+
+def java_text(error: BaseException) -> str:
+    """An error as Kafka's tools print it where they print exceptions."""
+    if isinstance(error, KafkaError):
+        return f"org.apache.kafka.common.errors.{exception_name(error.code)}: {error_text(error)}"
+    if isinstance(error, RequestTimedOut):
+        return f"org.apache.kafka.common.errors.TimeoutException: {error}"
+    if isinstance(error, UnsupportedVersion):
+        return f"org.apache.kafka.common.errors.UnsupportedVersionException: {error}"
+    return str(error)
+
+
+def check(code: int, message: str | None = None) -> None:
+    """Raises the KafkaError of a response's code."""
+    if code:
+        raise KafkaError(ErrorCode.of(code), message)
+
+
+__all__ = [
+    "ErrorCode",
+    "KafkaConnectionError",
+    "KafkaError",
+    "NetError",
+    "RequestTimedOut",
+    "UnsupportedVersion",
+    "check",
+    "error_text",
+    "exception_name",
+    "java_text",
+]

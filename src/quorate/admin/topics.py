@@ -1,0 +1,347 @@
+"""Topics: create, delete, list, describe, more partitions, reassignments under way, and their data's ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from quorate.admin.errors import ErrorCode, KafkaError, UnsupportedVersion, check
+from quorate.admin.transport import Transport, worth_retrying
+from quorate.admin.types import (
+    ListedOffset,
+    LogDirDescription,
+    NewTopic,
+    PartitionDescription,
+    Reassignment,
+    ReplicaSize,
+    TopicDescription,
+    TopicListing,
+    TopicPartition,
+)
+
+EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -2, -1, -3, -4, -5
+"""Times that ListOffsets gives a meaning of their own."""
+
+TIMEOUT_MS = 30_000
+
+
+class TopicOperations:
+    """Part of the admin client."""
+
+    transport: Transport
+
+    async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> dict[str, KafkaError | None]:
+        """Creates topics; by name what was wrong with each, None for created."""
+        from quorate.protocol.messages.create_topics import CreateTopicsRequest
+
+        def build(topic: NewTopic) -> CreateTopicsRequest.CreatableTopic:
+            return CreateTopicsRequest.CreatableTopic(
+                name=topic.name,
+                num_partitions=-1 if topic.assignment else topic.partitions,
+                replication_factor=-1 if topic.assignment else topic.replication_factor,
+                assignments=[
+                    CreateTopicsRequest.CreatableReplicaAssignment(partition_index=p, broker_ids=list(brokers))
+                    for p, brokers in topic.assignment.items()
+                ],
+                configs=[CreateTopicsRequest.CreatableTopicConfig(name=k, value=v) for k, v in topic.configs.items()],
+            )
+
+        request = CreateTopicsRequest(
+            topics=[build(topic) for topic in topics], timeout_ms=TIMEOUT_MS, validate_only=validate_only
+        )
+        answer = await self.transport.call(request, _retry_controller("topics"))
+        return {t.name: _error(t.error_code, t.error_message) for t in answer.topics}
+
+    async def delete_topics(self, names: Sequence[str]) -> dict[str, KafkaError | None]:
+        """Deletes topics; by name what was wrong with each."""
+        from quorate.protocol.messages.delete_topics import DeleteTopicsRequest
+
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicsRequest.DeleteTopicState(name=name) for name in names], timeout_ms=TIMEOUT_MS
+        )
+        answer = await self.transport.call(request, _retry_controller("responses"))
+        return {t.name or "": _error(t.error_code, t.error_message) for t in answer.responses}
+
+    async def list_topics(self, *, internal: bool = True) -> list[TopicListing]:
+        """All topics, by name."""
+        from quorate.protocol.messages.metadata import MetadataRequest
+
+        answer = await self.transport.call(MetadataRequest(topics=None))
+        listings = [TopicListing(t.name or "", t.topic_id, t.is_internal) for t in answer.topics if internal or not t.is_internal]
+        return sorted(listings, key=lambda listing: listing.name)
+
+    async def describe_topics(self, names: Sequence[str], *, partition_limit: int = 2000) -> dict[str, TopicDescription]:
+        """Topics with their partitions. Raises UNKNOWN_TOPIC_OR_PARTITION for the first one that is not there."""
+        try:
+            return await self._describe_in_pages(names, partition_limit)
+        except UnsupportedVersion:
+            return await self._describe_by_metadata(names)
+
+    async def _describe_in_pages(self, names: Sequence[str], limit: int) -> dict[str, TopicDescription]:
+        from quorate.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+
+        found: dict[str, TopicDescription] = {}
+        wanted = sorted(set(names))
+        cursor: Any = None
+        while wanted:
+            request = DescribeTopicPartitionsRequest(
+                topics=[DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in wanted],
+                response_partition_limit=limit,
+                cursor=cursor,
+            )
+            answer = await self.transport.call(request)
+            for topic in answer.topics:
+                if topic.error_code:
+                    raise unknown_topic(topic.error_code, topic.name or "")
+                partitions = tuple(
+                    PartitionDescription(
+                        partition=p.partition_index,
+                        leader=p.leader_id,
+                        replicas=tuple(p.replica_nodes),
+                        isr=tuple(p.isr_nodes),
+                        leader_epoch=p.leader_epoch,
+                        offline=tuple(p.offline_replicas),
+                        elr=None if p.eligible_leader_replicas is None else tuple(p.eligible_leader_replicas),
+                        last_known_elr=None if p.last_known_elr is None else tuple(p.last_known_elr),
+                    )
+                    for p in topic.partitions
+                )
+                name = topic.name or ""
+                before = found[name].partitions if name in found else ()
+                found[name] = TopicDescription(name, topic.topic_id, topic.is_internal, before + partitions)
+            if answer.next_cursor is None:
+                break
+            next_topic = answer.next_cursor.topic_name
+            wanted = [name for name in wanted if name >= next_topic]
+            cursor = DescribeTopicPartitionsRequest.Cursor(
+                topic_name=next_topic, partition_index=answer.next_cursor.partition_index
+            )
+        return found
+
+    async def _describe_by_metadata(self, names: Sequence[str]) -> dict[str, TopicDescription]:
+        answer = await self._metadata(names)
+        found = {}
+        for topic in answer.topics:
+            if topic.error_code:
+                raise unknown_topic(topic.error_code, topic.name or "")
+            partitions = tuple(
+                PartitionDescription(
+                    partition=p.partition_index,
+                    leader=p.leader_id,
+                    replicas=tuple(p.replica_nodes),
+                    isr=tuple(p.isr_nodes),
+                    leader_epoch=p.leader_epoch,
+                    offline=tuple(p.offline_replicas),
+                )
+                for p in sorted(topic.partitions, key=lambda p: int(p.partition_index))
+            )
+            name = topic.name or ""
+            found[name] = TopicDescription(name, topic.topic_id, topic.is_internal, partitions)
+        return found
+
+    async def _metadata(self, names: Iterable[str]) -> Any:
+        from quorate.protocol.messages.metadata import MetadataRequest
+
+        topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        return await self.transport.call(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
+
+    async def create_partitions(
+        self, counts: Mapping[str, int], assignments: Mapping[str, Sequence[Sequence[int]]] | None = None
+    ) -> dict[str, KafkaError | None]:
+        """Raises the number of partitions to `counts`; `assignments` gives the brokers of the new ones."""
+        from quorate.protocol.messages.create_partitions import CreatePartitionsRequest
+
+        given = assignments or {}
+        request = CreatePartitionsRequest(
+            topics=[
+                CreatePartitionsRequest.CreatePartitionsTopic(
+                    name=name,
+                    count=count,
+                    assignments=None
+                    if name not in given
+                    else [CreatePartitionsRequest.CreatePartitionsAssignment(broker_ids=list(b)) for b in given[name]],
+                )
+                for name, count in counts.items()
+            ],
+            timeout_ms=TIMEOUT_MS,
+        )
+        answer = await self.transport.call(request, _retry_controller("results"))
+        return {r.name: _error(r.error_code, r.error_message) for r in answer.results}
+
+    async def list_reassignments(self) -> dict[TopicPartition, Reassignment]:
+        """Partitions whose replicas are moving."""
+        from quorate.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+
+        def ok(answer: Any) -> None:
+            check(answer.error_code, answer.error_message)
+
+        answer = await self.transport.call(ListPartitionReassignmentsRequest(topics=None, timeout_ms=TIMEOUT_MS), ok)
+        return {
+            TopicPartition(topic.name, p.partition_index): Reassignment(
+                tuple(p.replicas), tuple(p.adding_replicas), tuple(p.removing_replicas)
+            )
+            for topic in answer.topics
+            for p in topic.partitions
+        }
+
+    # -- what partition leaders answer -----------------------------------------------------------------------------------
+
+    async def leaders(self, topics: Collection[str]) -> dict[TopicPartition, int]:
+        """Leader of each partition, -1 for none. Raises UNKNOWN_TOPIC_OR_PARTITION."""
+        found = {}
+        answer = await self._metadata(topics)
+        for topic in answer.topics:
+            if topic.error_code:
+                raise unknown_topic(topic.error_code, topic.name or "")
+            for p in topic.partitions:
+                found[TopicPartition(topic.name or "", p.partition_index)] = int(p.leader_id)
+        return found
+
+    async def list_offsets(
+        self, times: Mapping[TopicPartition, int], *, read_committed: bool = False
+    ) -> dict[TopicPartition, ListedOffset | KafkaError]:
+        """The offset at a time (ms, or EARLIEST, LATEST, ...) of each partition, or what was wrong with it."""
+        from quorate.protocol.messages.list_offsets import ListOffsetsRequest
+
+        def request(partitions: Sequence[TopicPartition]) -> ListOffsetsRequest:
+            topics: dict[str, list[ListOffsetsRequest.ListOffsetsPartition]] = {}
+            for tp in partitions:
+                entry = ListOffsetsRequest.ListOffsetsPartition(partition_index=tp.partition, timestamp=times[tp])
+                topics.setdefault(tp.topic, []).append(entry)
+            return ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=int(read_committed),
+                topics=[ListOffsetsRequest.ListOffsetsTopic(name=n, partitions=p) for n, p in topics.items()],
+                timeout_ms=TIMEOUT_MS,
+            )
+
+        def read(answer: Any) -> dict[TopicPartition, ListedOffset | KafkaError]:
+            return {
+                TopicPartition(topic.name, p.partition_index): _error(p.error_code, None)
+                or ListedOffset(p.offset, p.timestamp, p.leader_epoch)
+                for topic in answer.topics
+                for p in topic.partitions
+            }
+
+        return await self._ask_leaders(list(times), request, read)
+
+    async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
+        """Deletes what stands before an offset (-1: the high watermark); by partition the new low watermark, or the error."""
+        from quorate.protocol.messages.delete_records import DeleteRecordsRequest
+
+        def request(partitions: Sequence[TopicPartition]) -> DeleteRecordsRequest:
+            topics: dict[str, list[DeleteRecordsRequest.DeleteRecordsPartition]] = {}
+            for tp in partitions:
+                entry = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=tp.partition, offset=before[tp])
+                topics.setdefault(tp.topic, []).append(entry)
+            return DeleteRecordsRequest(
+                topics=[DeleteRecordsRequest.DeleteRecordsTopic(name=n, partitions=p) for n, p in topics.items()],
+                timeout_ms=TIMEOUT_MS,
+            )
+
+        def read(answer: Any) -> dict[TopicPartition, int | KafkaError]:
+            found: dict[TopicPartition, int | KafkaError] = {}
+            for topic in answer.topics:
+                for p in topic.partitions:
+                    error = _error(p.error_code, None)
+                    found[TopicPartition(topic.name, p.partition_index)] = p.low_watermark if error is None else error
+            return found
+
+        return await self._ask_leaders(list(before), request, read)
+
+    async def _ask_leaders(self, partitions: list[TopicPartition], request: Any, read: Any) -> dict[TopicPartition, Any]:
+        """Asks each partition's leader, again for those whose leader has changed meanwhile."""
+        done: dict[TopicPartition, Any] = {}
+
+        async def attempt() -> None:
+            left = [tp for tp in partitions if tp not in done or _moved(done[tp])]
+            if not left:
+                return
+            leaders = await self._leaders_of(left, done)
+            by_leader: dict[int, list[TopicPartition]] = {}
+            for tp in left:
+                leader = leaders.get(tp)
+                if leader is not None and leader >= 0:
+                    by_leader.setdefault(leader, []).append(tp)
+                elif tp not in done or _moved(done[tp]):
+                    done[tp] = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
+
+            async def one(leader: int, group: list[TopicPartition]) -> None:
+                done.update(read(await self.transport.ask(await self.transport.address_of(leader), request(group))))
+
+            await asyncio.gather(*(one(leader, group) for leader, group in by_leader.items()))
+            for tp in left:
+                if _moved(done.get(tp)):
+                    raise done[tp]
+
+        try:
+            await self.transport.until_answered(attempt, "partition leaders")
+        except KafkaError:
+            if any(tp not in done for tp in partitions):
+                raise
+        return {tp: done[tp] for tp in partitions}
+
+    async def _leaders_of(self, partitions: list[TopicPartition], done: dict[TopicPartition, Any]) -> dict[TopicPartition, int]:
+        answer = await self._metadata(dict.fromkeys(tp.topic for tp in partitions))
+        leaders: dict[TopicPartition, int] = {}
+        for topic in answer.topics:
+            for p in topic.partitions:
+                leaders[TopicPartition(topic.name or "", p.partition_index)] = p.leader_id
+        for tp in partitions:
+            if tp not in leaders:
+                done[tp] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return leaders
+
+    async def describe_log_dirs(
+        self, broker_ids: Iterable[int] | None = None, topics: Collection[str] | None = None
+    ) -> dict[int, list[LogDirDescription]]:
+        """Directories of brokers (None: all) with the replicas in them."""
+        from quorate.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+
+        ids = list(broker_ids) if broker_ids is not None else [node.id for node in await self.transport.nodes()]
+
+        async def one(broker_id: int) -> list[LogDirDescription]:
+            answer = await self.transport.call_node(broker_id, DescribeLogDirsRequest(topics=None), lambda a: check(a.error_code))
+            return [
+                LogDirDescription(
+                    path=found.log_dir,
+                    error=None if not found.error_code else ErrorCode.of(found.error_code).name,
+                    total_bytes=found.total_bytes,
+                    usable_bytes=found.usable_bytes,
+                    replicas={
+                        TopicPartition(topic.name, p.partition_index): ReplicaSize(
+                            p.partition_size, p.offset_lag, p.is_future_key
+                        )
+                        for topic in found.topics
+                        if topics is None or topic.name in topics
+                        for p in topic.partitions
+                    },
+                )
+                for found in answer.results
+            ]
+
+        return dict(zip(ids, await asyncio.gather(*(one(broker_id) for broker_id in ids)), strict=True))
+
+
+def unknown_topic(code: int, name: str) -> KafkaError:
+    return KafkaError(ErrorCode.of(code), f"Topic {name}: {ErrorCode.of(code).name.lower().replace('_', ' ')}")
+
+
+def _error(code: int, message: str | None) -> KafkaError | None:
+    return KafkaError(ErrorCode.of(code), message) if code else None
+
+
+def _moved(result: Any) -> bool:
+    return isinstance(result, KafkaError) and worth_retrying(result.code)
+
+
+def _retry_controller(field: str) -> Any:
+    """Raises an answer's NOT_CONTROLLER: nothing was done, the next controller is asked."""
+
+    def look(answer: Any) -> None:
+        for entry in getattr(answer, field):
+            if entry.error_code == ErrorCode.NOT_CONTROLLER:
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, entry.error_message)
+
+    return look

@@ -1,0 +1,254 @@
+"""How the admin client reaches a cluster: bootstrap, which node to ask, when to try again.
+
+By broker bootstrap any broker is asked (the one with the fewest requests in flight); what only the controller can do, brokers
+forward. By controller
+bootstrap the active controller is asked. A request is repeated, with back-off, while its error is retriable and time is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import ssl as ssl_module
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from quorate.admin.types import ClusterDescription, Node
+from quorate.net.client import Connection, NodeChannel
+from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.schema import Request
+
+log = logging.getLogger("quorate.admin")
+
+T = TypeVar("T")
+
+BROKERS, CONTROLLERS = 1, 2
+
+_ADDRESS = re.compile(r"(?:[A-Za-z0-9_]+://)?(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^:\[\]/]+)):(?P<port>\d{1,5})")
+
+
+def parse_servers(text: str | Sequence[str]) -> list[tuple[str, int]]:
+    """Host and port of each of "host:port,[::1]:port". Raises ValueError naming the part that is wrong."""
+    parts = text.split(",") if isinstance(text, str) else text
+    servers = []
+    for part in (part.strip() for part in parts):
+        if not part:
+            continue
+        match = _ADDRESS.fullmatch(part)
+        if match is None or not 0 < int(match["port"]) < 65536:
+            raise ValueError(f"Invalid url in bootstrap.servers: {part} (expected host:port)")
+        servers.append((match["v6"] or match["host"], int(match["port"])))
+    if not servers:
+        raise ValueError("No resolvable bootstrap urls given in bootstrap.servers")
+    return servers
+
+
+class Transport:
+    """Connections to the nodes of one cluster."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        endpoint_type: int = BROKERS,
+        client_id: str = "adminclient",
+        request_timeout_s: float = 30.0,
+        api_timeout_s: float = 60.0,
+        retry_backoff_s: float = 0.1,
+        retry_backoff_max_s: float = 1.0,
+        ssl: ssl_module.SSLContext | None = None,
+        sasl: Callable[[Connection], Awaitable[None]] | None = None,
+    ) -> None:
+        self.endpoint_type = endpoint_type
+        self._bootstrap = parse_servers(bootstrap)
+        self._client_id = client_id
+        self._request_timeout_s = request_timeout_s
+        self.api_timeout_s = api_timeout_s
+        self._backoff_s = retry_backoff_s
+        self._backoff_max_s = retry_backoff_max_s
+        self._ssl = ssl
+        self._sasl = sasl
+        self._channels: dict[tuple[str, int], NodeChannel] = {}
+        self._in_flight: dict[tuple[str, int], int] = {}
+        self.cluster: ClusterDescription | None = None
+        self._warned: set[tuple[str, int]] = set()
+
+    async def close(self) -> None:
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+        await asyncio.sleep(0)  # aborted transports report their end on the next turn
+
+    # -- connections -----------------------------------------------------------------------------------------------------
+
+    def channel(self, host: str, port: int) -> NodeChannel:
+        found = self._channels.get((host, port))
+        if found is None:
+            found = self._channels[host, port] = NodeChannel(
+                host,
+                port,
+                client_id=self._client_id,
+                connect_timeout_s=min(10.0, self._request_timeout_s),
+                ssl=self._ssl,
+                sasl=self._sasl,
+            )
+        return found
+
+    async def ask(self, address: tuple[str, int], request: Request, version: int | None = None) -> Any:
+        """One request to one address, once."""
+        self._in_flight[address] = self._in_flight.get(address, 0) + 1
+        try:
+            return await self.channel(*address).call(request, self._request_timeout_s, version)
+        finally:
+            self._in_flight[address] -= 1
+
+    async def connection(self, address: tuple[str, int]) -> Connection:
+        return await self.channel(*address).connected()
+
+    # -- the cluster -----------------------------------------------------------------------------------------------------
+
+    async def any_address(self) -> tuple[str, int]:
+        """A node that answers: of the known ones the least loaded, else a bootstrap server. Raises the last one's error."""
+        known = [(n.host, n.port) for n in self.cluster.nodes if not n.fenced] if self.cluster is not None else []
+        candidates = sorted(known, key=lambda a: self._in_flight.get(a, 0))
+        last: Exception | None = None
+        for address in [*candidates, *(a for a in self._bootstrap if a not in known)]:
+            try:
+                await self.channel(*address).connected()
+            except (KafkaConnectionError, RequestTimedOut) as error:
+                last = error
+                if address not in self._warned:
+                    self._warned.add(address)
+                    log.warning("[AdminClient clientId=%s] %s; trying again", self._client_id, error)
+                continue
+            self._warned.discard(address)
+            return address
+        raise last or KafkaConnectionError("no node is known")
+
+    async def refresh(self) -> ClusterDescription:
+        """Learns the nodes anew."""
+        from quorate.protocol.messages.describe_cluster import DescribeClusterRequest
+
+        async def one() -> ClusterDescription:
+            address = await self.any_address()
+            try:
+                answer = await self.ask(address, DescribeClusterRequest(endpoint_type=self.endpoint_type))
+            except UnsupportedVersion:
+                if self.endpoint_type == CONTROLLERS:
+                    raise
+                return await self._by_metadata(address)
+            if answer.error_code:
+                raise KafkaError(ErrorCode.of(answer.error_code), answer.error_message)
+            nodes = tuple(
+                Node(b.broker_id, b.host, b.port, b.rack, getattr(b, "start_time_ms", 0), getattr(b, "is_fenced", False))
+                for b in sorted(answer.brokers, key=lambda b: int(b.broker_id))
+            )
+            return ClusterDescription(answer.cluster_id, answer.controller_id, nodes, answer.endpoint_type)
+
+        self.cluster = await self.until_answered(one, "a description of the cluster")
+        return self.cluster
+
+    async def _by_metadata(self, address: tuple[str, int]) -> ClusterDescription:
+        """For brokers before 2.8, which have no DescribeCluster."""
+        from quorate.protocol.messages.metadata import MetadataRequest
+
+        answer = await self.ask(address, MetadataRequest(topics=[]))
+        nodes = tuple(Node(b.node_id, b.host, b.port, b.rack, b.start_time_ms) for b in answer.brokers)
+        return ClusterDescription(answer.cluster_id or "", answer.controller_id, nodes)
+
+    async def nodes(self) -> tuple[Node, ...]:
+        cluster = self.cluster or await self.refresh()
+        return cluster.nodes
+
+    async def address_of(self, node_id: int) -> tuple[str, int]:
+        """Where a node is. Raises BROKER_NOT_AVAILABLE when the cluster does not have it."""
+        for again in (False, True):
+            cluster = await self.refresh() if again or self.cluster is None else self.cluster
+            for node in cluster.nodes:
+                if node.id == node_id:
+                    return node.host, node.port
+        raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"Node {node_id} is not available.")
+
+    # -- asking until there is an answer ---------------------------------------------------------------------------------
+
+    async def until_answered(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
+        """Repeats an attempt while it fails for connections or retriable errors; the last error when the time is over."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.api_timeout_s
+        backoff = self._backoff_s
+        last: Exception | None = None
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await attempt()
+            except (KafkaConnectionError, RequestTimedOut) as error:
+                last = error
+            except TimeoutError:
+                raise timed_out(what, last) from last
+            except KafkaError as error:
+                if not worth_retrying(error.code):
+                    raise
+                last = error
+            if loop.time() + backoff >= deadline:
+                if isinstance(last, KafkaError):
+                    raise last
+                raise timed_out(what, last) from last
+            await asyncio.sleep(backoff)
+            backoff = min(backoff * 2, self._backoff_max_s)
+
+    async def call(self, request: Request, check: Callable[[Any], None] | None = None) -> Any:
+        """Asks any broker, or, by controller bootstrap, the active controller; `check` raises what the answer says."""
+
+        async def one() -> Any:
+            address = await self.controller_address() if self.endpoint_type == CONTROLLERS else await self.any_address()
+            answer = await self.ask(address, request)
+            if check is not None:
+                try:
+                    check(answer)
+                except KafkaError as error:
+                    if error.code is ErrorCode.NOT_CONTROLLER:
+                        self.cluster = None
+                    raise
+            return answer
+
+        return await self.until_answered(one, f"an answer to {type(request).__name__.removesuffix('Request')}")
+
+    async def controller_address(self) -> tuple[str, int]:
+        """The active controller. Raises NOT_CONTROLLER (retriable) while none is known."""
+        cluster = self.cluster or await self.refresh()
+        for node in cluster.nodes:
+            if node.id == cluster.controller_id:
+                return node.host, node.port
+        self.cluster = None
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, "No active controller is known.")
+
+    async def call_node(self, node_id: int, request: Request, check: Callable[[Any], None] | None = None) -> Any:
+        """Asks one node."""
+
+        async def one() -> Any:
+            answer = await self.ask(await self.address_of(node_id), request)
+            if check is not None:
+                check(answer)
+            return answer
+
+        return await self.until_answered(one, f"an answer to {type(request).__name__.removesuffix('Request')}")
+
+
+def timed_out(what: str, last: Exception | None) -> RequestTimedOut:
+    """The end of the patience, with the reason of the last attempt."""
+    return RequestTimedOut(f"Timed out waiting for {what}" + (f": {last}" if last is not None else "."))
+
+
+def worth_retrying(code: ErrorCode) -> bool:
+    """Retriable, and not an answer in itself: a topic that is not there is told at once, not after a minute."""
+    return code.retriable and code not in (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.ELECTION_NOT_NEEDED,
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    )

@@ -64,7 +64,7 @@ def records_of_every_kind() -> list[Data]:
     endpoint = r.RegisterBrokerRecord.BrokerEndpoint(name="PLAINTEXT", host="h", port=9092, security_protocol=0)
     feature = r.RegisterBrokerRecord.BrokerFeature(name=METADATA_VERSION, min_supported_version=7, max_supported_version=27)
     controller = r.RegisterControllerRecord.ControllerEndpoint(name="CONTROLLER", host="h", port=9093, security_protocol=0)
-    user = r.ClientQuotaRecord.EntityData(entity_type="user", entity_name=None)
+    user = r.ClientQuotaRecord.EntityData(entity_type="user", entity_name="bob")
     return [
         r.FeatureLevelRecord(name=METADATA_VERSION, feature_level=27),
         r.FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1),
@@ -155,7 +155,8 @@ def test_the_metadata_shell_reads_a_snapshot_of_ours(snapshot: Path) -> None:
     assert "elr=[1], lastKnownElr=[1], leader=-1, leaderRecoveryState=RECOVERED, leaderEpoch=3, partitionEpoch=4" in topics
     rest = shell(snapshot, "/image")
     for fact in (
-        "retention.ms", "4.1-IV1", "BrokerRegistration(id=1, epoch=5", "ControllerRegistration(id=2", "producer_byte_rate",
+        "retention.ms", "4.1-IV1", "BrokerRegistration(id=1, epoch=5", "ControllerRegistration(id=2", "user(bob)",
+        "producer_byte_rate",
         "1000", "SCRAM-SHA-256", "tok",
     ):  # fmt: skip
         assert fact in rest

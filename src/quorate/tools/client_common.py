@@ -42,7 +42,7 @@ def add_connection(
             help="The KRaft controllers to connect to, host:port, instead of brokers.",
         )
     parser.add_argument(
-        config,
+        config_option,
         dest="command_config",
         metavar="<String: property file>",
         help="Property file with configurations for the client.",

@@ -286,9 +286,9 @@ def _missing(name: str) -> ConfigError:
 def _suggestion(name: str) -> str:
     import difflib
 
-    close = difflib.get_close_matches(name, BROKER_CONFIGS, n=1, cutoff=0.85)
-    if not close and name in TOPIC_CONFIGS and TOPIC_CONFIGS[name].synonyms:
+    if name in TOPIC_CONFIGS and TOPIC_CONFIGS[name].synonyms:
         return f" (a topic's key; a broker's is {TOPIC_CONFIGS[name].synonyms[0]})"
+    close = difflib.get_close_matches(name, BROKER_CONFIGS, n=1, cutoff=0.85)
     return f" (did you mean {close[0]}?)" if close else ""
 
 

@@ -27,13 +27,6 @@ def _roles(config: KafkaConfig) -> None:
     roles = config.get("process.roles")
     if not roles:
         raise ConfigError("process.roles", "", "it is required", "set process.roles=broker,controller, or one of the two")
-    for role in roles:
-        if role not in ("broker", "controller"):
-            raise ConfigError(
-                "process.roles",
-                ",".join(roles),
-                f"Unknown process role '{role}' (only 'broker' and 'controller' are allowed roles)",
-            )
     if len(set(roles)) != len(roles):
         raise ConfigError("process.roles", ",".join(roles), "Duplicate role names found", "name each role once")
 

@@ -263,9 +263,7 @@ class Cluster:
         return self
 
     def shutting_down(self, broker_id: int) -> Cluster:
-        self.apply(
-            [BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=100 + broker_id, in_controlled_shutdown=1)]
-        )
+        self.apply([BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=100 + broker_id, in_controlled_shutdown=1)])
         return self
 
     def elr(self) -> Cluster:
@@ -300,14 +298,10 @@ class Cluster:
 
     @property
     def view(self) -> View:
-        return View(
-            self.image, self.liveness, self.config, self.offset, kraft_version=self.kraft_version, voter_ids=(1,)
-        )
+        return View(self.image, self.liveness, self.config, self.offset, kraft_version=self.kraft_version, voter_ids=(1,))
 
     def ctx(self, version: int = 99, principal: str = "User:ANONYMOUS") -> Context:
-        return Context(
-            now_ms=int(self.now * 1000), now=self.now, rng=self.rng, api_version=version, principal=principal
-        )
+        return Context(now_ms=int(self.now * 1000), now=self.now, rng=self.rng, api_version=version, principal=principal)
 
     def run(self, handler: Any, request: Any, version: int | None = None, **kw: Any) -> Any:
         """Runs a handler and replays what it wrote; the result."""

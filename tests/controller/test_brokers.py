@@ -256,9 +256,7 @@ def test_unregistering_takes_the_broker_out_of_the_isr_first() -> None:
     records = cluster.run(unregister_broker, UnregisterBrokerRequest(broker_id=1)).records
     assert [type(record) for record in records] == [PartitionChangeRecord, UnregisterBrokerRecord]
     assert 1 not in cluster.image.cluster.brokers
-    assert (
-        refused(cluster, unregister_broker, UnregisterBrokerRequest(broker_id=1)) == ErrorCode.BROKER_ID_NOT_REGISTERED
-    )
+    assert refused(cluster, unregister_broker, UnregisterBrokerRequest(broker_id=1)) == ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
 def test_controllers_register_from_metadata_version_15_on() -> None:

@@ -34,7 +34,9 @@ def isr(*members: int | tuple[int, int]) -> list[AlterPartitionRequest.BrokerSta
     return [State(broker_id=broker_id, broker_epoch=epoch) for broker_id, epoch in pairs]
 
 
-def alter(cluster: Cluster, topic_id: bytes, version: int = 3, *, sender: int = 1, epoch: int | None = None, **changes: Any) -> Any:
+def alter(
+    cluster: Cluster, topic_id: bytes, version: int = 3, *, sender: int = 1, epoch: int | None = None, **changes: Any
+) -> Any:
     request = AlterPartitionRequest(
         broker_id=sender,
         broker_epoch=100 + sender if epoch is None else epoch,

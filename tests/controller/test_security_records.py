@@ -115,7 +115,9 @@ def test_filters(changes: dict[str, Any], found: list[str]) -> None:
     assert len(cluster.image.acls.by_id) == 4 - len(found)
 
 
-@pytest.mark.parametrize("changes", [{"resource_type_filter": 0}, {"pattern_type_filter": 0}, {"operation": 0}, {"permission_type": 0}])
+@pytest.mark.parametrize(
+    "changes", [{"resource_type_filter": 0}, {"pattern_type_filter": 0}, {"operation": 0}, {"permission_type": 0}]
+)
 def test_filters_of_unknown_kinds_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(KafkaError):
         describe_acls(Cluster().image.acls, wanted(DescribeAclsRequest, **changes))
@@ -241,7 +243,11 @@ def test_the_life_of_a_token() -> None:
     cluster = Cluster(token_secret="s")
     made = token(cluster, max_lifetime_ms=10_000)
     now_ms = int(cluster.now * 1000)
-    assert (made.issue_timestamp_ms, made.max_timestamp_ms, made.expiry_timestamp_ms) == (now_ms, now_ms + 10_000, now_ms + 10_000)
+    assert (made.issue_timestamp_ms, made.max_timestamp_ms, made.expiry_timestamp_ms) == (
+        now_ms,
+        now_ms + 10_000,
+        now_ms + 10_000,
+    )
     assert made.hmac == token_hmac("s", made.token_id)
 
     def renew(principal: str, hmac: bytes = made.hmac) -> ErrorCode:

@@ -15,8 +15,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from quorate.log.errors import LogDirFailure
 from quorate.protocol.api import ApiKey
-from quorate.protocol.errors import EncodeError, ErrorCode, KafkaError
+from quorate.protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaError
 from quorate.protocol.schema import Response
 from quorate.raft import messages as m
 from quorate.raft import wire
@@ -389,14 +390,14 @@ class RaftClient:
         try:
             self._append_proposals()
             self._start_sync()
-        except OSError as e:
+        except (OSError, LogDirFailure) as e:
             self._fatal(e)
             return False
         return True
 
     def _append_proposals(self) -> None:
         for batch, data in self._proposals.take(self.core.epoch, self._clock.now_ms()):
-            self.log.append(data)
+            self.log.append(data, self._clock.now_ms())
             self._delivery.appended(batch)
         self._queue.append(m.Appended())
 
@@ -494,7 +495,7 @@ class RaftClient:
         if self._proposals.pending:
             self._append_proposals()
         batch, controls, data = self.log.control_batch(records, self.core.epoch, self._clock.now_ms())
-        self.log.append(data)
+        self.log.append(data, self._clock.now_ms())
         self._delivery.appended(batch)
         self._proposals.reset(self.log.end_offset)
         self._queue.append(m.Appended(controls))
@@ -503,13 +504,12 @@ class RaftClient:
     def _append_fetched(self, records: bytes | memoryview) -> None:
         try:
             batches, controls = self.log.parse_fetched(records)
-        except (CorruptRecordError, InvalidRecordError) as e:
+            if not batches:
+                raise InvalidRecordError("not one whole batch")
+            self.log.append(memoryview(records)[: sum(b.size_bytes for b in batches)], self._clock.now_ms())
+        except (CorruptRecordError, InvalidRecordError, DecodeError) as e:
             self._queue.append(m.FetchRejected(str(e)))
             return
-        if not batches:
-            self._queue.append(m.FetchRejected("not one whole batch"))
-            return
-        self.log.append(memoryview(records)[: sum(b.size_bytes for b in batches)])
         for batch in batches:
             self._delivery.appended(batch)
         self._queue.append(m.Appended(controls))
@@ -576,7 +576,7 @@ class RaftClient:
         try:
             if self.log.clean(self._clock.now_ms()):
                 self.core.members.trim_before(self.log.start_offset)
-        except OSError as e:
+        except (OSError, LogDirFailure) as e:
             return self._fatal(e)
         loop = asyncio.get_running_loop()
         self._clean_timer = loop.call_later(self.config.clean_interval_s, self._clean)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from quorate.log.config import LogConfig
 from quorate.log.files import OpenFile, OpenFiles
 from quorate.log.partition_log import PartitionLog
+from quorate.log.partition_metadata import FILE_NAME, write_topic_id
 from quorate.protocol.regions import FileRegion
 from quorate.raft.membership import KRAFT_VERSION, KRAFT_VOTERS, voter_set
 from quorate.raft.messages import ControlRecord
@@ -87,6 +88,8 @@ class MetadataLog:
             clean_shutdown=False,
             now_ms=now_ms,
         )
+        if not (directory / FILE_NAME).exists():
+            write_topic_id(str(directory / FILE_NAME), METADATA_TOPIC_ID)
         self = cls(directory, config, partition)
         self._recover_snapshots()
         return self
@@ -172,9 +175,9 @@ class MetadataLog:
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
-    def append(self, batches: bytes | memoryview) -> None:
-        """Batches with offsets and epochs as they shall be, continuing the log."""
-        self._log.append_as_follower(batches)
+    def append(self, batches: bytes | memoryview, now_ms: int) -> None:
+        """Batches with offsets and epochs as they shall be, continuing the log. Raises CorruptRecordError, LogDirFailure."""
+        self._log.append_as_follower(batches, now_ms)
 
     def flush(self) -> None:
         """Everything appended is on the platter when this returns."""
@@ -197,7 +200,7 @@ class MetadataLog:
     def parse_fetched(self, records: bytes | memoryview) -> tuple[list[CommittedBatch], list[ControlRecord]]:
         """Whole batches of a Fetch answer that continue the log, and their control records.
 
-        Raises CorruptRecordError, InvalidRecordError; a cut last batch is left out.
+        A cut last batch is left out. Checksums are for `append`. Raises CorruptRecordError, InvalidRecordError.
         """
         batches: list[CommittedBatch] = []
         controls: list[ControlRecord] = []
@@ -207,8 +210,6 @@ class MetadataLog:
                 raise InvalidRecordError(f"batch at offset {header.base_offset} where {expected} was expected")
             if header.leader_epoch < epoch:
                 raise InvalidRecordError(f"epoch falls from {epoch} to {header.leader_epoch} at offset {expected}")
-            if not verify_crc(data):
-                raise CorruptRecordError(f"wrong checksum in the batch at offset {expected}")
             batch = _batch(header, data)
             if header.is_control:
                 controls += control_values(header.base_offset, data)

@@ -22,6 +22,7 @@ from quorate.records.batch import (
     BATCH_OVERHEAD,
     LOG_OVERHEAD,
     CorruptRecordError,
+    InvalidRecordError,
     build_control_batch,
     control_records,
     metadata_values,
@@ -147,8 +148,8 @@ def iter_file(path: Path) -> Generator[memoryview, None, None]:
                 if len(data) - at < size:
                     break
                 batch = data[at : at + size]
-                if not verify_crc(batch):
-                    raise SnapshotError(f"{path}: wrong checksum in the batch at byte {position + at}")
+                if batch[16] != 2 or not verify_crc(batch):
+                    raise SnapshotError(f"{path}: wrong magic or checksum in the batch at byte {position + at}")
                 yield batch
                 at += size
             pending = bytes(data[at:])
@@ -207,7 +208,7 @@ def read_batches(path: Path, epoch: int) -> Iterator[CommittedBatch]:
             raise SnapshotError(f"{path}: does not begin with a snapshot header")
         try:
             values = metadata_values(batch)
-        except CorruptRecordError as e:
+        except (CorruptRecordError, InvalidRecordError) as e:
             raise SnapshotError(f"{path}: {e}") from e
         yield CommittedBatch(header.base_offset, header.last_offset, epoch, header.base_timestamp, values, header.size_bytes)
     if not ended:

@@ -1,0 +1,198 @@
+"""Whole Raft clients in one process: real files, real wire bytes, and a network that is a dictionary."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from quorate.net.dispatch import RequestContext
+from quorate.net.errors import KafkaConnectionError, RequestTimedOut
+from quorate.protocol.api import REGISTRY
+from quorate.protocol.regions import FileRegion
+from quorate.protocol.schema import Request, Response
+from quorate.raft.config import RaftConfig
+from quorate.raft.driver import RaftClient
+from quorate.raft.snapshots import footer_batch, header_batch, snapshot_name
+from quorate.raft.types import METADATA_TOPIC, Address, CommittedBatch, LeaderAndEpoch, OffsetEpoch
+from quorate.raft.voters import Voter, VoterSet
+from tests.raft.world import LISTENER, address, directory, voter
+
+CLUSTER = "world"
+
+
+def materialise(parts: list[bytes | FileRegion]) -> bytes:
+    return b"".join(p.read() if isinstance(p, FileRegion) else bytes(p) for p in parts)
+
+
+class Network:
+    """Every call goes through the bytes of the version asked for (the highest, unless `versions` says less)."""
+
+    def __init__(self) -> None:
+        self.clients: dict[Address, RaftClient] = {}
+        self.transports: list[MemoryTransport] = []
+        self.versions: dict[int, int] = {}
+        self.calls: list[tuple[Address, int]] = []
+
+    def transport(self) -> MemoryTransport:
+        transport = MemoryTransport(self)
+        self.transports.append(transport)
+        return transport
+
+    def kill(self, where: Address) -> None:
+        self.clients.pop(where, None)
+        for transport in self.transports:
+            if transport.on_lost is not None:
+                transport.on_lost(where)
+
+
+class MemoryTransport:
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.on_lost: Callable[[Address], None] | None = None
+
+    async def call(self, where: Address, request: Request, timeout_s: float) -> Response:
+        network = self.network
+        client = network.clients.get(where)
+        key = type(request).KEY
+        network.calls.append((where, key))
+        if client is None:
+            raise KafkaConnectionError("refused")
+        version = network.versions.get(key, REGISTRY[key].max_version)
+        received = type(request).decode(request.encode(version), version)
+        try:
+            answer = client.handle(context(key, version), received)
+            if not isinstance(answer, Response):
+                answer = await asyncio.wait_for(answer, timeout_s)
+        except TimeoutError:
+            raise RequestTimedOut("slow") from None
+        data = materialise(answer.encode_parts(version))
+        if network.clients.get(where) is not client:
+            raise KafkaConnectionError("reset")
+        return type(answer).decode(data, version)
+
+    def close(self) -> None:
+        pass
+
+
+def context(key: int, version: int, listener: str = LISTENER) -> RequestContext:
+    return RequestContext(api_key=key, api_version=version, correlation_id=1, client_id="test", listener=listener)
+
+
+class Machine:
+    """A state machine: remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.values: list[bytes] = []
+        self.offsets: list[int] = []
+        self.next_offset = 0
+        self.snapshots: list[OffsetEpoch] = []
+        self.leaders: list[LeaderAndEpoch] = []
+        self.hwm = 0
+        self.changed = asyncio.Event()
+
+    def on_commit(self, batches: list[CommittedBatch]) -> None:
+        for batch in batches:
+            assert batch.base_offset == self.next_offset
+            self.next_offset = batch.last_offset + 1
+            self.values += [bytes(v) for v in batch.values]
+            self.offsets += [batch.base_offset + i for i in range(len(batch.values))]
+        self.changed.set()
+
+    def on_snapshot(self, snapshot_id: OffsetEpoch, batches: Iterator[CommittedBatch]) -> None:
+        self.values = [bytes(v) for b in batches for v in b.values]
+        self.offsets = []
+        self.next_offset = snapshot_id.offset
+        self.snapshots.append(snapshot_id)
+        self.changed.set()
+
+    def on_leader_change(self, leader: LeaderAndEpoch) -> None:
+        self.leaders.append(leader)
+        self.changed.set()
+
+    def on_high_watermark(self, hwm: int) -> None:
+        assert hwm >= self.hwm
+        self.hwm = hwm
+        self.changed.set()
+
+    async def until(self, condition: Callable[[], bool], seconds: float = 10.0) -> None:
+        async with asyncio.timeout(seconds):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+
+def format_dynamic(path: Path, voters: VoterSet) -> None:
+    """What the storage tool leaves in the metadata directory of a dynamic quorum."""
+    place = path / f"{METADATA_TOPIC}-0"
+    place.mkdir(parents=True)
+    snapshot = OffsetEpoch(0, 0)
+    data = header_batch(snapshot, 1, 1, 1, voters) + footer_batch(snapshot, 3, 1)
+    (place / snapshot_name(snapshot)).write_bytes(data)
+
+
+def dynamic(*ids: int) -> VoterSet:
+    return VoterSet.of(voter(i) for i in ids)
+
+
+class Node:
+    """A client with its machine on a directory; may be stopped, killed and started again."""
+
+    def __init__(self, network: Network, path: Path, i: int, **options: Any) -> None:
+        self.network, self.path, self.id = network, path, i
+        self.options: dict[str, Any] = {
+            "voters": None,
+            "is_controller": True,
+            "bootstrap_servers": (address(1),),
+            "election_timeout_s": 0.1,
+            "fetch_timeout_s": 0.4,
+            "request_timeout_s": 1.0,
+        } | options
+        self.client: RaftClient
+        self.machine: Machine
+        self.fatal: list[BaseException] = []
+
+    async def start(self) -> Node:
+        controller = self.options["is_controller"]
+        config = RaftConfig(
+            node_id=self.id,
+            directory_id=directory(self.id),
+            cluster_id=CLUSTER,
+            metadata_dir=self.path,
+            listener_name=LISTENER,
+            endpoints={LISTENER: address(self.id)} if controller else {},
+            on_fatal=self.fatal.append,
+            **self.options,
+        )
+        self.client = RaftClient(config, self.network.transport(), rng=random.Random(self.id))
+        self.machine = Machine()
+        self.client.register(self.machine)
+        if controller:
+            self.network.clients[address(self.id)] = self.client
+        await self.client.start()
+        return self
+
+    async def stop(self) -> None:
+        await self.client.shutdown(0.5)
+        self.network.clients.pop(address(self.id), None)
+
+    async def kill(self) -> None:
+        """As if the process had died: nothing is flushed or closed cleanly."""
+        client = self.client
+        client.failure = RuntimeError("killed")
+        self.network.kill(address(self.id))
+        await client.shutdown(0)
+
+    async def lead(self) -> Node:
+        await self.machine.until(lambda: bool(self.machine.leaders) and self.machine.leaders[-1].leader_id == self.id)
+        return self
+
+    async def commit(self, *values: bytes) -> int:
+        last = self.client.append(self.client.epoch, list(values))
+        await self.machine.until(lambda: self.machine.hwm > last)
+        return last
+
+
+__all__ = ["Voter"]

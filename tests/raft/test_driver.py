@@ -1,0 +1,481 @@
+"""Raft clients on real files: sole voters, restarts, observers, snapshots, quorums of three."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from quorate.raft.messages import NONE
+from quorate.raft.quorum_state import decode_quorum_state
+from quorate.raft.types import METADATA_TOPIC, NotLeaderError, OffsetEpoch
+from quorate.records.batch import build_metadata_batch, control_records, iter_batches
+from tests.raft.nodes import Network, Node, context, dynamic, format_dynamic
+from tests.raft.world import address, directory
+
+
+def metadata(path: Path) -> Path:
+    return path / f"{METADATA_TOPIC}-0"
+
+
+async def sole(path: Path, kraft: int = 1, **options: object) -> Node:
+    """A formatted quorum of one, leading."""
+    if kraft and not metadata(path).exists():
+        format_dynamic(path, dynamic(1))
+    voters = None if kraft else {1: address(1)}
+    return await (await Node(Network(), path, 1, voters=voters, **options).start()).lead()
+
+
+@pytest.mark.parametrize("kraft", [0, 1])
+def test_a_sole_voter_leads_commits_and_comes_back_with_everything(tmp_path: Path, kraft: int) -> None:
+    async def main() -> None:
+        node = await sole(tmp_path, kraft)
+        assert node.client.epoch == 1
+        await node.commit(b"a", b"b")
+        await node.commit(b"c")
+        assert node.machine.values == [b"a", b"b", b"c"]
+        await node.stop()
+        node = await sole(tmp_path, kraft)
+        assert node.client.epoch == 2
+        assert node.machine.values == [b"a", b"b", b"c"]
+        await node.commit(b"d")
+        await node.kill()
+        node = await sole(tmp_path, kraft)
+        assert node.client.epoch == 3
+        assert node.machine.values == [b"a", b"b", b"c", b"d"]
+        assert node.client.kraft_version == node.client.kraft_version_finalised == kraft
+        await node.stop()
+        assert not node.fatal
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kraft", [0, 1])
+def test_files_are_kafkas(tmp_path: Path, kraft: int) -> None:
+    async def main() -> None:
+        node = await sole(tmp_path, kraft)
+        await node.commit(b"a")
+        await node.stop()
+
+    asyncio.run(main())
+    place = metadata(tmp_path)
+    names = {p.name for p in place.iterdir()}
+    assert {f"{0:020d}.log", f"{0:020d}.index", f"{0:020d}.timeindex", "leader-epoch-checkpoint"} <= names
+    assert {"partition.metadata", "quorum-state"} <= names
+    assert (place / "partition.metadata").read_text() == "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
+    assert (place / "leader-epoch-checkpoint").read_text() == "0\n1\n1 0\n"
+    state = (place / "quorum-state").read_bytes()
+    assert (b'"data_version":1' in state) is bool(kraft)
+    assert decode_quorum_state(state).leader_id == 1
+    header, batch = next(iter_batches((place / f"{0:020d}.log").read_bytes()))
+    assert (header.base_offset, header.leader_epoch, header.is_control) == (0, 1, True)
+    assert [kind for kind, _ in control_records(batch)] == ([2, 5, 6] if kraft else [2])
+
+
+def test_what_is_proposed_in_one_turn_is_one_batch_and_commits_in_the_next(tmp_path: Path) -> None:
+    async def main() -> None:
+        node = await sole(tmp_path)
+        start = node.client.log_end_offset
+        offsets = [node.client.append(node.client.epoch, [b"%d" % i]) for i in range(100)]
+        assert offsets == list(range(start, start + 100))
+        assert node.machine.values == []
+        await asyncio.sleep(0)
+        assert len(node.machine.values) == 100
+        batches = list(iter_batches((metadata(tmp_path) / f"{0:020d}.log").read_bytes()))
+        assert batches[-1][0].count == 100
+        await node.stop()
+
+    asyncio.run(main())
+
+
+def test_an_append_in_another_epoch_is_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        node = await sole(tmp_path)
+        with pytest.raises(NotLeaderError):
+            node.client.append(node.client.epoch - 1, [b"x"])
+        await node.stop()
+        with pytest.raises(NotLeaderError):
+            node.client.append(node.client.epoch, [b"x"])
+
+    asyncio.run(main())
+
+
+def test_a_torn_last_batch_is_cut_at_every_byte(tmp_path: Path) -> None:
+    async def prepare() -> None:
+        node = await sole(tmp_path)
+        await node.commit(b"kept")
+        await node.commit(b"torn")
+        await node.kill()
+
+    async def check(cut: int) -> None:
+        node = await sole(tmp_path)
+        assert node.machine.values == [b"kept"], cut
+        await node.kill()
+
+    asyncio.run(prepare())
+    path = metadata(tmp_path) / f"{0:020d}.log"
+    whole = path.read_bytes()
+    torn_at = len(whole) - list(iter_batches(whole))[-1][0].size_bytes
+    for cut in range(torn_at, len(whole), 7):
+        path.write_bytes(whole[:cut])
+        (metadata(tmp_path) / "leader-epoch-checkpoint").write_text("0\n1\n1 0\n")
+        asyncio.run(check(cut))
+
+
+def test_a_failed_fsync_is_fatal_and_acknowledges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        node = await sole(tmp_path)
+        await node.commit(b"a")
+
+        def fail(fd: int) -> None:
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr("os.fdatasync", fail)
+        monkeypatch.setattr("os.fsync", fail)
+        hwm = node.client.high_watermark
+        node.client.append(node.client.epoch, [b"b"])
+        await asyncio.sleep(0.01)
+        assert len(node.fatal) == 1
+        assert node.client.high_watermark == hwm
+        assert node.machine.values == [b"a"]
+        with pytest.raises(NotLeaderError):
+            node.client.append(node.client.epoch, [b"c"])
+        monkeypatch.undo()
+        await node.client.shutdown(0)
+
+    asyncio.run(main())
+
+
+def test_a_slow_disk_is_synced_in_a_thread_and_everything_that_waited_is_the_next_batch(tmp_path: Path) -> None:
+    async def main() -> None:
+        node = await sole(tmp_path, inline_fsync_s=-1.0)
+        for i in range(25):
+            await node.commit(b"%d" % i)
+        assert not node.client._sync.inline
+        node.client.append(node.client.epoch, [b"first"])
+        await asyncio.sleep(0)
+        for i in range(50):
+            node.client.append(node.client.epoch, [b"waits %d" % i])
+        await node.commit(b"last")
+        counts = [h.count for h, _ in iter_batches((metadata(tmp_path) / f"{0:020d}.log").read_bytes())]
+        assert counts[-2:] == [1, 51]
+        await node.stop()
+
+    asyncio.run(main())
+
+
+def test_a_listener_that_registers_late_gets_everything(tmp_path: Path) -> None:
+    async def main() -> None:
+        from tests.raft.nodes import Machine
+
+        node = await sole(tmp_path)
+        for i in range(50):
+            await node.commit(b"%d" % i)
+        late = Machine()
+        node.client.register(late)
+        await late.until(lambda: late.next_offset == node.client.high_watermark)
+        assert late.values == node.machine.values
+        await late.until(lambda: bool(late.leaders))
+        assert late.leaders[-1].leader_id == 1
+        await node.stop()
+
+    asyncio.run(main())
+
+
+# --- snapshots ------------------------------------------------------------------------------------------------------
+
+
+def state(node: Node) -> list[bytes]:
+    values = node.machine.values
+    return [build_metadata_batch(values, base_offset=0, leader_epoch=0, timestamp=1)]
+
+
+@pytest.mark.parametrize("kraft", [0, 1])
+def test_a_restart_reads_the_snapshot_and_the_log_behind_it(tmp_path: Path, kraft: int) -> None:
+    async def main() -> None:
+        node = await sole(tmp_path, kraft)
+        await node.commit(b"a")
+        await node.commit(b"b")
+        end = node.client.high_watermark
+        assert await node.client.create_snapshot(end, 1, 123, state(node)) == OffsetEpoch(end, 1)
+        assert await node.client.create_snapshot(end, 1, 123, state(node)) is None
+        await node.commit(b"c")
+        await node.stop()
+        node = await sole(tmp_path, kraft)
+        assert node.machine.snapshots == [OffsetEpoch(end, 1)]
+        assert node.machine.values == [b"a", b"b", b"c"]
+        assert node.client.kraft_version == kraft
+        assert node.client.voters.ids == [1]
+        await node.stop()
+
+    asyncio.run(main())
+
+
+def test_where_a_snapshot_may_not_end(tmp_path: Path) -> None:
+    async def main() -> None:
+        node = await sole(tmp_path)
+        last = await node.commit(b"a", b"b", b"c")
+        client = node.client
+        for end, epoch in ((last + 5, 1), (last, 1), (last + 1, 7), (last + 1, 0)):
+            with pytest.raises(ValueError, match="snapshot"):
+                await client.create_snapshot(end, epoch, 1, [])
+        assert not [p for p in metadata(tmp_path).iterdir() if p.name.endswith(".part")]
+        await node.stop()
+
+    asyncio.run(main())
+
+
+def test_cleaning_drops_what_snapshots_cover_and_a_restart_still_works(tmp_path: Path) -> None:
+    async def main() -> None:
+        node = await sole(tmp_path, segment_bytes=8192, retention_bytes=1, file_delete_delay_s=0.0)
+        for i in range(40):
+            await node.commit(b"%d" % i + b"x" * 900)
+            if i % 10 == 9:
+                await node.client.create_snapshot(node.client.high_watermark, node.client.epoch, 1, state(node))
+        assert node.client.log.clean(2)
+        assert node.client.log.start_offset > 0
+        assert [s.offset for s in [node.client.log.latest_snapshot()] if s] == [node.client.high_watermark]
+        names = [p.name for p in metadata(tmp_path).iterdir()]
+        assert len([n for n in names if n.endswith(".checkpoint")]) == 1
+        values = node.machine.values
+        await node.commit(b"after")
+        await node.stop()
+        node = await sole(tmp_path, segment_bytes=8192)
+        assert node.machine.values == [*values, b"after"]
+        await node.stop()
+
+    asyncio.run(main())
+
+
+def test_unfinished_and_deleted_snapshots_are_removed_at_the_start(tmp_path: Path) -> None:
+    async def main() -> None:
+        node = await sole(tmp_path)
+        await node.commit(b"a")
+        await node.stop()
+        place = metadata(tmp_path)
+        (place / f"{2:020d}-{1:010d}-123456.checkpoint.part").write_bytes(b"half")
+        (place / f"{1:020d}-{1:010d}.checkpoint.deleted").write_bytes(b"old")
+        node = await sole(tmp_path)
+        names = [p.name for p in place.iterdir()]
+        assert not [n for n in names if n.endswith((".part", ".deleted"))]
+        await node.stop()
+
+    asyncio.run(main())
+
+
+def test_a_snapshot_ahead_of_the_log_restarts_the_log_behind_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        node = await sole(tmp_path)
+        for i in range(10):
+            await node.commit(b"%d" % i)
+        end = node.client.high_watermark
+        await node.client.create_snapshot(end, 1, 1, state(node))
+        values = node.machine.values
+        await node.stop()
+        for path in metadata(tmp_path).iterdir():  # the crash came between the download and the truncation
+            if path.suffix in (".log", ".index", ".timeindex") or path.name == "leader-epoch-checkpoint":
+                path.unlink()
+        node = await sole(tmp_path)
+        assert node.machine.values == values
+        assert node.client.log.start_offset == end
+        await node.commit(b"more")
+        await node.stop()
+
+    asyncio.run(main())
+
+
+# --- observers ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kraft", [0, 1])
+def test_an_observer_follows_and_survives_the_leaders_restart(tmp_path: Path, kraft: int) -> None:
+    async def main() -> None:
+        leader = await sole(tmp_path / "1", kraft)
+        await leader.commit(b"a")
+        observer = await Node(leader.network, tmp_path / "2", 2, is_controller=False).start()
+        await observer.machine.until(lambda: observer.machine.values == [b"a"])
+        assert observer.machine.leaders[-1].leader_id == 1
+        assert observer.client.leader_address() == address(1)
+        at = asyncio.get_running_loop().time()
+        last = await leader.commit(b"b")
+        await observer.machine.until(lambda: observer.machine.hwm > last)
+        assert asyncio.get_running_loop().time() - at < 0.4, "the long poll was answered at once"
+        await leader.kill()
+        await leader.start()
+        await leader.lead()
+        last = await leader.commit(b"c")
+        await observer.machine.until(lambda: observer.machine.hwm > last)
+        assert observer.machine.values == [b"a", b"b", b"c"]
+        await observer.stop()
+        await observer.start()
+        await observer.machine.until(lambda: observer.machine.values == [b"a", b"b", b"c"])
+        await observer.stop()
+        await leader.stop()
+        assert not leader.fatal
+        assert not observer.fatal
+
+    asyncio.run(main())
+
+
+def test_an_observer_that_is_new_loads_the_leaders_snapshot(tmp_path: Path) -> None:
+    async def main() -> None:
+        leader = await sole(tmp_path / "1")
+        for i in range(100):
+            await leader.commit(b"%d" % i + b"x" * 1000)
+        end = leader.client.high_watermark
+        await leader.client.create_snapshot(end, 1, 1, state(leader))
+        await leader.commit(b"after")
+        observer = await Node(leader.network, tmp_path / "2", 2, is_controller=False).start()
+        await observer.machine.until(lambda: observer.machine.values[-1:] == [b"after"])
+        assert observer.machine.snapshots == [OffsetEpoch(end, 1)]
+        assert observer.machine.values == leader.machine.values
+        assert observer.client.voters == leader.client.voters
+        assert observer.client.log.start_offset == end
+        await observer.stop()
+        await observer.start()
+        await observer.machine.until(lambda: observer.machine.values[-1:] == [b"after"])
+        assert observer.machine.values == leader.machine.values
+        await observer.stop()
+        await leader.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("version", [12, 13, 16, 17, 18])
+def test_an_observer_speaks_every_version_of_fetch(tmp_path: Path, version: int) -> None:
+    async def main() -> None:
+        dynamic = version >= 17  # before, an answer does not say where the leader is: the configuration must
+        leader = await sole(tmp_path / "1", int(dynamic))
+        leader.network.versions[1] = version
+        await leader.commit(b"a")
+        voters = None if dynamic else {1: address(1)}
+        observer = await Node(leader.network, tmp_path / "2", 2, is_controller=False, voters=voters).start()
+        await observer.machine.until(lambda: observer.machine.values == [b"a"])
+        await observer.stop()
+        await leader.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_describe_quorum_shows_voters_and_observers(tmp_path: Path, version: int) -> None:
+    async def main() -> None:
+        leader = await sole(tmp_path / "1")
+        await leader.commit(b"a")
+        observer = await Node(leader.network, tmp_path / "2", 2, is_controller=False).start()
+        await observer.machine.until(lambda: observer.machine.values == [b"a"])
+        part, topic = DescribeQuorumRequest.PartitionData, DescribeQuorumRequest.TopicData
+        request = DescribeQuorumRequest(topics=[topic(topic_name=METADATA_TOPIC, partitions=[part()])])
+        answer = leader.client.handle(context(55, version), request)
+        assert isinstance(answer, DescribeQuorumResponse)
+        answer = DescribeQuorumResponse.decode(answer.encode(version), version)
+        [p] = answer.topics[0].partitions
+        assert (p.error_code, p.leader_id, p.leader_epoch) == (NONE, 1, 1)
+        assert p.high_watermark == leader.client.high_watermark
+        assert [v.replica_id for v in p.current_voters] == [1]
+        assert [(o.replica_id, o.log_end_offset) for o in p.observers] == [(2, p.high_watermark)]
+        if version >= 1:
+            assert p.observers[0].last_fetch_timestamp > 1_600_000_000_000
+        if version >= 2:
+            assert p.current_voters[0].replica_directory_id == directory(1)
+            assert [n.node_id for n in answer.nodes] == [1]
+        await observer.stop()
+        await leader.stop()
+
+    asyncio.run(main())
+
+
+# --- quorums --------------------------------------------------------------------------------------------------------
+
+
+async def trio(path: Path) -> list[Node]:
+    network = Network()
+    nodes = []
+    for i in (1, 2, 3):
+        format_dynamic(path / str(i), dynamic(1, 2, 3))
+        nodes.append(Node(network, path / str(i), i, bootstrap_servers=(address(1), address(2), address(3))))
+    for node in nodes:
+        await node.start()
+    return nodes
+
+
+async def leader_of(nodes: list[Node], seconds: float = 10.0) -> Node:
+    async with asyncio.timeout(seconds):
+        while True:
+            for node in nodes:
+                if node.client.failure is None and node.client.is_leader and node.machine.leaders:
+                    last = node.machine.leaders[-1]
+                    if last.leader_id == node.id and last.epoch == node.client.epoch:
+                        return node
+            await asyncio.sleep(0.005)
+
+
+def test_three_voters_replicate_and_replace_a_killed_leader(tmp_path: Path) -> None:
+    async def main() -> None:
+        nodes = await trio(tmp_path)
+        leader = await leader_of(nodes)
+        last = await leader.commit(b"a")
+        for node in nodes:
+            await node.machine.until(lambda node=node: node.machine.hwm > last)  # type: ignore[misc]
+        await leader.kill()
+        rest = [n for n in nodes if n is not leader]
+        second = await leader_of(rest)
+        await second.commit(b"b")
+        await leader.start()
+        last = await second.commit(b"c")
+        for node in nodes:
+            await node.machine.until(lambda node=node: node.machine.hwm > last)  # type: ignore[misc]
+            assert node.machine.values == [b"a", b"b", b"c"]
+        await second.stop()
+        third = await leader_of([n for n in nodes if n is not second])
+        await third.commit(b"d")
+        for node in nodes:
+            if node is not second:
+                await node.stop()
+            assert not node.fatal
+
+    asyncio.run(main())
+
+
+def test_pending_proposals_of_a_deposed_leader_are_dropped(tmp_path: Path) -> None:
+    async def main() -> None:
+        nodes = await trio(tmp_path)
+        leader = await leader_of(nodes)
+        await leader.commit(b"a")
+        others = [n for n in nodes if n is not leader]
+        leader.client.resign(leader.client.epoch)
+        with pytest.raises(NotLeaderError):
+            leader.client.append(leader.client.epoch, [b"x"])
+        second = await leader_of(nodes)
+        await second.commit(b"b")
+        assert others
+        for node in nodes:
+            await node.machine.until(lambda node=node: node.machine.values == [b"a", b"b"])  # type: ignore[misc]
+        for node in nodes:
+            await node.stop()
+
+    asyncio.run(main())
+
+
+def test_kraft_version_upgrade_of_a_sole_static_voter(tmp_path: Path) -> None:
+    async def main() -> None:
+        node = await sole(tmp_path, 0)
+        await node.commit(b"a")
+        await node.client.upgrade_kraft_version(node.client.epoch, 1, validate_only=True)
+        assert node.client.kraft_version == 0
+        await node.client.upgrade_kraft_version(node.client.epoch, 1)
+        assert node.client.kraft_version_finalised == 1
+        with pytest.raises(KafkaError) as refused:
+            await node.client.upgrade_kraft_version(node.client.epoch, 0)
+        assert refused.value.code == ErrorCode.INVALID_UPDATE_VERSION
+        await node.stop()
+        assert b'"data_version":1' in (metadata(tmp_path) / "quorum-state").read_bytes()
+        node = await sole(tmp_path, 1)  # no static voters any more: the log has them
+        assert node.client.voters.by_id[1].key.directory_id == directory(1)
+        assert node.machine.values == [b"a"]
+        await node.stop()
+
+    asyncio.run(main())

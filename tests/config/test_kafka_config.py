@@ -80,7 +80,7 @@ REFUSED: list[tuple[dict[str, str], dict[str, str | None], str]] = [
     (COMBINED, {"controller.quorum.voters": "1@a:1,1@b:1"}, "node 1 is there twice"),
     (BROKER, {"controller.quorum.voters": "1@localhost:9093"}, "is only a broker and its node.id 1 is among the voters"),
     (COMBINED, {"controller.listener.names": None}, r"controller\.listener\.names.*required"),
-    (COMBINED, {"controller.listener.names": "CONTROLLER,SSL"}, "listeners has no SSL"),
+    (COMBINED, {"controller.listener.names": "CONTROLLER,OTHER"}, "listeners has no OTHER"),
     (BROKER, {"listeners": COMBINED["listeners"]}, "must not listen on the controllers' CONTROLLER"),
     (CONTROLLER, {"listeners": COMBINED["listeners"]}, "PLAINTEXT is not among controller.listener.names"),
     (COMBINED, {"listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9092"}, "never share a port"),

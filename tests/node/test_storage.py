@@ -1,0 +1,273 @@
+"""kafka-storage: what it writes, says and refuses."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from quorate.log import meta_properties
+from quorate.metadata.bootstrap import FIRST_SNAPSHOT_NAME, METADATA_DIRECTORY, read_bootstrap
+from quorate.metadata.records import FeatureLevelRecord, UserScramCredentialRecord
+from quorate.metadata.snapshot import read_snapshot
+from quorate.node.initial_voters import parse_initial_voters
+from quorate.node.scram_arguments import parse_scram
+from quorate.protocol.uuids import ZERO_UUID, parse_uuid, uuid_text
+from quorate.tools.storage import main
+
+DIRECTORY_ID = "JEXY6aqzQY-32P5TStzaFg"
+
+
+class Box:
+    """A node's properties file in a temporary folder, and the tool run on it."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self.capsys = capsys
+        self.file = folder / "server.properties"
+        self.dirs = [folder / "a", folder / "b"]
+        self.write()
+
+    def write(self, **changes: str | None) -> None:
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.bootstrap.servers": "127.0.0.1:9093",
+            "log.dirs": ",".join(map(str, self.dirs)),
+        } | {k.replace("_", "."): v for k, v in changes.items()}
+        self.file.write_text("".join(f"{k}={v}\n" for k, v in properties.items() if v is not None))
+
+    def run(self, *words: str) -> tuple[int, str, str]:
+        try:
+            status = main([*words])
+        except SystemExit as e:
+            status = int(e.code or 0)
+        out = self.capsys.readouterr()
+        return status, out.out, out.err
+
+    def format(self, *words: str, cluster: str = "abc") -> tuple[int, str, str]:
+        return self.run("format", "-t", cluster, "-c", str(self.file), *words)
+
+    def info(self) -> tuple[int, str, str]:
+        return self.run("info", "-c", str(self.file))
+
+    def levels(self) -> dict[str, int]:
+        records = read_bootstrap(self.dirs[0])
+        return {r.name: r.feature_level for r in records if isinstance(r, FeatureLevelRecord)}
+
+
+@pytest.fixture
+def box(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Box:
+    return Box(tmp_path, capsys)
+
+
+def test_standalone_writes_every_file_of_a_new_quorum_of_one(box: Box) -> None:
+    status, out, err = box.format("--standalone")
+    assert (status, err) == (0, "")
+    assert out.splitlines() == [
+        f"Formatting dynamic metadata voter directory {box.dirs[0]} with metadata.version 4.1-IV1.",
+        f"Formatting data directory {box.dirs[1]} with metadata.version 4.1-IV1.",
+    ]
+    first, second = (meta_properties.read(d) for d in box.dirs)
+    assert first is not None and second is not None
+    assert (first.cluster_id, first.node_id) == (second.cluster_id, second.node_id) == ("abc", 1)
+    assert first.directory_id != second.directory_id
+    snapshot = read_snapshot((box.dirs[0] / METADATA_DIRECTORY / FIRST_SNAPSHOT_NAME).read_bytes())
+    assert snapshot.kraft_version == 1
+    (voter,) = snapshot.voters.voters
+    assert (voter.voter_id, voter.voter_directory_id) == (1, first.directory_id)
+    assert [(e.name, e.host, e.port) for e in voter.endpoints] == [("CONTROLLER", "127.0.0.1", 9093)]
+    assert not (box.dirs[1] / METADATA_DIRECTORY).exists()
+    assert box.levels() == {
+        "metadata.version": 27,
+        "eligible.leader.replicas.version": 1,
+        "group.version": 1,
+        "transaction.version": 2,
+    }
+
+
+def test_a_static_quorum_has_no_first_snapshot(box: Box) -> None:
+    box.write(**{"controller.quorum.voters": "1@127.0.0.1:9093"})
+    status, out, _ = box.format()
+    assert status == 0
+    assert out.startswith(f"Formatting metadata directory {box.dirs[0]}")
+    assert not (box.dirs[0] / METADATA_DIRECTORY).exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"1@host1:9093:{DIRECTORY_ID},2@[::1]:9094:MvDxzVmcRsaTz33bUuRU6A",
+        f"1-{DIRECTORY_ID}@host1:9093,2-MvDxzVmcRsaTz33bUuRU6A@[::1]:9094",
+    ],
+)
+@pytest.mark.parametrize("option", ["--initial-controllers", "--controller-quorum-voters", "-I"])
+def test_initial_controllers_in_both_spellings(box: Box, option: str, text: str) -> None:
+    assert box.format(option, text)[0] == 0
+    meta = meta_properties.read(box.dirs[0])
+    assert meta is not None and meta.directory_id is not None and uuid_text(meta.directory_id) == DIRECTORY_ID
+    snapshot = read_snapshot((box.dirs[0] / METADATA_DIRECTORY / FIRST_SNAPSHOT_NAME).read_bytes())
+    assert [(v.voter_id, v.endpoints[0].host) for v in snapshot.voters.voters] == [(1, "host1"), (2, "::1")]
+
+
+def test_a_voter_without_directory_id_is_left_empty(box: Box) -> None:
+    assert box.format("-I", f"1@h:1:{DIRECTORY_ID},2@h:2")[0] == 0
+    snapshot = read_snapshot((box.dirs[0] / METADATA_DIRECTORY / FIRST_SNAPSHOT_NAME).read_bytes())
+    assert [v.voter_directory_id for v in snapshot.voters.voters] == [parse_uuid(DIRECTORY_ID), ZERO_UUID]
+
+
+def test_a_broker_needs_none_of_the_flags(box: Box) -> None:
+    box.write(**{"process.roles": "broker", "listeners": "PLAINTEXT://127.0.0.1:9092"})
+    assert box.format()[0] == 0
+
+
+REFUSED = [
+    ((), {}, "you must specify one of the following: --standalone, --initial-controllers, or --no-initial-controllers"),
+    (("-s",), {"controller.quorum.voters": "1@h:1"}, "You cannot specify controller.quorum.voters"),
+    (("-s",), {"process.roles": "broker", "listeners": "PLAINTEXT://h:1"}, "You can only use --standalone on a controller"),
+    (("-s", "-r", "3.8"), {}, "kraft.version could not be set to 1 because it depends on metadata.version level 21"),
+    (("-s", "-r", "2.8"), {}, "Version 2.8 is not a valid version"),
+    (("-s", "-r", "4.2"), {}, "is not yet stable"),
+    (("-s", "-r", "4.1", "-f", "metadata.version=27"), {}, "Use --release-version instead"),
+    (("-s", "-f", "no.such=1"), {}, "Unsupported feature: no.such. Supported features are:"),
+    (("-s", "-f", "group.version=9"), {}, "No feature:group.version with feature level 9"),
+    (("-s", "-f", "group.version"), {}, "equals sign not found"),
+    (("-s", "-f", "kraft.version=0"), {}, "Cannot set kraft.version to 0"),
+    (("-f", "kraft.version=1"), {"controller.quorum.voters": "1@h:1"}, "Cannot set kraft.version to 1 unless"),
+    (("-s", "-N"), {}, "not allowed with argument"),
+    (("-I", "1@h"), {}, "is no controller"),
+    (("-I", "1@h:1:AAAAAAAAAAAAAAAAAAAAAQ"), {}, "is reserved"),
+    (("-I", "1@h:1,1@h:2"), {}, "Node id 1 was specified more than once"),
+    (("-s", "-S", "PLAIN=[name=a,password=b]"), {}, "The add-scram mechanism PLAIN is not supported"),
+    (("-s",), {"process.roles": None}, "ZooKeeper"),
+]
+
+
+@pytest.mark.parametrize(("words", "changes", "message"), REFUSED, ids=[str(i) for i in range(len(REFUSED))])
+def test_refuses_in_one_line_and_writes_nothing(
+    box: Box, words: tuple[str, ...], changes: dict[str, str | None], message: str
+) -> None:
+    box.write(**changes)
+    status, out, err = box.format(*words)
+    assert status == 1
+    assert message in err
+    assert "Traceback" not in err
+    assert not any(d.exists() for d in box.dirs)
+
+
+def test_formats_only_once(box: Box) -> None:
+    box.format("-s")
+    before = {p: p.read_bytes() for p in box.folder.rglob("*") if p.is_file()}
+    status, _, err = box.format("-s")
+    assert status == 1
+    assert f"Log directory {box.dirs[0]} is already formatted. Use --ignore-formatted" in err
+    assert box.format("-s", "-g")[:2] == (0, "All of the log directories are already formatted.\n")
+    assert {p: p.read_bytes() for p in box.folder.rglob("*") if p.is_file()} == before
+
+
+def test_ignore_formatted_adds_a_new_directory(box: Box) -> None:
+    box.format("-s")
+    box.dirs.append(box.folder / "c")
+    box.write()
+    status, out, _ = box.format("-N", "-g")
+    assert (status, out) == (0, f"Formatting data directory {box.dirs[2]} with metadata.version 4.1-IV1.\n")
+
+
+def test_another_cluster_or_node_is_refused(box: Box) -> None:
+    box.format("-s")
+    assert "Invalid cluster.id" in box.format("-s", "-g", cluster="other")[2]
+    box.write(**{"node.id": "2"})
+    assert "node id" in box.format("-N", "-g")[2]
+
+
+def test_info_tells_what_is_there_and_what_is_wrong(box: Box) -> None:
+    status, out, _ = box.info()
+    assert (status, out) == (1, f"Found problems:\n  {box.dirs[0]} does not exist\n  {box.dirs[1]} does not exist\n\n")
+    box.format("-s")
+    status, out, _ = box.info()
+    assert status == 0
+    assert out.startswith(f"Found log directories:\n  {box.dirs[0]}\n  {box.dirs[1]}\n\nFound metadata: {{cluster.id=abc, ")
+    (box.dirs[1] / "meta.properties").unlink()
+    status, out, _ = box.info()
+    assert status == 1
+    assert f"Found problem:\n  {box.dirs[1]} is not formatted.\n" in out
+
+
+def test_version_mapping_and_dependencies(box: Box) -> None:
+    assert box.run("version-mapping", "-r", "3.9")[1].splitlines()[:2] == ["metadata.version=21 (3.9)", "kraft.version=1"]
+    assert box.run("version-mapping")[1].splitlines()[0] == "metadata.version=27 (4.1-IV1)"
+    assert "Unknown release version '9'" in box.run("version-mapping", "-r", "9")[2]
+    out = box.run("feature-dependencies", "-f", "kraft.version=1", "-f", "metadata.version=20")[1]
+    assert out.splitlines() == [
+        "kraft.version=1 requires:",
+        "    metadata.version=21 (3.9-IV0)",
+        "metadata.version=20 (3.8-IV0) has no dependencies.",
+    ]
+
+
+def test_random_uuid(box: Box) -> None:
+    one, other = (box.run("random-uuid")[1].strip() for _ in range(2))
+    assert one != other
+    assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{21}", one)
+
+
+def test_help_and_version_everywhere(box: Box) -> None:
+    for words in (["-h"], ["format", "-h"], ["info", "--help"], ["--version"]):
+        status, out, _ = box.run(*words)
+        assert status == 0
+        assert out
+
+
+def test_scram_credentials_go_into_the_bootstrap(box: Box) -> None:
+    argument = 'SCRAM-SHA-256=[name=alice,iterations=8192,salt="N3E=",saltedpassword="YCE="]'
+    assert box.format("-s", "-S", argument, "-S", "SCRAM-SHA-512=[name=bob,password=b]")[0] == 0
+    scram = [r for r in read_bootstrap(box.dirs[0]) if isinstance(r, UserScramCredentialRecord)]
+    assert [(r.name, r.mechanism, r.iterations) for r in scram] == [("alice", 1, 8192), ("bob", 2, 4096)]
+    assert scram[0].salt == b"7q"
+
+
+def test_scram_keys_are_those_of_rfc_7677() -> None:
+    record = parse_scram('SCRAM-SHA-256=[name=user,password=pencil,iterations=4096,salt="W22ZaJ0SNY7soEsUEjb6gQ=="]')
+    # From the RFC's exchange: the proof and the server signature verify against these keys.
+    import base64
+    import hashlib
+    import hmac
+
+    message = (
+        b"n=user,r=rOprNGfwEbeRWgbNEkqO,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,"
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    )
+    proof = base64.b64decode("dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=")
+    signature = hmac.digest(record.stored_key, message, "sha256")
+    client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
+    assert hashlib.sha256(client_key).digest() == record.stored_key
+    server = hmac.digest(record.server_key, message, "sha256")
+    assert base64.b64encode(server) == b"6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SCRAM-SHA-256",
+        "SCRAM-SHA-256=name=a",
+        "SCRAM-SHA-256=[name=a",
+        "SCRAM-SHA-256=[password=a]",
+        "SCRAM-SHA-256=[name=a]",
+        "SCRAM-SHA-256=[name=a,saltedpassword=YCE=]",
+        "SCRAM-SHA-256=[name=a,password=b,iterations=1]",
+        "SCRAM-SHA-256=[name=a,password=b,iterations=99999]",
+        "SCRAM-SHA-256=[name=a,password=b,iterations=x]",
+        "SCRAM-SHA-256=[name=a,password=b,colour=red]",
+        "SCRAM-SHA-256=[name=a,password=b,salt=!]",
+    ],
+)
+def test_wrong_scram_arguments_are_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_scram(text)
+
+
+def test_initial_voters_are_ordered_by_id() -> None:
+    assert list(parse_initial_voters("3@c:1,1@a:1, 2@b:1")) == [3, 1, 2]

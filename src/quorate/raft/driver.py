@@ -574,7 +574,7 @@ class RaftClient:
         if self.failure is not None:
             return None
         try:
-            if self.log.clean(self._clock.now_ms()):
+            if self.log.clean(self._clock.now_ms(), self._delivery.hwm):
                 self.core.members.trim_before(self.log.start_offset)
         except (OSError, LogDirFailure) as e:
             return self._fatal(e)

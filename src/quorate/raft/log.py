@@ -325,9 +325,10 @@ class MetadataLog:
         self._restart(snapshot)
         return head
 
-    def clean(self, now_ms: int) -> bool:
+    def clean(self, now_ms: int, hwm: int) -> bool:
         """Retention by size, then by age; whether anything went. The newest snapshot always stays."""
         self._remove_doomed()
+        self._log.high_watermark = hwm
         changed = False
         sizes = {s: self._path(s).stat().st_size for s in self._snapshots if self._path(s).exists()}
         while len(self._snapshots) >= 2:

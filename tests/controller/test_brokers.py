@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from quorate.controller.brokers import broker_heartbeat, fence_expired, register_broker, register_controller, unregister_broker
 from quorate.metadata.records import (
     BrokerRegistrationChangeRecord,

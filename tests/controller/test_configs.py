@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from quorate.controller.configs import Operation, alter_configs, incremental_alter_configs
 from quorate.controller.describe import describe_cluster, describe_configs
 from quorate.controller.features import update_features

@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+
 from quorate.controller.activation import ActivationError, activation_records
 from quorate.metadata.bootstrap import bootstrap_records
 from quorate.metadata.framing import encode_record

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+
 from quorate.net.dispatch import RequestContext
 from quorate.protocol.api import ApiKey, decode_response, encode_request
 from quorate.protocol.errors import ErrorCode, KafkaError

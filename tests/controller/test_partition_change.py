@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from quorate.controller.partition_change import Election, PartitionChange
 from quorate.metadata.records import PartitionChangeRecord
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from quorate.controller.partitions import (
     alter_partition,
     assign_replicas_to_dirs,
@@ -307,11 +308,18 @@ def test_cancelling_without_an_original_replica_in_sync_takes_an_unclean_electio
     reassign(cluster, [3])
     cluster.apply(
         [
-            PartitionChangeRecord(topic_id=topic_id, partition_id=0, isr=[3], leader=3, replicas=[3, 4, 1, 2], adding_replicas=[3, 4],
-                directories=[directory(3), directory(4), directory(1), directory(2)]),
+            PartitionChangeRecord(
+                topic_id=topic_id,
+                partition_id=0,
+                isr=[3],
+                leader=3,
+                replicas=[3, 4, 1, 2],
+                adding_replicas=[3, 4],
+                directories=[directory(3), directory(4), directory(1), directory(2)],
+            ),
             ConfigRecord(resource_type=2, resource_name="t", name="unclean.leader.election.enable", value=allowed),
         ]
-    )  # fmt: skip
+    )
     assert reassign(cluster, None) == code
 
 

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from quorate.controller.placement import StripedPlacer, UsableBroker
 from quorate.protocol.errors import ErrorCode, KafkaError
 

@@ -6,6 +6,7 @@ import hashlib
 from typing import Any
 
 import pytest
+
 from quorate.controller.acls import create_acls, delete_acls, describe_acls
 from quorate.controller.quotas import alter_client_quotas
 from quorate.controller.scram import alter_user_scram_credentials

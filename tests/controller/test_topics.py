@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from quorate.controller.create_partitions import create_partitions
 from quorate.controller.names import Collisions, why_invalid
 from quorate.controller.topics import create_topics, delete_topics

@@ -7,8 +7,8 @@ then `.minutes`, then `.hours`, which are converted).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from quorate.config.definitions import ConfigDef, ConfigError, ConfigType
 from quorate.config.topic_defs import TOPIC_CONFIGS
@@ -51,15 +51,31 @@ def in_topic_units(broker_key: str, value: str) -> str:
     return value
 
 
-class ConfigSchema:
-    """Definitions together with this node's static properties; knows no state."""
+class Inherited:
+    """What topics get that set nothing themselves: every key that is not internal, in order of name.
 
-    __slots__ = ("_defaults", "_static", "node_id")
+    `shown` is for whoever turns them into a response: the same for thousands of topics.
+    """
+
+    __slots__ = ("entries", "positions", "shown")
+
+    def __init__(self, entries: list[Entry]) -> None:
+        self.entries = entries
+        self.positions = {entry.name: position for position, entry in enumerate(entries)}
+        self.shown: list[Any] | None = None
+
+
+class ConfigSchema:
+    """Definitions together with this node's static properties; what it remembers of the state is only a cache."""
+
+    __slots__ = ("_defaults", "_inherited", "_inherited_from", "_static", "node_id")
 
     def __init__(self, node_id: int, static: Mapping[str, str]) -> None:
         self.node_id = node_id
         self._static = static
         self._defaults: dict[str, Entry] = {}
+        self._inherited: Inherited | None = None
+        self._inherited_from: tuple[Mapping[str, str], Mapping[str, str]] | None = None
 
     @staticmethod
     def definition(resource_type: int, key: str) -> ConfigDef | None:
@@ -113,12 +129,40 @@ class ConfigSchema:
     def effective_topic_value(self, configs: ConfigsImage, topic: str, key: str) -> str | None:
         return self.entry(configs, configs.topic(topic), TOPIC_CONFIGS[key]).value
 
-    def effective_topic_configs(self, configs: ConfigsImage, topic: Mapping[str, str]) -> Iterator[Entry]:
+    def inherited(self, configs: ConfigsImage) -> Inherited:
+        """Made anew only when a dynamic key of this node or of all brokers has changed."""
+        source = (configs.broker(self.node_id), configs.cluster_default())
+        known = self._inherited_from
+        if self._inherited is None or known is None or known[0] is not source[0] or known[1] is not source[1]:
+            self._inherited_from = source
+            self._inherited = Inherited(
+                [
+                    self.entry(configs, {}, TOPIC_CONFIGS[name])
+                    for name in sorted(TOPIC_CONFIGS)
+                    if not TOPIC_CONFIGS[name].internal
+                ]
+            )
+        return self._inherited
+
+    def effective_topic_configs(self, configs: ConfigsImage, topic: Mapping[str, str]) -> list[Entry]:
         """Every key of a topic in order of name; internal ones only where they are set."""
-        for name in sorted(TOPIC_CONFIGS):
-            definition = TOPIC_CONFIGS[name]
-            if not definition.internal or name in topic:
-                yield self.entry(configs, topic, definition)
+        inherited = self.inherited(configs)
+        entries = list(inherited.entries)
+        more = False
+        for name, value in topic.items():
+            definition = TOPIC_CONFIGS.get(name)
+            if definition is None:
+                continue
+            entry = Entry(name, value, DYNAMIC_TOPIC, definition.sensitive)
+            position = inherited.positions.get(name)
+            if position is None:
+                entries.append(entry)
+                more = True
+            else:
+                entries[position] = entry
+        if more:
+            entries.sort()
+        return entries
 
     def check_topic(self, topic: Mapping[str, str]) -> None:
         """Raises ConfigError for an unknown key, a bad value, or keys that contradict one another."""

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from random import Random, SystemRandom
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from quorate.controller.activation import ActivationError, activation_records
@@ -66,7 +66,7 @@ class QuorumController:
         self.config = config
         self.raft = raft
         self.clock = clock or LoopClock()
-        self._rng = rng or SystemRandom()
+        self._rng = rng or Random()
         self._on_fatal = on_fatal
         self.liveness = Liveness(config.broker_session_timeout_s)
         self.pending = Pending()

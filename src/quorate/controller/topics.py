@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from quorate.controller.config_schema import Entry
 from quorate.controller.configs import Operation, altered_config_records
 from quorate.controller.context import Context, Result, View, bounded
 from quorate.controller.names import Collisions, why_invalid
@@ -120,17 +121,29 @@ def _create_topic(
     )
     if ctx.api_version >= 5:
         values = {name: value for name, (_, value) in operations.items() if value is not None}
-        result.configs = [
-            CreateTopicsResponse.CreatableTopicConfigs(
-                name=entry.name,
-                value=None if entry.is_sensitive else entry.value,
-                read_only=False,
-                config_source=entry.source,
-                is_sensitive=entry.is_sensitive,
-            )
-            for entry in view.config.schema.effective_topic_configs(view.image.configs, values)
-        ]
+        result.configs = _effective_configs(view, values)
     return records, result
+
+
+def _effective_configs(view: View, own: dict[str, str]) -> list[CreateTopicsResponse.CreatableTopicConfigs]:
+    """The same list for every topic that sets nothing: a response is only read."""
+    schema, configs = view.config.schema, view.image.configs
+    if own:
+        return [_shown(entry) for entry in schema.effective_topic_configs(configs, own)]
+    inherited = schema.inherited(configs)
+    if inherited.shown is None:
+        inherited.shown = [_shown(entry) for entry in inherited.entries]
+    return inherited.shown
+
+
+def _shown(entry: Entry) -> CreateTopicsResponse.CreatableTopicConfigs:
+    return CreateTopicsResponse.CreatableTopicConfigs(
+        name=entry.name,
+        value=None if entry.is_sensitive else entry.value,
+        read_only=False,
+        config_source=entry.source,
+        is_sensitive=entry.is_sensitive,
+    )
 
 
 Assignment = tuple[Sequence[int], list[int]]

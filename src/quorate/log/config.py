@@ -111,8 +111,10 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "min.cleanable.dirty.ratio": float,
     "preallocate": _boolean,
     "unclean.leader.election.enable": _boolean,
-} | dict.fromkeys(
-    (
+}
+_READERS.update(
+    (name, int)
+    for name in (
         "segment.bytes",
         "segment.ms",
         "segment.jitter.ms",
@@ -133,6 +135,5 @@ _READERS: dict[str, Callable[[Any], Any]] = {
         "compression.zstd.level",
         "message.timestamp.before.max.ms",
         "message.timestamp.after.max.ms",
-    ),
-    int,
+    )
 )

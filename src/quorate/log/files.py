@@ -6,6 +6,7 @@ drops the cache's reference, so nothing is closed under a running `sendfile`; th
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import OrderedDict
 
@@ -30,7 +31,7 @@ class OpenFile:
 
 
 class OpenFiles:
-    """Least recently used descriptors by path. Used from the event loop's thread alone."""
+    """Least recently used descriptors by path. One thread, and a second one that flushes, may use it: each step is atomic."""
 
     __slots__ = ("_files", "limit")
 
@@ -44,7 +45,8 @@ class OpenFiles:
         """The open file at `path`. Raises OSError (FileNotFoundError unless `create`)."""
         found = self._files.get(path)
         if found is not None:
-            self._files.move_to_end(path)
+            with contextlib.suppress(KeyError):  # evicted by the other thread
+                self._files.move_to_end(path)
             return found
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         opened = OpenFile(os.open(path, flags, 0o644))

@@ -34,4 +34,4 @@ class Inline:
     def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
         for path in paths:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)  # noqa: PTH108
+                os.unlink(path)

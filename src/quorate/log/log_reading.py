@@ -41,6 +41,7 @@ class ReadableLog:
 
     __slots__ = (
         "_bases",
+        "_dir",
         "_epochs",
         "_files",
         "_generation",
@@ -54,7 +55,6 @@ class ReadableLog:
         "_snapshots",
         "_tail",
         "config",
-        "dir",
         "last_flush_ms",
         "name",
         "partition",
@@ -66,8 +66,8 @@ class ReadableLog:
     def __init__(
         self, directory: Path, config: LogConfig, files: OpenFiles, housekeeping: Housekeeping, topic_id: bytes | None
     ) -> None:
-        self.dir = str(directory)
-        self.name = os.path.basename(self.dir)
+        self._dir = str(directory)
+        self.name = os.path.basename(self._dir)
         self.topic, self.partition = parse_directory_name(self.name)
         self.topic_id = topic_id
         self.config = config
@@ -80,7 +80,7 @@ class ReadableLog:
         self._log_start = self._leo = self._high_watermark = 0
         self._epochs = EpochCache()
         self._producers = ProducerStates(self.name)
-        self._snapshots = SnapshotStore(self.dir, {})
+        self._snapshots = SnapshotStore(self._dir, {})
         self._tail: deque[Place] = deque(maxlen=_TAIL_BATCHES)
         self._materialised = False
         self._generation = 0
@@ -94,8 +94,13 @@ class ReadableLog:
             raise self._failure(e, what) from e
 
     def _failure(self, error: OSError, what: str) -> LogDirFailure:
-        parent = os.path.dirname(self.dir)
+        parent = os.path.dirname(self._dir)
         return LogDirFailure(parent, f"Error while {what} log {self.name} in dir {parent}: {error}")
+
+    @property
+    def dir(self) -> Path:
+        """The partition's directory; its parent is the log directory."""
+        return Path(self._dir)
 
     # ---- offsets
 
@@ -163,10 +168,9 @@ class ReadableLog:
         """Notes that a leader epoch begins. In memory: the file follows at the next flush, roll or close."""
         self._epochs.assign(epoch, start_offset)
 
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
-        """(epoch, end offset) of the greatest epoch of this log not above `epoch`; None when that is not known."""
-        found = self._epochs.end_offset_for(epoch, self._leo)
-        return None if found[1] < 0 else found
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) of the greatest epoch of this log not above `epoch`; (-1, -1) when that is not known."""
+        return self._epochs.end_offset_for(epoch, self._leo)
 
     def epoch_for_offset(self, offset: int) -> int:
         """The leader epoch of the record at `offset`, -1 when it is not known."""

@@ -64,7 +64,7 @@ class TrimmableLog(ReadableLog):
             return active
         self._snapshots_at_roll(base_offset)
         files = active.files_to_sync()
-        new = Segment(self.dir, base_offset, self.config, self._files, 0, now_ms)
+        new = Segment(self._dir, base_offset, self.config, self._files, 0, now_ms)
         for path in new.paths():  # left by a roll that a crash interrupted
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
@@ -80,7 +80,7 @@ class TrimmableLog(ReadableLog):
                 self.recovery_point = max(self.recovery_point, base_offset)
 
         self._save_epochs()
-        self._housekeeping.sync_later(files, self.dir, flushed)
+        self._housekeeping.sync_later(files, self._dir, flushed)
         logger.info("[PartitionLog %s] Rolled new log segment at offset %d", self.name, base_offset)
         return new
 
@@ -94,10 +94,14 @@ class TrimmableLog(ReadableLog):
             if self._materialised:
                 self._roll(self._leo, now_ms)
 
-    def _save_epochs(self) -> None:
+    def _save_epochs(self, *, sync: bool = True) -> None:
         if self._epochs.dirty and self._materialised:
-            write_epochs(os.path.join(self.dir, LEADER_EPOCHS), self._epochs.entries())
-            self._epochs.dirty = False
+            self._epochs.dirty = False  # before: a flush may run beside appends, in a thread
+            try:
+                write_epochs(os.path.join(self._dir, LEADER_EPOCHS), self._epochs.entries(), sync=sync)
+            except OSError:
+                self._epochs.dirty = True
+                raise
 
     @property
     def unflushed(self) -> int:
@@ -121,24 +125,36 @@ class TrimmableLog(ReadableLog):
                     for file in segment.files_to_sync():
                         os.fsync(file.fileno())
                 if segment.base_offset >= self.recovery_point:
-                    fsync_directory(self.dir)
+                    fsync_directory(self._dir)
             self._save_epochs()
         self.recovery_point = max(self.recovery_point, target)
 
-    def close(self, *, clean: bool = True) -> None:
-        """Lets go of all files. A clean close flushes, completes the indexes and takes a producer snapshot. Raises LogDirFailure."""
+    def close(self, *, clean: bool = True, sync: bool = True) -> None:
+        """Lets go of all files. A clean close flushes, completes the indexes and takes a producer snapshot.
+
+        Without `sync` the caller makes the disk durable itself, and then calls `note_flushed`. Raises LogDirFailure.
+        """
         if clean and self._materialised:
-            self.flush()
+            if sync:
+                self.flush()
             with self._disk("closing"):
                 if self._producers.producers or self._snapshots.sizes:
                     self._producers.map_end_offset = self._leo
                     path = self._snapshots.take(self._producers)
-                    if path is not None:
+                    if path is not None and sync:
                         self._sync_path(path)
                 for segment in self._segments:
                     segment.save_indexes(closing=True)
-                self._save_epochs()
+                self._save_epochs(sync=sync)
         self.release_files()
+
+    def note_flushed(self) -> None:
+        """Everything appended is durable. Raises LogDirFailure when the disk says otherwise."""
+        if self.unflushed and self._materialised:
+            with self._disk("flushing"):
+                os.fdatasync(self._segments[-1].file().fileno())  # nothing is left to write: this only asks for errors
+            self.recovery_point = self._leo
+            self.release_files()
 
     @staticmethod
     def _sync_path(path: str) -> None:
@@ -203,7 +219,7 @@ class TrimmableLog(ReadableLog):
             self._snapshots.remove(lambda snapshot: True)
             self._producers.clear(offset)
             self.recovery_point = min(self.recovery_point, offset)
-            new = Segment(self.dir, offset, self.config, self._files, 0, 0)
+            new = Segment(self._dir, offset, self.config, self._files, 0, 0)
             if self._materialised:
                 self._remove_segments(self._segments, delay_ms=0)
                 new.create_files()
@@ -222,7 +238,7 @@ class TrimmableLog(ReadableLog):
                     renamed.append(path + DELETED_SUFFIX)
             if segment.base_offset in self._snapshots.sizes:
                 del self._snapshots.sizes[segment.base_offset]
-                path = os.path.join(self.dir, file_stem(segment.base_offset) + SNAPSHOT_SUFFIX)
+                path = os.path.join(self._dir, file_stem(segment.base_offset) + SNAPSHOT_SUFFIX)
                 with contextlib.suppress(FileNotFoundError):
                     os.rename(path, path + DELETED_SUFFIX)
                     renamed.append(path + DELETED_SUFFIX)
@@ -310,17 +326,17 @@ class TrimmableLog(ReadableLog):
         self.release_files()
         suffix = f".{uuid.uuid4().hex}-delete"
         stem = f"{self.topic}"[: _MAX_NAME - len(suffix) - len(str(self.partition)) - 1] + f"-{self.partition}"
-        target = os.path.join(os.path.dirname(self.dir), stem + suffix)
+        target = os.path.join(os.path.dirname(self._dir), stem + suffix)
         with self._disk("renaming"):
             if self._materialised:
-                os.rename(self.dir, target)
-                fsync_directory(os.path.dirname(self.dir))
+                os.rename(self._dir, target)
+                fsync_directory(os.path.dirname(self._dir))
                 self._move(target)
         return target
 
     def _move(self, target: str) -> None:
         self._generation += 1
-        self.dir = self._snapshots.directory = target
+        self._dir = self._snapshots.directory = target
         for segment in self._segments:
             segment.move(target)
 
@@ -332,5 +348,5 @@ class TrimmableLog(ReadableLog):
             with self._disk("deleting"):
                 import shutil
 
-                shutil.rmtree(self.dir)
+                shutil.rmtree(self._dir)
             self._materialised = False

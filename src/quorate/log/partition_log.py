@@ -18,6 +18,7 @@ from quorate.log import loading
 from quorate.log.checkpoints import LEADER_EPOCHS, read_epochs
 from quorate.log.config import LogConfig
 from quorate.log.epoch_cache import EpochCache
+from quorate.log.errors import CheckpointError, LogDirFailure
 from quorate.log.files import OpenFiles
 from quorate.log.housekeeping import Housekeeping, Inline
 from quorate.log.log_reading import parse_directory_name
@@ -63,35 +64,45 @@ class PartitionLog(TrimmableLog):
     ) -> PartitionLog:
         """The log in `directory`, recovered if its last stop was not clean; a new one, without files yet, if there is none.
 
-        Raises LogDirFailure, KafkaError INCONSISTENT_TOPIC_ID, CheckpointError.
+        Raises LogDirFailure (also for files that no second source can replace), KafkaError INCONSISTENT_TOPIC_ID.
         """
         log = cls(Path(directory), config, files, housekeeping or _INLINE, topic_id)
         log.last_flush_ms = now_ms
-        with log._disk("opening"):
-            log._load(recovery_point, log_start_offset, clean_shutdown, now_ms)
+        try:
+            with log._disk("opening"):
+                log._load(recovery_point, log_start_offset, clean_shutdown, now_ms)
+        except (CheckpointError, CorruptRecordError) as e:
+            raise LogDirFailure(str(log.dir.parent), f"Error while opening log {log.name} in dir {log.dir.parent}: {e}") from e
         return log
 
     def _load(self, recovery_point: int, log_start_offset: int, clean: bool, now_ms: int) -> None:
         try:
-            found = loading.list_directory(self.dir)
+            found = loading.list_directory(self._dir)
         except FileNotFoundError:
             self._start_empty(log_start_offset, now_ms)
             return
-        if loading.finish_interrupted(self.dir, found):
-            found = loading.list_directory(self.dir)
+        if loading.finish_interrupted(self._dir, found):
+            found = loading.list_directory(self._dir)
         self._materialised = True
         if FILE_NAME in found.names:
-            on_disk = loading.read_topic_id_leniently(os.path.join(self.dir, FILE_NAME), clean=clean)
+            on_disk = loading.read_topic_id_leniently(os.path.join(self._dir, FILE_NAME), clean=clean)
             if on_disk is not None and self.topic_id is not None and on_disk != self.topic_id:
                 raise KafkaError(
                     ErrorCode.INCONSISTENT_TOPIC_ID,
-                    f"{self.dir} belongs to another topic of the same name: its {FILE_NAME} differs",
+                    f"{self._dir} belongs to another topic of the same name: its {FILE_NAME} differs",
                 )
             self.topic_id = on_disk or self.topic_id
+        elif self.topic_id is not None:
+            write_topic_id(os.path.join(self._dir, FILE_NAME), self.topic_id)
+        epochs_lost = False
         if LEADER_EPOCHS in found.names:
-            self._epochs = EpochCache(read_epochs(os.path.join(self.dir, LEADER_EPOCHS)))
+            try:
+                self._epochs = EpochCache(read_epochs(os.path.join(self._dir, LEADER_EPOCHS)))
+            except (CheckpointError, ValueError) as e:
+                logger.warning("[PartitionLog %s] Finding the leader epochs again in the batches: %s", self.name, e)
+                epochs_lost = True
         loaded = loading.load_segments(
-            self.dir,
+            self._dir,
             found,
             self.config,
             self._files,
@@ -100,7 +111,7 @@ class PartitionLog(TrimmableLog):
             now_ms=now_ms,
             on_batch=self._note_epoch_of_recovered,
         )
-        self._snapshots = SnapshotStore(self.dir, found.snapshots)
+        self._snapshots = SnapshotStore(self._dir, found.snapshots)
         if loaded.segments and loaded.log_end_offset < log_start_offset:
             logger.warning(
                 "[PartitionLog %s] Deleting all segments because the log end offset (%d) is smaller than the log start offset %d.",
@@ -114,7 +125,7 @@ class PartitionLog(TrimmableLog):
             self._epochs.clear()
         if not loaded.segments:
             self._snapshots.remove(lambda offset: True)
-            segment = Segment(self.dir, log_start_offset, self.config, self._files, 0, now_ms)
+            segment = Segment(self._dir, log_start_offset, self.config, self._files, 0, now_ms)
             segment.create_files()
             loaded.segments.append(segment)
             loaded.log_end_offset = log_start_offset
@@ -123,6 +134,12 @@ class PartitionLog(TrimmableLog):
         self._leo = loaded.log_end_offset
         self._log_start = self._high_watermark = max(log_start_offset, self._bases[0])
         self.recovery_point = self._leo if clean and loaded.recovered_from is None else min(recovery_point, self._leo)
+        if epochs_lost:
+            self._epochs.clear()
+            for segment in self._segments:
+                for header, _ in segment.headers(0, segment.size):
+                    self._note_epoch_of_recovered(header)
+            self._epochs.dirty = True
         self._epochs.truncate_from_end(self._leo)
         self._epochs.truncate_from_start(self._log_start)
         self._snapshots.remove_strays(self._bases)
@@ -141,7 +158,7 @@ class PartitionLog(TrimmableLog):
 
     def _start_empty(self, start: int, now_ms: int) -> None:
         self._log_start = self._leo = self._high_watermark = self.recovery_point = start
-        self._segments = [Segment(self.dir, start, self.config, self._files, 0, now_ms)]
+        self._segments = [Segment(self._dir, start, self.config, self._files, 0, now_ms)]
         self._bases = [start]
         self._producers.clear(start)
 
@@ -152,14 +169,14 @@ class PartitionLog(TrimmableLog):
 
     def _materialise(self, first_offset: int) -> None:
         """Makes the directory and its first files."""
-        os.makedirs(self.dir, exist_ok=True)
+        os.makedirs(self._dir, exist_ok=True)
         active = self._segments[-1]
         if self.topic_id is not None:
-            write_topic_id(os.path.join(self.dir, FILE_NAME), self.topic_id, sync=False)
+            write_topic_id(os.path.join(self._dir, FILE_NAME), self.topic_id, sync=False)
         active.create_files()
         self._materialised = True
-        paths = [os.path.join(self.dir, FILE_NAME)] if self.topic_id is not None else []
-        self._housekeeping.sync_later([self._files.get(path) for path in paths], self.dir, None)
+        paths = [os.path.join(self._dir, FILE_NAME)] if self.topic_id is not None else []
+        self._housekeeping.sync_later([self._files.get(path) for path in paths], self._dir, None)
         for path in paths:
             self._files.forget(path)
 

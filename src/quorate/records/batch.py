@@ -298,9 +298,8 @@ def build_batch(
     base_timestamp = max_timestamp = NO_TIMESTAMP
     for delta, record in enumerate(records):
         if isinstance(record, Record):
-            key, value, headers, timestamp = record.key, record.value, record.headers, record.timestamp
-        else:
-            key, value, headers, timestamp = record
+            record = (record.key, record.value, record.headers, record.timestamp)
+        key, value, headers, timestamp = record
         if delta == 0:
             base_timestamp = max_timestamp = timestamp
         elif timestamp > max_timestamp:

@@ -1,0 +1,362 @@
+"""All logs of a broker: its directories loaded and closed, logs created and deleted, checkpoints, retention.
+
+`__cluster_metadata-0` belongs to Raft and is left alone. Of the directories with a suffix, `-delete` ones are removed, `-stray` and
+`-future` ones are left as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from quorate.log import clean_shutdown
+from quorate.log.background import Background
+from quorate.log.checkpoints import (
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    TopicPartition,
+    read_offsets,
+    write_offsets,
+)
+from quorate.log.config import LONG_MAX, LogConfig
+from quorate.log.errors import CheckpointError, LogDirFailure
+from quorate.log.files import OpenFiles
+from quorate.log.partition_log import PartitionLog, parse_directory_name
+
+logger = logging.getLogger(__name__)
+
+METADATA_DIRECTORY = "__cluster_metadata-0"
+_SLICE = 64  # logs between two yields of a periodic job: well below a millisecond when there is nothing to do
+_SYNC_ALL_FROM = 64  # unflushed logs; each alone costs two journal commits, about 1 ms
+_RESERVED_DIRECTORY_IDS = {bytes(15) + bytes([n]) for n in range(100)}  # unassigned, lost, migrating, and those kept for later
+
+Progress = Callable[[Path, int, int], None]
+
+
+class LogManager:
+    """Used from one thread. Failures of a disk leave as LogDirFailure; the owner then calls `mark_offline`."""
+
+    def __init__(
+        self,
+        dirs: list[Path],
+        defaults: LogConfig,
+        files: OpenFiles,
+        *,
+        now_ms: Callable[[], int],
+        directory_ids: Mapping[Path, bytes] | None = None,
+    ) -> None:
+        self._dirs = [Path(directory) for directory in dirs]
+        self._online = dict.fromkeys(self._dirs, True)
+        self._defaults = defaults
+        self._files = files
+        self._now_ms = now_ms
+        self._directories_by_id = {id_: directory for directory, id_ in (directory_ids or {}).items()}
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._by_dir: dict[Path, dict[TopicPartition, PartitionLog]] = {directory: {} for directory in self._dirs}
+        self._overrides: dict[str, Mapping[str, Any]] = {}
+        self._written: dict[tuple[Path, str], dict[TopicPartition, int]] = {}
+        self._background = Background()
+
+    # ---- start
+
+    @property
+    def previous_broker_epoch(self) -> int:
+        """The broker epoch in force at the last orderly stop, if all directories agree on it; else -1. Read before `load`."""
+        epochs = set()
+        for directory in self._dirs:
+            try:
+                epochs.add(clean_shutdown.read(str(directory)))
+            except OSError:
+                return -1
+        epoch = epochs.pop() if len(epochs) == 1 else None
+        return -1 if epoch is None else epoch
+
+    def load(
+        self, overrides_of: Callable[[str], Mapping[str, Any]] | None = None, progress: Progress | None = None
+    ) -> list[LogDirFailure]:
+        """Opens every log on disk, recovering those of directories that were not closed in order.
+
+        progress(directory, logs done, logs found) is called while it works. Directories that fail go offline and are returned.
+        """
+        failures: list[LogDirFailure] = []
+
+        def fail(directory: Path, failure: LogDirFailure) -> None:
+            logger.error("[LogManager] %s", failure)
+            self.mark_offline(directory)
+            failures.append(failure)
+
+        for directory in self._dirs:
+            if not self._online[directory]:
+                continue
+            try:
+                self._load_directory(directory, overrides_of, progress)
+            except LogDirFailure as e:
+                fail(directory, e)
+            except OSError as e:
+                fail(directory, LogDirFailure(str(directory), f"Error while loading logs from {directory}: {e}"))
+        return failures
+
+    def _load_directory(
+        self, directory: Path, overrides_of: Callable[[str], Mapping[str, Any]] | None, progress: Progress | None
+    ) -> None:
+        text = str(directory)
+        clean = clean_shutdown.read(text) is not None
+        if clean:
+            clean_shutdown.remove(text)
+        else:
+            logger.info("[LogManager] %s was not closed in order; its logs are recovered", text)
+        recovery_points = self._read_checkpoint(directory, RECOVERY_POINTS)
+        log_starts = self._read_checkpoint(directory, LOG_STARTS)
+        high_watermarks = self._read_checkpoint(directory, HIGH_WATERMARKS)
+        with os.scandir(text) as entries:
+            names = [entry.name for entry in entries if entry.is_dir()]
+        now_ms = self._now_ms()
+        doomed: list[str] = []
+        wanted: list[tuple[str, TopicPartition]] = []
+        for name in names:
+            if name == METADATA_DIRECTORY or name.endswith(("-stray", "-future")):
+                continue
+            if name.endswith("-delete"):
+                doomed.append(os.path.join(text, name))
+                continue
+            try:
+                wanted.append((name, parse_directory_name(name)))
+            except ValueError as e:
+                logger.warning("[LogManager] Leaving %s alone: %s", os.path.join(text, name), e)
+        for done, (name, key) in enumerate(wanted):
+            if progress is not None and done % 100 == 0:
+                progress(directory, done, len(wanted))
+            if key in self._logs:
+                raise LogDirFailure(
+                    text, f"{name} exists both in {self._logs[key].dir.parent} and in {text}; move one of them out of the way"
+                )
+            if overrides_of is not None and key[0] not in self._overrides:
+                self._overrides[key[0]] = overrides_of(key[0])
+            log = PartitionLog.open(
+                directory / name,
+                self._config_for(key[0]),
+                files=self._files,
+                recovery_point=recovery_points.get(key, 0),
+                log_start_offset=log_starts.get(key, 0),
+                clean_shutdown=clean,
+                now_ms=now_ms,
+                housekeeping=self._background,
+            )
+            log.high_watermark = high_watermarks.get(key, 0)
+            self._logs[key] = self._by_dir[directory][key] = log
+        if progress is not None:
+            progress(directory, len(wanted), len(wanted))
+        if doomed:
+            self._background.remove_later(doomed, self._defaults.file_delete_delay_ms)
+        for file, content in ((RECOVERY_POINTS, recovery_points), (LOG_STARTS, log_starts), (HIGH_WATERMARKS, high_watermarks)):
+            self._written[directory, file] = content
+
+    @staticmethod
+    def _read_checkpoint(directory: Path, name: str) -> dict[TopicPartition, int]:
+        path = os.path.join(str(directory), name)
+        try:
+            return read_offsets(path)
+        except CheckpointError as e:
+            # All three are only hints that save work; the logs tell the rest.
+            logger.warning("[LogManager] Going on without a checkpoint: %s", e)
+            return {}
+
+    def delete_strays(self, is_stray: Callable[[str, int, bytes | None], bool]) -> int:
+        """Deletes logs that the metadata does not give to this broker; how many."""
+        strays = [log for log in self._logs.values() if is_stray(log.topic, log.partition, log.topic_id)]
+        for log in strays:
+            logger.info("[LogManager] Deleting stray log %s", log.dir)
+            self.delete(log.topic, log.partition)
+        return len(strays)
+
+    # ---- logs
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        return self._logs.get((topic, partition))
+
+    def all_logs(self) -> list[PartitionLog]:
+        return list(self._logs.values())
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    def create(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: bytes | None,
+        *,
+        overrides: Mapping[str, Any] | None = None,
+        directory_id: bytes | None = None,
+        now_ms: int | None = None,
+    ) -> PartitionLog:
+        """A new log, in the directory that `directory_id` names or else in the one with the fewest logs; no file is made yet.
+
+        Raises LogDirFailure when no directory is online.
+        """
+        key = (topic, partition)
+        if key in self._logs:
+            return self._logs[key]
+        directory = (
+            self._directories_by_id.get(directory_id) if directory_id not in _RESERVED_DIRECTORY_IDS and directory_id else None
+        )
+        if directory is None or not self._online.get(directory, False):
+            online = self.online_dirs()
+            if not online:
+                raise LogDirFailure(str(self._dirs[0]), f"No log directory is online: there is no place for {topic}-{partition}")
+            directory = min(online, key=lambda candidate: len(self._by_dir[candidate]))
+        if overrides is not None:
+            self._overrides[topic] = overrides
+        log = PartitionLog.open(
+            directory / f"{topic}-{partition}",
+            self._config_for(topic),
+            files=self._files,
+            now_ms=self._now_ms() if now_ms is None else now_ms,
+            topic_id=topic_id,
+            housekeeping=self._background,
+        )
+        self._logs[key] = self._by_dir[directory][key] = log
+        return log
+
+    def delete(self, topic: str, partition: int) -> None:
+        """Renames the log's directory at once and removes it after `file.delete.delay.ms`. Raises LogDirFailure."""
+        log = self._logs.pop((topic, partition), None)
+        if log is None:
+            return
+        del self._by_dir[log.dir.parent][topic, partition]
+        if log.is_materialised:
+            self._background.remove_later([log.rename_for_delete()], log.config.file_delete_delay_ms)
+
+    # ---- configuration
+
+    def _config_for(self, topic: str) -> LogConfig:
+        overrides = self._overrides.get(topic)
+        return self._defaults.with_overrides(overrides) if overrides else self._defaults
+
+    def reconfigure(self, topic: str, overrides: Mapping[str, Any]) -> None:
+        """The topic's own configs are `overrides` now. Raises ValueError."""
+        self._overrides[topic] = overrides
+        config = self._config_for(topic)
+        for log in self._logs.values():
+            if log.topic == topic:
+                log.update_config(config)
+
+    def reconfigure_defaults(self, defaults: LogConfig) -> None:
+        """What topics have without configs of their own."""
+        self._defaults = defaults
+        for log in self._logs.values():
+            log.update_config(self._config_for(log.topic))
+
+    # ---- directories
+
+    def online_dirs(self) -> list[Path]:
+        return [directory for directory in self._dirs if self._online[directory]]
+
+    def is_online(self, directory: Path) -> bool:
+        return self._online.get(Path(directory), False)
+
+    def mark_offline(self, directory: Path) -> list[TopicPartition]:
+        """Lets go of a failed directory; the partitions that lived there."""
+        directory = Path(directory)
+        if not self._online.get(directory, False):
+            return []
+        self._online[directory] = False
+        lost = self._by_dir[directory]
+        self._by_dir[directory] = {}
+        for key, log in lost.items():
+            del self._logs[key]
+            log.release_files()
+        logger.error("[LogManager] Directory %s is offline, with %d logs", directory, len(lost))
+        return list(lost)
+
+    # ---- periodic work, in slices
+
+    def sweep(self) -> Iterator[None]:
+        """Applies retention, forgets expired producers. Raises LogDirFailure."""
+        self._background.drain()
+        now_ms = self._now_ms()
+        for count, log in enumerate(list(self._logs.values())):
+            if log.is_materialised and self._logs.get((log.topic, log.partition)) is log:
+                log.delete_old_segments(now_ms)
+                log.remove_expired_producers(now_ms)
+            if count % _SLICE == _SLICE - 1:
+                yield
+
+    def flush_due(self) -> Iterator[None]:
+        """Flushes logs whose `flush.ms` is over. Raises LogDirFailure."""
+        self._background.drain()
+        now_ms = self._now_ms()
+        for count, log in enumerate(list(self._logs.values())):
+            if log.config.flush_ms != LONG_MAX and log.unflushed and now_ms - log.last_flush_ms >= log.config.flush_ms:
+                log.flush(now_ms=now_ms)
+                yield
+            elif count % _SLICE == _SLICE - 1:
+                yield
+
+    def checkpoint_recovery_points(self) -> Iterator[None]:
+        """Raises LogDirFailure, as do the next two."""
+        self._background.drain()
+        return self._checkpoint(RECOVERY_POINTS, lambda log: log.recovery_point)
+
+    def checkpoint_log_start_offsets(self) -> Iterator[None]:
+        return self._checkpoint(
+            LOG_STARTS, lambda log: log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
+        )
+
+    def checkpoint_high_watermarks(self) -> Iterator[None]:
+        return self._checkpoint(HIGH_WATERMARKS, lambda log: log.high_watermark)
+
+    def _checkpoint(self, name: str, value: Callable[[PartitionLog], int | None]) -> Iterator[None]:
+        for directory in self.online_dirs():
+            offsets: dict[TopicPartition, int] = {}
+            for key, log in self._by_dir[directory].items():
+                if log.is_materialised:
+                    offset = value(log)
+                    if offset is not None:
+                        offsets[key] = offset
+            if offsets != self._written.get((directory, name)):
+                try:
+                    write_offsets(os.path.join(str(directory), name), offsets)
+                except OSError as e:
+                    raise LogDirFailure(str(directory), f"Error while writing to checkpoint file {directory / name}: {e}") from e
+                self._written[directory, name] = offsets
+            yield
+
+    # ---- stop
+
+    def close(self, *, broker_epoch: int = -1) -> None:
+        """Closes all logs and marks each directory as closed in order; one whose logs cannot be closed is not marked."""
+        self._background.close()
+        try:
+            self._background.drain()
+        except LogDirFailure as failure:
+            logger.error("[LogManager] %s", failure)
+            self.mark_offline(Path(failure.directory))
+        # With many logs one sync() of everything is cheaper than their journals' commits one by one.
+        together = sum(1 for log in self._logs.values() if log.unflushed) >= _SYNC_ALL_FROM
+        for directory in self.online_dirs():
+            try:
+                logs = list(self._by_dir[directory].values())
+                for log in logs:
+                    log.close(sync=not together)
+                if together:
+                    os.sync()
+                    for log in logs:
+                        log.note_flushed()
+                for _ in (
+                    *self.checkpoint_recovery_points(),
+                    *self.checkpoint_log_start_offsets(),
+                    *self.checkpoint_high_watermarks(),
+                ):
+                    pass
+                clean_shutdown.write(str(directory), broker_epoch)
+            except (LogDirFailure, OSError) as e:
+                logger.error("[LogManager] %s could not be closed in order: %s", directory, e)
+                self.mark_offline(directory)
+        self._logs.clear()
+        for closed in self._by_dir.values():
+            closed.clear()

@@ -177,6 +177,17 @@ def test_what_is_not_the_protocol_is_cut_off(request_bytes: bytes) -> None:
     run(test)
 
 
+def test_bytes_behind_a_request_are_ignored() -> None:
+    async def test(world: World) -> None:
+        reader, writer = await world.raw()
+        # librdkafka's request for the metadata of all topics, three bytes too long
+        writer.write(bytes.fromhex("000000190003000d00000003000772646b61666b610000000000010000"))
+        assert (await reader.readexactly(8))[4:] == struct.pack(">i", 3)
+        writer.close()
+
+    run(test)
+
+
 def test_frames_may_arrive_in_any_pieces() -> None:
     async def test(world: World) -> None:
         reader, writer = await world.raw()

@@ -151,7 +151,7 @@ def test_refuses_in_one_line_and_writes_nothing(
     box: Box, words: tuple[str, ...], changes: dict[str, str | None], message: str
 ) -> None:
     box.write(**changes)
-    status, out, err = box.format(*words)
+    status, _, err = box.format(*words)
     assert status == 1
     assert message in err
     assert "Traceback" not in err

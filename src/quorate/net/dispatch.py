@@ -162,7 +162,7 @@ class Dispatcher:
                 raise ProtocolViolation(f"API key {key} is not served on this listener")
             raise ProtocolViolation(f"version {version} of API {ApiKey(key).name} is not served")
         try:
-            header, request = decode_request(frame)
+            header, request = decode_request(frame, lenient=True)
         except (DecodeError, KafkaError) as e:
             raise ProtocolViolation(f"{ApiKey(key).name} version {version}: {e}") from e
         context.client_id = header.client_id

@@ -313,7 +313,7 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     return RequestHeader.read(frame, 0, request_header_version(key, version))
 
 
-def decode_request(frame: Buffer, *, unstable: bool = False) -> tuple[RequestHeader, Request]:
+def decode_request(frame: Buffer, *, unstable: bool = False, lenient: bool = False) -> tuple[RequestHeader, Request]:
     """Header and body of a frame without its length.
 
     An ApiVersions request of a version that is not served gives a default body: it must be answered in version 0 with

@@ -1,7 +1,7 @@
 """The log room's one thread: fsync of rolled segments, and removal of files whose delay is over.
 
-Fsync and unlink of a large file take milliseconds, and readers would wait. The thread touches files alone, never a log: what follows
-from its work (`done`) runs in the log's own thread, when it calls `drain`.
+Fsync and unlink of a large file take milliseconds, and readers would wait. The thread touches files alone, never a log:
+what follows from its work (`done`) runs in the log's own thread, when it calls `drain`.
 """
 
 from __future__ import annotations

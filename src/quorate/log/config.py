@@ -71,7 +71,7 @@ class LogConfig:
                 return None
 
     def with_overrides(self, values: Mapping[str, Any]) -> LogConfig:
-        """A copy with topic configs by their Kafka names, given as text or already parsed; unknown names are ignored, as Kafka does.
+        """A copy with topic configs by their Kafka names, as text or already parsed; unknown names are ignored, as in Kafka.
 
         Raises ValueError naming the key and the value.
         """

@@ -36,7 +36,10 @@ class EpochCache:
         return self._epochs[-1] if self._epochs else None
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Notes that `epoch` begins at `start_offset`; entries that contradict it go. Whether anything changed. Raises ValueError."""
+        """Notes that `epoch` begins at `start_offset`; entries that contradict it go. Whether anything changed.
+
+        Raises ValueError.
+        """
         if epoch < 0 or start_offset < 0:
             raise ValueError(f"Received invalid partition leader epoch entry ({epoch}, {start_offset})")
         if self._epochs and self._epochs[-1] == epoch and self._starts[-1] <= start_offset:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from quorate.protocol.errors import ErrorCode, KafkaError
 
 
-class LogDirFailure(KafkaError):
+class LogDirFailure(KafkaError):  # noqa: N818 - what happened to a directory, named as Kafka's log messages do
     """A log directory cannot be read or written any more: its partitions go offline (KAFKA_STORAGE_ERROR)."""
 
     def __init__(self, directory: str, message: str) -> None:

@@ -1,7 +1,8 @@
 """Open files of all logs as one bounded cache, so that ten thousand partitions need not ten thousand descriptors.
 
-A descriptor lives as long as somebody holds its `OpenFile`: the cache, or a `FileRegion` that is still being sent. Evicting one only
-drops the cache's reference, so nothing is closed under a running `sendfile`; the descriptor goes when the last region does.
+A descriptor lives as long as somebody holds its `OpenFile`: the cache, or a `FileRegion` that is still being sent.
+Evicting one only drops the cache's reference, so nothing is closed under a running `sendfile`; the descriptor goes when the
+last region does.
 """
 
 from __future__ import annotations

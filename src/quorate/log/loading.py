@@ -1,7 +1,8 @@
 """Opening a log's directory: what is on disk, what an interrupted operation left, recovery after an unclean stop.
 
-After a clean stop the ends are read from the indexes. After an unclean one every segment that may not have been flushed (from the
-one that holds the recovery point) is checked to the last checksum and cut behind the last good batch; segments after a cut one go.
+After a clean stop the ends are read from the indexes. After an unclean one every segment that may not have been flushed
+(from the one that holds the recovery point) is checked to the last checksum and cut behind the last good batch; segments
+after a cut one go.
 The order of the steps is that of Kafka's own loader, so either may find what the other left.
 """
 
@@ -77,7 +78,10 @@ def list_directory(directory: str) -> Listing:
 
 
 def finish_interrupted(directory: str, found: Listing) -> bool:
-    """Removes what was being deleted or cleaned, completes swaps of finished compactions. Whether to list again. Raises OSError."""
+    """Removes what was being deleted or cleaned, completes swaps of finished compactions. Whether to list again.
+
+    Raises OSError.
+    """
     if not found.others:
         return False
     cleaned = [name for name in found.others if name.endswith(_CLEANED_SUFFIX)]
@@ -152,7 +156,10 @@ def load_segments(
     now_ms: int,
     on_batch: Callable[[BatchHeader], None],
 ) -> LoadedSegments:
-    """Segments in order, each with its true size. Raises OSError, CorruptRecordError for a flushed segment that is not readable."""
+    """Segments in order, each with its true size.
+
+    Raises OSError, CorruptRecordError for a flushed segment that is not readable.
+    """
     for name in list(found.indexes):
         if int(name[:20]) not in found.sizes:
             logger.warning("Found an orphaned index file %s, with no corresponding log file.", os.path.join(directory, name))

@@ -50,6 +50,7 @@ class ReadableLog:
         "_leo",
         "_log_start",
         "_materialised",
+        "_metadata_unsynced",
         "_producers",
         "_segments",
         "_snapshots",
@@ -82,7 +83,7 @@ class ReadableLog:
         self._producers = ProducerStates(self.name)
         self._snapshots = SnapshotStore(self._dir, {})
         self._tail: deque[Place] = deque(maxlen=_TAIL_BATCHES)
-        self._materialised = False
+        self._materialised = self._metadata_unsynced = False
         self._generation = 0
 
     @contextlib.contextmanager
@@ -200,10 +201,10 @@ class ReadableLog:
         return self._segments[number].find(offset)
 
     def read(self, offset: int, max_bytes: int, *, upper_offset: int | None = None, min_one: bool = True) -> FetchData:
-        """Whole batches from the one with `offset` on, of one segment, up to `upper_offset` (the watermark that binds the reader).
+        """Batches of one segment from the one with `offset` on, up to `upper_offset`, the watermark that binds the reader.
 
-        At most max_bytes, but the first batch whole if min_one; nothing when it does not fit otherwise. Raises OFFSET_OUT_OF_RANGE,
-        LogDirFailure.
+        At most max_bytes, but the first batch whole if min_one; nothing when it does not fit otherwise.
+        Raises OFFSET_OUT_OF_RANGE, LogDirFailure.
         """
         if not self._log_start <= offset <= self._leo:
             raise KafkaError(
@@ -275,7 +276,7 @@ class ReadableLog:
     # ---- time
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
-        """(timestamp, offset, leader epoch) of the first record whose timestamp is at least `timestamp` ms. Raises LogDirFailure."""
+        """(timestamp, offset, leader epoch) of the first record of at least `timestamp` ms. Raises LogDirFailure."""
         with self._disk("searching"):
             for segment in self._segments:
                 if segment.size and segment.largest_timestamp() >= timestamp:

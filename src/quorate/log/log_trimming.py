@@ -13,6 +13,7 @@ from quorate.log.checkpoints import LEADER_EPOCHS, write_epochs
 from quorate.log.config import LogConfig
 from quorate.log.files import fsync_directory
 from quorate.log.log_reading import ReadableLog
+from quorate.log.partition_metadata import FILE_NAME
 from quorate.log.replay import replay
 from quorate.log.results import AppendInfo
 from quorate.log.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, Segment, file_stem
@@ -116,6 +117,10 @@ class TrimmableLog(ReadableLog):
         if target <= self.recovery_point or not self._materialised:
             return
         with self._disk("flushing"):
+            if self._metadata_unsynced:
+                self._metadata_unsynced = False
+                if self.topic_id is not None:
+                    self._sync_path(os.path.join(self._dir, FILE_NAME))
             for segment in self._segments[self._floor(self.recovery_point) :]:
                 if segment.base_offset >= target:
                     break
@@ -322,7 +327,10 @@ class TrimmableLog(ReadableLog):
     # ---- deleting
 
     def rename_for_delete(self) -> str:
-        """Gives the directory its `-delete` name, so that a partition of the same name may be made; the new path. Raises LogDirFailure."""
+        """Gives the directory its `-delete` name, so that a partition of the same name may be made; the new path.
+
+        Raises LogDirFailure.
+        """
         self.release_files()
         suffix = f".{uuid.uuid4().hex}-delete"
         stem = f"{self.topic}"[: _MAX_NAME - len(suffix) - len(str(self.partition)) - 1] + f"-{self.partition}"

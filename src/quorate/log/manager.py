@@ -1,7 +1,7 @@
 """All logs of a broker: its directories loaded and closed, logs created and deleted, checkpoints, retention.
 
-`__cluster_metadata-0` belongs to Raft and is left alone. Of the directories with a suffix, `-delete` ones are removed, `-stray` and
-`-future` ones are left as they are.
+`__cluster_metadata-0` belongs to Raft and is left alone. Of the directories with a suffix, `-delete` ones are removed,
+`-stray` and `-future` ones are left as they are.
 """
 
 from __future__ import annotations

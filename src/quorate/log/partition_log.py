@@ -114,7 +114,7 @@ class PartitionLog(TrimmableLog):
         self._snapshots = SnapshotStore(self._dir, found.snapshots)
         if loaded.segments and loaded.log_end_offset < log_start_offset:
             logger.warning(
-                "[PartitionLog %s] Deleting all segments because the log end offset (%d) is smaller than the log start offset %d.",
+                "[PartitionLog %s] Deleting all segments: the log end offset (%d) is smaller than the log start offset %d.",
                 self.name,
                 loaded.log_end_offset,
                 log_start_offset,
@@ -167,18 +167,14 @@ class PartitionLog(TrimmableLog):
         if header.leader_epoch >= 0 and (latest is None or header.leader_epoch > latest):
             self._epochs.assign(header.leader_epoch, header.base_offset)
 
-    def _materialise(self, first_offset: int) -> None:
-        """Makes the directory and its first files."""
+    def _materialise(self) -> None:
+        """Makes the directory and its first files. The first flush makes `partition.metadata` durable: until then a lost or empty
+        one is written anew by the next start, which knows the topic from the metadata."""
         os.makedirs(self._dir, exist_ok=True)
-        active = self._segments[-1]
         if self.topic_id is not None:
             write_topic_id(os.path.join(self._dir, FILE_NAME), self.topic_id, sync=False)
-        active.create_files()
-        self._materialised = True
-        paths = [os.path.join(self._dir, FILE_NAME)] if self.topic_id is not None else []
-        self._housekeeping.sync_later([self._files.get(path) for path in paths], self._dir, None)
-        for path in paths:
-            self._files.forget(path)
+        self._segments[-1].create_files()
+        self._materialised = self._metadata_unsynced = True
 
     # ---- appending
 
@@ -240,13 +236,14 @@ class PartitionLog(TrimmableLog):
         for header, batch in iter_batches(batches):
             if epoch is not None and header.leader_epoch != epoch:
                 raise InvalidRecordError(
-                    f"Append from Raft leader did not set the batch epoch correctly, expected {epoch} but the batch has {header.leader_epoch}"
+                    f"Append from Raft leader did not set the batch epoch correctly, expected {epoch} but the batch has "
+                    f"{header.leader_epoch}"
                 )
             if header.base_offset < expected or (epoch is not None and header.base_offset != expected):
                 last = header.last_offset
                 raise UnexpectedAppendOffset(
-                    f"Unexpected offset in append to {self.name}. Batch [{header.base_offset}, {last}], expected offset {expected}, "
-                    f"log start offset {self._log_start}",
+                    f"Unexpected offset in append to {self.name}. Batch [{header.base_offset}, {last}], expected offset "
+                    f"{expected}, log start offset {self._log_start}",
                     header.base_offset,
                     last,
                 )
@@ -296,7 +293,7 @@ class PartitionLog(TrimmableLog):
                     return self._duplicate(duplicate, info)
         with self._disk("appending to"):
             if not self._materialised:
-                self._materialise(info.first_offset)
+                self._materialise()
             segment = self._segments[-1]
             if self._should_roll(segment, info, now_ms):
                 segment = self._roll(max(info.first_offset, self._leo), now_ms)

@@ -1,8 +1,8 @@
 """Idempotent and transactional producers of one log: sequence checks, open transactions, snapshots (KIP-98, KIP-360).
 
-`ProducerStates.prepare` checks a batch against the state and returns an update; nothing changes until `apply`, which the log calls
-once the bytes are written. Snapshot file (`%020d.snapshot`, named by the offset up to which it holds): int16 version 1, uint32 CRC-32C
-of what follows, int32 count, then entries of 46 bytes.
+`ProducerStates.prepare` checks a batch against the state and notes an update; nothing changes until `apply`, which the log
+calls once the bytes are written. Snapshot file (`%020d.snapshot`, named by the offset up to which it holds): int16 version 1,
+uint32 CRC-32C of what follows, int32 count, then entries of 46 bytes.
 """
 
 from __future__ import annotations
@@ -200,8 +200,8 @@ class ProducerStates:
         if header.producer_epoch < state.producer_epoch and origin is not AppendOrigin.REPLICATION:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"Epoch of producer {header.producer_id} at offset {header.base_offset} in {self._name} is {header.producer_epoch}, "
-                f"which is smaller than the last seen epoch {state.producer_epoch}",
+                f"Epoch of producer {header.producer_id} at offset {header.base_offset} in {self._name} is "
+                f"{header.producer_epoch}, which is smaller than the last seen epoch {state.producer_epoch}",
             )
 
     def _check_sequence(self, header: BatchHeader, state: ProducerState, current: ProducerState | None) -> None:

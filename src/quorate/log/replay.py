@@ -94,8 +94,8 @@ def replay(
 ) -> None:
     """Feeds the batches of producers in [start, end) to `states`.
 
-    Aborted transactions go into the transaction index of segments from base offset `txn_from` on; segments from `skip_from` on are known
-    to have no producers. Raises OSError, CorruptRecordError.
+    Aborted transactions go into the transaction index of segments from base offset `txn_from` on; segments from `skip_from`
+    on are known to have no producers. Raises OSError, CorruptRecordError.
     """
     for i, segment in enumerate(segments):
         after = segments[i + 1].base_offset if i + 1 < len(segments) else end

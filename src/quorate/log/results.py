@@ -39,7 +39,7 @@ class FetchData:
         return self._next_offset
 
 
-class UnexpectedAppendOffset(Exception):
+class UnexpectedAppendOffset(Exception):  # noqa: N818 - Kafka's name, which its operators search for
     """Replicated batches begin before the end of the log; a follower of an empty log may start over at `first_offset`."""
 
     def __init__(self, message: str, first_offset: int, last_offset: int) -> None:

@@ -275,7 +275,10 @@ class Segment:
     # ---- reading
 
     def headers(self, position: int, end: int) -> Iterator[tuple[BatchHeader, int]]:
-        """Headers of the batches from a boundary on, without their records. Raises CorruptRecordError at nonsense or a cut batch."""
+        """Headers of the batches from a boundary on, without their records.
+
+        Raises CorruptRecordError at nonsense or a cut batch, OSError.
+        """
         fd = self.file()
         chunk, start = b"", position
         while position < end:

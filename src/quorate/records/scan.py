@@ -3,9 +3,9 @@
 A broker must know that what it stores can be read by everybody: that there are as many records as the header says, that their
 offset deltas count 0, 1, 2..., that each record's parts fill it exactly, and what the greatest timestamp is. Walking them one by
 one costs about a microsecond each. But producers mostly send records of one shape: then every field lies at a fixed distance from
-the last record's, and `buffer[field::stride]` is the column of that field for all records of the run, which the interpreter compares
-at memory speed. So runs of equal shape are checked by column, and the rest one by one. (16 records of 1 KiB: about 7 us instead of 18;
-900 of 100 bytes: 25 us instead of 900.)
+the last record's, and `buffer[field::stride]` is the column of that field for all records of the run, which the
+interpreter compares at memory speed. So runs of equal shape are checked by column, and the rest one by one. (100 records of
+1,000 bytes: 25 us instead of 370; 900 of 100 bytes: 60 us instead of 1,750.)
 """
 
 from __future__ import annotations
@@ -107,8 +107,9 @@ def _walk_one(body: bytes | bytearray, pos: int, end: int) -> tuple[int, int, in
 def _run(body: bytes | bytearray, start: int, end: int, index: int, count: int) -> tuple[int, int, int, int, bool] | None:
     """Checks as many records of the shape of the one at `start` as follow each other, by column.
 
-    (records, next position, greatest and least timestamp delta, keys are null), None when it is not worth it: records with headers, with long
-    timestamp deltas, or of changing shape. Everything that `_walk_one` checks of a record is checked here of all.
+    (records, next position, greatest and least timestamp delta, keys are null), None when it is not worth it: records with
+    headers, with long timestamp deltas, or of changing shape. Everything that `_walk_one` checks of one record is checked here
+    of all.
     """
     try:
         size, pos = decode(body, start, end)

@@ -1,8 +1,9 @@
 """What a leader does to a batch before it is written: checks it, and stores it as its topic wants it (KIP-32, KIP-467).
 
-The bytes that came are the bytes that are stored whenever they are right: header and records agree (see `quorate.records.scan`), the
-greatest timestamp is what the header says, the codec is the topic's. Where Kafka repairs quietly, so do we: a wrong greatest
-timestamp is replaced, inner offsets of a compressed batch that do not count up make a new batch.
+The bytes that came are the bytes that are stored whenever they are right: header and records agree (see
+`quorate.records.scan`), the greatest timestamp is what the header says, the codec is the topic's. Where Kafka repairs
+quietly, so do we: a wrong greatest timestamp is replaced, inner offsets of a compressed batch that do not count up make a
+new batch.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def validate_produced(
             (index, "Compacted topic cannot accept message without key in topic partition") for index in scan.null_keys
         )
         raise InvalidRecordError(
-            f"One or more records have been rejected due to {len(errors)} record errors in total: records without a key in a compacted topic",
+            f"One or more records have been rejected due to {len(errors)} record errors in total: "
+            "records without a key in a compacted topic",
             errors,
         )
     if not log_append_time:

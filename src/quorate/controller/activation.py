@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quorate.controller.configs import MIN_ISR
+from quorate.controller.context import MIN_ISR
 from quorate.metadata.features import ELR_VERSION, FIRST_TRANSACTIONS, METADATA_VERSION
 from quorate.metadata.image import MetadataImage
 from quorate.metadata.image.parts import BROKER_RESOURCE

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 
 from quorate.config.definitions import ConfigError
-from quorate.controller.context import Context, Result, View, bounded
+from quorate.controller.context import MIN_ISR, Context, Result, View, bounded
 from quorate.controller.names import why_invalid
 from quorate.metadata.image.parts import (
     BROKER_LOGGER_RESOURCE,
@@ -30,7 +30,6 @@ from quorate.protocol.messages.incremental_alter_configs import (
 )
 from quorate.protocol.schema import Data
 
-MIN_ISR = "min.insync.replicas"
 MAX_VALUE_LENGTH = 32_767
 """Characters: Kafka's own bound, since values once had to fit an int16."""
 

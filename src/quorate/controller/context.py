@@ -28,6 +28,8 @@ R = TypeVar("R")
 MAX_RECORDS_PER_USER_OP = 10_000
 """Kafka's bound on what one user's request may write: an atomic change must fit one batch (10,000 records)."""
 
+MIN_ISR = "min.insync.replicas"
+
 NO_EPOCH_ON_SHRINK_SINCE = 12
 """From this metadata.version an ISR shrink leaves the leader epoch alone."""
 
@@ -167,7 +169,7 @@ class View:
         settings = self._settings.get(topic)
         if settings is None:
             schema = self.config.schema
-            min_isr = int(schema.effective_topic_value(self.image.configs, topic, "min.insync.replicas") or "1")
+            min_isr = int(schema.effective_topic_value(self.image.configs, topic, MIN_ISR) or "1")
             unclean = schema.effective_topic_value(self.image.configs, topic, "unclean.leader.election.enable")
             settings = self._settings[topic] = (min_isr, (unclean or "").strip().lower() == "true")
         return min(settings[0], replication_factor), settings[1]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from quorate.controller.configs import MIN_ISR
-from quorate.controller.context import Context, Result, View
+from quorate.controller.context import MIN_ISR, Context, Result, View
 from quorate.metadata.features import (
     ELR_VERSION,
     FIRST_CONTROLLER_REGISTRATION,

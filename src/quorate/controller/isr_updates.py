@@ -6,15 +6,18 @@ then the registration change; unfencing the other way round, because it makes th
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 
 from quorate.controller.context import View
 from quorate.controller.partition_change import Election, PartitionChange, without
 from quorate.metadata.image.cluster import sorted_directories
-from quorate.metadata.image.partitions import NO_LEADER, PartitionImage
+from quorate.metadata.image.partitions import NO_LEADER, RECOVERING, PartitionImage
 from quorate.metadata.image.topics import TopicImage
 from quorate.metadata.records import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
 from quorate.protocol.schema import Data
+
+log = logging.getLogger(__name__)
 
 FENCE = 1
 UNFENCE = -1
@@ -53,6 +56,8 @@ def update_partitions(
     The image still shows the state before; so those three overrule what it says about who may lead.
     """
     is_active = view.is_active
+    before = len(records)
+    lossy = 0
 
     def acceptable(broker_id: int) -> bool:
         return broker_id not in (removed, unclean) and (broker_id == added or is_active(broker_id))
@@ -74,6 +79,18 @@ def update_partitions(
         record = change.build()
         if record is not None:
             records.append(record)
+            lossy += record.leader_recovery_state == RECOVERING
+    if len(records) > before:
+        log.info(
+            "Changing %d partition(s)%s%s.",
+            len(records) - before,
+            "".join(
+                f", {what} broker {broker_id}"
+                for what, broker_id in (("without", removed), ("with", added), ("after an unclean shutdown of", unclean))
+                if broker_id != NOBODY
+            ),
+            f"; {lossy} of them with an unclean election, which may lose records" if lossy else "",
+        )
 
 
 def fence(view: View, broker_id: int, records: list[Data]) -> None:

@@ -11,7 +11,6 @@ Rules from Kafka's PartitionChangeBuilder (KIP-455, KIP-858, KIP-966):
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from enum import Enum
 
@@ -25,8 +24,6 @@ from quorate.metadata.image.partitions import (
     PartitionImage,
 )
 from quorate.metadata.records import PartitionChangeRecord
-
-log = logging.getLogger(__name__)
 
 NO_RECOVERY_CHANGE = -1
 
@@ -98,7 +95,11 @@ class PartitionChange:
         self._complete_reassignment()
         self._plan_elr()
         self._elect(record)
-        if record.leader == NO_LEADER_CHANGE and not set(partition.replicas) <= set(self.replicas):
+        if (
+            record.leader == NO_LEADER_CHANGE
+            and self.replicas is not partition.replicas
+            and not set(partition.replicas) <= set(self.replicas)
+        ):
             record.leader = partition.leader  # replicas are taken away: the leader epoch must rise
         self._write_elr(record)
         elr_enabled = self._view.elr_enabled
@@ -181,10 +182,8 @@ class PartitionChange:
         if leader in self._elr:
             self.isr = (leader,)
             self._elr = tuple(r for r in self._elr if r != leader)
-            log.info("Partition %d elects leader %d from its eligible leader replicas.", self.partition_id, leader)
         record.leader = leader
         if unclean:
-            log.info("Partition %d elects leader %d uncleanly; records may be lost.", self.partition_id, leader)
             record.isr = [leader]
             if partition.leader_recovery_state != RECOVERING:
                 record.leader_recovery_state = RECOVERING

@@ -41,9 +41,14 @@ def connection_cap(allowed: int, configured: int) -> int:
     return min(configured, max(16, (allowed - open_file_cache(allowed)) // 3))
 
 
+def hold_collections() -> None:
+    """While starting, hardly anything that is made becomes garbage: the collector would only get in the way."""
+    gc.disable()
+
+
 def settle_memory() -> None:
     """After start: what is loaded will stay, so the collector need not look at it again; and it looks more seldom, since
     a request leaves hardly any cycles behind."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 25, 100)
+    gc.enable()

@@ -23,7 +23,7 @@ from quorate.log.lock import DirLock
 from quorate.net.dispatch import Dispatcher, ListenerKind
 from quorate.net.limits import ConnectionLimits
 from quorate.net.server import Listener
-from quorate.node.limits import connection_cap, open_file_cache, raise_open_files, settle_memory
+from quorate.node.limits import connection_cap, hold_collections, open_file_cache, raise_open_files, settle_memory
 from quorate.raft.config import RaftConfig
 from quorate.raft.driver import RaftClient
 
@@ -63,6 +63,7 @@ class KafkaServer:
         for warning in config.warnings:
             self._log(logging.WARNING, "%s", warning)
         self._log(logging.INFO, "Quorate %s starts as %s", __version__, " and ".join(sorted(config.process_roles)))
+        hold_collections()
         allowed = raise_open_files()
         for endpoint in config.listeners:
             listener = Listener()

@@ -17,7 +17,7 @@ from quorate.raft.config import RaftConfig
 from quorate.raft.driver import RaftClient
 from quorate.raft.snapshots import footer_batch, header_batch, snapshot_name
 from quorate.raft.types import METADATA_TOPIC, Address, CommittedBatch, LeaderAndEpoch, OffsetEpoch
-from quorate.raft.voters import Voter, VoterSet
+from quorate.raft.voters import VoterSet
 from tests.raft.world import LISTENER, address, directory, voter
 
 CLUSTER = "world"
@@ -193,6 +193,3 @@ class Node:
         last = self.client.append(self.client.epoch, list(values))
         await self.machine.until(lambda: self.machine.hwm > last)
         return last
-
-
-__all__ = ["Voter"]

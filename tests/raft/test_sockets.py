@@ -1,0 +1,149 @@
+"""Raft over real TCP: an observer, and three voters whose leader's process goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import time
+from pathlib import Path
+
+from quorate.net.dispatch import Dispatcher, FeatureRange, FeatureState, ListenerKind
+from quorate.net.server import Listener
+from quorate.raft.config import RaftConfig
+from quorate.raft.driver import RaftClient
+from quorate.raft.types import Address, ReplicaKey
+from quorate.raft.voters import Voter, VoterSet
+from quorate.records.batch import build_metadata_batch
+from tests.raft.nodes import CLUSTER, Machine, format_dynamic
+from tests.raft.world import LISTENER, directory
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for s in sockets:
+        s.bind(("127.0.0.1", 0))
+    ports = [int(s.getsockname()[1]) for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+class Process:
+    """One controller or broker as far as Raft goes: its client, and for a controller its listener."""
+
+    def __init__(self, path: Path, i: int, ports: list[int], controller: bool = True) -> None:
+        self.path, self.id, self.controller = path, i, controller
+        self.bootstrap: tuple[Address, ...] = tuple(("127.0.0.1", p) for p in ports)
+        self.port = ports[i - 1] if controller else 0
+        self.machine = Machine()
+        self.listener = Listener()
+
+    async def start(self) -> Process:
+        config = RaftConfig(
+            node_id=self.id,
+            directory_id=directory(self.id),
+            cluster_id=CLUSTER,
+            metadata_dir=self.path,
+            listener_name=LISTENER,
+            endpoints={LISTENER: ("127.0.0.1", self.port)} if self.controller else {},
+            is_controller=self.controller,
+            bootstrap_servers=self.bootstrap,
+        )
+        self.client = RaftClient(config, rng=random.Random(self.id))
+        self.client.register(self.machine)
+        await self.client.start()
+        if self.controller:
+            dispatcher = Dispatcher(
+                ListenerKind.CONTROLLER, features=lambda: FeatureState(supported=(FeatureRange("kraft.version", 0, 1),))
+            )
+            for key, handler in self.client.routes.items():
+                dispatcher.register(key, handler)
+            await self.listener.start("127.0.0.1", self.port, dispatcher, LISTENER)
+        return self
+
+    async def stop(self, timeout_s: float = 2.0) -> None:
+        await self.client.shutdown(timeout_s)
+        if self.controller:
+            await self.listener.close(0)
+
+    async def kill(self) -> None:
+        self.client.failure = RuntimeError("killed")
+        await self.listener.close(0)
+        await self.client.shutdown(0)
+
+
+def quorum(path: Path, count: int) -> list[Process]:
+    ports = free_ports(count)
+    voters = VoterSet.of(
+        Voter(ReplicaKey(i, directory(i)), {LISTENER: ("127.0.0.1", ports[i - 1])}, (0, 1)) for i in range(1, count + 1)
+    )
+    for i in range(1, count + 1):
+        format_dynamic(path / str(i), voters)
+    return [Process(path / str(i), i, ports) for i in range(1, count + 1)]
+
+
+async def leader_of(processes: list[Process], seconds: float = 15.0) -> Process:
+    async with asyncio.timeout(seconds):
+        while True:
+            for p in processes:
+                last = p.machine.leaders[-1] if p.machine.leaders else None
+                if p.client.failure is None and p.client.is_leader and last == p.client.leader_and_epoch:
+                    return p
+            await asyncio.sleep(0.002)
+
+
+async def commit(process: Process, value: bytes) -> int:
+    last = process.client.append(process.client.epoch, [value])
+    await process.machine.until(lambda: process.machine.hwm > last)
+    return last
+
+
+def test_an_observer_follows_over_tcp_from_a_snapshot_on(tmp_path: Path) -> None:
+    async def main() -> None:
+        [leader] = quorum(tmp_path, 1)
+        await leader.start()
+        await leader_of([leader])
+        for i in range(30):
+            await commit(leader, b"%d" % i * 1000)
+        state = [build_metadata_batch(leader.machine.values, base_offset=0, leader_epoch=0, timestamp=1)]
+        assert await leader.client.create_snapshot(leader.client.high_watermark, 1, 1, state)
+        await commit(leader, b"x" * 100_000)
+        observer = await Process(tmp_path / "9", 9, [leader.port], controller=False).start()
+        await observer.machine.until(lambda: len(observer.machine.values) == 31)
+        assert observer.machine.values == leader.machine.values
+        assert len(observer.machine.snapshots) == 1
+        await commit(leader, b"y")
+        at = time.perf_counter()
+        await observer.machine.until(lambda: observer.machine.values[-1] == b"y")
+        assert time.perf_counter() - at < 0.3, "the long poll ends when the record commits"
+        await observer.stop()
+        await leader.stop()
+
+    asyncio.run(main())
+
+
+def test_a_leader_whose_connections_reset_is_replaced_well_before_any_timeout(tmp_path: Path) -> None:
+    async def main() -> None:
+        processes = quorum(tmp_path, 3)
+        for p in processes:
+            await p.start()
+        leader = await leader_of(processes)
+        last = await commit(leader, b"a")
+        for p in processes:
+            await p.machine.until(lambda p=p: p.machine.hwm > last)  # type: ignore[misc]
+        await asyncio.sleep(0.3)
+        at = time.perf_counter()
+        await leader.kill()
+        rest = [p for p in processes if p is not leader]
+        second = await leader_of(rest)
+        await commit(second, b"b")
+        took = time.perf_counter() - at
+        assert took < 0.9, took  # the election timeout alone is at least a second
+        await second.stop()
+        for p in rest:
+            if p is not second:
+                assert p.machine.values == [b"a", b"b"]
+                await p.stop(0.1)
+
+    asyncio.run(main())

@@ -87,7 +87,6 @@ def test_the_request_runs_in_the_name_of_the_client() -> None:
         ({"request_data": b"\x7f\xff" + b"\0" * 20}, ErrorCode.UNSUPPORTED_VERSION),
         ({"request_data": encode_request(1, None, MetadataRequest(), 9)}, ErrorCode.INVALID_REQUEST),
         ({"request_data": encode_request(1, None, topics("a"), 7)[:-1]}, ErrorCode.UNSUPPORTED_VERSION),
-        ({"request_data": encode_request(1, None, topics("a"), 7) + b"x"}, ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
 def test_envelopes_that_are_refused(changes: dict[str, Any], code: ErrorCode) -> None:

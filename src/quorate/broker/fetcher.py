@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from quorate.broker.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, next_epoch
+from quorate.log.results import UnexpectedAppendOffset
 from quorate.net.client import NodeChannel
 from quorate.net.errors import NetError
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -286,13 +287,21 @@ class LeaderFetcher:
                 failure,
             )
             followed.delayed_until = self._loop.time() + self._backoff_s
+            self._replicas.note_storage_failure(failure)
 
     def _append(self, followed: _Followed, data: FetchResponse.PartitionData) -> None:
         partition = followed.partition
         log = partition.log
         records = data.records
         if isinstance(records, memoryview | bytes) and len(records):
-            log.append_as_follower(records)
+            try:
+                log.append_as_follower(records, self._replicas.clock.now_ms())
+            except UnexpectedAppendOffset as unexpected:
+                if log.log_end_offset != log.log_start_offset or unexpected.last_offset < log.log_end_offset:
+                    raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(unexpected)) from unexpected
+                # The leader's log starts inside of this batch (DeleteRecords): an empty log begins where the batch does.
+                log.truncate_fully_and_start_at(unexpected.first_offset)
+                log.append_as_follower(records, self._replicas.clock.now_ms())
             followed.fetch_offset = log.log_end_offset
             followed.last_fetched_epoch = -1 if log.latest_epoch is None else log.latest_epoch
         if data.log_start_offset > log.log_start_offset and data.log_start_offset <= log.log_end_offset:

@@ -69,8 +69,8 @@ class BrokerLifecycle:
         self._on_fault = on_fault
         self._loop = loop
         self._listeners: tuple[Endpoint, ...] = ()
-        self._interval_s = config.get("broker.heartbeat.interval.ms") / 1000
-        self._session_s = config.get("broker.session.timeout.ms") / 1000
+        self._interval_s: float = config.get("broker.heartbeat.interval.ms") / 1000
+        self._session_s: float = config.get("broker.session.timeout.ms") / 1000
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._registered = False

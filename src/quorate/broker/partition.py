@@ -12,6 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from quorate.broker.replica_state import FollowerState, PendingIsr
+from quorate.log.errors import LogDirFailure
 from quorate.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
     from quorate.broker.delayed import DelayedAcks, DelayedFetch
     from quorate.broker.replica_manager import ReplicaManager
-    from quorate.log.partition_log import AppendInfo, AppendOrigin, PartitionLog
+    from quorate.log.partition_log import PartitionLog
+    from quorate.log.producer_state import AppendOrigin
+    from quorate.log.results import AppendInfo
     from quorate.metadata.image import PartitionImage
 
 log_ = logging.getLogger("quorate.broker.partition")
@@ -197,7 +200,11 @@ class Partition:
                 f"The ISR {list(self.isr)} of {self.topic}-{self.partition} is smaller than the "
                 f"min.insync.replicas in force, {self.effective_min_isr(log)}.",
             )
-        info = log.append_as_leader(records, self.leader_epoch, now_ms, origin)
+        try:
+            info = log.append_as_leader(records, self.leader_epoch, now_ms, origin)
+        except LogDirFailure as error:
+            self._manager.note_storage_failure(error)
+            raise
         if self.followers:
             self.maybe_advance(log)
             if self._fetch_waiters:  # followers wait for the LEO

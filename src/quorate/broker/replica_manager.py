@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from quorate.broker.delayed import DelayedAcks
 from quorate.broker.partition import Partition
+from quorate.log.errors import LogDirFailure
 from quorate.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from quorate.broker.clock import Clock
     from quorate.broker.metadata_cache import MetadataCache
     from quorate.broker.replica_state import PendingIsr
     from quorate.log.manager import LogManager
-    from quorate.log.partition_log import AppendOrigin, PartitionLog
+    from quorate.log.partition_log import PartitionLog
+    from quorate.log.producer_state import AppendOrigin
     from quorate.metadata.image import MetadataDelta, MetadataImage, PartitionImage, TopicImage
 
 log_ = logging.getLogger("quorate.broker.replicas")
@@ -69,9 +73,17 @@ class ReplicaManager:
         self.fetchers: FollowerFetching | None = None
         self.make_fetchers: Callable[[], FollowerFetching] | None = None
         """Makes `fetchers` when the first partition is followed: a broker of a cluster of one never needs them."""
+        self.storage_failed: Callable[[LogDirFailure], None] | None = None
+        """Told when reading or writing a log found its directory broken."""
+        self.assign_directory: Callable[[bytes, int, bytes], None] | None = None
+        """(topic id, partition, directory id): told where a replica is when the metadata says otherwise. Set on brokers with
+        several directories only."""
+        self.directory_id_of: Callable[[Path], bytes] = lambda _directory: bytes(16)
         self.is_shutting_down = False
         self.create_topic: Callable[[str], asyncio.Future[None]] | None = None
         self._leadership: list[tuple[str | None, LeadershipListener]] = []
+        self._offline: dict[tuple[str, int], bytes] = {}
+        """Partitions whose directory failed, with their topic ids."""
 
     # ---- looking up
 
@@ -85,6 +97,8 @@ class ReplicaManager:
 
     def missing(self, topic: str, partition: int) -> KafkaError:
         """Why a partition is not hosted."""
+        if (topic, partition) in self._offline:
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Partition {topic}-{partition} is in an offline log directory.")
         if self.metadata.contains(topic, partition):
             return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Broker {self.node_id} has no replica of {topic}-{partition}.")
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {topic}-{partition}.")
@@ -112,7 +126,35 @@ class ReplicaManager:
                 directory_id=directory,
                 now_ms=self.clock.now_ms(),
             )
+            self._check_directory(partition.topic_id, partition.partition, directory, log)
         return log
+
+    def _check_directory(self, topic_id: bytes, partition: int, assigned: bytes | None, log: PartitionLog) -> None:
+        if self.assign_directory is not None:
+            actual = self.directory_id_of(log.dir.parent)
+            if actual != assigned:
+                self.assign_directory(topic_id, partition, actual)
+
+    def go_offline(self, keys: Iterable[tuple[str, int]]) -> None:
+        """The logs of these partitions are lost with their directory: they are served no more."""
+        for key in keys:
+            partition = self.partitions.pop(key, None)
+            if partition is None:
+                continue
+            self._offline[key] = partition.topic_id
+            if self.fetchers is not None:
+                self.fetchers.stop_following(partition)
+            was_leader = partition.is_leader
+            partition.is_leader = False
+            partition.forget_log()
+            partition.fail_waiters(ErrorCode.KAFKA_STORAGE_ERROR)
+            if was_leader and self._leadership:
+                self._tell_leadership(partition, None)
+
+    def note_storage_failure(self, error: BaseException) -> None:
+        """Passes a broken directory on; any other error is none of this broker's disks."""
+        if isinstance(error, LogDirFailure) and self.storage_failed is not None:
+            self.storage_failed(error)
 
     def leaders(self) -> Iterator[Partition]:
         return (partition for partition in self.partitions.values() if partition.is_leader)
@@ -154,6 +196,12 @@ class ReplicaManager:
 
     def _apply_partition(self, topic: TopicImage, partition_id: int, image: PartitionImage) -> None:
         key = (topic.name, partition_id)
+        if self._offline:
+            lost = self._offline.get(key)
+            if lost == topic.id:
+                return
+            if lost is not None:
+                del self._offline[key]
         partition = self.partitions.get(key)
         if partition is None:
             partition = self.partitions[key] = Partition(self, topic.name, partition_id, topic.id)
@@ -165,8 +213,13 @@ class ReplicaManager:
                 self._become_leader(partition, image)
             else:
                 self._become_follower(partition, image)
-        except (KafkaError, OSError):
+            if self.assign_directory is not None:
+                log = self.logs.get(topic.name, partition_id)
+                if log is not None:
+                    self._check_directory(topic.id, partition_id, image.directory(self.node_id), log)
+        except (KafkaError, OSError) as error:
             log_.exception("[ReplicaManager broker=%d] Could not take over %s-%d", self.node_id, *key)
+            self.note_storage_failure(error)
 
     def _become_leader(self, partition: Partition, image: PartitionImage) -> None:
         epoch = partition.leader_epoch
@@ -194,6 +247,8 @@ class ReplicaManager:
                     self.fetchers.start_following(partition)
 
     def _remove(self, topic: str, partition_id: int, topic_id: bytes) -> None:
+        if self._offline.get((topic, partition_id)) == topic_id:
+            del self._offline[(topic, partition_id)]
         partition = self.partitions.get((topic, partition_id))
         if partition is None or partition.topic_id != topic_id:
             return
@@ -208,7 +263,10 @@ class ReplicaManager:
         partition.forget_log()
         log = self.logs.get(topic, partition_id)
         if log is not None and log.topic_id in (None, topic_id):
-            self.logs.delete(topic, partition_id)
+            try:
+                self.logs.delete(topic, partition_id)
+            except LogDirFailure as error:
+                self.note_storage_failure(error)
 
     # ---- appends of the broker's own coordinators
 
@@ -221,7 +279,7 @@ class ReplicaManager:
         NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, NOT_ENOUGH_REPLICAS, REQUEST_TIMED_OUT or what the log raises.
         """
         if origin is None:
-            from quorate.log.partition_log import AppendOrigin as Origin
+            from quorate.log.producer_state import AppendOrigin as Origin
 
             origin = Origin.COORDINATOR
         partition = self.partition(topic, partition_id)

@@ -13,6 +13,7 @@ from quorate.broker.alter_partition import AlterPartitionManager
 from quorate.broker.clock import Clock, SystemClock
 from quorate.broker.config_view import ConfigView
 from quorate.broker.controller_channel import ControllerChannel, ControllerLocator
+from quorate.broker.directory_assignments import DirectoryAssignments
 from quorate.broker.fetch_session import FetchSessionCache, FetchSessions
 from quorate.broker.handlers import BrokerHandlers, Services
 from quorate.broker.lifecycle import BrokerLifecycle, BrokerState
@@ -22,6 +23,7 @@ from quorate.broker.replica_manager import FollowerFetching, ReplicaManager
 from quorate.broker.topic_creation import TopicCreator
 from quorate.broker.upkeep import Upkeep
 from quorate.log.config import LogConfig
+from quorate.log.errors import LogDirFailure
 from quorate.log.manager import LogManager
 from quorate.metadata.features import FIRST_DIRECTORIES, KRAFT_VERSION, supported_features
 from quorate.protocol.api import REGISTRY, ApiKey
@@ -112,7 +114,7 @@ class BrokerServer:
             incarnation_id=random_uuid(),
             directory_ids=[self.directory_ids[directory] for directory in config.log_dirs],
             features=supported_features(),
-            previous_broker_epoch=-1,
+            previous_broker_epoch=self.logs.previous_broker_epoch,
             start_time_ms=start_time_ms if start_time_ms is not None else self._clock.now_ms(),
             snapshot_end_offset=self._snapshot_end_offset,
             on_fault=self._fault,
@@ -123,7 +125,15 @@ class BrokerServer:
         )
         self.replicas.isr_sender = self._isr_sender
         self.replicas.make_fetchers = self._make_fetchers
-        self._upkeep = Upkeep(config, self.logs, self.replicas, self._directory_failed, loop)
+        self._assignments: DirectoryAssignments | None = None
+        if len(config.log_dirs) > 1:
+            self._assignments = DirectoryAssignments(
+                self.node_id, self._new_channel("directory-assignments"), lambda: self.lifecycle.broker_epoch, loop
+            )
+            self.replicas.assign_directory = self._assignments.submit
+            self.replicas.directory_id_of = self.directory_ids.__getitem__
+        self.replicas.storage_failed = self._storage_failed
+        self._upkeep = Upkeep(config, self.logs, self.replicas, self._storage_failed, loop)
         self._groups: Any = None
         self.routes: dict[int, Handler] = BrokerHandlers(
             Services(
@@ -225,7 +235,9 @@ class BrokerServer:
             return found is None or self.node_id not in _replicas(found.partitions.get(partition))
 
         self.logs.reconfigure_defaults(LogConfig().with_overrides(self._view.topic_defaults()))
-        self.logs.load(overrides_of=image.configs.topic)
+        failures = self.logs.load(overrides_of=image.configs.topic)
+        for failure in failures:
+            self._report_directory(failure)
         strays = self.logs.delete_strays(is_stray)
         self.replicas.apply_image(image)
         log_.info(
@@ -285,6 +297,8 @@ class BrokerServer:
         if self.replicas.fetchers is not None:
             await self.replicas.fetchers.close()
         await self._isr_sender.close()
+        if self._assignments is not None:
+            await self._assignments.close()
         for channel in self._channels:
             channel.close()
         self.logs.close(broker_epoch=self.lifecycle.broker_epoch)
@@ -310,13 +324,20 @@ class BrokerServer:
         latest = self._raft.latest_snapshot()
         return -1 if latest is None else latest.offset
 
-    def _directory_failed(self, directory: Path, error: BaseException) -> None:
-        log_.error("[BrokerServer id=%d] Log directory %s failed: %s", self.node_id, directory, error)
-        self.logs.mark_offline(directory)
-        if not self.logs.online_dirs():
-            self._fault(error)
+    def _storage_failed(self, failure: LogDirFailure) -> None:
+        """A directory broke: its partitions go offline, the others go on; without any directory left the broker stops."""
+        directory = Path(failure.directory)
+        if not self.logs.is_online(directory):
             return
-        self.lifecycle.directory_failed(self.directory_ids[directory])
+        log_.error("[BrokerServer id=%d] Log directory %s failed: %s", self.node_id, directory, failure)
+        self.replicas.go_offline(self.logs.mark_offline(directory))
+        self._report_directory(failure)
+
+    def _report_directory(self, failure: LogDirFailure) -> None:
+        if not self.logs.online_dirs():
+            self._fault(failure)
+        else:
+            self.lifecycle.directory_failed(self.directory_ids[Path(failure.directory)])
 
     def _fault(self, error: BaseException) -> None:
         log_.error("[BrokerServer id=%d] Cannot go on: %s", self.node_id, error)

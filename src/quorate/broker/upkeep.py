@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quorate.log.errors import LogDirFailure
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
 log_ = logging.getLogger("quorate.broker.upkeep")
 
 _FOREVER_MS = 1 << 62
+_FIRST_RUN_S = 30.0
+"""Long intervals begin with a run soon after the start, as in Kafka: a broker restarted every hour must still delete."""
 
 
 class Upkeep:
@@ -32,12 +33,12 @@ class Upkeep:
         config: KafkaConfig,
         logs: LogManager,
         replicas: ReplicaManager,
-        directory_failed: Callable[[Path, BaseException], None],
+        storage_failed: Callable[[LogDirFailure], None],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._logs = logs
         self._replicas = replicas
-        self._directory_failed = directory_failed
+        self._storage_failed = storage_failed
         self._loop = loop
         self._tasks: list[asyncio.Task[None]] = []
         self._jobs: list[tuple[str, float, Callable[[], Iterable[None] | None]]] = [
@@ -60,7 +61,8 @@ class Upkeep:
     def start(self) -> None:
         for name, interval_ms, job in self._jobs:
             if interval_ms < _FOREVER_MS:
-                self._tasks.append(self._loop.create_task(self._run(name, interval_ms / 1000, job)))
+                first_s = min(interval_ms / 1000, _FIRST_RUN_S)
+                self._tasks.append(self._loop.create_task(self._run(name, first_s, interval_ms / 1000, job)))
 
     async def close(self) -> None:
         tasks, self._tasks = self._tasks, []
@@ -68,13 +70,14 @@ class Upkeep:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _run(self, name: str, interval_s: float, job: Callable[[], Iterable[None] | None]) -> None:
+    async def _run(self, name: str, first_s: float, interval_s: float, job: Callable[[], Iterable[None] | None]) -> None:
+        await asyncio.sleep(first_s)
         while True:
-            await asyncio.sleep(interval_s)
             try:
                 for _slice in job() or ():
                     await asyncio.sleep(0)
             except LogDirFailure as error:
-                self._directory_failed(Path(error.directory), error)
+                self._storage_failed(error)
             except Exception:
                 log_.exception("[Upkeep broker=%d] %s failed", self._replicas.node_id, name)
+            await asyncio.sleep(interval_s)

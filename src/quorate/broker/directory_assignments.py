@@ -1,0 +1,109 @@
+"""Tells the controller in which log directory a replica really is, where the metadata does not know (KIP-858).
+
+A broker with one directory never needs this: the controller places its replicas there by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
+from quorate.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from quorate.broker.controller_channel import ControllerChannel
+
+log_ = logging.getLogger("quorate.broker.directories")
+
+MAX_ASSIGNMENTS = 2250
+"""Replicas in one request, as in Kafka: the controller's batch for them stays below its limit."""
+_RETRY_MIN_S = 0.1
+_RETRY_MAX_S = 10.0
+
+_Key = tuple[bytes, int]
+
+
+class DirectoryAssignments:
+    """Sends what was submitted, newest wins, one request in flight."""
+
+    def __init__(
+        self, node_id: int, channel: ControllerChannel, broker_epoch: Callable[[], int], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._node_id = node_id
+        self._channel = channel
+        self._broker_epoch = broker_epoch
+        self._loop = loop
+        self._queue: dict[_Key, bytes] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def submit(self, topic_id: bytes, partition: int, directory_id: bytes) -> None:
+        self._queue[(topic_id, partition)] = directory_id
+        if self._task is None:
+            self._task = self._loop.create_task(self._run())
+
+    async def close(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        pause = _RETRY_MIN_S
+        try:
+            while self._queue:
+                await asyncio.sleep(0)  # what the same metadata step submits goes into one request
+                sent = dict(list(self._queue.items())[:MAX_ASSIGNMENTS])
+                if await self._send(sent):
+                    pause = _RETRY_MIN_S
+                else:
+                    await asyncio.sleep(pause)
+                    pause = min(pause * 2, _RETRY_MAX_S)
+        finally:
+            self._task = None
+
+    async def _send(self, sent: dict[_Key, bytes]) -> bool:
+        from quorate.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest as Request
+
+        directories: dict[bytes, dict[bytes, list[int]]] = {}
+        for (topic_id, partition), directory_id in sent.items():
+            directories.setdefault(directory_id, {}).setdefault(topic_id, []).append(partition)
+        request = Request(
+            broker_id=self._node_id,
+            broker_epoch=self._broker_epoch(),
+            directories=[
+                Request.DirectoryData(
+                    id=directory_id,
+                    topics=[
+                        Request.TopicData(
+                            topic_id=topic_id,
+                            partitions=[Request.PartitionData(partition_index=index) for index in partitions],
+                        )
+                        for topic_id, partitions in topics.items()
+                    ],
+                )
+                for directory_id, topics in directories.items()
+            ],
+        )
+        try:
+            answer = await self._channel.send(request)
+        except (RequestTimedOut, KafkaConnectionError, UnsupportedVersion) as error:
+            log_.warning("[DirectoryAssignments broker=%d] Request failed: %s", self._node_id, error)
+            return False
+        if answer.error_code != ErrorCode.NONE:
+            log_.warning(
+                "[DirectoryAssignments broker=%d] The controller answered %s", self._node_id, ErrorCode(answer.error_code).name
+            )
+            return False
+        for directory in answer.directories:
+            for topic in directory.topics:
+                for part in topic.partitions:
+                    key = (topic.topic_id, part.partition_index)
+                    if part.error_code == ErrorCode.NOT_CONTROLLER:
+                        continue
+                    # Any other error means that the replica is not this broker's any more: nothing is left to tell.
+                    if self._queue.get(key) == directory.id:
+                        del self._queue[key]
+        return True

@@ -38,7 +38,7 @@ class FrameReader:
         self._length = 0
         self._filled = 0
         self._head = b""
-        self._backlog = b""
+        self._backlog: list[memoryview] = []
         self._stopped = False
 
     @property
@@ -69,13 +69,13 @@ class FrameReader:
         self._filled += count
         self._advance_frame()
 
-    def feed(self, data: memoryview) -> None:
-        """Takes bytes from elsewhere; the view is not kept."""
+    def feed(self, data: memoryview, *, owned: bool = False) -> None:
+        """Takes bytes from elsewhere. The view is not kept, unless it is `owned`: then nobody writes to it any more."""
         if self._stopped:
-            self._backlog += data
+            self._keep(data, owned)
             return
         if self._head:
-            data = memoryview(self._head + data)
+            data, owned = memoryview(self._head + data), True
             self._head = b""
         position, end = 0, len(data)
         while position < end:
@@ -85,7 +85,7 @@ class FrameReader:
                 self._filled += taken
                 position += taken
                 if self._advance_frame() and self._stopped:
-                    self._backlog = bytes(data[position:])
+                    self._keep(data[position:], owned)
                     return
                 continue
             if end - position < 4:
@@ -104,7 +104,7 @@ class FrameReader:
                 position += length
                 if not self._deliver(memoryview(frame)):
                     self._stopped = True
-                    self._backlog = bytes(data[position:])
+                    self._keep(data[position:], owned)
                     return
                 continue
             self._length = length
@@ -126,9 +126,13 @@ class FrameReader:
             self._frame = larger
         return False
 
+    def _keep(self, data: memoryview, owned: bool) -> None:
+        if len(data):
+            self._backlog.append(data if owned else memoryview(bytes(data)))
+
     def resume(self) -> None:
         """Delivers what was kept since `deliver` returned False, until it does so again."""
         self._stopped = False
-        backlog, self._backlog = self._backlog, b""
-        if backlog:
-            self.feed(memoryview(backlog))
+        backlog, self._backlog = self._backlog, []
+        for data in backlog:
+            self.feed(data, owned=True)

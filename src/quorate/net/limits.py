@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 
 @dataclass(slots=True, frozen=True)
@@ -11,6 +12,9 @@ class ConnectionLimits:
 
     Times are in seconds, sizes in bytes.
     """
+
+    FIRST_REQUEST_S: ClassVar[float] = 60.0
+    FRAME_STALL_S: ClassVar[float] = 30.0
 
     max_frame_bytes: int = 104_857_600
     """`socket.request.max.bytes`: the largest request of a connection that has shown itself to be a client."""
@@ -25,11 +29,11 @@ class ConnectionLimits:
     max_idle_s: float = 600.0
     """`connections.max.idle.ms`: a connection with nothing in flight for so long is closed."""
 
-    first_request_s: float = 60.0
+    first_request_s: float = FIRST_REQUEST_S
     """A peer that connects and does not complete one request for so long is closed. Kafka waits the idle time;
     clients speak at once, and half-open connections are what piles up."""
 
-    frame_stall_s: float = 30.0
+    frame_stall_s: float = FRAME_STALL_S
     """A started frame must be complete within this plus the time that its size takes at `frame_min_rate`."""
 
     frame_min_rate: int = 16_384

@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 _JOIN_BYTES = 65_536
 """Answers up to this size are copied into one buffer: one system call costs more than the copy."""
 
+_TURN_REQUESTS = 64
+"""Requests of one connection that are started before others get their turn: a few milliseconds of work."""
+
 _PREFIX = struct.Struct(">i")
 _PREFIX_AND_HEAD = struct.Struct(">hh")
 
@@ -64,6 +67,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._output: SocketOutput | TransportOutput | None = None
         self._draining = False
         self._closing = False
+        self._turn = 0
+        self._resuming = False
         self._valid_requests = 0
         self._frame_started_at = 0.0
         self._last_active = 0.0
@@ -99,6 +104,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._last_active = self._loop.time()
+        self._turn = 0
         was_started = self._reader.started
         try:
             self._reader.received(nbytes)
@@ -188,23 +194,34 @@ class ServerConnection(asyncio.BufferedProtocol):
         )
         request = self._dispatcher.decode(frame, context)
         self._valid_requests += 1
+        self._turn += 1
         if request is None:
             response = self._dispatcher.unsupported_api_versions()
             context.api_version = 0
             self._answer(context, request, response)
-            return not self._closing
+            return self._may_go_on()
         try:
             result = self._dispatcher.dispatch(context, request)
         except Exception as e:
             self._answer(context, request, failure(context, request, e))
-            return not self._closing
+            return self._may_go_on()
         if result is None or not hasattr(result, "__await__"):
             self._answer(context, request, result)
         else:
             future = self._start(result)
             self._slots.append(_Slot(context, request, future))
             future.add_done_callback(self._finished)
-        return len(self._slots) < self._limits.max_in_flight and not self._closing
+        return self._may_go_on()
+
+    def _may_go_on(self) -> bool:
+        """Whether the next request may be started at once."""
+        return not (self._closing or self._turn >= _TURN_REQUESTS or self._full())
+
+    def _full(self) -> bool:
+        output = self._output
+        return len(self._slots) >= self._limits.max_in_flight or (
+            output is not None and output.buffered_bytes > self._limits.write_high_bytes
+        )
 
     def _start(self, awaitable: Any) -> asyncio.Future[Any]:
         if isinstance(awaitable, asyncio.Future):
@@ -217,22 +234,31 @@ class ServerConnection(asyncio.BufferedProtocol):
         transport, output = self._transport, self._output
         if self._closing or transport is None or output is None:
             return
-        full = len(self._slots) >= self._limits.max_in_flight or output.buffered_bytes > self._limits.write_high_bytes
-        if full or self._draining:
+        if self._draining or self._full():
             if transport.is_reading():
                 transport.pause_reading()
             return
         if self._reader.stopped:
-            try:
-                self._reader.resume()
-            except ProtocolViolation as e:
-                self._refuse(e)
-                return
-        if self._reader.stopped:
+            # The bytes behind the request that was the last of this turn wait for the next one.
             if transport.is_reading():
                 transport.pause_reading()
+            if not self._resuming:
+                self._resuming = True
+                self._loop.call_soon(self._resume)
         elif not transport.is_reading():
             transport.resume_reading()
+
+    def _resume(self) -> None:
+        self._resuming = False
+        if self._closing or self._draining or self._full():
+            return  # `_regulate` comes back here when there is room again
+        self._turn = 0
+        try:
+            self._reader.resume()
+        except ProtocolViolation as e:
+            self._refuse(e)
+            return
+        self._regulate()
 
     def _refuse(self, violation: ProtocolViolation) -> None:
         log.warning("[Listener %s] closing connection %s: %s", self._listener.name, self.id, violation)

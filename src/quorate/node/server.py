@@ -181,9 +181,12 @@ class KafkaServer:
     async def _serve(self, endpoints: tuple[Endpoint, ...], dispatcher: Dispatcher, allowed: int) -> None:
         get = self.config.get
         idle_ms = get("connections.max.idle.ms")
+        idle_s = idle_ms / 1000 if idle_ms >= 0 else float("inf")
         limits = ConnectionLimits(
             max_frame_bytes=get("socket.request.max.bytes"),
-            max_idle_s=idle_ms / 1000 if idle_ms >= 0 else float("inf"),
+            max_idle_s=idle_s,
+            first_request_s=min(idle_s, ConnectionLimits.FIRST_REQUEST_S),
+            frame_stall_s=min(idle_s, ConnectionLimits.FRAME_STALL_S),
             max_connections=connection_cap(allowed, get("max.connections")),
             max_connections_per_ip=get("max.connections.per.ip"),
             max_connections_per_ip_overrides=parse_per_ip(

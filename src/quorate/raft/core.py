@@ -421,10 +421,9 @@ class Raft:
     def become_candidate(self, now: float) -> None:
         if not self.is_voter:
             raise RaftError("an observer cannot be elected")
-        self._move(Role.CANDIDATE)
         self._new_epoch(self.epoch + 1)
         self.voted = self.me
-        self.fx.role = RoleChange(Role.CANDIDATE, self.epoch, None)
+        self._move(Role.CANDIDATE)
         self.quick_until = -1.0
         self._hold_election(now)
         self.persist()
@@ -445,9 +444,8 @@ class Raft:
             self.become_candidate(now)
         elif self.role is Role.CANDIDATE:
             granting = sorted(i for i, v in self.election.votes.items() if v)
-            self._move(Role.LEADER)
             self.leader_id, self.leader_endpoints = self.me.id, dict(self.params.endpoints)
-            self.fx.role = RoleChange(Role.LEADER, self.epoch, self.me.id)
+            self._move(Role.LEADER)
             self.election_deadline = NEVER
             self.elections_started = None
             self.losses = 0

@@ -87,8 +87,8 @@ def validate_produced(
         )
     if not log_append_time:
         _check_timestamps(batch, header, scan, rules, now_ms)
-    elif header.timestamp_type is TimestampType.LOG_APPEND_TIME and from_client:
-        pass  # Kafka lets it be where the topic overwrites it anyway
+    elif header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        raise _log_append_time_refused()
     if source is not target or (source is not Compression.NONE and not scan.contiguous):
         return _rebuild(batch, header, target, rules, now_ms)
     max_timestamp = now_ms if log_append_time else _max_timestamp(header, scan)
@@ -125,23 +125,30 @@ def _check_client_header(header: BatchHeader) -> None:
         )
 
 
+def _log_append_time_refused() -> InvalidRecordError:
+    message = "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime."
+    return InvalidRecordError(message, ((0, message),), ErrorCode.INVALID_TIMESTAMP)
+
+
 def _max_timestamp(header: BatchHeader, scan: ScanResult) -> int:
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        return header.max_timestamp
     if header.base_timestamp == NO_TIMESTAMP and scan.max_timestamp_delta == 0:
         return NO_TIMESTAMP
     return header.base_timestamp + scan.max_timestamp_delta
 
 
 def _check_timestamps(batch: memoryview, header: BatchHeader, scan: ScanResult, rules: ProduceRules, now_ms: int) -> None:
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        raise InvalidRecordError(
-            "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime.",
-            ((0, "Producer should not set timestamp type to LogAppendTime."),),
-            ErrorCode.INVALID_TIMESTAMP,
-        )
     earliest = now_ms - rules.message_timestamp_before_max_ms
     latest = now_ms + rules.message_timestamp_after_max_ms
-    base = header.base_timestamp
-    if base + scan.min_timestamp_delta >= earliest and base + scan.max_timestamp_delta <= latest:
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        # As Kafka has it: judged by the time that the batch claims and stored as CreateTime; refused only without one.
+        if header.max_timestamp == NO_TIMESTAMP:
+            raise _log_append_time_refused()
+        lowest = highest = header.max_timestamp
+    else:
+        lowest, highest = header.base_timestamp + scan.min_timestamp_delta, header.base_timestamp + scan.max_timestamp_delta
+    if lowest >= earliest and highest <= latest:
         return
     errors = tuple(
         (index, f"Timestamp {r.timestamp} of message with offset {r.offset} is out of range. "

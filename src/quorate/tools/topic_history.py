@@ -1,0 +1,127 @@
+"""quorate-topic-history: prints or writes the history of every topic from a metadata log directory, by Spark."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from quorate.tools.common import Parser, ToolError, run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of the console script."""
+    return run(_main, argv)
+
+
+def _main(argv: Sequence[str]) -> int:
+    parser = Parser(
+        "quorate-topic-history",
+        "Tells what happened to every topic: created, deleted, leaders, ISR, replicas, configs; with offsets and times.",
+    )
+    parser.add_version()
+    parser.add_argument(
+        "directory", metavar="DIR", help="__cluster_metadata-0 or the log directory that holds it, of a running node too"
+    )
+    parser.add_argument("--topic", action="append", default=[], metavar="NAME", help="only this topic (may be repeated)")
+    parser.add_argument("--output", metavar="PATH", help="write the events there instead of printing them")
+    parser.add_argument("--format", default="parquet", choices=("parquet", "json"), help="of --output (default: parquet)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per event")
+    options = parser.parse_args(argv)
+    from quorate.pipeline.layout import scan
+
+    directory = scan(options.directory).directory  # a wrong directory is told before Spark starts
+    try:
+        from quorate.pipeline.jobs.topic_history import EVENT_COLUMNS, history
+        from quorate.pipeline.session import local_session
+
+        spark = local_session("quorate-topic-history")
+    except ModuleNotFoundError as error:
+        raise ToolError(f"{error.name} is not installed: pip install 'quorate[spark]'") from error
+    try:
+        events = history(spark, directory)
+        if options.topic:
+            events = events.where(events["topic"].isin(options.topic))
+        if options.output:
+            events.drop("position").write.mode("errorifexists").format(options.format).save(options.output)
+        else:
+            _print(events.orderBy("topic", "topic_id", "offset", "position").select(*EVENT_COLUMNS), options)
+    except Exception as error:
+        raise ToolError(f"Error: {_reason(error)}") from error
+    finally:
+        spark.stop()
+    return 0
+
+
+def _reason(error: Exception) -> str:
+    """The line that says what went wrong: of an error in a Spark task, the last one of the worker's traceback."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    worker = [
+        line for line in lines if line.startswith(("quorate.", "FileNotFoundError", "OSError", "ValueError", "PermissionError"))
+    ]
+    return (worker or lines or [type(error).__name__])[0]
+
+
+def _print(events: DataFrame, options: Namespace) -> None:
+    rows = (row.asDict(recursive=True) for row in events.toLocalIterator())
+    for line in json_lines(rows) if options.json else text_lines(rows):
+        sys.stdout.write(line + "\n")
+
+
+def json_lines(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
+    """One JSON object per event, times in ISO 8601."""
+    import json
+
+    for row in rows:
+        yield json.dumps({**row, "timestamp": _time(row["timestamp"]).isoformat(timespec="milliseconds")}, ensure_ascii=False)
+
+
+def text_lines(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
+    """A heading for each topic, below it a line for each event."""
+    last: str | None = None
+    for row in rows:
+        if row["topic_id"] != last:
+            if last is not None:
+                yield ""
+            last = row["topic_id"]
+            yield f"{row['topic'] or '(unknown name)'}  {row['topic_id'] or ''}".rstrip()
+        yield f"  {_time(row['timestamp']):%Y-%m-%d %H:%M:%S.%f}"[:-3] + f"  offset {row['offset']:<8} {_text(row)}"
+
+
+def _time(value: datetime) -> datetime:
+    """Spark hands over local times without a zone."""
+    return value.astimezone(UTC) if value.tzinfo is None else value
+
+
+def _text(row: dict[str, Any]) -> str:
+    event, changes = row["event"], row["changes"]
+    sign = " " if row["partition"] is not None else " = "
+    shown = ", ".join([_change(change, sign) for change in changes])
+    if row["partition"] is not None:
+        what = {"partition added": " added", "in snapshot": " in snapshot"}.get(event, "")
+        return f"partition {row['partition']}{what}: {shown}"
+    if not changes:
+        return str(event)
+    return f"{'config' if event.startswith('config') else f'{event}: config'} {shown}"
+
+
+_NAMES = {"isr": "ISR", "elr": "ELR", "last known elr": "last known ELR"}
+
+
+def _change(change: dict[str, str | None], sign: str) -> str:
+    name = _NAMES.get(change["field"] or "", change["field"])
+    old, new = change["old"], change["new"]
+    if change["field"] == "leader":
+        old, new = ("none" if value == "-1" else value for value in (old, new))
+    if old is None:
+        return f"{name}{sign}{new}"
+    return f"{name} {old} -> {'unset' if new is None else new}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""Metadata log directories made for the pipeline's tests, and the one Spark session that they share."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from quorate.metadata import records as r
+from quorate.metadata.features import record_version
+from quorate.metadata.framing import encode_record
+from quorate.metadata.image import EMPTY
+from quorate.metadata.snapshot import snapshot_name, write_snapshot
+from quorate.protocol.schema import Data
+from quorate.records.batch import build_metadata_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LEVEL = r.FeatureLevelRecord(name="metadata.version", feature_level=27)
+ORDERS, GONE, LATE = (bytes([n] * 16) for n in (1, 2, 3))
+
+
+def topic(name: str, topic_id: bytes) -> r.TopicRecord:
+    return r.TopicRecord(name=name, topic_id=topic_id)
+
+
+def partition(topic_id: bytes, number: int = 0, **changes: object) -> r.PartitionRecord:
+    fields: dict[str, object] = {"replicas": [1, 2], "isr": [1, 2], "leader": 1, "leader_epoch": 0, "partition_epoch": 0}
+    return r.PartitionRecord(partition_id=number, topic_id=topic_id, **{**fields, **changes})  # type: ignore[arg-type]
+
+
+def change(topic_id: bytes, **changes: object) -> r.PartitionChangeRecord:
+    return r.PartitionChangeRecord(partition_id=0, topic_id=topic_id, **changes)  # type: ignore[arg-type]
+
+
+def config(name: str, key: str, value: str | None) -> r.ConfigRecord:
+    return r.ConfigRecord(resource_type=2, resource_name=name, name=key, value=value)
+
+
+def write_log(folder: Path, base_offset: int, batches: list[list[Data]]) -> Path:
+    """A segment; the batch that starts at offset N has the time N seconds."""
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{base_offset:020d}.log"
+    offset = base_offset
+    with path.open("wb") as out:
+        for records in batches:
+            values = [encode_record(record, record_version(record.KEY, 27)) for record in records]
+            out.write(build_metadata_batch(values, base_offset=offset, leader_epoch=1, timestamp=offset * 1000))
+            offset += len(records)
+    return path
+
+
+def write_state(folder: Path, end_offset: int, records: list[Data]) -> Path:
+    """A snapshot that ends at an offset and holds what these records make."""
+    folder.mkdir(exist_ok=True)
+    image = EMPTY.apply([LEVEL, *records], offset=end_offset - 1, epoch=1, timestamp_ms=0)
+    path = folder / snapshot_name(end_offset, 1)
+    now = end_offset * 1000
+    write_snapshot(path, image, kraft_version=0, voters=None, last_contained_timestamp_ms=now, now_ms=now)
+    return path
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directories that Apache Kafka wrote: running/ and data/."""
+    target = tmp_path_factory.mktemp("kafka")
+    with tarfile.open(Path(__file__).parent.parent / "golden" / "kafka-4.1.1-dynamic.tar.xz") as archive:
+        archive.extractall(target, filter="data")
+    return target
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'quorate[spark]')")
+    pytest.importorskip("pyarrow", reason="PyArrow is not installed (pip install 'quorate[spark]')")
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs Java 17: java is not on the PATH")
+    from quorate.pipeline.session import local_session
+
+    session = local_session("tests", cores=2)
+    yield session
+    session.stop()

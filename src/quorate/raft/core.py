@@ -381,7 +381,7 @@ class Raft:
     def become_unattached(self, epoch: int, leader_id: int | None, now: float) -> None:
         """A greater epoch without a reachable leader, or the end of a pre-vote or resignation."""
         keeps_timer = self.role in (Role.CANDIDATE, Role.UNATTACHED, Role.RESIGNED) or (
-            self.role is Role.PROSPECTIVE and self.election is not None and not self.election.rejected()
+            self.role is Role.PROSPECTIVE and self.election is not None and not self.election.hopeless()
         )
         self._new_epoch(epoch)
         self.leader_id = leader_id

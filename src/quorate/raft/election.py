@@ -97,8 +97,7 @@ def on_vote_reply(r: Raft, event: Replied, now: float) -> bool:
     if isinstance(reply, Failure):
         if reply is Failure.DISCONNECTED and r.election is not None and request.epoch == r.epoch:
             r.election.unreachable.add(event.to.id)
-            if r.role is Role.CANDIDATE and any(v is False for v in r.election.votes.values()) and r.election.hopeless():
-                r.back_off(now)
+            give_up_if_hopeless(r, now)
         return False
     if reply.top_level:
         return top_level_error(r, reply, "Vote")
@@ -116,11 +115,19 @@ def on_vote_reply(r: Raft, event: Replied, now: float) -> bool:
     if event.to.id in r.election.votes and r.election.votes[event.to.id] is None:
         r.election.votes[event.to.id] = reply.granted
         r.forward_if_won(now)
-        if r.election is not None and r.role is Role.PROSPECTIVE and r.election.rejected():
-            r.lose_election(now)
-        elif r.election is not None and r.role is Role.CANDIDATE and r.election.hopeless():
-            r.back_off(now)
+        give_up_if_hopeless(r, now)
     return True
+
+
+def give_up_if_hopeless(r: Raft, now: float) -> None:
+    """Somebody has refused, and only voters that cannot be reached could still make a majority."""
+    election = r.election
+    if election is None or not election.hopeless() or not any(v is False for v in election.votes.values()):
+        return
+    if r.role is Role.PROSPECTIVE:
+        r.lose_election(now)
+    else:
+        r.back_off(now)
 
 
 def drive_nominee(r: Raft, now: float) -> None:

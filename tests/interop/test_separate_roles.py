@@ -1,0 +1,62 @@
+"""A broker beside a controller in another process, of either implementation: registration, forwarding, shutdown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support import java
+from tests.support.cluster import Node
+from tests.support.ledger import Ledger
+
+pytestmark = pytest.mark.timeout(120)
+
+PAIRS = [
+    pytest.param("quorate", "quorate", id="ours and ours"),
+    pytest.param("quorate", "java", id="our controller, a Java broker", marks=pytest.mark.java),
+    pytest.param("java", "quorate", id="a Java controller, our broker", marks=pytest.mark.java),
+]
+
+
+def make_pair(tmp_path: Path, controller_impl: str, broker_impl: str) -> tuple[Node, Node]:
+    if "java" in (controller_impl, broker_impl):
+        java.require_java()
+    controller = Node(tmp_path / "controller", node_id=1, roles="controller", impl=controller_impl)
+    broker = Node(tmp_path / "broker", node_id=2, roles="broker", impl=broker_impl, voters=controller.voters)
+    return controller, broker
+
+
+@pytest.mark.parametrize(("controller_impl", "broker_impl"), PAIRS)
+def test_a_broker_works_with_a_controller_in_another_process(tmp_path: Path, controller_impl: str, broker_impl: str) -> None:
+    controller, broker = make_pair(tmp_path, controller_impl, broker_impl)
+    ledger = Ledger()
+    try:
+        controller.format()
+        broker.format()
+        controller.start()
+        broker.start()
+        admin = broker.admin()
+        ledger.create(admin, "events", 3)
+        ledger.add_partitions(admin, "events", 4)
+        ledger.set_config(admin, "events", "retention.ms", "86400000")
+        ledger.produce(broker.bootstrap, "events", 50, "first", **{"enable.idempotence": True})
+        ledger.commit(broker.bootstrap, "readers", "events", 50)
+        ledger.verify(admin, broker.bootstrap)
+
+        assert broker.stop() in (0, 143)  # through controlled shutdown
+        broker.start()
+        ledger.verify(broker.admin(), broker.bootstrap)
+
+        assert controller.stop() in (0, 143)
+        controller.start()
+        admin = broker.admin()
+        ledger.create(admin, "later", 1)  # the broker finds the controller again by itself
+        ledger.produce(broker.bootstrap, "later", 10, "second")
+        ledger.verify(admin, broker.bootstrap)
+    except BaseException:
+        print(controller.log_tail(60), broker.log_tail(60), sep="\n----\n")
+        raise
+    finally:
+        broker.kill()
+        controller.kill()

@@ -186,6 +186,8 @@ class BrokerLifecycle:
                     "initial.broker.registration.timeout.ms"
                 )
             await self._sleep(min(self._interval_s, max(deadline - self._loop.time(), 0.001)))
+            if self.state == BrokerState.SHUTTING_DOWN:
+                raise asyncio.CancelledError  # wait_for may have swallowed the one that close() sent
             self._wake.clear()
 
     async def _register(self, timeout_s: float) -> bool:

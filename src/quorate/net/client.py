@@ -322,7 +322,13 @@ class NodeChannel:
         if self._connecting is None:
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
             self._connecting.add_done_callback(self._connect_ended)
-        return await asyncio.shield(self._connecting)
+        connecting = self._connecting
+        try:
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            if connecting.cancelled():  # by `close`, not the caller's own
+                raise KafkaConnectionError(f"channel to {self.host}:{self.port} is closed") from None
+            raise
 
     async def _connect(self) -> Connection:
         loop = asyncio.get_running_loop()

@@ -36,6 +36,12 @@ log = logging.getLogger(__name__)
 _LISTENER_GRACE_S = 2.0
 """How long a closing listener waits for answers in flight."""
 
+_CONTROLLED_SHUTDOWN_S = 300.0
+"""As in Kafka: five minutes for the leaderships to move."""
+
+_LEADERLESS_S = 1.5
+"""A quorum that is still there elects a leader within a second."""
+
 
 class KafkaServer:
     """A node. `fault` is done, with the reason, when it cannot go on; whoever runs it then calls `shutdown`."""
@@ -231,7 +237,23 @@ class KafkaServer:
         self._log(logging.INFO, "Shut down in %d ms", (time.perf_counter() - started) * 1000)
 
     async def _stop_broker(self, broker: BrokerServer, names: set[str]) -> None:
-        await broker.shutdown(stop_serving=lambda: self._close_listeners(names))
+        watch = asyncio.create_task(self._give_up_without_quorum(broker))
+        try:
+            timeout_s = _CONTROLLED_SHUTDOWN_S if self.config.get("controlled.shutdown.enable") else 0.0
+            await broker.shutdown(timeout_s, stop_serving=lambda: self._close_listeners(names))
+        finally:
+            watch.cancel()
+
+    async def _give_up_without_quorum(self, broker: BrokerServer) -> None:
+        """A controlled shutdown needs a controller: when the last nodes of a cluster stop, there is none any more."""
+        loop = asyncio.get_running_loop()
+        seen_at = loop.time()
+        while loop.time() - seen_at < _LEADERLESS_S:
+            await asyncio.sleep(_LEADERLESS_S / 4)  # an absence has no event
+            if self.raft.leader_and_epoch.leader_id is not None:
+                seen_at = loop.time()
+        self._log(logging.WARNING, "No controller for %g s: stopping without a controlled shutdown", _LEADERLESS_S)
+        broker.lifecycle.shutting_down()
 
     async def _close_listeners(self, names: set[str]) -> None:
         for name in names & self.listeners.keys():

@@ -172,7 +172,7 @@ def test_a_refused_isr_change_ends_as_its_error_says(error, again, pending):
     ],
 )
 def test_a_readers_view_of_the_leader_is_checked(epoch, leader, error):
-    partition, _, clock = leading(FakeLog(), leader_epoch=3)
+    partition, _, _ = leading(FakeLog(), leader_epoch=3)
     if not leader:
         partition.make_follower(registration(leader=2, leader_epoch=3, partition_epoch=1))
     if error is None:

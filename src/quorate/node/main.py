@@ -43,16 +43,20 @@ async def run_node(config: KafkaConfig, on_ready: Callable[[], None] | None = No
 
     def on_signal(number: int) -> None:
         name = signal.Signals(number).name
-        if stop.done():
-            log.warning("[KafkaServer id=%d] second %s: ending at once", config.node_id, name)
+        if not stop.done():
+            log.info("[KafkaServer id=%d] %s: shutting down", config.node_id, name)
+            stop.set_result(None)
+        elif not server.hurrying:
+            log.warning("[KafkaServer id=%d] second %s: waiting for nobody any more", config.node_id, name)
+            server.hurry()
+        else:
+            log.warning("[KafkaServer id=%d] third %s: ending at once", config.node_id, name)
             sys.stdout.flush()
             os._exit(128 + number)
-        log.info("[KafkaServer id=%d] %s: shutting down", config.node_id, name)
-        stop.set_result(None)
 
+    server = KafkaServer(config)
     for number in _SIGNALS:
         loop.add_signal_handler(number, on_signal, number)
-    server = KafkaServer(config)
     status = 0
     try:
         starting = loop.create_task(server.start())

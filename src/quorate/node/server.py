@@ -39,6 +39,9 @@ _LISTENER_GRACE_S = 2.0
 _CONTROLLED_SHUTDOWN_S = 300.0
 """As in Kafka: five minutes for the leaderships to move."""
 
+_RAFT_HANDOVER_S = 5.0
+"""How long a leader that resigns waits to hear of another one."""
+
 _LEADERLESS_S = 1.5
 """A quorum that is still there elects a leader within a second."""
 
@@ -56,7 +59,9 @@ class KafkaServer:
         self.fault: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         self._locks: list[DirLock] = []
         self._starting: asyncio.Task[None] | None = None
+        self._stopping_broker: BrokerServer | None = None
         self._raft_started = False
+        self.hurrying = False
         self._started_at = time.perf_counter()
         self._start_time_ms = time.time_ns() // 1_000_000
 
@@ -230,19 +235,30 @@ class KafkaServer:
         await self._step("controller listeners", self._close_controller())
         if self._raft_started:
             self._raft_started = False
-            await self._step("Raft", self.raft.shutdown())
+            # Only a leader has to wait: for a successor.
+            wait_s = _RAFT_HANDOVER_S if self.raft.is_leader and not self.hurrying else 0.0
+            await self._step("Raft", self.raft.shutdown(wait_s))
         for lock in self._locks:
             lock.release()
         self._locks.clear()
         self._log(logging.INFO, "Shut down in %d ms", (time.perf_counter() - started) * 1000)
 
+    def hurry(self) -> None:
+        """A shutdown that is under way waits no more for other nodes or for clients; files are still closed in order."""
+        self.hurrying = True
+        if self._stopping_broker is not None:
+            self._stopping_broker.lifecycle.shutting_down()
+
     async def _stop_broker(self, broker: BrokerServer, names: set[str]) -> None:
+        self._stopping_broker = broker
         watch = asyncio.create_task(self._give_up_without_quorum(broker))
         try:
-            timeout_s = _CONTROLLED_SHUTDOWN_S if self.config.get("controlled.shutdown.enable") else 0.0
+            wanted = self.config.get("controlled.shutdown.enable") and not self.hurrying
+            timeout_s = _CONTROLLED_SHUTDOWN_S if wanted else 0.0
             await broker.shutdown(timeout_s, stop_serving=lambda: self._close_listeners(names))
         finally:
             watch.cancel()
+            self._stopping_broker = None
 
     async def _give_up_without_quorum(self, broker: BrokerServer) -> None:
         """A controlled shutdown needs a controller: when the last nodes of a cluster stop, there is none any more."""
@@ -257,7 +273,7 @@ class KafkaServer:
 
     async def _close_listeners(self, names: set[str]) -> None:
         for name in names & self.listeners.keys():
-            await self.listeners.pop(name).close(_LISTENER_GRACE_S)
+            await self.listeners.pop(name).close(0.0 if self.hurrying else _LISTENER_GRACE_S)
 
     async def _close_controller(self) -> None:
         if self.controller is not None:

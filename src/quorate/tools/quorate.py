@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from quorate.tools.common import Parser, ToolError, run
 
 if TYPE_CHECKING:
+    import subprocess
+
     from quorate.node.local_cluster import LocalCluster, LocalNode
 
 DEFAULT_FOLDER = "quorate-data"
@@ -154,18 +156,33 @@ def _run_children(cluster: LocalCluster, args: argparse.Namespace) -> int:
     except ToolError as e:
         print(e, file=sys.stderr)
         status = 1
-    # Brokers first: their controlled shutdown needs a controller.
-    for controllers in (False, True):
-        group = [c for c, node in children.items() if node.controller == controllers]
-        for child in group:
-            if child.poll() is None:
-                child.terminate()
-        for child in group:
-            child.wait()
+    _stop(children)
     return status
 
 
-def _wait_ready(cluster: LocalCluster, children: dict, stopping: list[int]) -> None:  # type: ignore[type-arg]
+_TOGETHER_S = 1.0
+"""What a node may take when all of a cluster stop; those left have lost their quorum and are told to wait for nobody."""
+
+
+def _stop(children: dict[subprocess.Popen[bytes], LocalNode]) -> None:
+    import subprocess
+
+    # Brokers alone first: their controlled shutdown needs a controller.
+    for controllers in (False, True):
+        group = [c for c, node in children.items() if node.controller == controllers and c.poll() is None]
+        for child in group:
+            child.terminate()
+        deadline = time.monotonic() + _TOGETHER_S
+        for child in group:
+            try:
+                child.wait(max(0.01, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                child.terminate()
+        for child in group:
+            child.wait()
+
+
+def _wait_ready(cluster: LocalCluster, children: dict[subprocess.Popen[bytes], LocalNode], stopping: list[int]) -> None:
     import asyncio
 
     from quorate.net.client import Connection, KafkaConnectionError, RequestTimedOut

@@ -416,6 +416,85 @@ def test_controlled_shutdown_waits_until_the_others_know() -> None:
     run(test())
 
 
+def test_a_broker_that_has_left_in_good_order_may_come_back_at_once() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        epoch = await broker(h)
+        assert (await beat(h, 1, epoch, want_shut_down=True)).should_shut_down
+        assert (await h.call(registration(incarnation=6))).broker_epoch > epoch
+
+    run(test())
+
+
+class Connection:
+    """As much of a server's connection as the controller uses."""
+
+    def __init__(self) -> None:
+        self.callbacks: list[Any] = []
+
+    def on_close(self, callback: Any) -> None:
+        self.callbacks.append(callback)
+
+    def lose(self) -> None:
+        for callback in self.callbacks:
+            callback()
+
+
+def beat_over(connection: Connection, h: Harness, epoch: int) -> Any:
+    request = BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch, current_metadata_offset=h.raft.log.end)
+    return h.send(request, connection=connection)
+
+
+def test_a_broker_whose_connection_breaks_has_less_time_to_come_back() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        epoch, first, second = await broker(h), Connection(), Connection()
+        beat_over(first, h, epoch)
+        beat_over(first, h, epoch)
+        assert len(first.callbacks) == 1
+        first.lose()
+        h.advance(2.9)
+        beat_over(second, h, epoch)  # it is back in time
+        h.advance(8.9)
+        beat_over(second, h, epoch)
+        first.lose()
+        h.advance(3.1)
+        beat_over(second, h, epoch)
+        second.lose()
+        h.advance(3.1)
+        h.raft.commit()
+        assert h.controller.image.cluster.brokers[1].fenced
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("lost", "log_dir", "code"),
+    [
+        (True, directory(1), ErrorCode.NONE),
+        (True, uid(0xDDDD0000), ErrorCode.DUPLICATE_BROKER_REGISTRATION),
+        (False, directory(1), ErrorCode.DUPLICATE_BROKER_REGISTRATION),
+    ],
+)
+def test_a_killed_brokers_successor_on_the_same_disks_need_not_wait(lost: bool, log_dir: bytes, code: ErrorCode) -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        connection = Connection()
+        beat_over(connection, h, await broker(h))
+        if lost:
+            connection.lose()
+        request = registration(incarnation=6)
+        request.log_dirs = [log_dir]
+        try:
+            await h.call(request)
+            found = ErrorCode.NONE
+        except KafkaError as error:
+            found = error.code
+        assert found == code
+
+    run(test())
+
+
 def test_an_idle_log_gets_noop_records() -> None:
     async def test() -> None:
         h = await Harness(max_idle_interval_s=0.5).start()

@@ -51,7 +51,7 @@ def register_broker(view: View, request: BrokerRegistrationRequest, ctx: Context
             f"Broker {broker_id} belongs to cluster {request.cluster_id}; this is cluster {view.config.cluster_id}.",
         )
     same_incarnation = existing is not None and existing.incarnation_id == request.incarnation_id
-    if existing is not None and not same_incarnation and view.liveness.has_session(broker_id, existing.epoch, ctx.now):
+    if existing is not None and not same_incarnation and _may_live(view, existing, request, ctx):
         raise KafkaError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
             f"Another broker is registered with id {broker_id}. If it was restarted just now, its old session ends "
@@ -94,6 +94,18 @@ def register_broker(view: View, request: BrokerRegistrationRequest, ctx: Context
     records.append(record)
     response = BrokerRegistrationResponse(broker_epoch=record.broker_epoch)
     return Result(response, records, atomic=False, registered=None if same_incarnation else broker_id)
+
+
+def _may_live(view: View, existing: BrokerRegistration, request: BrokerRegistrationRequest, ctx: Context) -> bool:
+    """Whether the registered incarnation may still be there.
+
+    It is not when its session is over; nor when its connection is gone and the newcomer holds a directory of its: the
+    lock on that directory has passed on.
+    """
+    if not view.liveness.has_session(existing.id, existing.epoch, ctx.now):
+        return False
+    gone = (existing.id, existing.epoch) in view.liveness.cut_off
+    return not (gone and set(existing.log_dirs) & set(request.log_dirs))
 
 
 def _check_directories(view: View, broker_id: int, directories: list[bytes]) -> None:
@@ -206,7 +218,13 @@ def broker_heartbeat(view: View, request: BrokerHeartbeatRequest, ctx: Context) 
         is_fenced=is_fenced,
         should_shut_down=following == SHUTDOWN_NOW,
     )
-    touch = Touch(broker_id, is_fenced, request.current_metadata_offset, in_controlled_shutdown=following == CONTROLLED_SHUTDOWN)
+    touch = Touch(
+        broker_id,
+        is_fenced,
+        request.current_metadata_offset,
+        in_controlled_shutdown=following == CONTROLLED_SHUTDOWN,
+        leaving=following == SHUTDOWN_NOW,
+    )
     return Result(response, records, atomic=False, touch=touch)
 
 

@@ -32,6 +32,9 @@ class ControllerConfig:
     default_replication_factor: int = 1
     delete_topic_enable: bool = True
     broker_session_timeout_s: float = 9.0
+    lost_connection_grace_s: float = 3.0
+    """Time that a broker has to come back when its connection breaks: a Java broker, which reconnects only for its next
+    heartbeat, needs up to broker.heartbeat.interval.ms (2 s) and a back-off. Silence without that sign lasts the session."""
     max_idle_interval_s: float = 0.5
     """Without a record for so long a NoOpRecord is written; 0 switches it off."""
     leader_imbalance_check_interval_s: float | None = 300.0

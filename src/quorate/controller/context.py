@@ -65,6 +65,8 @@ class Touch:
     fenced: bool
     metadata_offset: int
     in_controlled_shutdown: bool = False
+    leaving: bool = False
+    """It has been told that it may go: its session is over, and its successor need not wait."""
 
 
 @dataclass(slots=True)

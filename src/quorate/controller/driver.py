@@ -23,16 +23,17 @@ from quorate.controller.config import ControllerConfig
 from quorate.controller.context import Context, Result, View
 from quorate.controller.liveness import Liveness
 from quorate.controller.pending import Answer, Pending
+from quorate.controller.reads import read_routes
+from quorate.controller.record_versions import level_in, version_of
 from quorate.controller.registration import ControllerRegistrar
 from quorate.controller.routes import WRITES, write_handler
 from quorate.controller.snapshots import SnapshotEmitter
 from quorate.controller.tasks import NEVER, PeriodicTasks
 from quorate.metadata.errors import MetadataError
-from quorate.metadata.features import KRAFT_VERSION, METADATA_VERSION, record_version
+from quorate.metadata.features import KRAFT_VERSION
 from quorate.metadata.framing import encode_record
 from quorate.metadata.image import EMPTY, MetadataImage, Provenance
 from quorate.metadata.loader import apply_committed, load_snapshot
-from quorate.metadata.records import BrokerRegistrationChangeRecord, FeatureLevelRecord
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.schema import Data, Request, Response
@@ -40,6 +41,7 @@ from quorate.raft.types import CommittedBatch, LeaderAndEpoch, NotLeaderError, O
 
 if TYPE_CHECKING:
     from quorate.net.dispatch import FeatureState, Handler, RequestContext
+    from quorate.net.server import ServerConnection
     from quorate.raft.driver import RaftClient
 
 log = logging.getLogger(__name__)
@@ -86,12 +88,12 @@ class QuorumController:
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
+        self._connections: dict[tuple[int, int], ServerConnection] = {}
+        """Where each broker session was last heard of."""
         self._image_listeners: list[Callable[[MetadataImage], None]] = []
         self.routes: dict[int, Handler] = {int(key): self._write_route for key in WRITES}
         self.routes[ApiKey.ENVELOPE] = self._envelope
-        self.routes[ApiKey.DESCRIBE_CLUSTER] = self._describe_cluster
-        self.routes[ApiKey.DESCRIBE_CONFIGS] = self._describe_configs
-        self.routes[ApiKey.DESCRIBE_ACLS] = self._describe_acls
+        self.routes.update(read_routes(self))
 
     # -- life
 
@@ -303,7 +305,7 @@ class QuorumController:
     def _write_part(self, records: list[Data], atomic: bool) -> int:
         image = self._next
         assert image is not None
-        level = image.features.metadata_version or _level_in(records)
+        level = image.features.metadata_version or level_in(records)
         values = [encode_record(record, version_of(record, level)) for record in records]
         first = max(self._next_offset, self.raft.log_end_offset)
         now_ms = self.clock.now_ms()
@@ -352,7 +354,7 @@ class QuorumController:
         now = self.clock.now()
         handler = write_handler(ctx.api_key)
         if ctx.api_key == ApiKey.BROKER_HEARTBEAT:
-            self._contact(request, now)
+            self._contact(ctx, request, now)
         context = Context(
             now_ms=self.clock.now_ms(),
             now=now,
@@ -409,42 +411,39 @@ class QuorumController:
         touch = result.touch
         if touch is not None:
             self.liveness.touch(touch.broker_id, touch.fenced, touch.metadata_offset)
-            if touch.in_controlled_shutdown:
+            if touch.leaving:
+                self.liveness.forget(touch.broker_id)
+            elif touch.in_controlled_shutdown:
                 self.liveness.begin_shutdown(touch.broker_id, self._next_offset - 1)
         return offset
 
-    def _contact(self, request: Any, now: float) -> None:
+    def _contact(self, ctx: RequestContext, request: Any, now: float) -> None:
         """Before anything else: a heartbeat counts even if what it asks for is refused."""
         registration = self.next_image.cluster.brokers.get(request.broker_id)
-        if registration is not None and registration.epoch == request.broker_epoch:
-            self.liveness.contact(registration.id, registration.epoch, now)
-            if request.snapshot_end_offset >= 0:
-                self.liveness.snapshot_offsets[registration.id] = request.snapshot_end_offset
+        if registration is None or registration.epoch != request.broker_epoch:
+            return
+        session = (registration.id, registration.epoch)
+        self.liveness.contact(*session, now)
+        if request.snapshot_end_offset >= 0:
+            self.liveness.snapshot_offsets[registration.id] = request.snapshot_end_offset
+        connection = ctx.connection
+        if connection is not None and self._connections.get(session) is not connection:
+            self._connections[session] = connection
+            connection.on_close(lambda: self._connection_lost(session, connection))
+
+    def _connection_lost(self, session: tuple[int, int], connection: ServerConnection) -> None:
+        if self._connections.get(session) is not connection:
+            return  # it came back over another one
+        del self._connections[session]
+        if self.is_active:
+            self.liveness.connection_lost(*session, self.clock.now(), self.config.lost_connection_grace_s)
+            self.tasks.look_for_stale(self.clock.now())
+            self._arm()
 
     def _envelope(self, ctx: RequestContext, request: Any) -> Any:
         from quorate.controller.envelope import open_envelope
 
         return open_envelope(self, ctx, request)
-
-    # -- reads of committed state, on any controller
-
-    def _describe_cluster(self, ctx: RequestContext, request: Any) -> Response:
-        from quorate.controller.describe import describe_cluster
-
-        leader = self.raft.leader_and_epoch.leader_id
-        return describe_cluster(
-            self.image, request, ctx.api_version, ctx.listener, self.config.cluster_id, -1 if leader is None else leader
-        )
-
-    def _describe_configs(self, ctx: RequestContext, request: Any) -> Response:
-        from quorate.controller.describe import describe_configs
-
-        return describe_configs(self.image, request, self.config)
-
-    def _describe_acls(self, ctx: RequestContext, request: Any) -> Response:
-        from quorate.controller.acls import describe_acls
-
-        return describe_acls(self.image.acls, request)
 
     # -- the clock
 
@@ -472,21 +471,3 @@ class QuorumController:
             self.run_due()
         finally:
             self._arm()
-
-
-def version_of(record: Data, metadata_version: int) -> int:
-    """The version in which the active controller writes a record.
-
-    Changes of a registration are written in the lowest version that holds them, as Kafka does.
-    """
-    if isinstance(record, BrokerRegistrationChangeRecord):
-        return 2 if record.log_dirs else 1 if record.in_controlled_shutdown else 0
-    return record_version(record.KEY, metadata_version)
-
-
-def _level_in(records: list[Data]) -> int:
-    """The metadata.version that a log without one gets by these records."""
-    for record in records:
-        if isinstance(record, FeatureLevelRecord) and record.name == METADATA_VERSION:
-            return record.feature_level
-    return 0

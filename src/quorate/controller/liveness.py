@@ -26,6 +26,8 @@ class Liveness:
     """Brokers in controlled shutdown: the offset which every active broker must have applied before they may go."""
     snapshot_offsets: dict[int, int] = field(default_factory=dict)
     """End offset of the newest snapshot that each broker reported."""
+    cut_off: set[Session] = field(default_factory=set)
+    """Sessions whose connection was lost since they were last heard of."""
 
     def activate(self, registrations: Iterable[BrokerRegistration], now: float, own_broker_id: int | None) -> None:
         """Begins a term as active controller.
@@ -36,12 +38,22 @@ class Liveness:
         self.contacts.clear()
         self.metadata_offsets.clear()
         self.shutdown_offsets.clear()
+        self.cut_off.clear()
         for registration in registrations:
             if not registration.fenced and registration.id != own_broker_id:
                 self.contacts[registration.id, registration.epoch] = now
 
     def contact(self, broker_id: int, epoch: int, now: float) -> None:
         self.contacts[broker_id, epoch] = now
+        self.cut_off.discard((broker_id, epoch))
+
+    def connection_lost(self, broker_id: int, epoch: int, now: float, grace_s: float) -> None:
+        """The process is gone, or the network is: the broker has grace_s to be heard of again."""
+        session = (broker_id, epoch)
+        seen = self.contacts.get(session)
+        if seen is not None:
+            self.cut_off.add(session)
+            self.contacts[session] = min(seen, now - self.session_timeout_s + grace_s)
 
     def has_session(self, broker_id: int, epoch: int, now: float) -> bool:
         seen = self.contacts.get((broker_id, epoch))
@@ -52,6 +64,7 @@ class Liveness:
         for session, seen in self.contacts.items():
             if seen + self.session_timeout_s < now:
                 del self.contacts[session]
+                self.cut_off.discard(session)
                 return session
         return None
 
@@ -65,6 +78,7 @@ class Liveness:
         self.shutdown_offsets.pop(broker_id, None)
         for session in [s for s in self.contacts if s[0] == broker_id and s[1] != keep_epoch]:
             del self.contacts[session]
+            self.cut_off.discard(session)
 
     def touch(self, broker_id: int, fenced: bool, metadata_offset: int) -> None:
         self.metadata_offsets[broker_id] = metadata_offset

@@ -58,6 +58,10 @@ class PeriodicTasks:
         for task in self._tasks:
             task.due = NEVER
 
+    def look_for_stale(self, now: float) -> None:
+        """A session has been shortened: the look is due earlier."""
+        self._tasks[0].due = min(self._tasks[0].due, max(now, self._controller.liveness.next_expiry() + 0.001))
+
     def next_due(self) -> float:
         return min(task.due for task in self._tasks)
 

@@ -1,0 +1,43 @@
+"""Questions that any controller answers, active or not, from committed metadata."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from quorate.protocol.api import ApiKey
+from quorate.protocol.schema import Response
+
+if TYPE_CHECKING:
+    from quorate.controller.driver import QuorumController
+    from quorate.net.dispatch import Handler, RequestContext
+
+
+def read_routes(controller: QuorumController) -> dict[int, Handler]:
+    def cluster(ctx: RequestContext, request: Any) -> Response:
+        from quorate.controller.describe import describe_cluster
+
+        leader = controller.raft.leader_and_epoch.leader_id
+        return describe_cluster(
+            controller.image,
+            request,
+            ctx.api_version,
+            ctx.listener,
+            controller.config.cluster_id,
+            -1 if leader is None else leader,
+        )
+
+    def configs(ctx: RequestContext, request: Any) -> Response:
+        from quorate.controller.describe import describe_configs
+
+        return describe_configs(controller.image, request, controller.config)
+
+    def acls(ctx: RequestContext, request: Any) -> Response:
+        from quorate.controller.acls import describe_acls
+
+        return describe_acls(controller.image.acls, request)
+
+    return {
+        ApiKey.DESCRIBE_CLUSTER: cluster,
+        ApiKey.DESCRIBE_CONFIGS: configs,
+        ApiKey.DESCRIBE_ACLS: acls,
+    }

@@ -164,7 +164,8 @@ def test_a_flipped_byte_in_the_metadata_log_stops_the_node_with_the_reason(copy:
         p.unlink()
     node.start(wait=False)
     assert node.proc is not None
-    assert node.proc.wait(30) != 0
+    wait_for("the node to end", lambda: node.proc.poll() is not None or "RUNNING" in node.log_tail(200), 30)
+    assert node.proc.poll(), node.log_tail(200)
     assert path.name in node.log_tail(200) and "Traceback" not in node.log_tail(200)
 
 
@@ -200,7 +201,8 @@ def test_a_full_disk_refuses_writes_and_loses_nothing_acknowledged(small_disk: P
     got: dict[int, bytes] = {}
     try:
         node.start()
-        Ledger().create(node.admin(), "fill", 1)
+        admin = node.admin()
+        Ledger().create(admin, "fill", 1)
         p = Producer({"bootstrap.servers": node.bootstrap, "message.timeout.ms": 1500, "log_level": 0, "linger.ms": 5})
         failed = []
         for i in range(60_000):

@@ -51,6 +51,9 @@ class Load:
 
     def stop(self) -> None:
         self._stop.set()
+
+    def join(self) -> None:
+        """To be called with the node up again: a commit in flight ends only when a coordinator answers."""
         for t in self._threads:
             t.join(30)
             assert not t.is_alive(), "a load thread hangs"
@@ -150,7 +153,8 @@ def campaign(base: Path, rounds: int, seed: int, report: bool = False) -> dict[s
     starts = []
     try:
         node.start()
-        for f in node.admin().create_topics([NewTopic("load", PARTITIONS, 1)], operation_timeout=10).values():
+        admin = node.admin()
+        for f in admin.create_topics([NewTopic("load", PARTITIONS, 1)], operation_timeout=10).values():
             f.result()
         for r in range(rounds):
             load.start(r)
@@ -160,6 +164,7 @@ def campaign(base: Path, rounds: int, seed: int, report: bool = False) -> dict[s
             t = time.perf_counter()
             node.start()
             starts.append(time.perf_counter() - t)
+            load.join()
             check(load)
             if report:
                 print(

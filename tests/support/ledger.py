@@ -97,7 +97,7 @@ class Ledger:
             seen, deadline = 0, time.monotonic() + 30
             while seen < count:
                 assert time.monotonic() < deadline, f"{group} got {seen} of {count} records of {topic} in 30 s"
-                for m in c.consume(100, 0.2):
+                for m in c.consume(100, 0.05):
                     assert m.error() is None, m.error()
                     seen += 1
             for tp in c.commit(asynchronous=False):
@@ -144,6 +144,7 @@ def read_partition(bootstrap: str, topic: str, partition: int, isolation: str = 
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": isolation,
+            "fetch.wait.max.ms": 20,
             "auto.offset.reset": "earliest",
             "check.crcs": True,
             **QUIET,
@@ -156,7 +157,7 @@ def read_partition(bootstrap: str, topic: str, partition: int, isolation: str = 
         deadline = time.monotonic() + 30
         while True:
             assert time.monotonic() < deadline, f"{topic}-{partition}: no end after 30 s, {len(out)} records read"
-            for m in c.consume(1000, 0.5):
+            for m in c.consume(500, 0.05):
                 if m.error() is not None:
                     if m.error().code() == KafkaError._PARTITION_EOF:
                         return out

@@ -42,6 +42,8 @@ class LogConfig:
     message_timestamp_after_max_ms: int = 3600000
     preallocate: bool = False
     unclean_leader_election_enable: bool = False
+    cuts_torn_tail_only: bool = False
+    """Recovery refuses a log that is damaged before its tail, where Kafka cuts it: for the metadata log."""
 
     @property
     def deletes(self) -> bool:

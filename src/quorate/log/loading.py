@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from quorate.log.config import LogConfig
+from quorate.log.damage import torn_tail_only
 from quorate.log.errors import CheckpointError, CorruptIndexError
 from quorate.log.files import OpenFiles
 from quorate.log.segment import (
@@ -175,7 +176,8 @@ def load_segments(
     if not clean and segments:
         first_unflushed = max((i for i, s in enumerate(segments) if s.base_offset <= recovery_point), default=0)
     for i in range(first_unflushed, len(segments)):
-        if not _recover(segments[i], state, on_batch):
+        check = torn_tail_only(segments[i].log_path, len(segments) - i - 1) if config.cuts_torn_tail_only else None
+        if not _recover(segments[i], state, on_batch, check):
             for dropped in segments[i + 1 :]:
                 logger.warning("Deleting segment %s behind a corrupt one.", dropped.log_path)
                 remove_segment_files(dropped)
@@ -192,7 +194,12 @@ def load_segments(
     return state
 
 
-def _recover(segment: Segment, state: LoadedSegments, on_batch: Callable[[BatchHeader], None]) -> bool:
+def _recover(
+    segment: Segment,
+    state: LoadedSegments,
+    on_batch: Callable[[BatchHeader], None],
+    before_cut: Callable[[int, int, int, int], None] | None = None,
+) -> bool:
     """Whether the segment was whole."""
     started = time.perf_counter()
     if state.recovered_from is None:
@@ -205,7 +212,7 @@ def _recover(segment: Segment, state: LoadedSegments, on_batch: Callable[[BatchH
             seen = True
         on_batch(header)
 
-    cut = segment.recover(note)
+    cut = segment.recover(note, before_cut)
     state.producers_seen |= seen
     if cut:
         state.cut = True

@@ -157,10 +157,24 @@ class Segment:
     def txn_index(self) -> TransactionIndex:
         """Raises CorruptIndexError, OSError."""
         if self._txn_index is None:
-            self._txn_index = TransactionIndex(self.stem + TXN_SUFFIX, self.base_offset)
+            index = TransactionIndex(self.stem + TXN_SUFFIX, self.base_offset)
             if self.has_txn_index:
-                self._txn_index.load(self._files)
+                index.load(self._files)
+                for entry in index.entries:
+                    self._check_marker(entry)
+            self._txn_index = index
         return self._txn_index
+
+    def _check_marker(self, entry: AbortedTransaction) -> None:
+        """The log is the second source of an entry. Raises CorruptIndexError."""
+        place = self.find(entry.last_offset)
+        header = parse_header(self.read(place.position, BATCH_OVERHEAD)) if place is not None else None
+        if (
+            header is None
+            or not header.is_control
+            or (header.last_offset, header.producer_id) != (entry.last_offset, entry.producer_id)
+        ):
+            raise CorruptIndexError(f"{entry} of {self.stem}{TXN_SUFFIX} has no marker in the log")
 
     def append_aborted(self, entry: AbortedTransaction) -> None:
         """Raises OSError, CorruptIndexError."""
@@ -375,10 +389,15 @@ class Segment:
 
     # ---- recovery
 
-    def recover(self, on_batch: Callable[[BatchHeader, int, memoryview], None]) -> int:
+    def recover(
+        self,
+        on_batch: Callable[[BatchHeader, int, memoryview], None],
+        before_cut: Callable[[int, int, int, int], None] | None = None,
+    ) -> int:
         """Checks every batch to the checksum, rebuilds the indexes, cuts the file behind the last good batch.
 
-        `on_batch(header, position, batch)` sees each good one. Returns the bytes cut. Raises OSError.
+        `on_batch(header, position, batch)` sees each good one; `before_cut(descriptor, position, size, last offset)` may refuse
+        the cut by raising. Returns the bytes cut. Raises OSError.
         """
         fd = self.file()
         end = os.fstat(fd.fileno()).st_size
@@ -414,6 +433,8 @@ class Segment:
         except CorruptRecordError as e:
             logger.warning("Found invalid messages in log segment %s at byte offset %d: %s", self.log_path, position, e)
         cut = end - position
+        if cut and before_cut is not None:
+            before_cut(fd.fileno(), position, end, last)
         if cut:
             os.ftruncate(fd.fileno(), position)
         self.size = position

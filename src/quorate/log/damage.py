@@ -1,0 +1,64 @@
+"""Telling damage from a torn tail.
+
+A crash leaves a half-written batch at the very end of a log, and cutting it loses nothing that was acknowledged. A bad batch
+with a whole one behind it was once whole itself: cutting there would throw away what was acknowledged.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from quorate.records.batch import BATCH_OVERHEAD, MAGIC, parse_header, verify_crc
+from quorate.records.errors import CorruptRecordError
+
+_SEARCHED_BYTES = 16 << 20  # of what is behind the bad batch: twice the largest metadata batch
+
+
+def whole_batch_behind(fd: int, position: int, end: int, last_offset: int) -> int | None:
+    """The file position of the first whole batch after `position` that continues behind `last_offset`, None if there is none.
+
+    Raises OSError.
+    """
+    data = os.pread(fd, min(end - position, _SEARCHED_BYTES), position)
+    view = memoryview(data)
+    at = data.find(b"\x02", MAGIC + 1)
+    while at >= 0:
+        start = at - MAGIC
+        if len(data) - start < BATCH_OVERHEAD:
+            return None
+        try:
+            header = parse_header(view, start)
+        except CorruptRecordError:
+            header = None
+        if (
+            header is not None
+            and last_offset < header.base_offset <= last_offset + (1 << 31)
+            and start + header.size_bytes <= len(data)
+            and header.count > 0
+            and verify_crc(view[start : start + header.size_bytes])
+        ):
+            return position + start
+        at = data.find(b"\x02", at + 1)
+    return None
+
+
+def torn_tail_only(path: str, segments_behind: int) -> Callable[[int, int, int, int], None]:
+    """A check for `Segment.recover` to make before it cuts a segment: refuses damage, lets a torn tail go.
+
+    Called with descriptor, byte position, file size and last good offset; raises CorruptRecordError with place and remedy.
+    """
+
+    def check(fd: int, position: int, end: int, last_offset: int) -> None:
+        behind = whole_batch_behind(fd, position, end, last_offset)
+        if behind is None and not segments_behind:
+            return
+        what = (
+            f"a whole batch stands behind it at byte {behind}" if behind is not None else f"{segments_behind} segment(s) follow"
+        )
+        raise CorruptRecordError(
+            f"{path} is damaged at byte {position}: the batch after offset {last_offset} is not whole, but {what}. "
+            "Restore the file, or move this directory's log away and let the node fetch it from the other controllers"
+        )
+
+    return check

@@ -25,6 +25,24 @@ _IRREGULAR = {
 }
 
 
+_TEXTS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "There is no such topic or partition.",
+    ErrorCode.UNKNOWN_TOPIC_ID: "There is no topic with this id.",
+    ErrorCode.GROUP_ID_NOT_FOUND: "The group does not exist.",
+    ErrorCode.NON_EMPTY_GROUP: "The group is not empty.",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "A member of the group reads this topic.",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "The offset is outside of what the partition holds.",
+    ErrorCode.LEADER_NOT_AVAILABLE: "The partition has no leader now.",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "A topic with this name exists already.",
+    ErrorCode.UNSUPPORTED_VERSION: "The cluster does not serve this version of the API.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Not allowed for the cluster.",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Not allowed for the topic.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Not allowed for the group.",
+}
+"""What a code means, for answers without words of their own."""
+
+
 def exception_name(code: ErrorCode) -> str:
     """The Java class that Kafka's clients raise for a code."""
     known = _IRREGULAR.get(code)
@@ -36,7 +54,7 @@ def exception_name(code: ErrorCode) -> str:
 def error_text(error: BaseException) -> str:
     """What went wrong, for people: the server's words where it sent some."""
     if isinstance(error, KafkaError):
-        return error.message or error.code.name.lower().replace("_", " ")
+        return error.message or _TEXTS.get(error.code) or error.code.name.lower().replace("_", " ").capitalize() + "."
     return str(error) or type(error).__name__
 
 

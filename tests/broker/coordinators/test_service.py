@@ -301,7 +301,7 @@ async def test_a_group_forms_and_ends_in_every_version(version: int) -> None:
         left = await w.call(ApiKey.LEAVE_GROUP, leave, leave_version)
         assert left.error_code == E.NONE
         groups = (await w.call(ApiKey.LIST_GROUPS, ListGroupsRequest(), 5)).groups
-        assert [(g.group_state, g.protocol_type, g.group_type) for g in groups] == [("Empty", "consumer", "Classic")]
+        assert [(g.group_state, g.protocol_type, g.group_type) for g in groups] == [("Empty", "consumer", "classic")]
 
 
 @in_loop

@@ -29,6 +29,7 @@ from quorate.broker.coordinators.classic_group import UNKNOWN_MEMBER_ID, Classic
 from quorate.broker.coordinators.model import (
     Caller,
     ForeignGroup,
+    ForeignType,
     Instant,
     Outcome,
     Record,
@@ -65,7 +66,7 @@ class ClassicRules(RebalanceRules):
         group_id, member_id = request.group_id, request.member_id
         known = self.state.groups.get(group_id)
         if isinstance(known, ForeignGroup):
-            if not known.is_empty or known.group_type.value != "Consumer":
+            if not known.is_empty or known.group_type is not ForeignType.CONSUMER:
                 out.replies.append((token, join_error(UNKNOWN_MEMBER_ID, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)))
                 return out
             # An empty group of the newer protocol becomes a classic one when a classic member comes.

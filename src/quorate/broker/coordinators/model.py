@@ -122,9 +122,9 @@ class GroupRecord:
 class ForeignType(Enum):
     """Kinds of groups that this coordinator keeps but does not serve; values are the names that ListGroups gives."""
 
-    CONSUMER = "Consumer"
-    SHARE = "Share"
-    STREAMS = "Streams"
+    CONSUMER = "consumer"
+    SHARE = "share"
+    STREAMS = "streams"
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,11 +117,11 @@ class Shard(OffsetRules):
         listed = []
         for group in state.groups.values():
             if isinstance(group, ClassicGroup):
-                kind, stands, protocol = "Classic", group.state.value, group.protocol_type or ""
+                kind, stands, protocol = "classic", group.state.value, group.protocol_type or ""
             else:
                 kind, stands = group.group_type.value, group.state
-                protocol = kind.lower()
-            if (not states or stands.lower() in states) and (not types or kind.lower() in types):
+                protocol = kind
+            if (not states or stands.lower() in states) and (not types or kind in types):
                 listed.append(
                     ListGroupsResponse.ListedGroup(
                         group_id=group.group_id, protocol_type=protocol, group_state=stands, group_type=kind

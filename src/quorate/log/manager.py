@@ -194,13 +194,16 @@ class LogManager:
         directory_id: bytes | None = None,
         now_ms: int | None = None,
     ) -> PartitionLog:
-        """A new log, in the directory that `directory_id` names or else in the one with the fewest logs; no file is made yet.
+        """The log of a partition; a new one, without files yet, lies where `directory_id` says or else where the fewest logs are.
 
         Raises LogDirFailure when no directory is online.
         """
         key = (topic, partition)
-        if key in self._logs:
-            return self._logs[key]
+        found = self._logs.get(key)
+        if found is not None:
+            if found.topic_id is None and topic_id is not None:
+                found.adopt_topic_id(topic_id)
+            return found
         directory = (
             self._directories_by_id.get(directory_id) if directory_id not in _RESERVED_DIRECTORY_IDS and directory_id else None
         )

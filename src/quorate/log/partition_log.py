@@ -91,9 +91,12 @@ class PartitionLog(TrimmableLog):
                     ErrorCode.INCONSISTENT_TOPIC_ID,
                     f"{self._dir} belongs to another topic of the same name: its {FILE_NAME} differs",
                 )
-            self.topic_id = on_disk or self.topic_id
+            if on_disk is not None:
+                self.topic_id = on_disk
+            elif self.topic_id is not None:
+                self.adopt_topic_id(self.topic_id)
         elif self.topic_id is not None:
-            write_topic_id(os.path.join(self._dir, FILE_NAME), self.topic_id)
+            self.adopt_topic_id(self.topic_id)
         epochs_lost = False
         if LEADER_EPOCHS in found.names:
             try:
@@ -155,6 +158,13 @@ class PartitionLog(TrimmableLog):
             self._rebuild_producers(loaded.recovered_from, now_ms, txn_from=loaded.recovered_from)
         else:
             self._rebuild_producers(self._leo, now_ms, skip_from=loaded.recovered_from)
+
+    def adopt_topic_id(self, topic_id: bytes) -> None:
+        """Gives a log that lost its `partition.metadata`, or never had one, its topic id. Raises LogDirFailure."""
+        self.topic_id = topic_id
+        if self._materialised:
+            with self._disk("writing the topic id of"):
+                write_topic_id(os.path.join(self._dir, FILE_NAME), topic_id)
 
     def _start_empty(self, start: int, now_ms: int) -> None:
         self._log_start = self._leo = self._high_watermark = self.recovery_point = start

@@ -45,8 +45,21 @@ class TransactionIndex:
                 raise CorruptIndexError(f"Unexpected aborted transaction version {version} in {self.path}, expected 0")
             if last < self.base_offset or first > last or (entries and last <= entries[-1].last_offset):
                 raise CorruptIndexError(f"Last offset {last} of entry {len(entries)} of {self.path} is out of order")
+            if stable > last + 1:
+                raise CorruptIndexError(f"Last stable offset {stable} of entry {len(entries)} of {self.path} passes its marker")
             entries.append(AbortedTransaction(producer_id, first, last, stable))
+        lowest = 1 << 63
+        for entry in reversed(entries):
+            if entry.last_stable_offset > lowest:
+                raise CorruptIndexError(
+                    f"Last stable offset {entry.last_stable_offset} in {self.path} passes an open transaction"
+                )
+            lowest = min(lowest, entry.first_offset)
         self._entries = entries
+
+    @property
+    def entries(self) -> list[AbortedTransaction]:
+        return self._entries
 
     def append(self, entry: AbortedTransaction, files: OpenFiles) -> None:
         """Raises OSError."""

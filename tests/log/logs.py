@@ -1,0 +1,44 @@
+"""Helpers of this room's tests: logs in a temporary directory, and what they hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from quorate.log.config import LogConfig
+from quorate.log.files import OpenFiles
+from quorate.log.partition_log import AppendInfo, PartitionLog
+from quorate.records.batch import build_batch, decode_records, iter_batches, verify_crc
+
+NOW = 1_700_000_000_000
+TOPIC_ID = bytes(range(16))
+
+
+def open_log(directory: Path, files: OpenFiles | None = None, *, name: str = "topic-0", **options: Any) -> PartitionLog:
+    config = {key: options.pop(key) for key in list(options) if key in LogConfig.__slots__}
+    options.setdefault("now_ms", NOW)
+    options.setdefault("topic_id", TOPIC_ID)
+    return PartitionLog.open(directory / name, LogConfig(**config), files=OpenFiles(64) if files is None else files, **options)
+
+
+def put(log: PartitionLog, *values: bytes, epoch: int = 0, timestamp: int = NOW, now_ms: int = NOW, **options: Any) -> AppendInfo:
+    """One batch, as a client's."""
+    return log.append_as_leader(build_batch([(b"k", v, [], timestamp) for v in values], **options), epoch, now_ms)
+
+
+def contents(log: PartitionLog, *, max_bytes: int = 1 << 20, upper_offset: int | None = None) -> list[tuple[int, bytes | None]]:
+    """(offset, value) of every record from the log start on, read as a consumer would."""
+    found: list[tuple[int, bytes | None]] = []
+    offset = log.log_start_offset
+    while True:
+        data = log.read_bytes(offset, max_bytes, upper_offset=upper_offset)
+        if not data:
+            return found
+        for header, batch in iter_batches(data):
+            assert verify_crc(batch)
+            found += [(r.offset, r.value) for r in decode_records(batch) if r.offset >= offset]
+            offset = header.next_offset
+
+
+def files_of(log: PartitionLog) -> set[str]:
+    return {path.name for path in log.dir.iterdir()}

@@ -211,3 +211,15 @@ def test_a_config_with_overrides_is_checked_again() -> None:
     assert config.with_overrides({"num.partitions": "3"}).num_partitions == 3
     with pytest.raises(ConfigError):
         config.with_overrides({"num.partitions": "x"})
+
+
+def test_every_key_has_a_sentence() -> None:
+    from quorate.config.docs import DOCS
+    from quorate.config.group_defs import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
+
+    tables = (BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS, TOPIC_CONFIGS, GROUP_CONFIGS, CLIENT_METRICS_CONFIGS)
+    names = {name for table in tables for name in table}
+    assert names - DOCS.keys() == set()
+    assert DOCS.keys() - names == set()
+    assert all(text.endswith(".") for text in DOCS.values())
+    assert BROKER_CONFIGS["node.id"].doc.startswith("The node's number")

@@ -31,7 +31,7 @@ from tests.raft.world import voter
 
 
 def test_all_that_is_pending_becomes_one_batch_with_consecutive_offsets() -> None:
-    proposals = Proposals(1 << 30)
+    proposals = Proposals()
     proposals.reset(10)
     assert proposals.add([b"a", b"b"], True) == 11
     assert proposals.add([b"c"], True) == 12
@@ -45,7 +45,7 @@ def test_all_that_is_pending_becomes_one_batch_with_consecutive_offsets() -> Non
 
 
 def test_batches_stay_below_the_limit_and_atomic_groups_are_never_cut() -> None:
-    proposals = Proposals(1 << 30)
+    proposals = Proposals()
     for i in range(5):
         proposals.add([bytes([i]) * (1 << 20)] * 3, True)
     batches = list(proposals.take(1, 0))
@@ -54,7 +54,7 @@ def test_batches_stay_below_the_limit_and_atomic_groups_are_never_cut() -> None:
 
 
 def test_what_is_not_atomic_is_split_and_what_is_must_fit() -> None:
-    proposals = Proposals(1 << 30)
+    proposals = Proposals()
     big = [b"x" * (1 << 20)] * 20
     with pytest.raises(BatchTooLargeError):
         proposals.add(big, True)

@@ -22,7 +22,9 @@ def replica(
     log = MemoryLog([Entry(e, e) for e in epochs])
     members = Membership()
     members.reset(-1, VoterSet.of(voter(j) for j in range(1, voters + 1)), 1)
-    params = RaftParams(ReplicaKey(i, directory(i)), CLUSTER, LISTENER, {LISTENER: address(i)}, can_vote, (address(2),))
+    params = RaftParams(
+        ReplicaKey(i, directory(i)), CLUSTER, LISTENER, {LISTENER: address(i)}, can_vote, (address(2),), quick_failover=False
+    )
     return Raft(params, log, stored, members, random.Random(1))
 
 

@@ -313,3 +313,41 @@ def test_the_same_seed_gives_the_same_history() -> None:
 
 
 __all__ = ["address"]
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_nothing_is_lost_while_voters_come_and_go_and_logs_are_cut(seed: int) -> None:
+    """Adds and removes of voters, snapshots that replace the log, crashes and cuts, in random order."""
+    world = World(3, seed=seed, kraft=1, loss=0.02, observers=2)
+    for i in (4, 5):
+        world.nodes[i].can_vote = True
+    world.boot_all()
+    committed = [world.settle(0)]
+    for i in range(1, 12):
+        leader = world.leader
+        if leader is not None:
+            chosen = world.rng.randint(1, 5)
+            key = ReplicaKey(chosen, directory(chosen))
+            if leader.core.voters.has_key(key) and len(leader.core.voters) > 2:
+                world.ask(leader, m.RemoveVoter(key))
+            elif chosen not in leader.core.voters.by_id:
+                world.ask(leader, m.AddVoter(voter(chosen)))
+        world.run(world.rng.uniform(0, 0.5))
+        victim = world.nodes[world.rng.randint(1, 5)]
+        match world.rng.randrange(4):
+            case 0 if victim.alive:
+                world.kill(victim.id)
+            case 1:
+                world.isolate(victim.id)
+            case 2 if victim.alive:
+                victim.take_snapshot(cut=True)
+        world.run(world.rng.uniform(0, 3))
+        world.heal()
+        for node in world.nodes.values():
+            if not node.alive:
+                node.boot_up()
+        committed.append(world.settle(i, 90))
+    world.loss = 0.0
+    voters = [world.nodes[v.id] for v in world.elect().core.voters]
+    assert world.run(30, lambda: all(n.committed > committed[-1] for n in voters)), seed
+    assert [world.truth[o].payload for o in committed] == list(range(12))

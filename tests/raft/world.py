@@ -111,7 +111,7 @@ class Node:
         world = self.world
         members = Membership(self.static)
         if self.boot is not None:
-            members.reset(-1, self.boot, 1)
+            members.reset(self.log.start - 1, self.boot, 1)
         for offset, entry in enumerate(self.log.entries, self.log.start):
             self._apply_history(members, offset, entry)
         params = RaftParams(
@@ -246,6 +246,7 @@ class Node:
         self.log.start, self.log.start_epoch = chunk.snapshot
         self.durable_end = self.committed = chunk.snapshot.offset
         voters, kraft = self.world.snapshot_members[chunk.snapshot]
+        self.boot = voters
         return [m.SnapshotInstalled(chunk.snapshot, voters, kraft)]
 
     def take_snapshot(self, cut: bool) -> OffsetEpoch | None:

@@ -34,7 +34,6 @@ class RaftConfig:
     file_delete_delay_s: float = 60.0
     clean_interval_s: float = 60.0
     inline_fsync_s: float = 0.001  # fsync in the loop while the recent p99 is below this
-    max_uncommitted_bytes: int = 256 << 20  # appended and not yet committed; beyond it proposals are refused
     kraft_versions: tuple[int, int] = (0, 1)
     quick_failover: bool = True
     on_fatal: Callable[[BaseException], None] | None = None  # the metadata directory has failed: stop the node

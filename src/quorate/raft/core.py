@@ -80,6 +80,7 @@ log = logging.getLogger(__name__)
 NEVER = float("inf")
 QUICK_FIRST_S = 0.020  # after a reset connection: pre-vote within so long, so that two followers rarely collide
 QUICK_AGAIN_S = (0.020, 0.050)  # and again while it is refused
+QUICK_START_S = (0.05, 0.30)  # a voter that starts and knows no leader asks so soon: a quorum that forms need not wait
 SPLIT_VOTE_S = (0.010, 0.050)  # a candidate that has lost stands again after so long, doubled with each loss in a row
 
 
@@ -239,6 +240,8 @@ class Raft:
         else:
             self.leader_id = stored.leader_id
             self.election_deadline = self.draw_election_deadline(now) if self.is_voter else NEVER
+            if self.is_voter and self.params.quick_failover:
+                self.election_deadline = now + self.rng.uniform(*QUICK_START_S)
         self.fx.role = RoleChange(self.role, self.epoch, self.leader_id)
         if self.voters.is_only_voter(self.me) and self.params.can_vote:
             if self.role is Role.CANDIDATE:
@@ -339,6 +342,9 @@ class Raft:
         link = self.link(address)
         link.in_flight.clear()
         link.ready_at = max(link.ready_at, now + self.params.retry_backoff_s)
+        self.leader_unreachable(address, now)
+
+    def leader_unreachable(self, address: Address, now: float) -> None:
         f = self.following
         if f is not None and self.leader_id is not None and address == self.address_of(self.leader_id):
             if self.is_voter and self.params.quick_failover and f.quick_at == NEVER and not self.shutting_down:

@@ -126,7 +126,7 @@ class RaftClient:
         self._told: tuple[Role, int, int | None] | None = None
         self._cut = 0  # how often the log was cut: an fsync that began before says nothing of what came after
         self._changed = asyncio.Event()
-        self._proposals = Proposals(config.max_uncommitted_bytes)
+        self._proposals = Proposals()
         self.failure: BaseException | None = None
         self.core: Raft
         self.log: MetadataLog

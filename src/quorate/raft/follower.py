@@ -100,6 +100,8 @@ def on_fetch_reply(r: Raft, event: Replied, current: bool, now: float) -> bool:
     reply, request = event.reply, event.request
     assert isinstance(request, Fetch)
     if isinstance(reply, Failure):
+        if reply is Failure.DISCONNECTED:
+            r.leader_unreachable(event.to.address, now)
         return False
     if reply.top_level:
         return top_level_error(r, reply, "Fetch")

@@ -23,7 +23,7 @@ NONE = ErrorCode.NONE
 # --- requests -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Vote:
     epoch: int  # of the nominee; with pre_vote its current one, not one more
     candidate: ReplicaKey
@@ -33,7 +33,7 @@ class Vote:
     cluster_id: str | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class BeginEpoch:
     leader_id: int
     epoch: int
@@ -42,7 +42,7 @@ class BeginEpoch:
     cluster_id: str | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class EndEpoch:
     leader_id: int
     epoch: int
@@ -51,7 +51,7 @@ class EndEpoch:
     cluster_id: str | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Fetch:
     replica: ReplicaKey  # id -1: a reader that is no replica
     epoch: int
@@ -63,7 +63,7 @@ class Fetch:
     cluster_id: str | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class FetchSnapshot:
     replica: ReplicaKey
     epoch: int
@@ -73,7 +73,7 @@ class FetchSnapshot:
     cluster_id: str | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class AddVoter:
     voter: Voter
     cluster_id: str | None = None
@@ -81,25 +81,25 @@ class AddVoter:
     ack_when_committed: bool = True
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class RemoveVoter:
     key: ReplicaKey
     cluster_id: str | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class UpdateVoter:
     voter: Voter
     epoch: int
     cluster_id: str | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class DescribeQuorum:
     pass
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ProbeVersions:
     """Asks a replica that is to be added for its supported range of kraft.version (ApiVersions)."""
 
@@ -107,7 +107,7 @@ class ProbeVersions:
 # --- replies --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Reply:
     """What every answer carries: `top_level` errors concern the request, the others its one partition."""
 
@@ -119,17 +119,17 @@ class Reply:
     message: str | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class VoteReply(Reply):
     granted: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class EpochReply(Reply):
     """To BeginEpoch and EndEpoch."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class FetchReply(Reply):
     high_watermark: int = -1
     log_start: int = -1
@@ -140,7 +140,7 @@ class FetchReply(Reply):
     records: bytes | memoryview = b""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class SnapshotReply(Reply):
     snapshot: OffsetEpoch = field(default=OffsetEpoch(-1, -1))
     size: int = 0
@@ -149,17 +149,17 @@ class SnapshotReply(Reply):
     data: bytes | memoryview = b""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class VoterReply(Reply):
     """To AddVoter, RemoveVoter and UpdateVoter."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ProbeReply(Reply):
     kraft_versions: tuple[int, int] = (0, 0)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ReplicaInfo:
     key: ReplicaKey
     log_end: int
@@ -167,7 +167,7 @@ class ReplicaInfo:
     last_caught_up: float | None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class QuorumReply(Reply):
     high_watermark: int = -1
     voters: list[ReplicaInfo] = field(default_factory=list)
@@ -194,7 +194,7 @@ RaftRequest = (
 Token = Hashable  # names the asker of a request until it is answered
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Received:
     request: RaftRequest
     token: Token
@@ -208,26 +208,26 @@ class Peer:
     address: Address
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Replied:
     to: Peer
     request: RaftRequest
     reply: Reply | Failure
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class PeerLost:
     """A connection to this address was reset or closed by the other side."""
 
     address: Address
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Timeout:
     """Time has passed; also any other event notices deadlines."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ControlRecord:
     """A control record of the metadata log: type as in ControlRecordType, its decoded value."""
 
@@ -236,28 +236,28 @@ class ControlRecord:
     value: Data
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Appended:
     """Records were written to the log (not yet durable), `controls` among them in order."""
 
     controls: Sequence[ControlRecord] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Synced:
     """Everything below `offset` is as durable as this replica makes it."""
 
     offset: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class FetchRejected:
     """Fetched records could not be appended: broken bytes or a gap."""
 
     reason: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class SnapshotInstalled:
     """The downloaded snapshot is frozen and the log restarted behind it."""
 
@@ -266,18 +266,18 @@ class SnapshotInstalled:
     kraft_version: int | None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Resign:
     epoch: int
     reason: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Shutdown:
     pass
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class UpgradeKraftVersion:
     """kraft.version 0 -> 1: write the voter set into the log. Answered through `token`."""
 
@@ -304,19 +304,19 @@ Event = (
 # --- effects --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Outgoing:
     to: Peer
     request: RaftRequest
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Answer:
     token: Token
     reply: Reply
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class SnapshotChunk:
     """Bytes of a snapshot download. `last`: freeze it, restart the log behind it, report SnapshotInstalled."""
 
@@ -326,14 +326,14 @@ class SnapshotChunk:
     last: bool
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class RoleChange:
     role: Role
     epoch: int
     leader_id: int | None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Effects:
     """What the driver must do, in the order of the fields (the duties are numbered in `core`)."""
 

@@ -13,12 +13,10 @@ RECORD_OVERHEAD = 24  # at most: length 5, attributes 1, deltas 1 + 5, key 1, va
 class Proposals:
     """Values in order, with the offsets that they will have."""
 
-    __slots__ = ("_groups", "_limit", "_size", "next_offset")
+    __slots__ = ("_groups", "next_offset")
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self) -> None:
         self._groups: list[tuple[Sequence[bytes], int]] = []  # (values that stay together, their size at most)
-        self._limit = limit_bytes
-        self._size = 0
         self.next_offset = 0
 
     @property
@@ -32,7 +30,6 @@ class Proposals:
 
     def clear(self) -> None:
         self._groups.clear()
-        self._size = 0
 
     def add(self, values: Sequence[bytes], atomic: bool) -> int:
         """Offset of the last one. Raises BatchTooLargeError, ValueError for none at all."""
@@ -45,7 +42,6 @@ class Proposals:
             raise BatchTooLargeError(f"{len(values)} records of {size} bytes do not fit one batch")
         else:
             self._split(values)
-        self._size += size
         self.next_offset += len(values)
         return self.next_offset - 1
 
@@ -68,7 +64,7 @@ class Proposals:
     def take(self, epoch: int, now_ms: int) -> Iterator[tuple[CommittedBatch, bytes]]:
         """Everything pending as batches, as few as the size limit allows; then nothing is pending."""
         groups, count = self._groups, sum(len(g) for g, _ in self._groups)
-        self._groups, self._size = [], 0
+        self._groups = []
         offset = self.next_offset - count
         at = 0
         while at < len(groups):

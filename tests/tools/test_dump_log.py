@@ -96,11 +96,11 @@ def test_offsets_that_do_not_follow_each_other_are_told_at_the_end(tmp_path: Pat
 
 def test_a_record_that_does_not_decode_does_not_end_the_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     odd = build_metadata_batch(
-        [b"\x01\x06\x00", encode_record(r.TopicRecord(name="t"), 0)], base_offset=0, leader_epoch=1, timestamp=5
+        [b"\x01\x10\x00", encode_record(r.TopicRecord(name="t"), 0)], base_offset=0, leader_epoch=1, timestamp=5
     )
     assert main(["--cluster-metadata-decoder", "--files", str(segment(tmp_path, odd))]) == 0
     out = capsys.readouterr().out
-    assert "payload: Error at 0, skipping. record type 6 is unknown\n" in out
+    assert "payload: Error at 0, skipping. record type 16 is unknown\n" in out
     assert '"name":"t"' in out
 
 
@@ -182,3 +182,33 @@ def test_records_of_remote_storage_are_shown() -> None:
     assert remote_text(b"\x01\x01\x00" + update.encode(0)).endswith(
         "customMetadata=Optional.empty, state=DELETE_SEGMENT_FINISHED, eventTimestampMs=0, brokerId=0}"
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "payload"),
+    [
+        (
+            b"\x00\x02\x00\x00\x01t" + bytes(16),
+            '{"type":"TOPIC_RECORD","version":0,"data":{"name":"t","topicId":"AAAAAAAAAAAAAAAAAAAAAA"}}',
+        ),
+        (
+            b"\x00\x0c\x00\x00\x01f\x00\x01\x00\x02",
+            '{"type":"FEATURE_LEVEL_RECORD","version":0,"data":{"name":"f","minFeatureLevel":1,"maxFeatureLevel":2}}',
+        ),
+        (
+            b"\x01\x06\x00\x02\x00\x03\x03:a\x02*\x04\x05\x00",
+            '{"type":"ACCESS_CONTROL_RECORD","version":0,"data":{"resourceType":2,"resourceName":null,"patternType":3,"principal":":a",'
+            '"host":"*","operation":4,"permissionType":5}}',
+        ),
+        (
+            b"\x01\x0d\x00\x00\x00\x00\x07" + bytes(16),
+            '{"type":"FAILED_REPLICAS_RECORD","version":0,"data":{"brokerId":7,"topic":"AAAAAAAAAAAAAAAAAAAAAA"}}',
+        ),
+    ],
+)
+def test_records_of_formats_that_nodes_refuse_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], value: bytes, payload: str
+) -> None:
+    batch = build_metadata_batch([value], base_offset=0, leader_epoch=1, timestamp=5)
+    assert main(["--cluster-metadata-decoder", "--skip-record-metadata", "--files", str(segment(tmp_path, batch))]) == 0
+    assert capsys.readouterr().out.endswith(f" payload: {payload}\n")

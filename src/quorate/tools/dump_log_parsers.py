@@ -74,9 +74,17 @@ class MetadataParser:
 
     def parse(self, record: Record) -> Parsed:
         from quorate.metadata.framing import decode_record
+        from quorate.tools.dump_log_legacy import legacy_text
 
+        value = record.value or b""
         try:
-            shown = dump_json(record_json(*decode_record(record.value or b"")))
+            try:
+                shown = dump_json(record_json(*decode_record(value)))
+            except MetadataError:
+                old = legacy_text(value)
+                if old is None:
+                    raise
+                shown = old
         except (MetadataError, DecodeError) as error:
             reason = error.reason if isinstance(error, MetadataError) else str(error)
             shown = f"Error at {record.offset}, skipping. {reason}"

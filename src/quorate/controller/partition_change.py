@@ -196,7 +196,8 @@ class PartitionChange:
         if len(self.isr) >= self._min_isr:
             self._elr = ()
             return
-        candidates = set(self._elr) | set(self.partition.isr)
+        # Of the target replicas only: a reassignment that ends here takes its removed replicas out (Kafka leaves them in).
+        candidates = (set(self._elr) | set(self.partition.isr)) & set(self.replicas)
         self._elr = tuple(sorted(r for r in candidates if r not in self.isr and r != self.unclean_shutdown))
 
     def _write_elr(self, record: PartitionChangeRecord) -> None:

@@ -1,0 +1,86 @@
+"""One process for each role: a controller without a broker, a broker without a controller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster import Node, wait_for
+from tests.support.ledger import Ledger
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[Node, Node]]:
+    controller = Node(tmp_path / "controller", node_id=1, roles="controller")
+    broker = Node(tmp_path / "broker", node_id=101, roles="broker", voters={1: controller.controller_port})
+    controller.format()
+    broker.format()
+    try:
+        yield controller, broker
+    except BaseException:
+        print(controller.log_tail(), broker.log_tail())
+        raise
+    finally:
+        broker.kill()
+        controller.kill()
+
+
+def serve(broker: Node, ledger: Ledger, tag: str) -> None:
+    admin = broker.admin()
+    ledger.create(admin, f"topic-{tag}", 2)
+    ledger.produce(broker.bootstrap, f"topic-{tag}", 50, tag, "zstd")
+    ledger.commit(broker.bootstrap, "readers", f"topic-{tag}", 50)
+    ledger.verify(admin, broker.bootstrap)
+
+
+def test_a_broker_beside_a_controller_serves_clients(pair: tuple[Node, Node]) -> None:
+    controller, broker = pair
+    ledger = Ledger()
+    controller.start()
+    broker.start()
+    serve(broker, ledger, "a")
+    assert broker.stop() == 0
+    broker.start()
+    ledger.verify(broker.admin(), broker.bootstrap)
+    assert broker.stop() == 0
+    assert controller.stop() == 0
+
+
+def test_a_broker_waits_for_its_controller(pair: tuple[Node, Node]) -> None:
+    controller, broker = pair
+    broker.start(wait=False)
+    wait_for("the broker to begin", lambda: "STARTING" in broker.log_tail(), 10)
+    controller.start()
+    broker.wait_ready()
+    serve(broker, Ledger(), "b")
+
+
+def test_a_broker_outlives_a_restart_of_its_controller(pair: tuple[Node, Node]) -> None:
+    controller, broker = pair
+    ledger = Ledger()
+    controller.start()
+    broker.start()
+    serve(broker, ledger, "c")
+    controller.kill()
+    ledger.produce(broker.bootstrap, "topic-c", 20, "alone")
+    controller.start()
+    serve(broker, ledger, "d")
+    assert broker.stop() == 0
+
+
+def test_a_stopped_broker_leaves_the_metadata_at_once(pair: tuple[Node, Node], tmp_path: Path) -> None:
+    controller, broker = pair
+    other = Node(tmp_path / "other", node_id=102, roles="broker", voters={1: controller.controller_port})
+    other.format()
+    controller.start()
+    broker.start()
+    try:
+        other.start()
+        admin = broker.admin()
+        wait_for("both brokers", lambda: set(admin.list_topics(timeout=5).brokers) == {101, 102})
+        assert other.stop() == 0
+        wait_for("one broker", lambda: set(admin.list_topics(timeout=5).brokers) == {101}, 3)
+    finally:
+        other.kill()

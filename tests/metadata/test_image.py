@@ -333,3 +333,14 @@ def test_a_big_batch_costs_in_proportion() -> None:
     shared = sum(a is b for a, b in zip(before._chunks, after._chunks, strict=True))
     assert shared == len(before._chunks) - 1
     assert [found[0] for found in after.changes_since(before)] == [1000]
+
+
+def test_indexes_hold_for_big_topics_too() -> None:
+    image = replay(topic(), *[partition(n) for n in range(5000)])
+    image = replay(change(partition_id=4999, leader=2), change(partition_id=3, leader=2), base=image)
+    assert list(image.topics.leaders_of(2)) == [(T1, 3), (T1, 4999)]
+    assert image.topics.leader_count(1) == 4998
+    assert image.topics.replica_count(2) == 5000
+    image = replay(change(partition_id=4998, replicas=[1, 3], directories=[D1, D3]), base=image)
+    assert list(image.topics.partitions_of(3)) == [(T1, 4998)]
+    assert (T1, 4998) not in set(image.topics.partitions_of(2))

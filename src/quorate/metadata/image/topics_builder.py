@@ -230,49 +230,69 @@ def _directories(directories: tuple[bytes, ...], replicas: int) -> tuple[bytes, 
     return (MIGRATING_DIRECTORY,) * replicas
 
 
+_SMALL = 2048
+"""Partition ids below are collected as bits of an int (256 bytes copied for each at most), those above in a set."""
+
+
 class _IndexEdit:
     """Collects changes of an index, then applies each (broker, topic)'s at once as two bit masks."""
 
-    __slots__ = ("_base", "_dropped", "_edits")
+    __slots__ = ("_added", "_base", "_dropped", "_large_added", "_large_removed", "_removed")
 
     def __init__(self, base: BrokerIndex) -> None:
         self._base = base
         self._dropped: set[tuple[int, bytes]] = set()
-        self._edits: dict[int, dict[bytes, tuple[set[int], set[int]]]] = {}
-
-    def _edit(self, broker_id: int, topic_id: bytes) -> tuple[set[int], set[int]]:
-        topics = self._edits.get(broker_id)
-        if topics is None:
-            topics = self._edits[broker_id] = {}
-        edit = topics.get(topic_id)
-        if edit is None:
-            edit = topics[topic_id] = (set(), set())
-        return edit
+        # Dicts of plain ints are not tracked by the collector, and most topics are small.
+        self._added: dict[int, dict[bytes, int]] = {}
+        self._removed: dict[int, dict[bytes, int]] = {}
+        self._large_added: dict[tuple[int, bytes], set[int]] = {}
+        self._large_removed: dict[tuple[int, bytes], set[int]] = {}
 
     def add(self, broker_id: int, topic_id: bytes, partition_id: int) -> None:
-        self._edit(broker_id, topic_id)[0].add(partition_id)
+        topics = self._added.get(broker_id)
+        if topics is None:
+            topics = self._added[broker_id] = {}
+        if partition_id < _SMALL:
+            topics[topic_id] = topics.get(topic_id, 0) | 1 << partition_id
+        else:
+            topics.setdefault(topic_id, 0)
+            self._large_added.setdefault((broker_id, topic_id), set()).add(partition_id)
 
     def discard(self, broker_id: int, topic_id: bytes, partition_id: int) -> None:
-        self._edit(broker_id, topic_id)[1].add(partition_id)
+        topics = self._removed.get(broker_id)
+        if topics is None:
+            topics = self._removed[broker_id] = {}
+        if partition_id < _SMALL:
+            topics[topic_id] = topics.get(topic_id, 0) | 1 << partition_id
+        else:
+            topics.setdefault(topic_id, 0)
+            self._large_removed.setdefault((broker_id, topic_id), set()).add(partition_id)
 
     def drop_topic(self, broker_id: int, topic_id: bytes) -> None:
         self._dropped.add((broker_id, topic_id))
-        self._edit(broker_id, topic_id)
+        self._removed.setdefault(broker_id, {}).setdefault(topic_id, 0)
 
     def finish(self) -> BrokerIndex:
-        if not self._edits:
+        if not self._added and not self._removed:
             return self._base
         index = self._base.mutate()
         empty: Map[bytes, int] = Map()
-        for broker_id, topics in self._edits.items():
+        nothing: dict[bytes, int] = {}
+        for broker_id in self._added.keys() | self._removed.keys():
             mutation = index.get(broker_id, empty).mutate()
-            for topic_id, (added, discarded) in topics.items():
-                bits = 0 if (broker_id, topic_id) in self._dropped else mutation.get(topic_id, 0)
-                bits = (bits & ~_mask(discarded)) | _mask(added)
+            for topic_id, mask in self._removed.get(broker_id, nothing).items():
+                key = (broker_id, topic_id)
+                if key in self._large_removed:
+                    mask |= _mask(self._large_removed[key])
+                bits = 0 if key in self._dropped else mutation.get(topic_id, 0) & ~mask
                 if bits:
                     mutation[topic_id] = bits
                 elif topic_id in mutation:
                     del mutation[topic_id]
+            for topic_id, mask in self._added.get(broker_id, nothing).items():
+                if self._large_added and (broker_id, topic_id) in self._large_added:
+                    mask |= _mask(self._large_added[broker_id, topic_id])
+                mutation[topic_id] = mutation.get(topic_id, 0) | mask
             if len(mutation):
                 index[broker_id] = mutation.finish()
             elif broker_id in index:
@@ -281,10 +301,6 @@ class _IndexEdit:
 
 
 def _mask(positions: set[int]) -> int:
-    if not positions:
-        return 0
-    if len(positions) == 1:
-        return 1 << next(iter(positions))
     room = bytearray(max(positions) // 8 + 1)
     for position in positions:
         room[position >> 3] |= 1 << (position & 7)

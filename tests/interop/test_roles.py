@@ -24,7 +24,7 @@ def test_a_broker_of_one_serves_under_a_controller_of_the_other(
     broker = Node(tmp_path / "broker", node_id=101, roles="broker", impl=broker_impl, static=static, voters=voters)
     controller.format()
     broker.format()
-    ledger = Ledger()
+    ledger = Ledger(patience_s=10 if "java" in (controller_impl, broker_impl) else 0)
     try:
         controller.start()
         broker.start()

@@ -65,6 +65,7 @@ def test_a_directory_goes_from_one_implementation_to_the_other_and_back(
     try:
         for impl, life in zip(order, (first_life, second_life, third_life), strict=True):
             node.impl = impl
+            ledger.patience_s = 10 if impl == "java" else 0
             node.start()
             life(node, ledger)
             status = node.stop()

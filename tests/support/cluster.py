@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import resource
 import signal
 import socket
@@ -25,12 +26,16 @@ CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 
 
 def free_ports(n: int) -> list[int]:
-    """Ports of 127.0.0.1 that were free a moment ago, all different."""
-    with contextlib.ExitStack() as stack:
-        socks = [stack.enter_context(socket.socket()) for _ in range(n)]
-        for s in socks:
-            s.bind(("127.0.0.1", 0))
-        return [s.getsockname()[1] for s in socks]
+    """Ports of 127.0.0.1 that were free a moment ago, all different; below those that the kernel gives to outgoing
+    connections, which would take one of them until its node has started."""
+    ports: list[int] = []
+    while len(ports) < n:
+        port = random.randrange(10_240, 32_768)
+        with contextlib.suppress(OSError), socket.socket() as s:
+            s.bind(("127.0.0.1", port))
+            if port not in ports:
+                ports.append(port)
+    return ports
 
 
 def wait_for(what: str, probe: object, timeout_s: float = 30, every_s: float = 0.01) -> object:

@@ -56,7 +56,7 @@ class KafkaConfig:
             text = self.originals.get(name)
             if text is None:
                 if definition.required:
-                    raise _missing(name)
+                    raise missing(name)
                 self._values[name] = definition.default_value()
             elif text.strip() == "" and definition.default is None and not isinstance(definition.parse(""), list):
                 self._values[name] = None  # `key=` unsets, as in Kafka's own sample files
@@ -272,7 +272,8 @@ def _named(endpoint: Endpoint) -> Endpoint:
     return endpoint if endpoint.host else endpoint.with_host(socket.getfqdn())
 
 
-def _missing(name: str) -> ConfigError:
+def missing(name: str) -> ConfigError:
+    """The refusal of a key that has no default."""
     if name == "process.roles":
         return ConfigError(
             name,

@@ -26,7 +26,9 @@ def check(config: KafkaConfig) -> None:
 def _roles(config: KafkaConfig) -> None:
     roles = config.get("process.roles")
     if not roles:
-        raise ConfigError("process.roles", "", "it is required", "set process.roles=broker,controller, or one of the two")
+        from quorate.config.kafka_config import missing
+
+        raise missing("process.roles")
     if len(set(roles)) != len(roles):
         raise ConfigError("process.roles", ",".join(roles), "Duplicate role names found", "name each role once")
 

@@ -1,0 +1,179 @@
+"""quorate up: a cluster in a folder."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.cluster import BIN, free_ports, wait_for
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def port_range(count: int) -> int:
+    """The first of `count` neighbouring free ports."""
+    for _ in range(50):
+        (first,) = free_ports(1)
+        if first + count >= 65_000:
+            continue
+        import socket
+
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as s:
+                    s.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return first
+    raise AssertionError("no free ports in a row")
+
+
+class Up:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.out = folder / "out"
+        self.procs: list[subprocess.Popen[bytes]] = []
+
+    def start(self, *words: str) -> tuple[subprocess.Popen[bytes], str]:
+        """Starts it, gives the process and its bootstrap servers."""
+        with self.out.open("wb") as out:
+            proc = subprocess.Popen([str(BIN / "quorate"), "up", *words], stdout=out, stderr=out, cwd=self.folder)
+        self.procs.append(proc)
+
+        def ready() -> re.Match[str] | None:
+            assert proc.poll() is None, self.out.read_text()
+            return re.search(r"bootstrap servers +(\S+)", self.out.read_text())
+
+        match = wait_for("quorate up", ready)
+        assert isinstance(match, re.Match)
+        return proc, match[1]
+
+    def refused(self, *words: str) -> str:
+        done = subprocess.run(
+            [str(BIN / "quorate"), "up", *words], capture_output=True, text=True, cwd=self.folder, check=False, timeout=30
+        )
+        assert done.returncode == 1, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        assert done.stderr.count("\n") == 1
+        return done.stderr
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    up = Up(tmp_path)
+    yield up
+    for proc in up.procs:
+        if proc.poll() is None:
+            proc.kill()
+            proc.wait()
+
+
+def admin(bootstrap: str):  # type: ignore[no-untyped-def]
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+
+def create(bootstrap: str, name: str, partitions: int = 1, replicas: int = 1) -> None:
+    from confluent_kafka.admin import NewTopic
+
+    client = admin(bootstrap)  # its futures fail when it goes
+    for future in client.create_topics([NewTopic(name, partitions, replicas)]).values():
+        future.result(10)
+
+
+def test_keeps_its_data_in_the_folder(up: Up) -> None:
+    port = str(port_range(2))
+    proc, bootstrap = up.start("--port", port)
+    create(bootstrap, "kept")
+    proc.send_signal(signal.SIGINT)
+    assert proc.wait(10) == 0
+    cluster = json.loads((up.folder / "quorate-data" / "cluster.json").read_text())
+    proc, bootstrap = up.start("--port", port)
+    assert "kept" in admin(bootstrap).list_topics(timeout=5).topics
+    assert admin(bootstrap).list_topics(timeout=5).cluster_id == cluster["cluster_id"]
+
+
+def test_may_move_to_another_port(up: Up) -> None:
+    proc, bootstrap = up.start("--port", str(port_range(2)))
+    create(bootstrap, "kept")
+    proc.send_signal(signal.SIGTERM)
+    assert proc.wait(10) == 0
+    _, bootstrap = up.start("--port", str(port_range(2)))
+    assert "kept" in admin(bootstrap).list_topics(timeout=5).topics
+
+
+def test_ephemeral_leaves_nothing(up: Up) -> None:
+    proc, bootstrap = up.start("--ephemeral", "--port", str(port_range(2)))
+    create(bootstrap, "gone")
+    match = re.search(r"data and logs +(\S+)", up.out.read_text())
+    assert match is not None
+    assert Path(match[1]).exists()
+    proc.send_signal(signal.SIGINT)
+    assert proc.wait(10) == 0
+    assert not Path(match[1]).exists()
+    assert not (up.folder / "quorate-data").exists()
+
+
+def test_three_controllers_and_brokers(up: Up) -> None:
+    proc, bootstrap = up.start("--controllers", "3", "--brokers", "3", "--port", str(port_range(6)))
+    create(bootstrap, "spread", 3, 3)
+    metadata = admin(bootstrap).list_topics(timeout=5)
+    assert sorted(metadata.brokers) == [1, 2, 3]
+    assert {len(p.replicas) for p in metadata.topics["spread"].partitions.values()} == {3}
+    proc.send_signal(signal.SIGINT)
+    assert proc.wait(20) == 0
+    for node in (1, 2, 3):
+        assert (up.folder / "quorate-data" / f"node-{node}" / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_a_node_that_dies_ends_it_with_the_reason(up: Up) -> None:
+    port = port_range(4)
+    proc, bootstrap = up.start("--brokers", "2", "--port", str(port))
+    assert bootstrap == f"127.0.0.1:{port},127.0.0.1:{port + 2}"
+    import psutil
+
+    victim = next(c for c in psutil.Process(proc.pid).children() if any("node-2" in word for word in c.cmdline()))
+    victim.kill()
+    assert proc.wait(20) == 1
+    assert re.search(r"node 2 ended with status -9: .*node-2/server\.log", up.out.read_text())
+
+
+def test_refusals_say_what_to_do(up: Up) -> None:
+    assert "choose one" in up.refused("--ephemeral", "--data", "x")
+    assert "at least one controller" in up.refused("--controllers", "0")
+    assert "lower --port" in up.refused("--port", "65535")
+    (up.folder / "mine").mkdir()
+    (up.folder / "mine" / "thesis.txt").write_text("precious")
+    assert "name another folder with --data" in up.refused("--data", "mine")
+    proc, _ = up.start("--port", str(port_range(2)))
+    text = up.refused("--data", "other", "--port", re.findall(r":(\d+)", up.out.read_text())[0])
+    assert "is in use by another process" in text and "--port" in text
+    assert "in use by another process" in up.refused("--port", str(port_range(2)))
+    proc.send_signal(signal.SIGINT)
+    assert proc.wait(10) == 0
+    assert "with --controllers 1: start it so" in up.refused("--controllers", "3", "--port", str(port_range(6)))
+
+
+def test_topics_and_groups_work_without_settings(up: Up) -> None:
+    """Replication of internal topics fits the cluster, and a group's first assignment waits for nobody."""
+    import time
+
+    from confluent_kafka import Consumer, Producer
+
+    _, bootstrap = up.start("--ephemeral", "--port", str(port_range(2)))
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce("hello", b"world")
+    assert producer.flush(10) == 0
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["hello"])
+    began = time.monotonic()
+    message = consumer.poll(10)
+    assert message is not None and message.value() == b"world"
+    assert time.monotonic() - began < 2.5  # Kafka's default delay alone is 3 s
+    consumer.close()

@@ -1,0 +1,259 @@
+"""A node as a process: how it starts, what it refuses, how it stops."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.support.cluster import BIN, Node, free_ports, wait_for
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    node = Node(tmp_path / "node")
+    yield node
+    node.kill()
+
+
+def started(node: Node, *words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """kafka-server-start to its end, for starts that fail."""
+    return subprocess.run(
+        [str(BIN / "kafka-server-start"), str(node.properties), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+        env={**os.environ, **(env or {})},
+    )
+
+
+def refused(node: Node, *words: str) -> str:
+    """The reason of a start that fails: status 1, no traceback."""
+    done = started(node, *words)
+    text = done.stdout + done.stderr
+    assert done.returncode == 1, text
+    assert "Traceback" not in text
+    return text
+
+
+def test_a_directory_that_is_not_formatted_is_refused_with_the_command_to_run(node: Node) -> None:
+    assert re.search(r"does not exist.*kafka-storage format", refused(node))
+    node.data.mkdir()
+    assert re.search(r"is not formatted.*meta\.properties is missing.*kafka-storage format", refused(node))
+
+
+def test_a_wrong_value_is_refused_with_key_and_value(node: Node) -> None:
+    assert "Invalid value none for configuration num.partitions" in refused(node, "--override", "num.partitions=none")
+    assert "ZooKeeper" in refused(node, "--override", "process.roles=")
+
+
+def test_another_nodes_directory_is_refused(node: Node) -> None:
+    node.format()
+    assert re.search(r"node\.id=1, but the configuration says node\.id=2", refused(node, "--override", "node.id=2"))
+
+
+def test_a_busy_port_is_named_with_what_to_do(node: Node) -> None:
+    node.format()
+    with socket.create_server(("127.0.0.1", node.broker_port)):
+        text = refused(node)
+    assert f"port {node.broker_port} is in use by another process" in text
+    assert "listeners" in text
+
+
+def test_two_nodes_never_share_a_directory(node: Node) -> None:
+    node.format()
+    node.start()
+    ports = free_ports(2)
+    text = refused(node, "--override", f"listeners=PLAINTEXT://127.0.0.1:{ports[0]},CONTROLLER://127.0.0.1:{ports[1]}")
+    assert f"{node.data} is in use by another process" in text
+    node.wait_ready()
+
+
+def test_stops_cleanly_and_goes_on_where_it_was(node: Node) -> None:
+    node.format()
+    node.start()
+    from confluent_kafka.admin import NewTopic
+
+    admin = node.admin()
+    for future in admin.create_topics([NewTopic("kept", 3, 1)]).values():
+        future.result(10)
+    assert node.stop() == 0
+    assert (node.data / ".kafka_cleanshutdown").exists()
+    assert "Traceback" not in node.log_tail(1000)
+    node.start()
+    assert len(node.admin().list_topics(timeout=5).topics["kept"].partitions) == 3
+    assert not (node.data / ".kafka_cleanshutdown").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_stops_also_while_it_waits_for_a_controller(tmp_path: Path, number: signal.Signals) -> None:
+    (nowhere,) = free_ports(1)
+    broker = Node(tmp_path / "broker", node_id=7, roles="broker", voters={1: nowhere})
+    broker.format()
+    broker.start(wait=False)
+    try:
+        wait_for("the broker to begin to register", lambda: "now STARTING" in broker.log_tail(1000))
+        assert broker.proc is not None
+        broker.proc.send_signal(number)
+        assert broker.proc.wait(10) == 0
+        assert "Traceback" not in broker.log_tail(1000)
+    finally:
+        broker.kill()
+
+
+def test_the_limit_of_open_files_is_raised(node: Node) -> None:
+    node.format()
+    with (node.base / "out.log").open("ab") as out:
+        node.proc = subprocess.Popen(
+            [str(BIN / "kafka-server-start"), str(node.properties)],
+            stdout=out,
+            stderr=out,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 2048)),
+        )
+    node.wait_ready()
+    assert psutil.Process(node.proc.pid).rlimit(psutil.RLIMIT_NOFILE) == (2048, 2048)
+
+
+def test_the_log_level_comes_from_flag_and_environment(node: Node) -> None:
+    node.format()
+    node.start(env={"QUORATE_LOG_LEVEL": "ERROR"})
+    assert node.log_tail() == ""
+    node.stop()
+    bad = started(node, "--log-level", "LOUD")
+    assert bad.returncode == 1
+    assert "'LOUD' is no log level; choose among" in bad.stderr
+
+
+def test_unknown_keys_warn_and_lines_have_kafkas_layout(tmp_path: Path) -> None:
+    node = Node(tmp_path / "node", extra={"num.partition": 3, "zookeeper.connect": "localhost:2181"})
+    try:
+        node.format()
+        node.start()
+        text = node.log_tail(1000)
+        assert "num.partition is not a known configuration and is ignored (did you mean num.partitions?)" in text
+        assert "zookeeper.connect is obsolete" in text
+        layout = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] (DEBUG|INFO|WARN|ERROR|FATAL) .* \([\w.]+\)")
+        assert [line for line in text.splitlines() if not layout.fullmatch(line)] == []
+    finally:
+        node.kill()
+
+
+def test_serves_on_ipv6(tmp_path: Path) -> None:
+    broker, controller = free_ports(2)
+    node = Node(
+        tmp_path / "node",
+        broker_port=broker,
+        controller_port=controller,
+        extra={
+            "listeners": f"PLAINTEXT://[::1]:{broker},CONTROLLER://[::1]:{controller}",
+            "controller.quorum.bootstrap.servers": f"[::1]:{controller}",
+        },
+    )
+    try:
+        node.format()
+        node.start(wait=False)
+        admin = node.admin(**{"bootstrap.servers": f"[::1]:{broker}"})
+
+        def ready() -> bool:
+            from confluent_kafka import KafkaException
+
+            try:
+                return admin.list_topics(timeout=1).brokers[1].host == "::1"
+            except (KafkaException, KeyError):
+                return False
+
+        wait_for("the node on IPv6", ready)
+    finally:
+        node.kill()
+
+
+def test_a_second_signal_waits_for_nobody(tmp_path: Path) -> None:
+    controller = Node(tmp_path / "controller", roles="controller")
+    broker = Node(tmp_path / "broker", node_id=2, roles="broker", voters={1: controller.controller_port})
+    try:
+        for node in (controller, broker):
+            node.format()
+            node.start()
+        assert controller.proc is not None and broker.proc is not None
+        controller.proc.send_signal(signal.SIGSTOP)  # silent, not gone: the broker's controlled shutdown gets no answer
+        broker.proc.terminate()
+        wait_for("the first signal", lambda: "SIGTERM: shutting down" in broker.log_tail(1000))
+        broker.proc.terminate()
+        assert broker.proc.wait(10) == 0
+        assert (broker.data / ".kafka_cleanshutdown").exists()
+    finally:
+        controller.kill()
+        broker.kill()
+
+
+def stop(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(BIN / "kafka-server-stop"), *words], capture_output=True, text=True, check=False, timeout=30)
+
+
+def test_the_stop_script_finds_the_node_by_its_id_and_no_other(tmp_path: Path) -> None:
+    one, other = Node(tmp_path / "one", node_id=870_001), Node(tmp_path / "other", node_id=870_002)
+    try:
+        for node in (one, other):
+            node.format()
+            node.start()
+        assert one.proc is not None and other.proc is not None
+        done = stop("--node-id", "870001", "--wait", "20")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert one.proc.wait(5) == 0
+        assert other.proc.poll() is None
+        missing = stop("--node-id", "870001")
+        assert (missing.returncode, missing.stderr) == (1, "No kafka server with node.id 870001 to stop\n")
+    finally:
+        one.kill()
+        other.kill()
+
+
+def test_a_daemon_detaches_and_is_stopped(tmp_path: Path) -> None:
+    node = Node(tmp_path / "node", node_id=870_003)
+    node.format()
+    env = {**os.environ, "LOG_DIR": str(tmp_path / "logs")}
+    done = subprocess.run([str(BIN / "kafka-server-start"), "-daemon", str(node.properties)], env=env, check=False, timeout=20)
+    try:
+        assert done.returncode == 0
+        out = tmp_path / "logs" / "kafkaServer.out"
+        wait_for("the daemon", lambda: out.exists() and "Kafka Server started" in out.read_text())
+    finally:
+        assert stop("--node-id", "870003", "--wait", "20").returncode == 0
+
+
+def test_starting_imports_only_what_a_node_needs() -> None:
+    """The budget of DESIGN 5: a node is up within a third of a second, most of which is imports."""
+    code = (
+        "import sys, quorate.tools.server_start, quorate.node.main, quorate.broker.server, quorate.controller.driver\n"
+        "print('\\n'.join(sys.modules))"
+    )
+    env = {**os.environ, "PYTHONPATH": ""}
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env).stdout.split()
+    heavy = {
+        "pyspark",
+        "pyarrow",
+        "pandas",
+        "numpy",
+        "rich",
+        "psutil",
+        "pytest",
+        "cryptography",
+        "http.client",
+        "xml",
+        "unittest",
+    }
+    assert heavy & set(modules) == set()
+    messages = [m for m in modules if m.startswith("quorate.protocol.messages.")]
+    assert len(messages) < 60, messages
+    assert len(modules) < 420

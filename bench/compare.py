@@ -87,9 +87,8 @@ def main() -> int:
         if len(impls) == 2:
             path.write_text(json.dumps(result, indent=1) + "\n")
         for key, ratio in ratios.items():
-            print(
-                f"{probe:15} {key:32} java {tables['java'][key]['median']:>12} quorate {tables['quorate'][key]['median']:>12} ratio {ratio}"
-            )
+            java, ours = (tables[name][key]["median"] for name in IMPLS)
+            print(f"{probe:15} {key:32} java {java:>12} quorate {ours:>12} ratio {ratio}")
     return 0
 
 

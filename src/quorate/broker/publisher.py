@@ -10,12 +10,12 @@ import asyncio
 import heapq
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from quorate.metadata.errors import MetadataError
-from quorate.metadata.framing import decode_record
 from quorate.metadata.image import EMPTY
+from quorate.metadata.shared_replay import SharedReplay
 
 if TYPE_CHECKING:
     from quorate.broker.metadata_cache import MetadataCache
@@ -37,8 +37,10 @@ class BrokerMetadataListener:
         cache: MetadataCache,
         loop: asyncio.AbstractEventLoop,
         on_fault: Callable[[BaseException], None],
+        replay: SharedReplay | None = None,
     ) -> None:
         self._node_id = node_id
+        self._replay = replay or SharedReplay()
         self._cache = cache
         self._loop = loop
         self._on_fault = on_fault
@@ -49,7 +51,7 @@ class BrokerMetadataListener:
         self._conditions: list[tuple[Callable[[MetadataImage], bool], asyncio.Future[None]]] = []
         self._order = itertools.count()
         self.image: MetadataImage = EMPTY
-        """The image of everything delivered, published or not."""
+        """The image of everything delivered, published or not; in a combined node it may be ahead of that."""
         self.offset = -1
         """The last metadata offset that was delivered, control records included; what heartbeats report."""
 
@@ -59,7 +61,9 @@ class BrokerMetadataListener:
         if not batches:
             return
         try:
-            image = _replay(self.image, batches)
+            image = self.image
+            if batches[-1].last_offset > image.provenance.offset:
+                image = self._replay.apply(image, batches, ahead=True)
         except MetadataError as error:
             self._on_fault(error)
             raise
@@ -69,7 +73,7 @@ class BrokerMetadataListener:
     def on_snapshot(self, snapshot_id: OffsetEpoch, batches: Iterator[CommittedBatch]) -> None:
         log_.info("[MetadataListener id=%d] Loading snapshot %d-%d", self._node_id, snapshot_id.offset, snapshot_id.epoch)
         try:
-            image = _load(snapshot_id, batches)
+            image = self._replay.load(snapshot_id.offset, snapshot_id.epoch, batches, ahead=True)
         except MetadataError as error:
             self._on_fault(error)
             raise
@@ -100,7 +104,7 @@ class BrokerMetadataListener:
 
     def _advance(self, image: MetadataImage) -> None:
         old, self.image = self.image, image
-        if self._publishing:
+        if self._publishing and image is not old:
             self._cache.image = image
             if self._subscribers:
                 delta = old.delta_to(image)
@@ -157,39 +161,3 @@ def _settled(entry: tuple[Callable[[MetadataImage], bool], asyncio.Future[None]]
         future.set_result(None)
         return True
     return False
-
-
-def _replay(image: MetadataImage, batches: Iterable[CommittedBatch]) -> MetadataImage:
-    from quorate.metadata.image.builder import ImageBuilder
-
-    builder = ImageBuilder(image)
-    last: CommittedBatch | None = None
-    for batch in batches:
-        offset = batch.base_offset
-        for value in batch.values:
-            try:
-                record, _ = decode_record(value)
-            except MetadataError as error:
-                raise error.at(offset) from error
-            builder.replay(record, offset)
-            offset += 1
-        last = batch
-    assert last is not None
-    return builder.finish(offset=last.last_offset, epoch=last.epoch, timestamp_ms=last.timestamp_ms)
-
-
-def _load(snapshot_id: OffsetEpoch, batches: Iterable[CommittedBatch]) -> MetadataImage:
-    from quorate.metadata.image.builder import ImageBuilder
-
-    builder = ImageBuilder(EMPTY)
-    end = snapshot_id.offset - 1
-    timestamp_ms = -1
-    for batch in batches:
-        for value in batch.values:
-            try:
-                record, _ = decode_record(value)
-            except MetadataError as error:
-                raise error.at(end) from error
-            builder.replay(record, end)
-        timestamp_ms = batch.timestamp_ms
-    return builder.finish(offset=end, epoch=snapshot_id.epoch, timestamp_ms=timestamp_ms)

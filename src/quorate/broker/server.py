@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from quorate.config.listeners import Endpoint
     from quorate.log.files import OpenFiles
     from quorate.metadata.image import MetadataDelta, MetadataImage
+    from quorate.metadata.shared_replay import SharedReplay
     from quorate.net.dispatch import FeatureState, Handler
     from quorate.raft.driver import RaftClient
 
@@ -65,6 +66,7 @@ class BrokerServer:
         clock: Clock | None = None,
         start_time_ms: int | None = None,
         on_fault: Callable[[BaseException], None] | None = None,
+        replay: SharedReplay | None = None,
     ) -> None:
         self._loop = loop = asyncio.get_running_loop()
         self._config = config
@@ -75,7 +77,7 @@ class BrokerServer:
         self.cluster_id = cluster_id
         self.directory_ids = dict(directory_ids)
         self.metadata = MetadataCache()
-        self._publisher = BrokerMetadataListener(self.node_id, self.metadata, loop, self._fault)
+        self._publisher = BrokerMetadataListener(self.node_id, self.metadata, loop, self._fault, replay)
         self._view = ConfigView(config, lambda: self._publisher.image)
         self.logs = LogManager(
             list(config.log_dirs),

@@ -33,7 +33,7 @@ from quorate.metadata.errors import MetadataError
 from quorate.metadata.features import KRAFT_VERSION
 from quorate.metadata.framing import encode_record
 from quorate.metadata.image import EMPTY, MetadataImage, Provenance
-from quorate.metadata.loader import apply_committed, load_snapshot
+from quorate.metadata.shared_replay import SharedReplay
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.schema import Data, Request, Response
@@ -64,12 +64,14 @@ class QuorumController:
         clock: Clock | None = None,
         rng: Random | None = None,
         on_fatal: Callable[[BaseException], None] | None = None,
+        replay: SharedReplay | None = None,
     ) -> None:
         self.config = config
         self.raft = raft
         self.clock = clock or LoopClock()
         self._rng = rng or Random()
         self._on_fatal = on_fatal
+        self._replay = replay or SharedReplay()
         self.liveness = Liveness(config.broker_session_timeout_s)
         self.pending = Pending()
         self.image: MetadataImage = EMPTY
@@ -163,7 +165,7 @@ class QuorumController:
             self._advance(last)
         else:
             try:
-                self.image = apply_committed(self.image, batches)
+                self.image = self._replay.apply(self.image, batches)
             except MetadataError as error:
                 self._fatal(error)
                 return
@@ -175,7 +177,7 @@ class QuorumController:
         if self._failed:
             return
         try:
-            self.image = load_snapshot(snapshot_id.offset, snapshot_id.epoch, batches)
+            self.image = self._replay.load(snapshot_id.offset, snapshot_id.epoch, batches)
         except MetadataError as error:
             self._fatal(error)
             return
@@ -214,6 +216,8 @@ class QuorumController:
             return  # the batch is the first part of a write that takes several
         base = self.image if committed is None else committed
         self.image = base.with_provenance(Provenance(end, last.epoch, last.timestamp_ms))
+        if end == last.last_offset:
+            self._replay.offer(self.image)
 
     def _published(self) -> None:
         opened = self.image.transaction

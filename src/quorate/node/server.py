@@ -20,6 +20,7 @@ from quorate.config.listeners import Endpoint
 from quorate.log import meta_properties
 from quorate.log.files import OpenFiles
 from quorate.log.lock import DirLock
+from quorate.metadata.shared_replay import SharedReplay
 from quorate.net.dispatch import Dispatcher, ListenerKind
 from quorate.net.limits import ConnectionLimits
 from quorate.net.server import Listener
@@ -54,6 +55,7 @@ class KafkaServer:
         self.cluster_id = ""
         self.raft: RaftClient
         self.controller: QuorumController | None = None
+        self._replay = SharedReplay()
         self.broker: BrokerServer | None = None
         self.listeners: dict[str, Listener] = {}
         self.fault: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
@@ -162,6 +164,7 @@ class KafkaServer:
             ),
             self.raft,
             on_fatal=self._fail,
+            replay=self._replay,
         )
         await self.controller.start()
         dispatcher = Dispatcher(ListenerKind.CONTROLLER, features=self.controller.features)
@@ -182,6 +185,7 @@ class KafkaServer:
             files=OpenFiles(open_file_cache(allowed)),
             start_time_ms=self._start_time_ms,
             on_fault=self._fail,
+            replay=self._replay,
         )
         await broker.start(self._bound(config.advertised_broker_listeners))
         self._phase("broker unfenced")

@@ -1,0 +1,259 @@
+"""kafka-metadata-quorum: describes the quorum of the metadata log, adds and removes its controllers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from quorate.admin.client import AdminClient
+from quorate.admin.errors import KafkaError, NetError, java_text
+from quorate.admin.types import QuorumInfo, QuorumReplica
+from quorate.protocol.uuids import ZERO_UUID, parse_uuid, uuid_text
+from quorate.tools.client_common import add_connection, read_properties, table, tool_parser, with_admin
+from quorate.tools.common import Parser, ToolError, run
+
+COLUMNS = ("NodeId", "DirectoryId", "LogEndOffset", "Lag", "LastFetchTimestamp", "LastCaughtUpTimestamp", "Status")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return run(_main, argv)
+
+
+def _parser() -> Parser:
+    parser = tool_parser("kafka-metadata-quorum", "This tool describes kraft metadata quorum status.")
+    add_connection(parser, controllers=True)
+    commands = parser.add_subparsers(dest="command", metavar="{describe,add-controller,remove-controller}")
+    describe = commands.add_parser("describe", help="Describe the metadata quorum info")
+    describe.add_argument("--status", action="store_true", help="A short summary of the quorum.")
+    describe.add_argument("--replication", action="store_true", help="How far each replica has got.")
+    describe.add_argument("--human-readable", action="store_true", help="Times as ages.")
+    describe.add_argument("--json", action="store_true", help="The same as one JSON object.")
+    add = commands.add_parser("add-controller", help="Add a controller to the KRaft controller cluster")
+    add.add_argument("--config", dest="controller_config", help="The controller's properties, instead of --command-config.")
+    remove = commands.add_parser("remove-controller", help="Remove a controller from the KRaft controller cluster")
+    remove.add_argument("--controller-id", "-i", type=int, required=True, help="The id of the controller to remove.")
+    remove.add_argument(
+        "--controller-directory-id",
+        "--controller-uuid",
+        "-d",
+        required=True,
+        help="The directory ID of the controller to remove.",
+    )
+    for command in (add, remove):
+        command.add_argument("--dry-run", action="store_true", help="Print what would be done, but do not do it.")
+    return parser
+
+
+def _main(argv: Sequence[str]) -> int:
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.command is None:
+        parser.error("too few arguments")
+    try:
+        return _RUN[args.command](args)
+    except (KafkaError, NetError) as error:
+        raise ToolError(java_text(error)) from error
+
+
+# -- describe --------------------------------------------------------------------------------------------------------------
+
+
+def _describe(args: argparse.Namespace) -> int:
+    if args.status and args.replication:
+        raise ToolError("Only one of --status or --replication should be specified with describe sub-command")
+    if not args.status and not args.replication:
+        raise ToolError("One of --status or --replication must be specified with describe sub-command")
+    if args.human_readable and not args.replication:
+        raise ToolError("The option --human-readable is only supported along with --replication")
+    return with_admin(args, lambda admin: _print_status(admin, args) if args.status else _print_replication(admin, args))
+
+
+def _leader(quorum: QuorumInfo) -> QuorumReplica:
+    for replica in quorum.voters:
+        if replica.replica_id == quorum.leader_id:
+            return replica
+    raise ToolError(f"The leader {quorum.leader_id} is not among the voters.")
+
+
+def _lag(quorum: QuorumInfo) -> tuple[int, int]:
+    """(records, milliseconds) by which the slowest voter is behind; -1 ms where not known."""
+    leader = _leader(quorum)
+    slowest = min(quorum.voters, key=lambda replica: replica.log_end_offset)
+    behind_ms = 0
+    if slowest is not leader and slowest.log_end_offset != leader.log_end_offset:
+        known = leader.last_caught_up_ms >= 0 and slowest.last_caught_up_ms >= 0
+        behind_ms = leader.last_caught_up_ms - slowest.last_caught_up_ms if known else -1
+    return leader.log_end_offset - slowest.log_end_offset, behind_ms
+
+
+def _replica(quorum: QuorumInfo, replica: QuorumReplica) -> dict[str, object]:
+    shown: dict[str, object] = {"id": replica.replica_id}
+    if replica.directory_id != ZERO_UUID:
+        shown["directoryId"] = uuid_text(replica.directory_id)
+    endpoints = quorum.endpoints.get(replica.replica_id, ())
+    if endpoints:
+        shown["endpoints"] = [address(*endpoint) for endpoint in endpoints]
+    return shown
+
+
+def address(listener: str, host: str, port: int) -> str:
+    """ "CONTROLLER://[::1]:9093"."""
+    return f"{listener}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _replicas(quorum: QuorumInfo, replicas: Iterable[QuorumReplica]) -> str:
+    return f"[{', '.join(json.dumps(_replica(quorum, replica)) for replica in replicas)}]"
+
+
+async def _print_status(admin: AdminClient, args: argparse.Namespace) -> int:
+    cluster = await admin.describe_cluster()
+    quorum = await admin.describe_quorum()
+    lag, lag_ms = _lag(quorum)
+    if args.json:
+        print(
+            json.dumps(
+                {
+                    "clusterId": cluster.cluster_id,
+                    "leaderId": quorum.leader_id,
+                    "leaderEpoch": quorum.leader_epoch,
+                    "highWatermark": quorum.high_watermark,
+                    "maxFollowerLag": lag,
+                    "maxFollowerLagTimeMs": lag_ms,
+                    "currentVoters": [_replica(quorum, replica) for replica in quorum.voters],
+                    "currentObservers": [_replica(quorum, replica) for replica in quorum.observers],
+                }
+            )
+        )
+        return 0
+    for label, value in (
+        ("ClusterId:", cluster.cluster_id),
+        ("LeaderId:", quorum.leader_id),
+        ("LeaderEpoch:", quorum.leader_epoch),
+        ("HighWatermark:", quorum.high_watermark),
+        ("MaxFollowerLag:", lag),
+        ("MaxFollowerLagTimeMs:", lag_ms),
+        ("CurrentVoters:", _replicas(quorum, quorum.voters)),
+        ("CurrentObservers:", _replicas(quorum, quorum.observers)),
+    ):
+        print(f"{label:<24}{value}")
+    return 0
+
+
+async def _print_replication(admin: AdminClient, args: argparse.Namespace) -> int:
+    quorum = await admin.describe_quorum()
+    leader = _leader(quorum)
+    now_ms = time.time_ns() // 1_000_000
+    ordered = [(leader, "Leader")]
+    ordered += [(replica, "Follower") for replica in quorum.voters if replica is not leader]
+    ordered += [(replica, "Observer") for replica in quorum.observers]
+
+    def shown(timestamp_ms: int, what: str) -> object:
+        if timestamp_ms < 0 or not args.human_readable:
+            return timestamp_ms
+        if not 0 < timestamp_ms <= now_ms:
+            raise ToolError(
+                "Error while computing relative time, possible drift in system clock. "
+                f"Current timestamp is {now_ms}, {what} timestamp is {timestamp_ms}"
+            )
+        return f"{now_ms - timestamp_ms} ms ago"
+
+    rows = [
+        [
+            replica.replica_id, uuid_text(replica.directory_id), replica.log_end_offset,
+            leader.log_end_offset - replica.log_end_offset, shown(replica.last_fetch_ms, "last fetch"),
+            shown(replica.last_caught_up_ms, "last caught up"), status,
+        ]
+        for replica, status in ordered
+    ]  # fmt: skip
+    if args.json:
+        keys = [column[0].lower() + column[1:] for column in COLUMNS]
+        print(json.dumps([dict(zip(keys, row, strict=True)) for row in rows]))
+    else:
+        print(table(COLUMNS, rows))
+    return 0
+
+
+# -- membership ------------------------------------------------------------------------------------------------------------
+
+
+def controller_id(properties: Mapping[str, str]) -> int:
+    """node.id of a controller's configuration. Raises ToolError."""
+    suspicion = "Is this a valid controller configuration file?"
+    text = properties.get("node.id")
+    if text is None:
+        raise ToolError(f"node.id not found in configuration file. {suspicion}")
+    if not text.strip().isdigit():
+        raise ToolError(f"node.id was negative in configuration file. {suspicion}")
+    if "controller" not in properties.get("process.roles", ""):
+        raise ToolError(f"process.roles did not contain 'controller' in configuration file. {suspicion}")
+    return int(text)
+
+
+def metadata_directory_id(properties: Mapping[str, str]) -> bytes:
+    """directory.id of the formatted metadata directory that a configuration names. Raises ToolError."""
+    directory = (
+        properties.get("metadata.log.dir") or properties.get("log.dirs", properties.get("log.dir", "")).split(",")[0].strip()
+    )
+    if not directory:
+        raise ToolError("Neither metadata.log.dir nor log.dirs were found. Is this a valid controller configuration file?")
+    found = read_properties(str(Path(directory) / "meta.properties")).get("directory.id")
+    if found is None:
+        raise ToolError(f"No directory id found in {directory}")
+    return parse_uuid(found)
+
+
+def controller_endpoints(properties: Mapping[str, str]) -> list[tuple[str, str, int]]:
+    """(listener, host, port) of the controller listeners, as advertised where that is said. Raises ToolError."""
+    from quorate.config.listeners import parse_listeners
+
+    known: dict[str, tuple[str, str, int]] = {}
+    for key in ("listeners", "advertised.listeners"):
+        text = properties.get(key, "")
+        protocols = dict.fromkeys((part.split("://")[0].strip().upper() for part in text.split(",")), 0)  # any will do here
+        for endpoint in parse_listeners(key, text, protocols, distinct_ports=False):
+            known[endpoint.name] = (endpoint.name, endpoint.host or "localhost", endpoint.port)
+    names = properties.get("controller.listener.names")
+    if not names:
+        raise ToolError("controller.listener.names was not found. Is this a valid controller configuration file?")
+    found = []
+    for name in (name.strip().upper() for name in names.split(",")):
+        if name not in known:
+            raise ToolError(f"Cannot find information about controller listener name: {name}")
+        found.append(known[name])
+    return found
+
+
+def _add(args: argparse.Namespace) -> int:
+    if args.controller_config is not None:
+        args.command_config = args.controller_config
+    if args.command_config is None:
+        raise ToolError("You must supply the configuration file of the controller you are adding when using add-controller.")
+    properties = read_properties(args.command_config)
+    node_id, directory_id = controller_id(properties), metadata_directory_id(properties)
+    endpoints = controller_endpoints(properties)
+    if not args.dry_run:
+        with_admin(args, lambda admin: admin.add_raft_voter(node_id, directory_id, endpoints))
+    shown = ", ".join(address(*endpoint) for endpoint in endpoints)
+    verb = "DRY RUN of adding" if args.dry_run else "Added"
+    print(f"{verb} controller {node_id} with directory id {uuid_text(directory_id)} and endpoints: {shown}")
+    return 0
+
+
+def _remove(args: argparse.Namespace) -> int:
+    if args.controller_id < 0:
+        raise ToolError(f"Invalid negative --controller-id: {args.controller_id}")
+    try:
+        directory_id = parse_uuid(args.controller_directory_id)
+    except ValueError as error:
+        raise ToolError(f"Failed to parse --controller-directory-id: {error}") from error
+    if not args.dry_run:
+        with_admin(args, lambda admin: admin.remove_raft_voter(args.controller_id, directory_id))
+    verb = "DRY RUN of removing " if args.dry_run else "Removed "
+    print(f"{verb} KRaft controller {args.controller_id} with directory id {uuid_text(directory_id)}")
+    return 0
+
+
+_RUN = {"describe": _describe, "add-controller": _add, "remove-controller": _remove}

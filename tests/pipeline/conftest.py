@@ -83,5 +83,7 @@ def spark() -> Iterator[SparkSession]:
     from quorate.pipeline.session import local_session
 
     session = local_session("tests", cores=2)
+    session.conf.set("spark.sql.codegen.wholeStage", "false")  # compiling costs more than these few rows
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     yield session
     session.stop()

@@ -131,3 +131,22 @@ def test_the_lines_name_topics_offsets_and_times() -> None:
         "  2026-01-02 03:04:05.006  offset 3        config k 1 -> unset",
     ]
     assert json.loads(next(json_lines(iter(rows))))["timestamp"] == "2026-01-02T03:04:05.006+00:00"
+
+
+def test_the_command_tells_the_history_of_a_running_node(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], spark: SparkSession
+) -> None:
+    from quorate.admin.sync import AdminClient
+    from quorate.admin.types import NewTopic
+    from quorate.tools.topic_history import main
+    from tests.support.cluster import Node, running
+
+    with running(Node(tmp_path / "node")) as node:
+        with AdminClient(node.bootstrap) as admin:
+            admin.create_topics([NewTopic("kept", partitions=2), NewTopic("dropped", partitions=1)])
+            admin.delete_topics(["dropped"])
+        assert main(["--json", str(node.data)]) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["event"] for row in told if row["topic"] == "kept"] == ["created", "partition added", "partition added"]
+    assert [row["event"] for row in told if row["topic"] == "dropped"] == ["created", "partition added", "deleted"]
+    assert [(row["topic"], row["offset"]) for row in told] == sorted((row["topic"], row["offset"]) for row in told)

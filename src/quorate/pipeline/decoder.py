@@ -5,6 +5,7 @@ Rows of a snapshot have its end offset in `snapshot`, and as offset the last tha
 
 from __future__ import annotations
 
+import json
 import mmap
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, Final
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.framing import decode_record
 from quorate.metadata.image import RESOURCE_NAMES
-from quorate.metadata.json import dump_json, type_name
+from quorate.metadata.json import type_name
 from quorate.pipeline.layout import Slice
 from quorate.protocol.errors import DecodeError, KafkaError
 from quorate.protocol.json import to_json
@@ -42,6 +43,8 @@ COLUMNS: Final[tuple[tuple[str, str], ...]] = (
 )
 """Name and Spark type. `position`: the record's offset in its file, which orders the rows of a snapshot; `key`, `value`:
 name and value of a config or quota, name and level of a feature; `json`: the record's fields as Kafka writes them."""
+
+_dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 ROWS_PER_BATCH = 16_384
 
@@ -81,7 +84,7 @@ class Columns:
         kind = type(record)
         columns = _keys(record)
         if self._payload:
-            columns["json"] = dump_json(to_json(record, version))
+            columns["json"] = _dump(to_json(record, version))
         self.add(header, offset, position, snapshot, control=False, type=_type(kind), version=version, **columns)
 
     def add_control(
@@ -97,7 +100,7 @@ class Columns:
             message, _ = cls.read(value, 0, 0)
             columns["version"] = 0
             if self._payload:
-                columns["json"] = dump_json(to_json(message, 0))
+                columns["json"] = _dump(to_json(message, 0))
         self.add(header, offset, position, snapshot, **columns)
 
 

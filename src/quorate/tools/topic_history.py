@@ -37,9 +37,12 @@ def _main(argv: Sequence[str]) -> int:
 
     directory = scan(options.directory).directory  # a wrong directory is told before Spark starts
     try:
+        from pyspark.sql import SparkSession
+
         from quorate.pipeline.jobs.topic_history import EVENT_COLUMNS, history
         from quorate.pipeline.session import local_session
 
+        borrowed = SparkSession.getActiveSession() is not None
         spark = local_session("quorate-topic-history")
     except ModuleNotFoundError as error:
         raise ToolError(f"{error.name} is not installed: pip install 'quorate[spark]'") from error
@@ -54,7 +57,8 @@ def _main(argv: Sequence[str]) -> int:
     except Exception as error:
         raise ToolError(f"Error: {_reason(error)}") from error
     finally:
-        spark.stop()
+        if not borrowed:
+            spark.stop()
     return 0
 
 

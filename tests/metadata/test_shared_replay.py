@@ -51,3 +51,13 @@ def test_a_snapshot_is_read_once() -> None:
     assert shared.load(1, 1, iter(())) is first
     newer = shared.apply(first, BATCHES[1:])
     assert shared.load(1, 1, iter(()), ahead=True) is newer
+
+
+def test_batches_that_an_image_contains_are_not_replayed_again() -> None:
+    shared = SharedReplay()
+    ahead = shared.apply(EMPTY, BATCHES[:3])
+    mine = shared.apply(EMPTY, BATCHES[:1], ahead=True)
+    assert mine is ahead
+    assert shared.apply(mine, BATCHES[1:2], ahead=True) is ahead
+    newest = shared.apply(mine, BATCHES[1:], ahead=True)  # some contained, one not
+    assert (newest.provenance.offset, len(newest.topics.by_name)) == (BATCHES[-1].last_offset, 3)

@@ -61,9 +61,7 @@ class BrokerMetadataListener:
         if not batches:
             return
         try:
-            image = self.image
-            if batches[-1].last_offset > image.provenance.offset:
-                image = self._replay.apply(image, batches, ahead=True)
+            image = self._replay.apply(self.image, batches, ahead=True)
         except MetadataError as error:
             self._on_fault(error)
             raise

@@ -27,10 +27,15 @@ class SharedReplay:
             self._latest = image
 
     def apply(self, image: MetadataImage, batches: Sequence[Batch], *, ahead: bool = False) -> MetadataImage:
-        """The image after these committed batches.
+        """The image after these committed batches, of which `image` may contain the first ones already.
 
-        ahead: a newer one will do as well; who takes it skips the batches that it contains. Errors as in `apply_committed`.
+        ahead: a newer one will do as well; it contains batches that are still to be delivered. Errors as in `apply_committed`.
         """
+        contained = image.provenance.offset
+        if batches[0].base_offset <= contained:
+            batches = [batch for batch in batches if batch.last_offset > contained]
+            if not batches:
+                return image
         last = batches[-1].last_offset
         known = self._latest.provenance.offset
         if known == last or (ahead and known > last):

@@ -19,6 +19,7 @@ from quorate.log.producer_state import ProducerState, ProducerStates
 from quorate.log.replay import SnapshotStore, replay
 from quorate.log.results import FetchData
 from quorate.log.segment import Place, Segment
+from quorate.log.txn_index import TransactionIndex
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.regions import FileRegion
 from quorate.records.batch import decode_records
@@ -254,16 +255,20 @@ class ReadableLog:
             for segment in self._segments[self._floor(from_offset) :]:
                 if not segment.has_txn_index:
                     continue
-                try:
-                    entries, complete = segment.txn_index().collect(from_offset, to_offset)
-                except (CorruptIndexError, FileNotFoundError) as e:
-                    logger.warning("[PartitionLog %s] Rebuilding a transaction index: %s", self.name, e)
-                    self._rebuild_txn_index(segment)
-                    entries, complete = segment.txn_index().collect(from_offset, to_offset)
+                entries, complete = self._txn_index(segment).collect(from_offset, to_offset)
                 found += [(entry.producer_id, entry.first_offset) for entry in entries]
                 if complete:
                     break
         return found
+
+    def _txn_index(self, segment: Segment) -> TransactionIndex:
+        """The segment's transaction index, found again in the log if its file is not right. Raises OSError."""
+        try:
+            return segment.txn_index()
+        except (CorruptIndexError, FileNotFoundError) as e:
+            logger.warning("[PartitionLog %s] Rebuilding a transaction index: %s", self.name, e)
+            self._rebuild_txn_index(segment)
+            return segment.txn_index()
 
     def _rebuild_txn_index(self, segment: Segment) -> None:
         states = ProducerStates(self.name)
@@ -280,7 +285,9 @@ class ReadableLog:
         with self._disk("searching"):
             for segment in self._segments:
                 if segment.size and segment.largest_timestamp() >= timestamp:
-                    return self._search_time(segment, timestamp)
+                    found = self._search_time(segment, timestamp)
+                    if found is not None:  # else all that is that late lies below the log start
+                        return found
         return None
 
     def _search_time(self, segment: Segment, timestamp: int) -> tuple[int, int, int] | None:

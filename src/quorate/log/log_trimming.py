@@ -201,6 +201,8 @@ class TrimmableLog(ReadableLog):
             segment = self._segments[-1]
             place = segment.find(offset)
             if place is not None:
+                if segment.has_txn_index:
+                    self._txn_index(segment)
                 segment.truncate_to_position(place.position, place.base_offset)
             self._tail.clear()
             self._leo = offset

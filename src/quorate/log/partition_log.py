@@ -308,6 +308,8 @@ class PartitionLog(TrimmableLog):
             if self._should_roll(segment, info, now_ms):
                 segment = self._roll(max(info.first_offset, self._leo), now_ms)
             position = segment.size
+            if pending and segment.has_txn_index:
+                self._txn_index(segment)  # loaded before the write, as a marker must not fail on a damaged index
             segment.append(parts, headers)
             for header in headers:
                 self._tail.append(Place(header.base_offset, header.last_offset, position, header.size_bytes))

@@ -1,0 +1,295 @@
+"""All logs of a broker: directories, checkpoints, start and stop."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from quorate.log.config import LogConfig
+from quorate.log.errors import LogDirFailure
+from quorate.log.files import OpenFiles
+from quorate.log.manager import LogManager
+
+from .logs import NOW, TOPIC_ID, contents, put
+
+IDS = [bytes([n]) * 16 for n in (101, 102)]
+
+
+def manager(*dirs: Path, now_ms: int = NOW, files: OpenFiles | None = None, **config) -> LogManager:
+    for directory in dirs:
+        directory.mkdir(exist_ok=True)
+    return LogManager(
+        list(dirs),
+        LogConfig(**config),
+        OpenFiles(16) if files is None else files,
+        now_ms=lambda: now_ms,
+        directory_ids=dict(zip(dirs, IDS, strict=False)),
+    )
+
+
+def run(job: Iterable[None]) -> None:
+    for _ in job:
+        pass
+
+
+def names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}
+
+
+def test_logs_come_back_after_an_orderly_stop(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d")
+    assert logs.load() == [] and logs.previous_broker_epoch == -1
+    for partition in range(3):
+        log = logs.create("t", partition, TOPIC_ID)
+        put(log, b"a", b"b", epoch=partition)
+        log.high_watermark = 1
+    logs.close(broker_epoch=33)
+    assert (tmp_path / "d" / ".kafka_cleanshutdown").read_bytes() == b'{"version":0,"brokerEpoch":33}'
+    again = manager(tmp_path / "d")
+    assert again.previous_broker_epoch == 33
+    assert again.load() == [] and len(again) == 3
+    assert ".kafka_cleanshutdown" not in names(tmp_path / "d")
+    for partition in range(3):
+        log = again.get("t", partition)
+        assert log is not None and (log.topic_id, log.high_watermark, log.latest_epoch) == (TOPIC_ID, 1, partition)
+        assert (log.recovery_point, contents(log)) == (2, [(0, b"a"), (1, b"b")])
+
+
+def test_logs_come_back_after_a_kill(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d", segment_bytes=400)
+    logs.load()
+    log = logs.create("t", 0, TOPIC_ID)
+    for i in range(20):
+        put(log, b"%d" % i * 20)
+    log.high_watermark = 15
+    run(logs.checkpoint_high_watermarks())
+    logs._background.wait_idle()
+    run(logs.checkpoint_recovery_points())
+    point = log.segments[-1].base_offset
+    assert (tmp_path / "d" / "recovery-point-offset-checkpoint").read_text() == f"0\n1\nt 0 {point}\n"
+    again = manager(tmp_path / "d", segment_bytes=400)
+    assert again.load() == [] and again.previous_broker_epoch == -1
+    found = again.get("t", 0)
+    assert found is not None and (found.high_watermark, found.recovery_point) == (15, point)
+    assert contents(found) == [(i, b"%d" % i * 20) for i in range(20)]
+
+
+def test_the_log_start_of_a_killed_node_comes_from_its_checkpoint(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d")
+    logs.load()
+    log = logs.create("t", 0, TOPIC_ID)
+    put(log, b"a", b"b", b"c")
+    log.high_watermark = 3
+    log.increment_log_start_offset(2, "test")
+    run(logs.checkpoint_log_start_offsets())
+    again = manager(tmp_path / "d")
+    again.load()
+    found = again.get("t", 0)
+    assert found is not None and found.log_start_offset == 2
+
+
+def test_partitions_without_records_leave_no_trace(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d")
+    logs.load()
+    for partition in range(50):
+        logs.create("t", partition, TOPIC_ID)
+    run(logs.checkpoint_high_watermarks())
+    run(logs.sweep())
+    logs.delete("t", 3)
+    assert names(tmp_path / "d") == set() and len(logs) == 49
+
+
+def test_a_new_log_goes_where_it_is_told_or_where_the_fewest_are(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "a", tmp_path / "b")
+    logs.load()
+    told = [logs.create("t", p, TOPIC_ID, directory_id=IDS[1]).dir.parent.name for p in range(3)]
+    free = [logs.create("u", p, TOPIC_ID, directory_id=bytes(16)).dir.parent.name for p in range(5)]
+    assert told == ["b"] * 3 and free == ["a", "a", "a", "a", "b"]
+
+
+def test_a_log_keeps_the_descriptors_of_all_logs_within_the_limit(tmp_path: Path) -> None:
+    files = OpenFiles(5)
+    logs = manager(tmp_path / "d", files=files)
+    logs.load()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for round_ in range(3):
+        for partition in range(60):
+            put(logs.create("t", partition, TOPIC_ID), b"%d" % round_)
+    assert len(files) <= 5 and len(list(Path("/proc/self/fd").iterdir())) <= before + 5
+    assert all(contents(log) == [(i, b"%d" % i) for i in range(3)] for log in logs.all_logs())
+
+
+def test_what_is_not_the_managers_is_left_alone(tmp_path: Path) -> None:
+    directory = tmp_path / "d"
+    directory.mkdir()
+    for name in ("__cluster_metadata-0", "t-0-stray", "t-1.abc-stray", "lost+found", "t-2.x-future", "readme"):
+        (directory / name).mkdir()
+    (directory / "file-0").write_text("x")
+    before = names(directory)
+    logs = manager(directory)
+    assert logs.load() == [] and len(logs) == 0 and names(directory) == before
+
+
+def test_deleted_logs_are_renamed_at_once_and_removed_after_the_delay(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d", file_delete_delay_ms=0)
+    logs.load()
+    put(logs.create("t", 0, TOPIC_ID), b"old")
+    logs.delete("t", 0)
+    assert logs.get("t", 0) is None and "t-0" not in names(tmp_path / "d")
+    put(logs.create("t", 0, bytes(15) + b"\x09"), b"new")
+    for _ in range(500):
+        if names(tmp_path / "d") == {"t-0"}:
+            break
+        logs._background.wait_idle()
+    assert names(tmp_path / "d") == {"t-0"}
+
+
+def test_a_deletion_that_was_interrupted_is_finished_at_the_next_start(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d", file_delete_delay_ms=3_600_000)
+    logs.load()
+    put(logs.create("t", 0, TOPIC_ID), b"old")
+    logs.delete("t", 0)
+    logs.close()
+    assert any(name.endswith("-delete") for name in names(tmp_path / "d"))
+    again = manager(tmp_path / "d", file_delete_delay_ms=0)
+    again.load()
+    assert len(again) == 0
+    for _ in range(500):
+        if not any(name.endswith("-delete") for name in names(tmp_path / "d")):
+            break
+        again._background.wait_idle()
+    assert not any(name.endswith("-delete") for name in names(tmp_path / "d"))
+
+
+def test_strays_are_deleted(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d")
+    logs.load()
+    for partition in range(4):
+        put(logs.create("t", partition, TOPIC_ID), b"a")
+    assert logs.delete_strays(lambda topic, partition, topic_id: partition % 2 == 0 and topic_id == TOPIC_ID) == 2
+    assert sorted(log.partition for log in logs.all_logs()) == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"]
+)
+@pytest.mark.parametrize("content", [b"9\n", b"0\n5\n", os.urandom(40)])
+def test_a_damaged_checkpoint_costs_time_alone(tmp_path: Path, name: str, content: bytes) -> None:
+    logs = manager(tmp_path / "d")
+    logs.load()
+    put(logs.create("t", 0, TOPIC_ID), b"a", b"b")
+    logs.close()
+    (tmp_path / "d" / name).write_bytes(content)
+    again = manager(tmp_path / "d")
+    assert again.load() == []
+    log = again.get("t", 0)
+    assert log is not None and contents(log) == [(0, b"a"), (1, b"b")]
+
+
+def test_a_partition_in_two_directories_is_refused_by_name(tmp_path: Path) -> None:
+    for directory in ("a", "b"):
+        logs = manager(tmp_path / directory)
+        logs.load()
+        put(logs.create("t", 0, TOPIC_ID), b"x")
+        logs.close()
+    logs = manager(tmp_path / "a", tmp_path / "b")
+    failures = logs.load()
+    assert len(failures) == 1 and "t-0 exists both in" in str(failures[0])
+    assert logs.online_dirs() == [tmp_path / "a"]
+
+
+def test_a_directory_that_fails_goes_offline_and_takes_its_logs_along(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "a", tmp_path / "b")
+    logs.load()
+    for partition in range(2):
+        put(logs.create("t", partition, TOPIC_ID, directory_id=IDS[partition]), b"x")
+    assert logs.mark_offline(tmp_path / "a") == [("t", 0)] and logs.mark_offline(tmp_path / "a") == []
+    assert not logs.is_online(tmp_path / "a") and logs.get("t", 0) is None and logs.get("t", 1) is not None
+    assert logs.create("u", 0, TOPIC_ID, directory_id=IDS[0]).dir.parent == tmp_path / "b"
+    logs.close(broker_epoch=1)
+    assert ".kafka_cleanshutdown" not in names(tmp_path / "a") and ".kafka_cleanshutdown" in names(tmp_path / "b")
+    logs.mark_offline(tmp_path / "b")
+    with pytest.raises(LogDirFailure):
+        logs.create("v", 0, TOPIC_ID)
+
+
+def test_a_disk_error_names_the_directory_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = manager(tmp_path / "a", tmp_path / "b")
+    logs.load()
+    log = logs.create("t", 0, TOPIC_ID, directory_id=IDS[1])
+    put(log, b"x")
+
+    def broken(*_: object) -> int:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "pwritev", broken)
+    with pytest.raises(LogDirFailure, match="Input/output error") as caught:
+        put(log, b"y")
+    assert caught.value.directory == str(tmp_path / "b")
+
+
+def test_epochs_differ_or_a_marker_is_missing_and_no_epoch_is_claimed(tmp_path: Path) -> None:
+    for directory, epoch in (("a", 5), ("b", 6)):
+        logs = manager(tmp_path / directory)
+        logs.load()
+        logs.close(broker_epoch=epoch)
+    assert manager(tmp_path / "a", tmp_path / "b").previous_broker_epoch == -1
+    assert manager(tmp_path / "a", tmp_path / "c").previous_broker_epoch == -1
+    assert manager(tmp_path / "a").previous_broker_epoch == 5
+
+
+def test_configs_reach_existing_and_new_logs(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d", retention_ms=100)
+    logs.load()
+    first, other = logs.create("t", 0, TOPIC_ID), logs.create("u", 0, TOPIC_ID)
+    logs.reconfigure("t", {"retention.ms": "7"})
+    logs.reconfigure_defaults(LogConfig(retention_ms=50, segment_ms=9))
+    second = logs.create("t", 1, TOPIC_ID)
+    assert [log.config.retention_ms for log in (first, second, other)] == [7, 7, 50]
+    assert {log.config.segment_ms for log in (first, second, other)} == {9}
+
+
+def test_flush_ms_is_honoured(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d", now_ms=NOW + 100, flush_ms=100)
+    logs.load()
+    log = logs.create("t", 0, TOPIC_ID, now_ms=NOW)
+    late = logs.create("t", 1, TOPIC_ID, now_ms=NOW + 1)
+    put(log, b"a")
+    put(late, b"a")
+    run(logs.flush_due())
+    assert (log.recovery_point, late.recovery_point) == (1, 0)
+
+
+def test_progress_is_told(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d")
+    logs.load()
+    for partition in range(3):
+        put(logs.create("t", partition, TOPIC_ID), b"a")
+    logs.close()
+    seen: list[tuple[Path, int, int]] = []
+    manager(tmp_path / "d").load(progress=lambda *step: seen.append(step))
+    assert seen == [(tmp_path / "d", 0, 3), (tmp_path / "d", 3, 3)]
+
+
+def test_topic_overrides_are_asked_for_at_load(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d")
+    logs.load()
+    put(logs.create("t", 0, TOPIC_ID), b"a")
+    logs.close()
+    again = manager(tmp_path / "d")
+    again.load(overrides_of=lambda topic: {"retention.ms": "12"} if topic == "t" else {})
+    log = again.get("t", 0)
+    assert log is not None and log.config.retention_ms == 12
+
+
+def test_many_unflushed_logs_are_closed_together(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d", files=OpenFiles(300))
+    logs.load()
+    for partition in range(100):
+        put(logs.create("t", partition, TOPIC_ID), b"a")
+    logs.close()
+    points = (tmp_path / "d" / "recovery-point-offset-checkpoint").read_text().splitlines()
+    assert points[1] == "100" and all(line.endswith(" 1") for line in points[2:])

@@ -2,10 +2,10 @@
 
 A broker must know that what it stores can be read by everybody: that there are as many records as the header says, that their
 offset deltas count 0, 1, 2..., that each record's parts fill it exactly, and what the greatest timestamp is. Walking them one by
-one costs about a microsecond each. But producers mostly send records of one shape: then every field lies at a fixed distance from
+one costs about a microsecond each at best. But producers mostly send records of one shape: then every field lies at a fixed distance from
 the last record's, and `buffer[field::stride]` is the column of that field for all records of the run, which the
 interpreter compares at memory speed. So runs of equal shape are checked by column, and the rest one by one. (100 records of
-1,000 bytes: 25 us instead of 370; 900 of 100 bytes: 60 us instead of 1,750.)
+1,000 bytes: 13 us instead of 90; 900 of 100 bytes: 63 us instead of 960.)
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from quorate.records.errors import InvalidRecordError
 from quorate.records.varint import decode, decode_long
 
 _MIN_RUN = 4  # below, columns cost more than they save
-_RUN_STARTS_AT_RETRY = 8  # records walked before columns are tried again after they failed
+_ROOM = 20  # bytes that sizes, deltas and their varints take at most before the key
+_RUN_STARTS_AT_RETRY = 16  # records walked before columns are tried again after they failed
 
 
 @dataclass(slots=True)
@@ -51,16 +52,18 @@ def scan_records(body: bytes | bytearray, count: int, *, find_null_keys: bool = 
                 lowest = min(lowest, low)
                 continue
             next_run = index + _RUN_STARTS_AT_RETRY
-        pos, delta, offset_delta, null_key = _walk_one(body, pos, end)
-        if delta > highest:
-            highest = delta
-        if delta < lowest:
-            lowest = delta
-        if offset_delta != index:
-            contiguous = False
-        if find_null_keys and null_key:
-            null_keys.append(index)
-        index += 1
+        last = min(count, next_run) if next_run > index else count
+        while index < last:
+            pos, delta, offset_delta, null_key = _walk_one(body, pos, end)
+            if delta > highest:
+                highest = delta
+            if delta < lowest:
+                lowest = delta
+            if offset_delta != index:
+                contiguous = False
+            if null_key and find_null_keys:
+                null_keys.append(index)
+            index += 1
     if pos != end:
         raise InvalidRecordError(f"Incorrect declared batch size, {end - pos} bytes are left after {count} records")
     return ScanResult(highest, lowest, contiguous, null_keys)
@@ -68,10 +71,80 @@ def scan_records(body: bytes | bytearray, count: int, *, find_null_keys: bool = 
 
 def _walk_one(body: bytes | bytearray, pos: int, end: int) -> tuple[int, int, int, bool]:
     """(next position, timestamp delta, offset delta, key is null) of the record at `pos`, all of its parts checked."""
-    size, pos = decode(body, pos, end)
+    if pos + _ROOM > end:  # near the end every byte is bounded
+        return _walk_last(body, pos, end)
+    # The lengths in one byte or two, as nearly all are, without a call for each.
+    byte = body[pos]
+    if byte < 0x80:
+        size = (byte >> 1) ^ -(byte & 1)
+        pos += 1
+    elif body[pos + 1] < 0x80:
+        size = ((byte & 0x7F | body[pos + 1] << 7) >> 1) ^ -(byte & 1)
+        pos += 2
+    else:
+        size, pos = decode(body, pos, end)
     stop = pos + size
     if size < 6 or stop > end:
         raise InvalidRecordError(f"Invalid record size {size} at byte {pos} of {end}")
+    if stop + _ROOM > end or size < _ROOM:
+        return _walk_parts(body, pos, stop)
+    pos += 1
+    byte = body[pos]
+    if byte < 0x80:
+        timestamp_delta = (byte >> 1) ^ -(byte & 1)
+        pos += 1
+    else:
+        timestamp_delta, pos = decode_long(body, pos, stop)
+    byte = body[pos]
+    if byte < 0x80:
+        offset_delta = (byte >> 1) ^ -(byte & 1)
+        pos += 1
+    elif body[pos + 1] < 0x80:
+        offset_delta = ((byte & 0x7F | body[pos + 1] << 7) >> 1) ^ -(byte & 1)
+        pos += 2
+    else:
+        offset_delta, pos = decode(body, pos, stop)
+    byte = body[pos]
+    if byte < 0x80:
+        key_size = (byte >> 1) ^ -(byte & 1)
+        pos += 1
+    else:
+        key_size, pos = decode(body, pos, stop)
+    if key_size >= 0:
+        pos += key_size
+    elif key_size != -1:
+        raise InvalidRecordError(f"Invalid key length {key_size}")
+    if pos + 2 >= stop:
+        value_size, pos = decode(body, pos, stop)
+    else:
+        byte = body[pos]
+        if byte < 0x80:
+            value_size = (byte >> 1) ^ -(byte & 1)
+            pos += 1
+        elif body[pos + 1] < 0x80:
+            value_size = ((byte & 0x7F | body[pos + 1] << 7) >> 1) ^ -(byte & 1)
+            pos += 2
+        else:
+            value_size, pos = decode(body, pos, stop)
+    if value_size >= 0:
+        pos += value_size
+    elif value_size != -1:
+        raise InvalidRecordError(f"Invalid value length {value_size}")
+    if pos + 1 == stop and not body[pos]:
+        return stop, timestamp_delta, offset_delta, key_size < 0
+    pos = _walk_headers(body, pos, stop)
+    return pos, timestamp_delta, offset_delta, key_size < 0
+
+
+def _walk_last(body: bytes | bytearray, pos: int, end: int) -> tuple[int, int, int, bool]:
+    size, pos = decode(body, pos, end)
+    if size < 6 or pos + size > end:
+        raise InvalidRecordError(f"Invalid record size {size} at byte {pos} of {end}")
+    return _walk_parts(body, pos, pos + size)
+
+
+def _walk_parts(body: bytes | bytearray, pos: int, stop: int) -> tuple[int, int, int, bool]:
+    """As `_walk_one` from behind the record's size, with every byte bounded."""
     timestamp_delta, pos = decode_long(body, pos + 1, stop)
     offset_delta, pos = decode(body, pos, stop)
     key_size, pos = decode(body, pos, stop)
@@ -84,6 +157,11 @@ def _walk_one(body: bytes | bytearray, pos: int, end: int) -> tuple[int, int, in
         pos += value_size
     elif value_size != -1:
         raise InvalidRecordError(f"Invalid value length {value_size}")
+    return _walk_headers(body, pos, stop), timestamp_delta, offset_delta, key_size < 0
+
+
+def _walk_headers(body: bytes | bytearray, pos: int, stop: int) -> int:
+    """`stop`, where the headers and with them the record must end."""
     headers, pos = decode(body, pos, stop)
     if headers:
         if not 0 < headers <= stop - pos:
@@ -98,10 +176,9 @@ def _walk_one(body: bytes | bytearray, pos: int, end: int) -> tuple[int, int, in
             elif content_size < -1:
                 raise InvalidRecordError(f"Invalid header value length {content_size}")
     if pos != stop:
-        raise InvalidRecordError(
-            f"Invalid record size: expected {size} bytes in record payload, its parts take {size + pos - stop}"
-        )
-    return stop, timestamp_delta, offset_delta, key_size < 0
+        where = "behind" if pos > stop else "before"
+        raise InvalidRecordError(f"Invalid record size: its parts end {abs(pos - stop)} bytes {where} it")
+    return stop
 
 
 def _run(body: bytes | bytearray, start: int, end: int, index: int, count: int) -> tuple[int, int, int, int, bool] | None:

@@ -240,7 +240,10 @@ def test_describing_the_controllers() -> None:
     response = ask(2)
     assert (response.controller_id, response.cluster_id, response.endpoint_type) == (1, CLUSTER, 2)
     assert [(node.broker_id, node.host, node.port) for node in response.brokers] == [(1, "h", 9093)]
+    assert response.cluster_authorized_operations == -(2**31)  # not asked for
     assert ask(2, leader=3).controller_id == -1
+    everything = DescribeClusterRequest(endpoint_type=2, include_cluster_authorized_operations=True)
+    assert describe_cluster(cluster.image, everything, 1, "CONTROLLER", CLUSTER, 1).cluster_authorized_operations == 8096
     assert ask(1).error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
     assert ask(1, version=0).error_code == ErrorCode.INVALID_REQUEST
     assert ask(3).error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE

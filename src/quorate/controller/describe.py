@@ -32,6 +32,8 @@ from quorate.protocol.messages.describe_cluster import DescribeClusterRequest, D
 from quorate.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 
 BROKERS, CONTROLLERS = 1, 2
+ALL_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+"""Create, alter, describe, cluster action, describe and alter configs, idempotent write: what anybody may without ACLs."""
 Result = DescribeConfigsResponse.DescribeConfigsResult
 ResourceResult = DescribeConfigsResponse.DescribeConfigsResourceResult
 Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
@@ -61,12 +63,15 @@ def describe_cluster(
         for controller in sorted(image.cluster.controllers.values(), key=lambda controller: controller.id)
         if (endpoint := controller.endpoint(listener)) is not None
     ]
-    return DescribeClusterResponse(
+    response = DescribeClusterResponse(
         endpoint_type=CONTROLLERS,
         cluster_id=cluster_id,
         controller_id=leader_id if any(node.broker_id == leader_id for node in nodes) else -1,
         brokers=nodes,
     )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+    return response
 
 
 def describe_configs(image: MetadataImage, request: DescribeConfigsRequest, config: ControllerConfig) -> DescribeConfigsResponse:

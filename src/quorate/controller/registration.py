@@ -77,7 +77,8 @@ class ControllerRegistrar:
         try:
             while not self._closed and not controller.is_active and self.needed():
                 address = controller.raft.leader_address()
-                if address is not None:
+                mine = controller.raft.leader_and_epoch.leader_id == controller.config.node_id
+                if address is not None and not mine:  # this one leads and will soon be active: it writes its own then
                     try:
                         await self._send_to(*address)
                     except (KafkaConnectionError, RequestTimedOut, UnsupportedVersion, KafkaError) as error:

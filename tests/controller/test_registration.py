@@ -1,0 +1,99 @@
+"""A standby controller makes itself known to the active one, over a real connection."""
+
+from __future__ import annotations
+
+import asyncio
+
+from quorate.config.listeners import Endpoint
+from quorate.metadata.image import MetadataImage
+from quorate.net.dispatch import Dispatcher, ListenerKind
+from quorate.net.limits import ConnectionLimits
+from quorate.net.server import Listener
+from quorate.raft.types import LeaderAndEpoch
+
+from .support import FakeLog, FakeRaft, Harness, uid
+from .test_driver import run
+
+
+class Quorum:
+    """An active controller with a listener, and a standby that follows the same log."""
+
+    def __init__(self) -> None:
+        log = FakeLog()
+        self.active = Harness(FakeRaft(1, log, (1, 2)))
+        self.standby = Harness(
+            FakeRaft(2, log, (1, 2)),
+            node_id=2,
+            incarnation_id=uid(0xC2),
+            listeners=[Endpoint("CONTROLLER", "localhost", 9094)],
+        )
+        self.listener = Listener()
+        self.registered = asyncio.Event()
+
+    async def start(self) -> None:
+        await self.active.start()
+        dispatcher = Dispatcher(ListenerKind.CONTROLLER)
+        dispatcher.register_all(self.active.controller.routes)
+        await self.listener.start("127.0.0.1", 0, dispatcher, "CONTROLLER", ConnectionLimits())
+        self.standby.controller.add_image_listener(self._see)
+        await self.standby.start(lead=False)
+
+    def _see(self, image: MetadataImage) -> None:
+        known = image.cluster.controllers.get(2)
+        if known is not None and known.incarnation_id == uid(0xC2):
+            self.registered.set()
+
+    def point(self, port: int | None) -> None:
+        """Where the standby believes the leader to be."""
+        address = None if port is None else ("127.0.0.1", port)
+        self.standby.raft.leader_address = lambda: address  # type: ignore[method-assign]
+        self.standby.raft.leader_and_epoch = LeaderAndEpoch(1, 1)
+
+    async def commit_until_registered(self) -> None:
+        """What the active controller writes is committed, and reaches the standby."""
+
+        def committed() -> None:
+            self.active.raft.commit()
+            self.standby.raft.commit()
+
+        write = self.active.controller.write
+
+        def write_and_commit(*args: object, **options: object) -> int:
+            offset: int = write(*args, **options)  # type: ignore[arg-type]
+            asyncio.get_running_loop().call_soon(committed)
+            return offset
+
+        self.active.controller.write = write_and_commit  # type: ignore[method-assign]
+        committed()
+        await asyncio.wait_for(self.registered.wait(), 10)
+
+    async def stop(self) -> None:
+        await self.standby.controller.close()
+        await self.active.controller.close()
+        await self.listener.close(0)
+
+
+def test_a_standby_registers_with_the_active_controller() -> None:
+    async def test() -> None:
+        quorum = Quorum()
+        await quorum.start()
+        quorum.point(quorum.listener.port)
+        await quorum.commit_until_registered()
+        registered = quorum.active.controller.image.cluster.controllers[2]
+        assert registered.listeners[0].port == 9094
+        assert registered.features["metadata.version"][1] >= 27
+        await quorum.stop()
+
+    run(test())
+
+
+def test_a_standby_tries_again_until_there_is_a_leader() -> None:
+    async def test() -> None:
+        quorum = Quorum()
+        await quorum.start()
+        quorum.point(None)
+        asyncio.get_running_loop().call_later(0.15, quorum.point, quorum.listener.port)
+        await quorum.commit_until_registered()
+        await quorum.stop()
+
+    run(test())

@@ -20,6 +20,7 @@ from quorate.metadata.shared_replay import SharedReplay
 if TYPE_CHECKING:
     from quorate.broker.metadata_cache import MetadataCache
     from quorate.metadata.image import MetadataDelta, MetadataImage
+    from quorate.metadata.snapshot_emitter import SnapshotEmitter
     from quorate.raft.types import CommittedBatch, LeaderAndEpoch, OffsetEpoch
 
 log_ = logging.getLogger("quorate.broker.metadata")
@@ -38,9 +39,11 @@ class BrokerMetadataListener:
         loop: asyncio.AbstractEventLoop,
         on_fault: Callable[[BaseException], None],
         replay: SharedReplay | None = None,
+        snapshots: SnapshotEmitter | None = None,
     ) -> None:
         self._node_id = node_id
         self._replay = replay or SharedReplay()
+        self._snapshots = snapshots
         self._cache = cache
         self._loop = loop
         self._on_fault = on_fault
@@ -67,6 +70,9 @@ class BrokerMetadataListener:
             raise
         self.offset = batches[-1].last_offset
         self._advance(image)
+        if self._snapshots is not None:
+            size = sum(batch.size_bytes for batch in batches)
+            self._snapshots.committed(image, self.offset, size, self._loop.time())
 
     def on_snapshot(self, snapshot_id: OffsetEpoch, batches: Iterator[CommittedBatch]) -> None:
         log_.info("[MetadataListener id=%d] Loading snapshot %d-%d", self._node_id, snapshot_id.offset, snapshot_id.epoch)
@@ -76,6 +82,8 @@ class BrokerMetadataListener:
             self._on_fault(error)
             raise
         self.offset = snapshot_id.offset - 1
+        if self._snapshots is not None:
+            self._snapshots.loaded(snapshot_id.offset)
         self._advance(image)
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from quorate.log.files import OpenFiles
     from quorate.metadata.image import MetadataDelta, MetadataImage
     from quorate.metadata.shared_replay import SharedReplay
+    from quorate.metadata.snapshot_emitter import SnapshotEmitter
     from quorate.net.dispatch import FeatureState, Handler
     from quorate.raft.driver import RaftClient
 
@@ -77,7 +78,10 @@ class BrokerServer:
         self.cluster_id = cluster_id
         self.directory_ids = dict(directory_ids)
         self.metadata = MetadataCache()
-        self._publisher = BrokerMetadataListener(self.node_id, self.metadata, loop, self._fault, replay)
+        self._snapshots = None if config.is_controller else self._emitter()  # a combined node's controller writes them
+        self._publisher = BrokerMetadataListener(
+            self.node_id, self.metadata, loop, self._fault, replay, self._snapshots
+        )
         self._view = ConfigView(config, lambda: self._publisher.image)
         self.logs = LogManager(
             list(config.log_dirs),
@@ -198,6 +202,18 @@ class BrokerServer:
 
     # ---- start
 
+    def _emitter(self) -> SnapshotEmitter:
+        from quorate.metadata.snapshot_emitter import SnapshotEmitter
+
+        get = self._config.get
+        return SnapshotEmitter(
+            self._raft,
+            self.node_id,
+            max_bytes=get("metadata.log.max.record.bytes.between.snapshots"),
+            interval_s=get("metadata.log.max.snapshot.interval.ms") / 1000,
+            now_ms=self._clock.now_ms,
+        )
+
     async def start(self, advertised: Iterable[Endpoint]) -> None:
         """Registers, catches up, recovers the logs, and returns when the controller has unfenced this broker.
 
@@ -293,6 +309,8 @@ class BrokerServer:
             await stop_serving()
         await self.lifecycle.close()
         self._raft.unregister(self._publisher)
+        if self._snapshots is not None:
+            await self._snapshots.close()
         if self._groups is not None:
             await self._groups.close()
         await self._upkeep.close()

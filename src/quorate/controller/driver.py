@@ -27,13 +27,13 @@ from quorate.controller.reads import read_routes
 from quorate.controller.record_versions import level_in, version_of
 from quorate.controller.registration import ControllerRegistrar
 from quorate.controller.routes import WRITES, write_handler
-from quorate.controller.snapshots import SnapshotEmitter
 from quorate.controller.tasks import NEVER, PeriodicTasks
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.features import KRAFT_VERSION
 from quorate.metadata.framing import encode_record
 from quorate.metadata.image import EMPTY, MetadataImage, Provenance
 from quorate.metadata.shared_replay import SharedReplay
+from quorate.metadata.snapshot_emitter import SnapshotEmitter
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.schema import Data, Request, Response
@@ -85,7 +85,13 @@ class QuorumController:
         self.last_write = 0.0
         self._failed = False
         self.tasks = PeriodicTasks(self)
-        self.snapshots = SnapshotEmitter(self)
+        self.snapshots = SnapshotEmitter(
+            raft,
+            config.node_id,
+            max_bytes=config.snapshot_bytes,
+            interval_s=config.snapshot_interval_s,
+            now_ms=self.clock.now_ms,
+        )
         self._registrar = ControllerRegistrar(self)
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -171,7 +177,8 @@ class QuorumController:
                 return
         self._committed = last.last_offset
         self._published()
-        self.snapshots.committed(sum(batch.size_bytes for batch in batches), self.clock.now())
+        size = sum(batch.size_bytes for batch in batches)
+        self.snapshots.committed(self.image, self._committed, size, self.clock.now())
 
     def on_snapshot(self, snapshot_id: OffsetEpoch, batches: Iterator[Any]) -> None:
         if self._failed:

@@ -398,6 +398,21 @@ def test_the_broker_in_the_same_process_may_come_back_at_once(combined: bool, co
     run(test())
 
 
+def test_a_predecessor_of_the_broker_in_the_same_process_is_fenced_when_no_successor_comes() -> None:
+    async def test() -> None:
+        log = FakeLog()
+        await broker(await Harness(FakeRaft(1, log), is_broker_too=True).start())
+        again = Harness(FakeRaft(1, log), is_broker_too=True)
+        await again.start(lead=False)
+        again.raft.commit()
+        again.raft.become_leader(2)
+        again.advance(9.1)
+        again.raft.commit()
+        assert again.controller.image.cluster.brokers[1].fenced
+
+    run(test())
+
+
 def test_controlled_shutdown_waits_until_the_others_know() -> None:
     async def test() -> None:
         h = await Harness().start()

@@ -28,24 +28,32 @@ class Liveness:
     """End offset of the newest snapshot that each broker reported."""
     cut_off: set[Session] = field(default_factory=set)
     """Sessions whose connection was lost since they were last heard of."""
+    predecessor: Session | None = None
+    """The registration that the broker in this process had in an earlier life, unless it turns out to be its present one."""
 
     def activate(self, registrations: Iterable[BrokerRegistration], now: float, own_broker_id: int | None) -> None:
         """Begins a term as active controller.
 
         own_broker_id: the broker in this very process, when it has both roles: an incarnation of it that is already
-        registered belongs to a process that is gone, so it gets no session and does not block its successor.
+        registered belongs to a process that is gone, most likely, and must not block its successor.
         """
         self.contacts.clear()
         self.metadata_offsets.clear()
         self.shutdown_offsets.clear()
         self.cut_off.clear()
+        self.predecessor = None
         for registration in registrations:
-            if not registration.fenced and registration.id != own_broker_id:
-                self.contacts[registration.id, registration.epoch] = now
+            session = (registration.id, registration.epoch)
+            if registration.id == own_broker_id:
+                self.predecessor = session
+            if not registration.fenced:
+                self.contacts[session] = now
 
     def contact(self, broker_id: int, epoch: int, now: float) -> None:
         self.contacts[broker_id, epoch] = now
         self.cut_off.discard((broker_id, epoch))
+        if self.predecessor == (broker_id, epoch):
+            self.predecessor = None  # it is this process that has led before
 
     def connection_lost(self, broker_id: int, epoch: int, now: float, grace_s: float) -> None:
         """The process is gone, or the network is: the broker has grace_s to be heard of again."""

@@ -90,9 +90,10 @@ class ClassicRules(RebalanceRules):
         else:
             self._join_known(group, request, caller, token, at, out)
         if is_new_group and not out.records and out.after is None:
+            answered = bool(out.replies)
 
             def stored(error: ErrorCode, _: Instant) -> Outcome:
-                if error is ErrorCode.NONE:
+                if error is ErrorCode.NONE or answered:
                     return Outcome()
                 return Outcome(replies=[(token, join_error(UNKNOWN_MEMBER_ID, append_error(error)))])
 

@@ -1,0 +1,201 @@
+"""Records of the offsets topic: bytes both ways, what Apache Kafka wrote, hostile bytes, and the partition of a group."""
+
+from __future__ import annotations
+
+import asyncio
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorate.broker.coordinators.loader import ShardLoader
+from quorate.broker.coordinators.model import (
+    CommittedOffset,
+    ForeignRecord,
+    ForeignType,
+    GroupConfig,
+    GroupRecord,
+    OffsetRecord,
+    StoredGroup,
+    StoredMember,
+)
+from quorate.broker.coordinators.partitioning import java_string_hash, partition_for
+from quorate.broker.coordinators.record_codec import UnknownRecordTypeError, decode_record, encode_record
+from quorate.broker.coordinators.shard import Shard
+from quorate.protocol.errors import DecodeError
+from quorate.records.batch import decode_records, iter_batches
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+text = st.text(max_size=30)
+offset_records = st.builds(
+    OffsetRecord,
+    group_id=text,
+    topic=text,
+    partition=st.integers(0, 2**31 - 1),
+    value=st.none()
+    | st.builds(
+        CommittedOffset,
+        offset=st.integers(-1, 2**63 - 1),
+        leader_epoch=st.integers(-1, 2**31 - 1),
+        metadata=text,
+        commit_timestamp_ms=st.integers(-1, 2**62),
+        topic_id=st.binary(min_size=16, max_size=16),
+    ),
+)
+members = st.builds(
+    StoredMember,
+    member_id=text,
+    instance_id=st.none() | text,
+    client_id=text,
+    client_host=text,
+    rebalance_timeout_ms=st.integers(-1, 2**31 - 1),
+    session_timeout_ms=st.integers(0, 2**31 - 1),
+    subscription=st.binary(max_size=40),
+    assignment=st.binary(max_size=40),
+)
+group_records = st.builds(
+    GroupRecord,
+    group_id=text,
+    value=st.none()
+    | st.builds(
+        StoredGroup,
+        protocol_type=text,
+        generation=st.integers(-1, 2**31 - 1),
+        protocol=st.none() | text,
+        leader=st.none() | text,
+        state_timestamp_ms=st.integers(-1, 2**62),
+        members=st.lists(members, max_size=3).map(tuple),
+    ),
+)
+
+
+@given(offset_records | group_records)
+def test_records_come_back_as_they_were(record: OffsetRecord | GroupRecord) -> None:
+    assert decode_record(*encode_record(record)) == record
+
+
+@given(st.binary(max_size=60), st.none() | st.binary(max_size=60))
+def test_nonsense_raises_one_kind_of_error(key: bytes, value: bytes | None) -> None:
+    try:
+        decode_record(key, value)
+    except (DecodeError, UnknownRecordTypeError):
+        pass
+
+
+@given(offset_records | group_records, st.data())
+def test_cut_records_raise_one_kind_of_error(record: OffsetRecord | GroupRecord, data: st.DataObject) -> None:
+    key, value = encode_record(record)
+    cut = data.draw(st.integers(0, len(key) - 1))
+    with pytest.raises((DecodeError, UnknownRecordTypeError)):
+        decode_record(key[:cut], value)
+    if value is not None and len(value) > 2:
+        with pytest.raises(DecodeError):
+            decode_record(key, value[: data.draw(st.integers(0, 1))])
+
+
+@pytest.mark.parametrize(
+    ("kind", "group_type", "member"),
+    [
+        (3, ForeignType.CONSUMER, None),
+        (5, ForeignType.CONSUMER, "m"),
+        (8, ForeignType.CONSUMER, None),
+        (16, ForeignType.CONSUMER, None),
+        (10, ForeignType.SHARE, "m"),
+        (15, ForeignType.SHARE, None),
+        (19, ForeignType.STREAMS, "m"),
+        (23, ForeignType.STREAMS, None),
+    ],
+)
+def test_foreign_records_are_kept_byte_for_byte(kind: int, group_type: ForeignType, member: str | None) -> None:
+    key = kind.to_bytes(2, "big") + b"\0\1g\0\1m"
+    record = decode_record(key, b"\0\0anything")
+    assert record == ForeignRecord("g", group_type, kind, key, b"\0\0anything", member)
+    assert encode_record(record) == (key, b"\0\0anything")
+
+
+def test_unknown_record_types_are_named() -> None:
+    with pytest.raises(UnknownRecordTypeError, match="77"):
+        decode_record(b"\0\x4d\0\1g", None)
+
+
+def test_versions_of_the_future_are_refused() -> None:
+    with pytest.raises(DecodeError, match="version 5"):
+        decode_record(b"\0\1\0\1g\0\1t\0\0\0\0", b"\0\5")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("g1", 3242),
+        ("console-consumer-12345", 158455506),
+        ("polygenelubricants", -(2**31)),
+        ("grüße", 98768023),
+        ("\U0001f600", 1772899),
+    ],
+)
+def test_strings_hash_as_in_java(name: str, value: int) -> None:
+    assert java_string_hash(name) == value
+
+
+def test_the_hash_without_an_absolute_value_counts_as_zero() -> None:
+    assert partition_for("polygenelubricants", 50) == 0
+
+
+def golden_logs(tmp_path: Path, archive: str, state: str) -> list[Path]:
+    with tarfile.open(GOLDEN / archive) as tar:
+        wanted = [m for m in tar.getmembers() if f"{state}/__consumer_offsets-" in m.name and m.name.endswith(".log")]
+        tar.extractall(tmp_path, wanted, filter="data")
+    return sorted(tmp_path.rglob("__consumer_offsets-*/*.log"))
+
+
+@pytest.mark.parametrize("state", ["data", "running"])
+@pytest.mark.parametrize("archive", ["kafka-4.1.1-dynamic.tar.xz", "kafka-4.1.1-static.tar.xz"])
+def test_what_kafka_wrote_is_loaded_and_would_be_written_the_same(tmp_path: Path, archive: str, state: str) -> None:
+    found = {}
+    for path in golden_logs(tmp_path, archive, state):
+        shard = Shard(GroupConfig())
+        loader = ShardLoader(shard)
+        data = path.read_bytes()
+        loader.replay_bytes(data, 0)
+        for group_id, offsets in shard.state.offsets.items():
+            found[group_id] = {key: value.offset for key, value in offsets.items()}
+            assert partition_for(group_id, 3) == int(path.parent.name.rpartition("-")[2])
+        for header, batch in iter_batches(data):
+            if header.is_control:
+                continue
+            for record in decode_records(batch):
+                assert record.key is not None
+                key, value = encode_record(decode_record(record.key, record.value))
+                assert (key, value) == (record.key, record.value)
+    assert "g1" in found
+    assert {topic for topic, _ in found["g1"]} == {"plain"}
+
+
+def test_a_load_gives_way_to_others_between_slices() -> None:
+    from quorate.records.batch import build_batch
+    from tests.broker.coordinators.fakes import FakeLog
+
+    log = FakeLog()
+    for index in range(300):
+        record = OffsetRecord("g", "t" * 40, index, CommittedOffset(index))
+        log.append(build_batch([(*encode_record(record), (), 1)] * 20))
+    turns = 0
+
+    async def run() -> None:
+        nonlocal turns
+        shard = Shard(GroupConfig())
+        loader = ShardLoader(shard)
+        work = asyncio.ensure_future(loader.load(log))
+        while not work.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert await work == 6000
+        assert len(shard.state.offsets["g"]) == 300
+
+    asyncio.run(run())
+    assert turns >= 3

@@ -127,6 +127,8 @@ class ReplicaManager:
                 now_ms=self.clock.now_ms(),
             )
             self._check_directory(partition.topic_id, partition.partition, directory, log)
+        elif log.topic_id is None:  # its partition.metadata was lost, or comes from before topics had ids
+            log.adopt_topic_id(partition.topic_id)
         return log
 
     def _check_directory(self, topic_id: bytes, partition: int, assigned: bytes | None, log: PartitionLog) -> None:

@@ -99,8 +99,8 @@ def register_broker(view: View, request: BrokerRegistrationRequest, ctx: Context
 def _may_live(view: View, existing: BrokerRegistration, request: BrokerRegistrationRequest, ctx: Context) -> bool:
     """Whether the registered incarnation may still be there.
 
-    It is not when its session is over; nor when it belonged to an earlier life of this process; nor when its connection is gone and the newcomer holds a directory of its: the
-    lock on that directory has passed on.
+    It is not when its session is over; nor when it belonged to an earlier life of this process; nor when its connection is
+    gone and the newcomer holds a directory of its: the lock on that directory has passed on.
     """
     session = (existing.id, existing.epoch)
     if not view.liveness.has_session(*session, ctx.now) or session == view.liveness.predecessor:

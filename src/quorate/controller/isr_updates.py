@@ -29,8 +29,10 @@ Located = tuple[TopicImage, int, PartitionImage]
 def partitions_with(view: View, broker_id: int) -> Iterator[Located]:
     """The partitions that have a replica on this broker."""
     topics = view.image.topics
+    topic: TopicImage | None = None
     for topic_id, partition_id in topics.partitions_of(broker_id):
-        topic = topics.by_id[topic_id]
+        if topic is None or topic.id != topic_id:
+            topic = topics.by_id[topic_id]
         yield topic, partition_id, topic.partitions[partition_id]
 
 
@@ -62,8 +64,12 @@ def update_partitions(
     def acceptable(broker_id: int) -> bool:
         return broker_id not in (removed, unclean) and (broker_id == added or is_active(broker_id))
 
+    seen: TopicImage | None = None
+    min_isr, unclean_allowed = 1, False
     for topic, partition_id, partition in partitions:
-        min_isr, unclean_allowed = view.topic_settings(topic.name, len(topic.partitions[0].replicas))
+        if topic is not seen:
+            seen = topic
+            min_isr, unclean_allowed = view.topic_settings(topic.name, len(topic.partitions[0].replicas))
         change = PartitionChange(
             view,
             topic.id,

@@ -1,0 +1,275 @@
+"""A follower and its leader on real logs, joined without a network: copying, watermarks, truncation."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quorate.broker.fetcher import ClientFetchSession, LeaderFetcher
+from quorate.log.producer_state import AppendOrigin
+from quorate.protocol.api import REGISTRY
+from quorate.protocol.errors import ErrorCode
+from quorate.protocol.messages.fetch import FetchRequest
+
+from .fakes import broker, registration
+from .world import Broker, batch_of, image_of, produce, values_in
+
+LEADER, FOLLOWER = 1, 2
+
+
+class Wire:
+    """Carries requests to a broker's handlers as a connection would."""
+
+    def __init__(self, to: Broker) -> None:
+        self.to = to
+        self.requests: list[Any] = []
+
+    async def call(self, request: Any, timeout_s: float) -> Any:
+        self.requests.append(request)
+        answer = self.to.ask(request)
+        if asyncio.isfuture(answer):
+            key = int(type(request).KEY)
+            answer = Broker.coded(await answer, key, REGISTRY[key].max_version)
+        return answer
+
+    def close(self) -> None:
+        pass
+
+
+class JoinedFetcher(LeaderFetcher):
+    """Runs rounds when the test says so."""
+
+    wire: Wire
+
+    async def _run(self) -> None:
+        pass
+
+    def _leader_channel(self) -> Any:
+        return self.wire
+
+
+def placed(leader: int = LEADER, epoch: int = 0, partition_epoch: int = 0, isr: tuple[int, ...] = (1, 2)):
+    return image_of(
+        {"t": {0: registration(replicas=(1, 2), isr=isr, leader=leader, leader_epoch=epoch, partition_epoch=partition_epoch)}},
+        brokers=(broker(1, epoch=100), broker(2, epoch=200)),
+    )
+
+
+class Pair:
+    """Two brokers; each may follow the other."""
+
+    def __init__(self, directory: Path, image: Any = None) -> None:
+        self.loop = asyncio.new_event_loop()
+        image = image or placed()
+        self.brokers = {
+            1: Broker(directory, image, node_id=1, loop=self.loop),
+            2: Broker(directory, image, node_id=2, loop=self.loop),
+        }
+        self.fetcher: JoinedFetcher | None = None
+
+    def log(self, node_id: int):
+        return self.brokers[node_id].replicas.partition("t", 0).log
+
+    def publish(self, image: Any) -> None:
+        for one in self.brokers.values():
+            one.publish(image)
+
+    def follow(self, leader: int = LEADER, follower: int = FOLLOWER) -> Wire:
+        """The follower copies from the leader from now on."""
+        here = self.brokers[follower]
+
+        async def make() -> JoinedFetcher:
+            return JoinedFetcher(leader, here.config, here.replicas, lambda: follower * 100, self.loop)
+
+        self.fetcher = self.loop.run_until_complete(make())
+        self.fetcher._max_wait_ms = 0
+        self.fetcher.wire = Wire(self.brokers[leader])
+        self.fetcher.add(here.replicas.partition("t", 0))
+        return self.fetcher.wire
+
+    def rounds(self, count: int = 1) -> None:
+        assert self.fetcher is not None
+        for _ in range(count):
+            self.loop.run_until_complete(self.fetcher._round())
+
+    def values(self, node_id: int) -> list[bytes]:
+        log = self.log(node_id)
+        return values_in(log.read_bytes(log.log_start_offset, 1 << 20))
+
+    def close(self) -> None:
+        for one in self.brokers.values():
+            one.logs.close(broker_epoch=1)
+        self.loop.close()
+
+
+@pytest.fixture
+def pair(tmp_path: Path):
+    made = Pair(tmp_path)
+    yield made
+    made.close()
+
+
+def write(pair: Pair, node_id: int, *values: bytes) -> None:
+    pair.brokers[node_id].ask(produce("t", (0, batch_of(*values)), acks=1))
+
+
+def test_batches_are_copied_as_they_are(pair):
+    write(pair, LEADER, b"a", b"b")
+    write(pair, LEADER, b"c")
+    pair.follow()
+    pair.rounds()
+    ours, theirs = pair.log(FOLLOWER), pair.log(LEADER)
+    assert ours.read_bytes(0, 1 << 20) == theirs.read_bytes(0, 1 << 20)
+    assert ours.epoch_entries() == theirs.epoch_entries() == [(0, 0)]
+
+
+def test_the_watermark_follows_with_the_next_fetch(pair):
+    write(pair, LEADER, b"a")
+    pair.follow()
+    pair.rounds()
+    assert (pair.log(LEADER).high_watermark, pair.log(FOLLOWER).high_watermark) == (0, 0)
+    pair.rounds(2)
+    assert (pair.log(LEADER).high_watermark, pair.log(FOLLOWER).high_watermark) == (1, 1)
+
+
+def test_a_replica_outside_of_the_isr_is_asked_in_when_it_caught_up(tmp_path):
+    pair = Pair(tmp_path, placed(isr=(1,)))
+    write(pair, LEADER, b"a")
+    pair.follow()
+    pair.rounds(2)
+    (change,) = pair.brokers[LEADER].replicas.isr_sender.changes
+    assert change.isr == (1, 2)
+    pair.close()
+
+
+def test_later_requests_of_a_session_name_only_what_changed(pair):
+    wire = pair.follow()
+    pair.rounds(3)
+    assert [len(request.topics) for request in wire.requests] == [1, 0, 0]
+    write(pair, LEADER, b"a")
+    pair.rounds(2)
+    assert [len(request.topics) for request in wire.requests[3:]] == [0, 1]
+
+
+def test_a_session_that_the_leader_lost_is_opened_anew(pair):
+    wire = pair.follow()
+    pair.rounds(2)
+    for session in list(pair.brokers[LEADER].services.sessions.cache):
+        pair.brokers[LEADER].services.sessions.cache.remove(session.id)
+    write(pair, LEADER, b"a")
+    pair.rounds(2)
+    assert pair.values(FOLLOWER) == [b"a"]
+    assert (wire.requests[-1].session_epoch, len(wire.requests[-1].topics)) == (0, 1)
+
+
+def test_what_the_old_leader_never_committed_is_cut(pair):
+    """The old leader wrote what nobody copied; the new one went on in a later epoch: the old one's rest must go."""
+    write(pair, LEADER, b"common")
+    pair.follow()
+    pair.rounds(2)
+    write(pair, LEADER, b"lost1", b"lost2")
+    pair.publish(placed(leader=2, epoch=1, partition_epoch=1))
+    write(pair, FOLLOWER, b"won")
+    pair.follow(leader=2, follower=1)
+    pair.rounds(3)
+    assert pair.values(1) == pair.values(2) == [b"common", b"won"]
+    assert pair.log(1).epoch_entries() == pair.log(2).epoch_entries() == [(0, 0), (1, 1)]
+
+
+def test_histories_that_part_more_than_once_meet_again(pair):
+    write(pair, 1, b"e0")
+    pair.follow()
+    pair.rounds(2)
+    write(pair, 1, b"only-1")
+    for epoch, leader in ((1, 2), (2, 2), (3, 1), (4, 2)):
+        pair.publish(placed(leader=leader, epoch=epoch, partition_epoch=epoch))
+        write(pair, leader, b"e%d" % epoch)
+    pair.follow(leader=2, follower=1)
+    pair.rounds(6)
+    assert pair.values(1) == pair.values(2)
+    assert pair.log(1).read_bytes(0, 1 << 20) == pair.log(2).read_bytes(0, 1 << 20)
+
+
+def test_a_follower_that_retention_passed_by_starts_over(pair):
+    for value in (b"a", b"b", b"c"):
+        write(pair, LEADER, value)
+    log = pair.log(LEADER)
+    log.high_watermark = 3
+    log.increment_log_start_offset(2, "test")
+    pair.follow()
+    pair.rounds(4)
+    assert (pair.log(FOLLOWER).log_start_offset, pair.log(FOLLOWER).log_end_offset) == (2, 3)
+
+
+def test_the_leaders_log_start_is_followed(pair):
+    write(pair, LEADER, b"a")
+    write(pair, LEADER, b"b")
+    pair.follow()
+    pair.rounds(3)
+    pair.log(LEADER).increment_log_start_offset(1, "test")
+    pair.rounds(2)
+    assert pair.log(FOLLOWER).log_start_offset == 1
+
+
+def test_an_error_of_one_partition_makes_it_wait(pair):
+    pair.follow()
+    pair.brokers[LEADER].publish(placed(leader=2, epoch=1, partition_epoch=1))
+    pair.rounds()
+    assert pair.fetcher is not None
+    (followed,) = pair.fetcher._followed.values()
+    assert followed.delayed_until > pair.loop.time()
+    assert not pair.loop.run_until_complete(pair.fetcher._round())
+
+
+def test_leaders_and_followers_swap_under_load_and_agree(pair):
+    """A small random history: whoever leads writes, the other copies a bit; in the end both logs are byte-equal."""
+    import random
+
+    rng = random.Random(7)
+    leader, epoch = 1, 0
+    pair.follow()
+    for step in range(60):
+        for _ in range(rng.randint(0, 3)):
+            partition = pair.brokers[leader].replicas.partition("t", 0)
+            partition.append(batch_of(b"%d" % step), 1, 1000, AppendOrigin.CLIENT)
+        pair.rounds(rng.randint(0, 2))
+        if rng.random() < 0.3:
+            leader, epoch = 3 - leader, epoch + 1
+            pair.publish(placed(leader=leader, epoch=epoch, partition_epoch=epoch))
+            pair.follow(leader=leader, follower=3 - leader)
+    pair.rounds(20)
+    assert pair.log(1).read_bytes(0, 1 << 20) == pair.log(2).read_bytes(0, 1 << 20)
+    assert pair.log(1).log_end_offset == pair.log(2).log_end_offset > 0
+
+
+# -- the fetcher's half of a session
+
+
+def test_a_refused_session_sends_everything_again():
+    session = ClientFetchSession()
+    wanted = {(b"t", 0): (0, 0, 0, -1), (b"t", 1): (0, 0, 0, -1)}
+    assert session.next(wanted) == (wanted, [])
+    assert session.answered(0, 5)
+    assert (session.session_id, session.epoch) == (5, 1)
+    assert session.next({(b"t", 0): (1, 0, 0, -1)}) == ({(b"t", 0): (1, 0, 0, -1)}, [(b"t", 1)])
+    assert not session.answered(int(ErrorCode.INVALID_FETCH_SESSION_EPOCH), 5)
+    assert session.next(wanted) == (wanted, [])
+    assert (session.session_id, session.epoch) == (0, 0)
+
+
+def test_a_leader_without_room_for_sessions_is_asked_in_full():
+    session = ClientFetchSession()
+    wanted = {(b"t", 0): (0, 0, 0, -1)}
+    session.next(wanted)
+    assert session.answered(0, 0)
+    assert session.next(wanted) == (wanted, [])
+
+
+def test_a_fetch_names_the_replica_and_its_epoch(pair):
+    wire = pair.follow()
+    pair.rounds()
+    request: FetchRequest = wire.requests[0]
+    assert (request.replica_state.replica_id, request.replica_state.replica_epoch) == (2, 200)

@@ -40,6 +40,7 @@ class FakeLog:
     high_watermark: int = 0
     min_isr: int = 1
     deletes: bool = True
+    topic_id: bytes | None = bytes(15) + b"\x07"
     epochs: list[tuple[int, int]] = field(default_factory=list)
 
     @property

@@ -70,10 +70,12 @@ def test_what_is_not_atomic_is_split_and_what_is_must_fit() -> None:
 
 
 def test_fsync_moves_to_a_thread_while_the_disk_is_slow_and_back() -> None:
-    import time
+    pause, now = [0.0], [0.0]
 
-    pause = [0.0]
-    syncer = Syncer(lambda: time.sleep(pause[0]), 0.001, durable=True)
+    def flush() -> None:
+        now[0] += pause[0]
+
+    syncer = Syncer(flush, 0.001, durable=True, clock=lambda: now[0])
 
     async def main() -> None:
         for _ in range(PROBATION):

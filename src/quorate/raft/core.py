@@ -25,8 +25,6 @@ from __future__ import annotations
 
 import logging
 import random
-from dataclasses import dataclass, field
-from typing import Protocol
 
 from quorate.raft import election, follower, membership, replication
 from quorate.raft.messages import (
@@ -62,6 +60,7 @@ from quorate.raft.messages import (
     Vote,
 )
 from quorate.raft.quorum_state import QuorumState
+from quorate.raft.roles import NEVER, Election, Following, Link, LogView
 from quorate.raft.types import (
     MOVES,
     NO_ENDPOINTS,
@@ -77,69 +76,10 @@ from quorate.raft.types import (
 from quorate.raft.voters import Membership, VoterSet
 
 log = logging.getLogger(__name__)
-NEVER = float("inf")
 QUICK_FIRST_S = 0.020  # after a reset connection: pre-vote within so long, so that two followers rarely collide
 QUICK_AGAIN_S = (0.020, 0.050)  # and again while it is refused
 QUICK_START_S = (0.05, 0.30)  # a voter that starts and knows no leader asks so soon: a quorum that forms need not wait
 SPLIT_VOTE_S = (0.010, 0.050)  # a candidate that has lost stands again after so long, doubled with each loss in a row
-
-
-class LogView(Protocol):
-    """What the core reads of log and snapshots."""
-
-    @property
-    def start_offset(self) -> int: ...
-    @property
-    def end_offset(self) -> int: ...
-    @property
-    def last_epoch(self) -> int: ...
-    def end_offset_for_epoch(self, epoch: int) -> OffsetEpoch: ...
-    def latest_snapshot(self) -> OffsetEpoch | None: ...
-    def earliest_snapshot(self) -> OffsetEpoch | None: ...
-    def snapshot_size(self, snapshot: OffsetEpoch) -> int | None: ...
-
-
-@dataclass(slots=True)
-class Link:
-    """What is under way to one address, and when to try it again."""
-
-    in_flight: dict[type, RaftRequest] = field(default_factory=dict)
-    ready_at: float = 0.0
-
-
-@dataclass(slots=True)
-class Election:
-    """Votes as seen by a prospective or a candidate: None is not yet answered."""
-
-    voters: VoterSet
-    votes: dict[int, bool | None]
-    unreachable: set[int] = field(default_factory=set)
-    backed_off: bool = False
-
-    def granted(self) -> bool:
-        return sum(v is True for v in self.votes.values()) >= self.voters.majority
-
-    def rejected(self) -> bool:
-        return sum(v is not False for v in self.votes.values()) < self.voters.majority
-
-    def hopeless(self) -> bool:
-        """Whether only voters that cannot be reached could still make a majority."""
-        possible = sum(v is True or (v is None and i not in self.unreachable) for i, v in self.votes.items())
-        return possible < self.voters.majority
-
-
-@dataclass(slots=True)
-class Following:
-    """A follower's own state."""
-
-    fetch_deadline: float
-    update_voter_at: float
-    heard: bool = False  # one good Fetch answer from this leader in this epoch
-    updated_leader: bool = False  # this leader has our UpdateVoter (kraft.version 0)
-    snapshot: OffsetEpoch | None = None  # being downloaded
-    position: int = 0
-    installing: bool = False
-    quick_at: float = NEVER  # ask for pre-votes then: the leader's connection was reset
 
 
 class Raft:
@@ -568,7 +508,7 @@ class Raft:
         """Takes the one move that a passed deadline calls for; whether it did."""
         f = self.following
         if f is not None:
-            if not self.is_voter or self.shutting_down:
+            if not self.is_voter or self.shutting_down or f.installing:
                 return False
             if now >= f.fetch_deadline or now >= f.quick_at:
                 quick = now < f.fetch_deadline

@@ -84,7 +84,9 @@ class Delivery:
                 reader.pump.cancel()
 
     def appended(self, batch: CommittedBatch) -> None:
-        """A batch that may commit soon: kept until then."""
+        """A batch that may commit soon: kept until then. One that does not continue the kept ones replaces them."""
+        if self._recent and self._recent[-1].last_offset + 1 != batch.base_offset:
+            self.restarted()
         self._recent.append(batch)
         self._recent_bytes += batch.size_bytes
         while self._recent_bytes > RECENT_BYTES:
@@ -95,7 +97,7 @@ class Delivery:
             self._recent_bytes -= self._recent.pop().size_bytes
 
     def restarted(self) -> None:
-        """The log begins anew behind a snapshot."""
+        """What is kept is of no use: the log begins anew behind a snapshot, or grew by more than is worth keeping."""
         self._recent.clear()
         self._recent_bytes = 0
 

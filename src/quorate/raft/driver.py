@@ -13,7 +13,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from quorate.log.errors import LogDirFailure
 from quorate.protocol.api import ApiKey
@@ -23,79 +23,35 @@ from quorate.raft import messages as m
 from quorate.raft import wire
 from quorate.raft.config import RaftConfig
 from quorate.raft.core import Raft
-from quorate.raft.delivery import Delivery, RaftListener
+from quorate.raft.delivery import INLINE_BYTES, Delivery, RaftListener
 from quorate.raft.fsync import Syncer
 from quorate.raft.log import MetadataLog
-from quorate.raft.membership import reply_endpoints
+from quorate.raft.ports import Clock, LoopClock, Transport
 from quorate.raft.proposals import Proposals
 from quorate.raft.quorum_state import QuorumStateFile
+from quorate.raft.serving import Asked, Upgrade, respond
 from quorate.raft.snapshots import SnapshotWriter
 from quorate.raft.types import (
     METADATA_TOPIC,
-    Address,
     CommittedBatch,
     LeaderAndEpoch,
     NotLeaderError,
     OffsetEpoch,
-    ReplicaKey,
+    RaftError,
     Role,
 )
+from quorate.raft.view import RaftView
 from quorate.raft.voters import Membership, VoterSet
 from quorate.records.errors import CorruptRecordError, InvalidRecordError
 
 if TYPE_CHECKING:
     from quorate.net.dispatch import RequestContext
-    from quorate.protocol.schema import Request
 
 log = logging.getLogger(__name__)
 NEVER = float("inf")
 
 
-class Transport(Protocol):
-    """How requests reach other nodes. `on_lost` is called with an address whose connection was reset."""
-
-    on_lost: Callable[[Address], None] | None
-
-    async def call(self, address: Address, request: Request, timeout_s: float) -> Response: ...
-    def close(self) -> None: ...
-
-
-class Clock(Protocol):
-    def now(self) -> float: ...
-    def now_ms(self) -> int: ...
-
-
-class LoopClock:
-    """The running loop's time, which a simulation may replace, and the wall clock."""
-
-    def now(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
-
-
-class _Asked:
-    """A request from outside until it is answered."""
-
-    __slots__ = ("future", "request", "response", "version", "where")
-
-    def __init__(self, request: Request, version: int, where: str) -> None:
-        self.request = request
-        self.version = version
-        self.where = where  # the listener's name: endpoints in the answer are for it
-        self.response: Response | None = None
-        self.future: asyncio.Future[Response] | None = None
-
-
-class _Upgrade:
-    __slots__ = ("future",)
-
-    def __init__(self, future: asyncio.Future[None]) -> None:
-        self.future = future
-
-
-class RaftClient:
+class RaftClient(RaftView):
     """This process's replica of the metadata log: voter, or observer in a broker."""
 
     def __init__(
@@ -128,9 +84,6 @@ class RaftClient:
         self._changed = asyncio.Event()
         self._proposals = Proposals()
         self.failure: BaseException | None = None
-        self.core: Raft
-        self.log: MetadataLog
-        self._delivery: Delivery
         self._sync: Syncer
         self.routes: dict[int, Callable[[RequestContext, Any], Response | Awaitable[Response]]] = dict.fromkeys(
             _ROUTES, self.handle
@@ -252,80 +205,9 @@ class RaftClient:
 
     async def upgrade_kraft_version(self, epoch: int, level: int, *, validate_only: bool = False) -> None:
         """Raises KafkaError: NOT_LEADER_OR_FOLLOWER, INVALID_UPDATE_VERSION. Returns when committed."""
-        upgrade = _Upgrade(asyncio.get_running_loop().create_future())
+        upgrade = Upgrade(asyncio.get_running_loop().create_future())
         self._step(m.UpgradeKraftVersion(epoch, level, validate_only, upgrade))
         await upgrade.future
-
-    @property
-    def leader_and_epoch(self) -> LeaderAndEpoch:
-        return self.core.leader_and_epoch
-
-    @property
-    def epoch(self) -> int:
-        return self.core.epoch
-
-    @property
-    def is_leader(self) -> bool:
-        return self.core.is_leader
-
-    @property
-    def high_watermark(self) -> int:
-        """What is known to be committed; 0 while nothing is."""
-        return self._delivery.hwm
-
-    @property
-    def log_end_offset(self) -> int:
-        """The offset that the next proposed record gets."""
-        return self._proposals.next_offset if self.core.is_leader else self.log.end_offset
-
-    @property
-    def voters(self) -> VoterSet:
-        return self.core.voters
-
-    @property
-    def kraft_version(self) -> int:
-        """The level in force, committed or not."""
-        return self.core.members.kraft_version
-
-    @property
-    def kraft_version_finalised(self) -> int:
-        """The level below the high watermark, as ApiVersions tells it."""
-        return self.core.members.kraft_version_at(self._delivery.hwm - 1)
-
-    def leader_address(self, listener: str | None = None) -> Address | None:
-        """Where the leader's controller listener is; None while no leader is known."""
-        core = self.core
-        if core.leader_id is None:
-            return None
-        name = listener if listener is not None else self.config.listener_name
-        return reply_endpoints(core, name).get(name)
-
-    def node_endpoints(self, listener: str) -> dict[int, Address]:
-        """Every voter's address under one listener name."""
-        out = {v.id: v.endpoints[listener] for v in self.core.voters if listener in v.endpoints}
-        leader = self.leader_address(listener)
-        if leader is not None and self.core.leader_id is not None:
-            out[self.core.leader_id] = leader
-        return out
-
-    def metrics(self) -> dict[str, object]:
-        """raft-metrics of kraft-facts 8.1, as far as they are states."""
-        core, role = self.core, self.core.role.value
-        if not core.is_voter and core.role is Role.FOLLOWER:
-            role = "observer"
-        elif core.voted is not None and core.role in (Role.UNATTACHED, Role.PROSPECTIVE):
-            role += "-voted"
-        return {
-            "current-state": role,
-            "current-leader": -1 if core.leader_id is None else core.leader_id,
-            "current-vote": -1 if core.voted is None else core.voted.id,
-            "current-vote-directory-id": bytes(16) if core.voted is None else core.voted.directory_id,
-            "current-epoch": core.epoch,
-            "high-watermark": self._delivery.hwm,
-            "log-end-offset": self.log.end_offset,
-            "log-end-epoch": self.log.last_epoch,
-            "number-of-voters": len(core.voters),
-        }
 
     # --- requests of other nodes ------------------------------------------------------------------------------------
 
@@ -336,45 +218,18 @@ class RaftClient:
         asked = wire.decode_request(request, ctx.api_version)
         if isinstance(asked, Response):
             return asked
-        token = _Asked(request, ctx.api_version, ctx.listener)
+        token = Asked(request, ctx.api_version, ctx.listener)
         self._step(m.Received(asked, token))
         if token.response is not None:
             return token.response
         token.future = asyncio.get_running_loop().create_future()
         return token.future
 
-    def _answer(self, token: _Asked | _Upgrade, reply: m.Reply) -> None:
-        if isinstance(token, _Upgrade):
-            if token.future.done():
-                return
-            if reply.error == ErrorCode.NONE:
-                token.future.set_result(None)
-            else:
-                token.future.set_exception(KafkaError(reply.error, reply.message))
-            return
-        response: Response
-        if isinstance(reply, m.QuorumReply):
-            response = wire.encode_quorum(reply, token.version, self._wall_ms, self._uncommitted())
+    def _answer(self, token: Asked | Upgrade, reply: m.Reply) -> None:
+        if isinstance(token, Upgrade):
+            token.finish(reply)
         else:
-            records: object = None
-            if isinstance(reply, m.FetchReply) and reply.read_from is not None:
-                records = self.log.read(reply.read_from, reply.max_bytes)
-            elif isinstance(reply, m.SnapshotReply) and reply.read:
-                records = self.log.read_snapshot(reply.snapshot, reply.position, reply.read)
-            endpoint = reply_endpoints(self.core, token.where).get(token.where)
-            response = wire.encode_reply(reply, token.request, token.version, endpoint, records)
-        token.response = response
-        if token.future is not None and not token.future.done():
-            token.future.set_result(response)
-
-    def _wall_ms(self, at: float | None) -> int:
-        return -1 if at is None else self._clock.now_ms() - int((self._clock.now() - at) * 1000)
-
-    def _uncommitted(self) -> tuple[list[ReplicaKey], list[ReplicaKey]]:
-        members = self.core.members
-        now = {v.key for v in members.current}
-        before = {v.key for v in members.voters_at(self._delivery.hwm - 1)}
-        return sorted(now - before, key=lambda k: k.id), sorted(before - now, key=lambda k: k.id)
+            token.finish(respond(self.core, self.log, token, reply, self._clock, self._delivery.hwm))
 
     # --- proposals and group commit ---------------------------------------------------------------------------------
 
@@ -503,15 +358,19 @@ class RaftClient:
 
     def _append_fetched(self, records: bytes | memoryview) -> None:
         try:
-            batches, controls = self.log.parse_fetched(records)
+            small = len(records) <= INLINE_BYTES  # else the listeners read it from the log, in slices
+            batches, controls = self.log.parse_fetched(records, small)
             if not batches:
                 raise InvalidRecordError("not one whole batch")
             self.log.append(memoryview(records)[: sum(b.size_bytes for b in batches)], self._clock.now_ms())
         except (CorruptRecordError, InvalidRecordError, DecodeError) as e:
             self._queue.append(m.FetchRejected(str(e)))
             return
-        for batch in batches:
-            self._delivery.appended(batch)
+        if small:
+            for batch in batches:
+                self._delivery.appended(batch)
+        else:
+            self._delivery.restarted()
         self._queue.append(m.Appended(controls))
         self._start_sync()
 
@@ -523,13 +382,26 @@ class RaftClient:
         if not chunk.last:
             return
         self._download = None
-        self._sync.wait()
-        self._cut += 1
-        writer.freeze()
-        head = self.log.install(chunk.snapshot)
+        task = asyncio.get_running_loop().create_task(self._install(writer))
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+
+    async def _install(self, writer: SnapshotWriter) -> None:
+        """A large file's fsync takes its time: it runs in a thread; the core waits for SnapshotInstalled."""
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, writer.freeze)
+            if self.failure is not None:
+                return None
+            if self.core.is_leader:
+                raise RaftError(f"elected while snapshot {writer.snapshot} was being installed")
+            self._sync.wait()
+            self._cut += 1
+            head = self.log.install(writer.snapshot)
+        except Exception as e:
+            return self._fatal(e)
         self._delivery.restarted()
-        log.info("[RaftClient id=%d] snapshot %s of %d bytes", self.config.node_id, tuple(chunk.snapshot), writer.size)
-        self._queue.append(m.SnapshotInstalled(chunk.snapshot, head.voters, head.kraft_version))
+        log.info("[RaftClient id=%d] snapshot %s of %d bytes", self.config.node_id, tuple(writer.snapshot), writer.size)
+        return self._step(m.SnapshotInstalled(writer.snapshot, head.voters, head.kraft_version))
 
     async def _call(self, out: m.Outgoing) -> None:
         from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
@@ -613,9 +485,6 @@ class RaftClient:
         self.log.add_snapshot(snapshot)
         log.info("[RaftClient id=%d] snapshot %s: %d bytes", self.config.node_id, tuple(snapshot), writer.size)
         return snapshot
-
-    def latest_snapshot(self) -> OffsetEpoch | None:
-        return self.log.latest_snapshot()
 
 
 _ROUTES = (

@@ -19,7 +19,7 @@ from quorate.raft.messages import (
     SnapshotInstalled,
     SnapshotReply,
 )
-from quorate.raft.types import MAX_FETCH_BYTES, OffsetEpoch, RaftError, Role
+from quorate.raft.types import ASK_FETCH_BYTES, ASK_SNAPSHOT_BYTES, OffsetEpoch, RaftError, Role
 
 if TYPE_CHECKING:
     from quorate.raft.core import Raft
@@ -35,7 +35,7 @@ def drive_follower(r: Raft, now: float) -> None:
     f = r.following
     if f is None:
         return None
-    if r.is_voter:
+    if r.is_voter and not f.installing:
         r.wake(f.fetch_deadline)
         r.wake(f.quick_at)
         if not r.shutting_down:
@@ -53,7 +53,7 @@ def drive_follower(r: Raft, now: float) -> None:
         r.wake(r.link(address).ready_at)
         return fetch_from_bootstrap(r, now)
     if f.snapshot is not None:
-        q = FetchSnapshot(r.me, r.epoch, f.snapshot, f.position, MAX_FETCH_BYTES, r.params.cluster_id)
+        q = FetchSnapshot(r.me, r.epoch, f.snapshot, f.position, ASK_SNAPSHOT_BYTES, r.params.cluster_id)
         r.send(Peer(r.leader_id, address), q, now)
     else:
         r.send(Peer(r.leader_id, address), fetch_request(r), now)
@@ -65,7 +65,7 @@ def drive_follower(r: Raft, now: float) -> None:
 def fetch_request(r: Raft) -> Fetch:
     hwm = -1 if r.hwm is None else r.hwm
     end = r.end
-    return Fetch(r.me, r.epoch, end.offset, end.epoch, r.params.fetch_max_wait_ms, hwm, MAX_FETCH_BYTES, r.params.cluster_id)
+    return Fetch(r.me, r.epoch, end.offset, end.epoch, r.params.fetch_max_wait_ms, hwm, ASK_FETCH_BYTES, r.params.cluster_id)
 
 
 def fetch_under_way(r: Raft) -> bool:

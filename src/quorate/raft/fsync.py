@@ -18,8 +18,16 @@ PROBATION = 20  # so many are seen before the first judgement
 class Syncer:
     """Runs `flush`, notes how long it takes."""
 
-    def __init__(self, flush: Callable[[], None], inline_limit_s: float, *, durable: bool) -> None:
+    def __init__(
+        self,
+        flush: Callable[[], None],
+        inline_limit_s: float,
+        *,
+        durable: bool,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._flush = flush
+        self._clock = clock
         self._limit = inline_limit_s
         self._durable = durable  # an observer appends without fsync, as in Kafka
         self._took: deque[float] = deque(maxlen=SAMPLES)
@@ -74,9 +82,9 @@ class Syncer:
             self._executor.shutdown(wait=True)
 
     def _timed(self) -> None:
-        started = time.perf_counter()
+        started = self._clock()
         self._flush()
-        took = time.perf_counter() - started
+        took = self._clock() - started
         if len(self._took) == SAMPLES and self._took[0] > self._limit:
             self._slow -= 1
         self._took.append(took)

@@ -38,6 +38,7 @@ from quorate.raft.snapshots import (
 from quorate.raft.types import MAX_BATCH_BYTES, METADATA_TOPIC_ID, CommittedBatch, OffsetEpoch, RaftError
 from quorate.raft.voters import Membership, VoterSet
 from quorate.records.batch import (
+    BatchHeader,
     build_control_batch,
     control_records,
     iter_batches,
@@ -198,8 +199,8 @@ class MetadataLog:
         controls = [ControlRecord(base + i, kind, value) for i, (kind, value) in enumerate(records)]
         return CommittedBatch(base, base + len(records) - 1, epoch, now_ms, [], len(data)), controls, data
 
-    def parse_fetched(self, records: bytes | memoryview) -> tuple[list[CommittedBatch], list[ControlRecord]]:
-        """Whole batches of a Fetch answer that continue the log, and their control records.
+    def parse_fetched(self, records: bytes | memoryview, values: bool) -> tuple[list[CommittedBatch], list[ControlRecord]]:
+        """Whole batches of a Fetch answer that continue the log, with their values if asked, and their control records.
 
         A cut last batch is left out. Checksums are for `append`. Raises CorruptRecordError, InvalidRecordError.
         """
@@ -211,7 +212,7 @@ class MetadataLog:
                 raise InvalidRecordError(f"batch at offset {header.base_offset} where {expected} was expected")
             if header.leader_epoch < epoch:
                 raise InvalidRecordError(f"epoch falls from {epoch} to {header.leader_epoch} at offset {expected}")
-            batch = _batch(header, data)
+            batch = _batch(header, data, values)
             if header.is_control:
                 controls += control_values(header.base_offset, data)
             batches.append(batch)
@@ -382,8 +383,8 @@ class MetadataLog:
         self._log.close(clean=True)
 
 
-def _batch(header: Any, data: memoryview) -> CommittedBatch:
-    values: list[Any] = [] if header.is_control else metadata_values(data)
+def _batch(header: BatchHeader, data: memoryview, with_values: bool = True) -> CommittedBatch:
+    values: list[memoryview] = [] if header.is_control or not with_values else metadata_values(data)
     return CommittedBatch(
         header.base_offset, header.last_offset, header.leader_epoch, header.base_timestamp, values, header.size_bytes
     )

@@ -377,7 +377,10 @@ def on_update_reply(r: Raft, event: Replied, now: float) -> bool:
     if handled is not None:
         return handled
     if reply.error not in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION):
-        log.warning("[Raft id=%d] UpdateRaftVoter: error %s", r.me.id, reply.error.name)
+        log.info("[Raft id=%d] UpdateRaftVoter: %s", r.me.id, reply.error.name)
+        if r.following is not None and reply.error == ErrorCode.REQUEST_TIMED_OUT:  # a change is pending: soon again
+            r.following.update_voter_at = now + r.params.begin_epoch_period_s
+            return True
         return False
     f = r.following
     if f is not None and reply.leader_id == r.leader_id and reply.epoch == r.epoch:

@@ -10,8 +10,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate.protocol.uuids import parse_uuid, uuid_text
-from quorate.raft.types import NO_DIRECTORY, ReplicaKey
+from quorate.protocol.errors import DecodeError
+from quorate.protocol.json import from_json, to_json
+from quorate.raft.quorum_state_data import QuorumStateData
+from quorate.raft.types import ReplicaKey
 
 MAX_FILE_BYTES = 1 << 20  # a thousand voters fit many times; anything larger is not this file
 
@@ -29,29 +31,17 @@ class QuorumStateError(Exception):
 
 def encode_quorum_state(state: QuorumState, kraft_version: int, voter_ids: list[int]) -> bytes:
     """Kafka's JSON, fields in Kafka's order, no newline."""
-    leader = -1 if state.leader_id is None else state.leader_id
-    voted = -1 if state.voted is None else state.voted.id
-    fields: dict[str, object]
-    if kraft_version == 0:
-        fields = {
-            "clusterId": "",
-            "leaderId": leader,
-            "leaderEpoch": state.epoch,
-            "votedId": voted,
-            "appliedOffset": 0,
-            "currentVoters": [{"voterId": i} for i in voter_ids],
-            "data_version": 0,
-        }
-    else:
-        directory = NO_DIRECTORY if state.voted is None else state.voted.directory_id
-        fields = {
-            "leaderId": leader,
-            "leaderEpoch": state.epoch,
-            "votedId": voted,
-            "votedDirectoryId": uuid_text(directory),
-            "data_version": 1,
-        }
-    return json.dumps(fields, separators=(",", ":")).encode()
+    version = min(kraft_version, 1)
+    data = QuorumStateData(
+        leader_id=-1 if state.leader_id is None else state.leader_id,
+        leader_epoch=state.epoch,
+        voted_id=-1 if state.voted is None else state.voted.id,
+    )
+    if version == 0:
+        data.current_voters = [QuorumStateData.Voter(voter_id=i) for i in voter_ids]
+    elif state.voted is not None:
+        data.voted_directory_id = state.voted.directory_id
+    return json.dumps(to_json(data, version) | {"data_version": version}, separators=(",", ":")).encode()
 
 
 def decode_quorum_state(data: bytes, name: str = "quorum-state") -> QuorumState:
@@ -62,25 +52,21 @@ def decode_quorum_state(data: bytes, name: str = "quorum-state") -> QuorumState:
         raise QuorumStateError(f"{name}: not JSON: {e}") from None
     if not isinstance(fields, dict):
         raise QuorumStateError(f"{name}: not a JSON object")
-    version = fields.get("data_version")
+    version = fields.pop("data_version", None)
     if isinstance(version, bool) or version not in (0, 1):
         raise QuorumStateError(f"{name}: data_version {version!r} is unknown (0 and 1 are)")
-
-    def integer(key: str, lowest: int) -> int:
-        value = fields.get(key, -1)
-        if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value < 1 << 31:
-            raise QuorumStateError(f"{name}: {key} is {value!r}")
-        return value
-
-    epoch, leader, voted = integer("leaderEpoch", 0), integer("leaderId", -1), integer("votedId", -1)
-    directory = NO_DIRECTORY
-    if version == 1:
-        text = fields.get("votedDirectoryId", uuid_text(NO_DIRECTORY))
-        try:
-            directory = parse_uuid(text)
-        except (ValueError, TypeError, AttributeError):
-            raise QuorumStateError(f"{name}: votedDirectoryId is {text!r}") from None
-    return QuorumState(epoch, None if leader < 0 else leader, None if voted < 0 else ReplicaKey(voted, directory))
+    try:
+        stored = from_json(QuorumStateData, fields, version)
+    except (DecodeError, ValueError) as e:
+        raise QuorumStateError(f"{name}: {e}") from None
+    if stored.leader_epoch < 0 or stored.leader_id < -1 or stored.voted_id < -1:
+        what = f"leaderEpoch {stored.leader_epoch}, leaderId {stored.leader_id}, votedId {stored.voted_id}"
+        raise QuorumStateError(f"{name}: {what}")
+    return QuorumState(
+        stored.leader_epoch,
+        None if stored.leader_id < 0 else stored.leader_id,
+        None if stored.voted_id < 0 else ReplicaKey(stored.voted_id, stored.voted_directory_id),
+    )
 
 
 class QuorumStateFile:

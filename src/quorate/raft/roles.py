@@ -1,0 +1,70 @@
+"""What a replica keeps besides epoch and vote, by role; and what the core may ask of the log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from quorate.raft.messages import RaftRequest
+from quorate.raft.types import OffsetEpoch
+from quorate.raft.voters import VoterSet
+
+NEVER = float("inf")
+
+
+class LogView(Protocol):
+    """What the core reads of log and snapshots."""
+
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+    @property
+    def last_epoch(self) -> int: ...
+    def end_offset_for_epoch(self, epoch: int) -> OffsetEpoch: ...
+    def latest_snapshot(self) -> OffsetEpoch | None: ...
+    def earliest_snapshot(self) -> OffsetEpoch | None: ...
+    def snapshot_size(self, snapshot: OffsetEpoch) -> int | None: ...
+
+
+@dataclass(slots=True)
+class Link:
+    """What is under way to one address, and when to try it again."""
+
+    in_flight: dict[type, RaftRequest] = field(default_factory=dict)
+    ready_at: float = 0.0
+
+
+@dataclass(slots=True)
+class Election:
+    """Votes as seen by a prospective or a candidate: None is not yet answered."""
+
+    voters: VoterSet
+    votes: dict[int, bool | None]
+    unreachable: set[int] = field(default_factory=set)
+    backed_off: bool = False
+
+    def granted(self) -> bool:
+        return sum(v is True for v in self.votes.values()) >= self.voters.majority
+
+    def rejected(self) -> bool:
+        return sum(v is not False for v in self.votes.values()) < self.voters.majority
+
+    def hopeless(self) -> bool:
+        """Whether only voters that cannot be reached could still make a majority."""
+        possible = sum(v is True or (v is None and i not in self.unreachable) for i, v in self.votes.items())
+        return possible < self.voters.majority
+
+
+@dataclass(slots=True)
+class Following:
+    """A follower's own state."""
+
+    fetch_deadline: float
+    update_voter_at: float
+    heard: bool = False  # one good Fetch answer from this leader in this epoch
+    updated_leader: bool = False  # this leader has our UpdateVoter (kraft.version 0)
+    snapshot: OffsetEpoch | None = None  # being downloaded
+    position: int = 0
+    installing: bool = False
+    quick_at: float = NEVER  # ask for pre-votes then: the leader's connection was reset

@@ -1,0 +1,100 @@
+"""What the rest of the process reads of its Raft client; nothing here changes anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quorate.raft.membership import reply_endpoints
+from quorate.raft.types import Address, LeaderAndEpoch, OffsetEpoch, Role
+from quorate.raft.voters import VoterSet
+
+if TYPE_CHECKING:
+    from quorate.raft.config import RaftConfig
+    from quorate.raft.core import Raft
+    from quorate.raft.delivery import Delivery
+    from quorate.raft.log import MetadataLog
+    from quorate.raft.proposals import Proposals
+
+
+class RaftView:
+    """Valid once the client has started."""
+
+    config: RaftConfig
+    core: Raft
+    log: MetadataLog
+    _delivery: Delivery
+    _proposals: Proposals
+
+    @property
+    def leader_and_epoch(self) -> LeaderAndEpoch:
+        return self.core.leader_and_epoch
+
+    @property
+    def epoch(self) -> int:
+        return self.core.epoch
+
+    @property
+    def is_leader(self) -> bool:
+        return self.core.is_leader
+
+    @property
+    def high_watermark(self) -> int:
+        """What is known to be committed; 0 while nothing is."""
+        return self._delivery.hwm
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next proposed record gets."""
+        return self._proposals.next_offset if self.core.is_leader else self.log.end_offset
+
+    @property
+    def voters(self) -> VoterSet:
+        return self.core.voters
+
+    @property
+    def kraft_version(self) -> int:
+        """The level in force, committed or not."""
+        return self.core.members.kraft_version
+
+    @property
+    def kraft_version_finalised(self) -> int:
+        """The level below the high watermark, as ApiVersions tells it."""
+        return self.core.members.kraft_version_at(self._delivery.hwm - 1)
+
+    def leader_address(self, listener: str | None = None) -> Address | None:
+        """Where the leader's controller listener is; None while no leader is known."""
+        core = self.core
+        if core.leader_id is None:
+            return None
+        name = listener if listener is not None else self.config.listener_name
+        return reply_endpoints(core, name).get(name)
+
+    def node_endpoints(self, listener: str) -> dict[int, Address]:
+        """Every voter's address under one listener name."""
+        out = {v.id: v.endpoints[listener] for v in self.core.voters if listener in v.endpoints}
+        leader = self.leader_address(listener)
+        if leader is not None and self.core.leader_id is not None:
+            out[self.core.leader_id] = leader
+        return out
+
+    def metrics(self) -> dict[str, object]:
+        """raft-metrics of kraft-facts 8.1, as far as they are states."""
+        core, role = self.core, self.core.role.value
+        if not core.is_voter and core.role is Role.FOLLOWER:
+            role = "observer"
+        elif core.voted is not None and core.role in (Role.UNATTACHED, Role.PROSPECTIVE):
+            role += "-voted"
+        return {
+            "current-state": role,
+            "current-leader": -1 if core.leader_id is None else core.leader_id,
+            "current-vote": -1 if core.voted is None else core.voted.id,
+            "current-vote-directory-id": bytes(16) if core.voted is None else core.voted.directory_id,
+            "current-epoch": core.epoch,
+            "high-watermark": self._delivery.hwm,
+            "log-end-offset": self.log.end_offset,
+            "log-end-epoch": self.log.last_epoch,
+            "number-of-voters": len(core.voters),
+        }
+
+    def latest_snapshot(self) -> OffsetEpoch | None:
+        return self.log.latest_snapshot()

@@ -10,7 +10,6 @@ import contextlib
 import heapq
 import logging
 import os
-import shutil
 import threading
 import time
 from collections import deque
@@ -116,6 +115,8 @@ class Background:
     def _remove(self, path: str) -> None:
         try:
             if os.path.isdir(path):
+                import shutil  # brings in archive formats: not at start
+
                 shutil.rmtree(path)
             else:
                 os.unlink(path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import uuid
 import zlib
 from collections.abc import Callable
 
@@ -334,7 +333,7 @@ class TrimmableLog(ReadableLog):
         Raises LogDirFailure.
         """
         self.release_files()
-        suffix = f".{uuid.uuid4().hex}-delete"
+        suffix = f".{os.urandom(16).hex()}-delete"
         stem = f"{self.topic}"[: _MAX_NAME - len(suffix) - len(str(self.partition)) - 1] + f"-{self.partition}"
         target = os.path.join(os.path.dirname(self._dir), stem + suffix)
         with self._disk("renaming"):

@@ -248,12 +248,6 @@ def _run(body: bytes | bytearray, start: int, end: int, index: int, count: int) 
     return n, start + n * stride, max(values), min(values), key_size < 0
 
 
-def _offset_columns() -> tuple[tuple[bytes, bytes], bytes]:
-    one = bytes(2 * n & 0xFF for n in range(64))
-    low = bytes((2 * n & 0x7F) | 0x80 for n in range(8192))
-    high = bytes(2 * n >> 7 for n in range(8192))
-    return (one, low), high
-
-
-# What the offset delta columns of records 0, 1, 2... look like: one byte below 64, two below 8192.
-_OFFSET_LOW, _OFFSET_HIGH = _offset_columns()
+# What the offset delta columns of records 0, 1, 2... look like: zig-zag 2n, in one byte below 64, in two below 8192.
+_OFFSET_LOW = (bytes(range(0, 0x80, 2)), bytes(range(0x80, 0x100, 2)) * 128)
+_OFFSET_HIGH = b"".join(bytes([n]) * 64 for n in range(128))

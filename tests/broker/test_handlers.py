@@ -388,9 +388,10 @@ def test_log_directories_are_described(world):
     (directory,) = world.ask(DescribeLogDirsRequest(topics=None)).results
     assert directory.log_dir == str(world.config.log_dirs[0])
     assert directory.total_bytes >= directory.usable_bytes > 0
-    (topic,) = directory.topics
-    (part,) = topic.partitions
-    assert (topic.name, part.partition_index, part.partition_size > 100, part.is_future_key) == ("t", 0, True, False)
+    found = {(topic.name, part.partition_index): part for topic in directory.topics for part in topic.partitions}
+    assert found.keys() == {("t", 0), ("__consumer_offsets", 0)}
+    assert found["t", 0].partition_size > 100
+    assert found["__consumer_offsets", 0].partition_size == 0  # nobody has written to it: it has no files yet
 
 
 def test_a_move_between_directories_is_answered_with_what_is_the_matter(world):

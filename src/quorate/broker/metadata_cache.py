@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _LOST_DIRECTORY = bytes(15) + b"\x02"
 _RESERVED_DIRECTORIES = frozenset({bytes(16), bytes(15) + b"\x01"})  # migrating, unassigned: count as online
 NO_LEADER = -1
+_RENDERED_SLACK = 1000
 
 
 class MetadataCache:
@@ -153,6 +154,8 @@ class MetadataCache:
             name=topic.name, topic_id=topic.id, is_internal=is_internal(topic.name), partitions=partitions
         )
         if not filter_unavailable:
+            if len(self._rendered) > 2 * len(self.image.topics.by_name) + _RENDERED_SLACK:
+                self._rendered.clear()  # mostly topics that are gone by now
             self._rendered[key] = (topic, rendered)
         return rendered
 

@@ -131,6 +131,17 @@ class ReplicaManager:
             log.adopt_topic_id(partition.topic_id)
         return log
 
+    def assigned_directory(self, partition: Partition) -> Path:
+        """Where the metadata puts a replica; the first online directory where it does not say."""
+        image = self.metadata.partition(partition.topic, partition.partition)
+        online = self.logs.online_dirs()
+        if image is not None and self.node_id in image.replicas:
+            wanted = image.directory(self.node_id)
+            for directory in online:
+                if self.directory_id_of(directory) == wanted:
+                    return directory
+        return online[0]
+
     def _check_directory(self, topic_id: bytes, partition: int, assigned: bytes | None, log: PartitionLog) -> None:
         if self.assign_directory is not None:
             actual = self.directory_id_of(log.dir.parent)

@@ -79,9 +79,7 @@ class BrokerServer:
         self.directory_ids = dict(directory_ids)
         self.metadata = MetadataCache()
         self._snapshots = None if config.is_controller else self._emitter()  # a combined node's controller writes them
-        self._publisher = BrokerMetadataListener(
-            self.node_id, self.metadata, loop, self._fault, replay, self._snapshots
-        )
+        self._publisher = BrokerMetadataListener(self.node_id, self.metadata, loop, self._fault, replay, self._snapshots)
         self._view = ConfigView(config, lambda: self._publisher.image)
         self.logs = LogManager(
             list(config.log_dirs),
@@ -137,7 +135,7 @@ class BrokerServer:
                 self.node_id, self._new_channel("directory-assignments"), lambda: self.lifecycle.broker_epoch, loop
             )
             self.replicas.assign_directory = self._assignments.submit
-            self.replicas.directory_id_of = self.directory_ids.__getitem__
+        self.replicas.directory_id_of = self.directory_ids.__getitem__
         self.replicas.storage_failed = self._storage_failed
         self._upkeep = Upkeep(config, self.logs, self.replicas, self._storage_failed, loop)
         self._groups: Any = None

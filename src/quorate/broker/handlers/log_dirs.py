@@ -30,18 +30,24 @@ def describe(services: Services, _context: RequestContext, request: DescribeLogD
     if request.topics is not None:
         wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
     by_dir: dict[Path, dict[str, list[DescribeLogDirsResponse.DescribeLogDirsPartition]]] = {}
+
+    def add(directory: Path, topic: str, partition: int, size: int, lag: int) -> None:
+        by_dir.setdefault(directory, {}).setdefault(topic, []).append(
+            DescribeLogDirsResponse.DescribeLogDirsPartition(partition_index=partition, partition_size=size, offset_lag=lag)
+        )
+
     for log in services.logs.all_logs():
         if wanted is None or (log.topic, log.partition) in wanted:
-            topics = by_dir.setdefault(log.dir.parent, {})
             hosted = services.replicas.partitions.get((log.topic, log.partition))
             lag = 0
             if hosted is not None and not hosted.is_leader:
                 lag = max(0, log.high_watermark - log.log_end_offset)
-            topics.setdefault(log.topic, []).append(
-                DescribeLogDirsResponse.DescribeLogDirsPartition(
-                    partition_index=log.partition, partition_size=log.size_bytes, offset_lag=lag
-                )
-            )
+            add(log.dir.parent, log.topic, log.partition, log.size_bytes, lag)
+    # Replicas that nobody has written to have no log yet: they are empty, where the metadata puts them.
+    for (name, index), partition in services.replicas.partitions.items():
+        assert name is not None
+        if (wanted is None or (name, index) in wanted) and services.logs.get(name, index) is None:
+            add(services.replicas.assigned_directory(partition), name, index, 0, 0)
     response = DescribeLogDirsResponse()
     for directory in services.config.log_dirs:
         result = DescribeLogDirsResponse.DescribeLogDirsResult(log_dir=str(directory))

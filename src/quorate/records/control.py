@@ -68,8 +68,8 @@ class VotersRecord(Data, versions="0", flexible="0+"):
         voter_directory_id: uuid = ZERO_UUID
         endpoints: list[VotersRecord.Endpoint] = field(default_factory=list)
         kraft_version_feature: VotersRecord.KRaftVersionFeature = field(
-            default_factory=lambda: VotersRecord.KRaftVersionFeature(),
-            json_name="kRaftVersionFeature",  # noqa: PLW0108 - the name exists only later
+            default_factory=lambda: VotersRecord.KRaftVersionFeature(),  # noqa: PLW0108 - the name exists only later
+            json_name="kRaftVersionFeature",
         )
 
     version: int16 = 0

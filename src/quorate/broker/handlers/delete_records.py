@@ -43,6 +43,8 @@ def delete(services: Services, _context: RequestContext, request: DeleteRecordsR
                 log_.exception("[DeleteRecords] %s-%d failed", topic.name, part.partition_index)
                 result.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
         response.topics.append(DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=results))
+    for _slice in services.logs.checkpoint_log_start_offsets():
+        pass  # what was answered as deleted stays deleted, even if the process dies now
     if not waiting:
         return response
 

@@ -170,14 +170,15 @@ class ControllerChannel:
             if answer.committed_offset >= 0:
                 await self._publisher.wait_for_offset(answer.committed_offset, left)
             else:
-                await self._wait_for_topics(response, left)
+                await self._wait_for_topics(request, response, left)
         return response
 
-    async def _wait_for_topics(self, response: Any, timeout_s: float) -> None:
-        """Under a controller that gives no committed offset (Apache Kafka's): wait to see the topic ids."""
+    async def _wait_for_topics(self, request: Any, response: Any, timeout_s: float) -> None:
+        """Under a controller that gives no committed offset (Apache Kafka's): wait to see the topic ids. What was only validated
+        never comes."""
         from quorate.protocol.messages.create_topics import CreateTopicsResponse
 
-        if not isinstance(response, CreateTopicsResponse) or self._publisher is None:
+        if not isinstance(response, CreateTopicsResponse) or request.validate_only or self._publisher is None:
             return
         ids = [topic.topic_id for topic in response.topics if not topic.error_code and any(topic.topic_id)]
 

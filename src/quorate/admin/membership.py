@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from quorate.admin.errors import ErrorCode, KafkaError, NetError
 from quorate.admin.groups import assigned, by_topic
 from quorate.admin.topic_metadata import TopicMetadata
-from quorate.admin.types import Node, OffsetAndMetadata, TopicPartition
+from quorate.admin.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from quorate.admin.client import AdminClient
     from quorate.admin.consumer import ConsumerConfig
+    from quorate.net.client import NodeChannel
 
 log = logging.getLogger("quorate.consumer")
 
@@ -66,7 +67,7 @@ class Membership:
         self._revoked = revoked
         self._member_id = ""
         self._generation = -1
-        self._coordinator: Node | None = None
+        self._coordinator: NodeChannel | None = None
         self._assignment: tuple[TopicPartition, ...] | None = None
         self._settled = asyncio.Event()
         self._rejoin = asyncio.Event()
@@ -108,6 +109,7 @@ class Membership:
                 await self._ask(request)
             except (KafkaError, NetError) as error:
                 log.warning("[Consumer group=%s] Leaving failed: %s", self._group_id, error)
+        self._forget_coordinator()
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Commits as this member. Raises KafkaError of the first partition that failed."""
@@ -156,15 +158,20 @@ class Membership:
             self._settled.set()
 
     async def _ask(self, request: Any, timeout_s: float | None = None) -> Any:
+        # A parked join holds up what comes after it, so the coordinator has a connection of its own, as in Kafka's client.
         if self._coordinator is None:
-            self._coordinator = await self._admin.find_coordinator(self._group_id)
-        address = (self._coordinator.host, self._coordinator.port)
+            node = await self._admin.find_coordinator(self._group_id)
+            self._coordinator = self._admin.transport.new_channel(node.host, node.port)
         try:
-            connection = await self._admin.transport.connection(address)
-            return await connection.call(request, timeout_s or self._config.request_timeout_s)
+            return await self._coordinator.call(request, timeout_s or self._config.request_timeout_s)
         except NetError:
-            self._coordinator = None
+            self._forget_coordinator()
             raise
+
+    def _forget_coordinator(self) -> None:
+        if self._coordinator is not None:
+            self._coordinator.close()
+            self._coordinator = None
 
     async def _join(self) -> bool:
         """One attempt to get into a generation; False: try again."""
@@ -260,7 +267,7 @@ class Membership:
                 continue
             code = ErrorCode.of(answer.error_code)
             if code in _COORDINATOR_MOVED:
-                self._coordinator = None
+                self._forget_coordinator()
             elif code is ErrorCode.REBALANCE_IN_PROGRESS:
                 return
             elif code is not ErrorCode.NONE:
@@ -283,7 +290,7 @@ class Membership:
             case ErrorCode.REBALANCE_IN_PROGRESS:
                 pass
             case _ if code in _COORDINATOR_MOVED:
-                self._coordinator = None
+                self._forget_coordinator()
                 await asyncio.sleep(0.1)
             case _:
                 raise KafkaError(code)

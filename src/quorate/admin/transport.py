@@ -84,17 +84,22 @@ class Transport:
     # -- connections -----------------------------------------------------------------------------------------------------
 
     def channel(self, host: str, port: int) -> NodeChannel:
+        """The shared channel to an address."""
         found = self._channels.get((host, port))
         if found is None:
-            found = self._channels[host, port] = NodeChannel(
-                host,
-                port,
-                client_id=self._client_id,
-                connect_timeout_s=min(10.0, self._request_timeout_s),
-                ssl=self._ssl,
-                sasl=self._sasl,
-            )
+            found = self._channels[host, port] = self.new_channel(host, port)
         return found
+
+    def new_channel(self, host: str, port: int) -> NodeChannel:
+        """A channel of one's own, which its owner closes: for requests that the server answers late, as all behind them wait."""
+        return NodeChannel(
+            host,
+            port,
+            client_id=self._client_id,
+            connect_timeout_s=min(10.0, self._request_timeout_s),
+            ssl=self._ssl,
+            sasl=self._sasl,
+        )
 
     async def ask(self, address: tuple[str, int], request: Request, version: int | None = None) -> Any:
         """One request to one address, once."""

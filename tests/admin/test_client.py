@@ -1,0 +1,370 @@
+"""The admin client, asynchronous and plain, and the small producer and consumer, against a real node."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
+
+import pytest
+
+from quorate.admin import sync
+from quorate.admin.client import AdminClient
+from quorate.admin.consumer import ConsumedRecord, Consumer, ConsumerConfig
+from quorate.admin.errors import ErrorCode, KafkaError, RequestTimedOut
+from quorate.admin.producer import Producer, ProducerConfig, murmur2
+from quorate.admin.topics import EARLIEST, LATEST
+from quorate.admin.types import ConfigOp, FeatureUpgrade, ListedOffset, NewTopic, OffsetAndMetadata, ResourceType, TopicPartition
+from quorate.protocol.uuids import ZERO_UUID
+from quorate.records.compression import Compression
+from tests.support.cluster import Node, free_ports, running
+
+T = TypeVar("T")
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    with running(Node(tmp_path_factory.mktemp("admin"))) as started:
+        yield started
+
+
+def with_admin(node: Node, work: Callable[[AdminClient], Awaitable[T]], *, controllers: bool = False) -> T:
+    async def run() -> T:
+        bootstrap = f"127.0.0.1:{node.controller_port}"
+        client = AdminClient(bootstrap_controllers=bootstrap) if controllers else AdminClient(node.bootstrap)
+        async with client as admin:
+            return await asyncio.wait_for(work(admin), 30)
+
+    return asyncio.run(run())
+
+
+@pytest.fixture
+def topic(node: Node, request: pytest.FixtureRequest) -> str:
+    name = f"t-{abs(hash(request.node.nodeid)) % 10**8}"
+
+    async def create(admin: AdminClient) -> None:
+        assert await admin.create_topics([NewTopic(name, 3, 1)]) == {name: None}
+
+    with_admin(node, create)
+    return name
+
+
+async def produce(admin: AdminClient, topic: str, values: list[bytes], config: ProducerConfig | None = None) -> list[int]:
+    producer = Producer(admin.transport, config or ProducerConfig(linger_s=0))
+    futures = [await producer.send(topic, value, partition=0) for value in values]
+    await producer.close()
+    return [future.result().offset for future in futures]
+
+
+async def read(admin: AdminClient, config: ConsumerConfig, count: int, **subscription: object) -> list[ConsumedRecord]:
+    consumer = Consumer(admin, config)
+    await consumer.subscribe(**subscription)  # type: ignore[arg-type]
+    records: list[ConsumedRecord] = []
+    deadline = time.monotonic() + 15
+    while len(records) < count and time.monotonic() < deadline:
+        records += await consumer.poll(1.0)
+    await consumer.close()
+    return records
+
+
+def test_topics_come_and_go(node: Node) -> None:
+    async def work(admin: AdminClient) -> None:
+        new = NewTopic("come", configs={"retention.ms": "1000"}, assignment={0: [1], 1: [1]})
+        assert await admin.create_topics([new], validate_only=True) == {"come": None}
+        assert "come" not in {t.name for t in await admin.list_topics()}
+        assert await admin.create_topics([new]) == {"come": None}
+        again = (await admin.create_topics([new]))["come"]
+        assert again is not None and again.code is ErrorCode.TOPIC_ALREADY_EXISTS
+        described = (await admin.describe_topics(["come"]))["come"]
+        assert described.topic_id != ZERO_UUID
+        assert [(p.partition, p.leader, p.replicas, p.isr, p.elr) for p in described.partitions] == [
+            (0, 1, (1,), (1,), ()),
+            (1, 1, (1,), (1,), ()),
+        ]
+        assert await admin.create_partitions({"come": 3}) == {"come": None}
+        fewer = (await admin.create_partitions({"come": 2}))["come"]
+        assert fewer is not None and fewer.code is ErrorCode.INVALID_PARTITIONS
+        assert len((await admin.describe_topics(["come"]))["come"].partitions) == 3
+        assert await admin.list_reassignments() == {}
+        assert await admin.delete_topics(["come"]) == {"come": None}
+        with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            await admin.describe_topics(["come"])
+
+    with_admin(node, work)
+
+
+def test_many_partitions_are_described_in_pages(node: Node) -> None:
+    async def work(admin: AdminClient) -> None:
+        await admin.create_topics([NewTopic("pages-a", 7), NewTopic("pages-b", 5)])
+        described = await admin.describe_topics(["pages-b", "pages-a"], partition_limit=3)
+        assert {name: [p.partition for p in t.partitions] for name, t in described.items()} == {
+            "pages-a": list(range(7)),
+            "pages-b": list(range(5)),
+        }
+
+    with_admin(node, work)
+
+
+def test_configs_of_a_topic(node: Node, topic: str) -> None:
+    resource = (ResourceType.TOPIC, topic)
+
+    async def own(admin: AdminClient) -> dict[str, str | None]:
+        found = (await admin.describe_configs([resource]))[resource]
+        assert not isinstance(found, KafkaError)
+        return {e.name: e.value for e in found if e.source.name == "DYNAMIC_TOPIC_CONFIG"}
+
+    async def work(admin: AdminClient) -> None:
+        before = await own(admin)
+        changes = [(ConfigOp.SET, "retention.ms", "5"), (ConfigOp.APPEND, "cleanup.policy", "compact")]
+        assert await admin.incremental_alter_configs({resource: changes}) == {resource: None}
+        assert await own(admin) == before | {"retention.ms": "5", "cleanup.policy": "delete,compact"}
+        assert await admin.incremental_alter_configs({resource: [(ConfigOp.DELETE, "cleanup.policy", None)]}) == {resource: None}
+        wrong = await admin.incremental_alter_configs({resource: [(ConfigOp.SET, "retention.ms", "x")]})
+        assert wrong[resource] is not None and wrong[resource].code is ErrorCode.INVALID_CONFIG
+        assert await own(admin) == before | {"retention.ms": "5"}
+        missing = (ResourceType.TOPIC, "missing")
+        assert isinstance((await admin.describe_configs([missing]))[missing], KafkaError)
+
+    with_admin(node, work)
+
+
+def test_configs_of_the_broker(node: Node) -> None:
+    async def work(admin: AdminClient) -> None:
+        resource = (ResourceType.BROKER, "1")
+        found = (await admin.describe_configs([resource], synonyms=True))[resource]
+        assert not isinstance(found, KafkaError)
+        by_name = {e.name: e for e in found}
+        assert by_name["node.id"].value == "1" and by_name["node.id"].read_only
+
+    with_admin(node, work)
+
+
+@pytest.mark.parametrize("controllers", [False, True])
+def test_cluster_and_quorum(node: Node, controllers: bool) -> None:
+    async def work(admin: AdminClient) -> None:
+        cluster = await admin.describe_cluster()
+        assert cluster.cluster_id == "4L6g3nShT-eMCtK--X86sw"
+        port = node.controller_port if controllers else node.broker_port
+        assert [(n.id, n.host, n.port) for n in cluster.nodes] == [(1, "127.0.0.1", port)]
+        if not controllers:
+            assert abs(cluster.nodes[0].start_time_ms / 1000 - time.time()) < 600
+        quorum = await admin.describe_quorum()
+        assert (quorum.leader_id, [v.replica_id for v in quorum.voters]) == (1, [1])
+        assert quorum.voters[0].log_end_offset >= quorum.high_watermark > 0
+        assert quorum.endpoints[1] == (("CONTROLLER", "127.0.0.1", node.controller_port),)
+        features = await admin.describe_features()
+        assert features.finalized["metadata.version"] == 27
+        refused = await admin.update_features({"metadata.version": (7, FeatureUpgrade.UPGRADE)}, validate_only=True)
+        assert refused["metadata.version"] is not None
+        with pytest.raises(KafkaError, match="BROKER_ID_NOT_REGISTERED"):
+            await admin.unregister_broker(99)
+
+    with_admin(node, work, controllers=controllers)
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_produced_records_are_consumed(node: Node, topic: str, codec: Compression) -> None:
+    values = [b"v%d" % i * 20 for i in range(300)]
+
+    async def work(admin: AdminClient) -> None:
+        config = ProducerConfig(compression=codec, batch_bytes=2000)
+        assert await produce(admin, topic, values, config) == list(range(300))
+        records = await read(admin, ConsumerConfig(auto_offset_reset="earliest"), 300, topics=[topic])
+        assert [r.value for r in records] == values
+
+    with_admin(node, work)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [ProducerConfig(acks=0), ProducerConfig(acks=1), ProducerConfig(idempotent=False), ProducerConfig(linger_s=0, batch_bytes=1)],
+)
+def test_every_way_of_producing(node: Node, topic: str, config: ProducerConfig) -> None:
+    async def work(admin: AdminClient) -> None:
+        await produce(admin, topic, [b"a", b"b"], config)
+        records = await read(admin, ConsumerConfig(auto_offset_reset="earliest"), 2, topics=[topic])
+        assert [r.value for r in records] == [b"a", b"b"]
+
+    with_admin(node, work)
+
+
+def test_keys_headers_and_nulls(node: Node, topic: str) -> None:
+    async def work(admin: AdminClient) -> None:
+        producer = Producer(admin.transport)
+        done = await producer.send(topic, None, key=b"k", headers=(("h", b"x"), ("n", None)))
+        await producer.flush()
+        assert done.result().partition == (murmur2(b"k") & 0x7FFFFFFF) % 3
+        (record,) = await read(admin, ConsumerConfig(auto_offset_reset="earliest"), 1, topics=[topic])
+        assert (record.key, record.value, record.headers) == (b"k", None, [("h", b"x"), ("n", None)])
+        await producer.close()
+
+    with_admin(node, work)
+
+
+def test_a_producer_makes_its_topic(node: Node) -> None:
+    async def work(admin: AdminClient) -> None:
+        assert await produce(admin, "made-on-use", [b"x"]) == [0]
+
+    with_admin(node, work)
+
+
+def test_too_large_a_record_is_refused_before_it_is_sent(node: Node, topic: str) -> None:
+    async def work(admin: AdminClient) -> None:
+        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+            await produce(admin, topic, [b"x" * (1 << 20)])
+
+    with_admin(node, work)
+
+
+def test_offsets_by_time_and_deleted_records(node: Node, topic: str) -> None:
+    tp, other = TopicPartition(topic, 0), TopicPartition(topic, 99)
+
+    async def at(admin: AdminClient, when: int) -> int:
+        found = (await admin.list_offsets({tp: when}))[tp]
+        assert isinstance(found, ListedOffset)
+        return found.offset
+
+    async def work(admin: AdminClient) -> None:
+        before_ms = time.time_ns() // 1_000_000
+        await produce(admin, topic, [b"a", b"b", b"c"])
+        assert (await at(admin, EARLIEST), await at(admin, LATEST)) == (0, 3)
+        assert await at(admin, before_ms) == 0
+        assert await at(admin, before_ms + 10**7) == -1
+        deleted = await admin.delete_records({tp: 2, other: 0})
+        assert deleted[tp] == 2
+        assert isinstance(deleted[other], KafkaError)
+        assert await at(admin, EARLIEST) == 2
+        dirs = await admin.describe_log_dirs(topics={topic})
+        assert sum(r.size for d in dirs[1] for r in d.replicas.values()) > 0
+
+    with_admin(node, work)
+
+
+def test_a_group_shares_a_topic_and_remembers(node: Node, topic: str) -> None:
+    group_id = f"g-{topic}"
+    config = ConsumerConfig(group_id=group_id, auto_offset_reset="earliest", heartbeat_interval_s=0.1)
+
+    async def work(admin: AdminClient) -> None:
+        producer = Producer(admin.transport)
+        for i in range(30):
+            await producer.send(topic, b"%d" % i, partition=i % 3)
+        await producer.flush()
+        consumers = [Consumer(admin, config) for _ in range(2)]
+        seen: list[list[ConsumedRecord]] = [[], []]
+        await consumers[0].subscribe([topic])
+        seen[0] += await consumers[0].poll(5)
+        await consumers[1].subscribe([topic])
+
+        async def drain(index: int) -> None:
+            for _ in range(100):
+                seen[index] += await consumers[index].poll(0.05)
+                if sum(map(len, seen)) == 30 and sorted(len(c.positions) for c in consumers) == [1, 2]:
+                    break
+
+        await asyncio.gather(drain(0), drain(1))
+        assert sorted(len(c.positions) for c in consumers) == [1, 2]
+        described = (await admin.describe_groups([group_id]))[group_id]
+        assert not isinstance(described, KafkaError)
+        assert (described.state, described.assignor, len(described.members)) == ("Stable", "range", 2)
+        assert sorted(tp for m in described.members for tp in m.assignment) == [TopicPartition(topic, p) for p in range(3)]
+        values = sorted(int(r.value or b"") for records in seen for r in records)
+        assert values == list(range(30)), "each record once, rebalance and all"
+        for consumer in consumers:
+            await consumer.close()
+        committed = await admin.list_group_offsets(group_id)
+        assert {tp.partition: o.offset for tp, o in committed.items() if isinstance(o, OffsetAndMetadata)} == {
+            0: 10,
+            1: 10,
+            2: 10,
+        }
+        await producer.close()
+
+    with_admin(node, work)
+
+
+def test_groups_and_their_offsets_are_administered(node: Node, topic: str) -> None:
+    tp, nowhere = TopicPartition(topic, 0), TopicPartition("nowhere", 0)
+
+    async def work(admin: AdminClient) -> None:
+        altered = await admin.alter_group_offsets("adm", {tp: OffsetAndMetadata(5, metadata="m"), nowhere: OffsetAndMetadata(1)})
+        assert altered[tp] is None
+        assert altered[nowhere] is not None and altered[nowhere].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await admin.list_group_offsets("adm") == {tp: OffsetAndMetadata(5, -1, "m")}
+        assert await admin.list_group_offsets("adm", [TopicPartition(topic, 1)]) == {}
+        listed = {g.group_id: g for g in await admin.list_groups()}
+        assert (listed["adm"].state, listed["adm"].group_type) == ("Empty", "classic")
+        assert "adm" not in {g.group_id for g in await admin.list_groups(states=["Stable"])}
+        assert await admin.delete_group_offsets("adm", [tp]) == {tp: None}
+        results = await admin.delete_groups(["adm", "never-was"])
+        assert results["adm"] is None
+        assert results["never-was"] is not None and results["never-was"].code is ErrorCode.GROUP_ID_NOT_FOUND
+        unknown = (await admin.describe_groups(["never-was"]))["never-was"]
+        assert isinstance(unknown, KafkaError) and unknown.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+    with_admin(node, work)
+
+
+def test_offsets_of_a_deleted_topic_are_gone(node: Node) -> None:
+    async def work(admin: AdminClient) -> None:
+        await admin.create_topics([NewTopic("short-lived")])
+        tp = TopicPartition("short-lived", 0)
+        await admin.alter_group_offsets("outlives", {tp: OffsetAndMetadata(1)})
+        await admin.delete_topics(["short-lived"])
+        for _ in range(100):
+            if not await admin.list_group_offsets("outlives"):
+                break
+            await asyncio.sleep(0.01)
+        assert await admin.list_group_offsets("outlives") == {}
+
+    with_admin(node, work)
+
+
+def test_quotas_and_credentials(node: Node) -> None:
+    async def work(admin: AdminClient) -> None:
+        entity = (("user", "ann"),)
+        await admin.alter_client_quotas(entity, {"producer_byte_rate": 1024.0})
+        assert await admin.describe_client_quotas([("user", 0, "ann")], strict=True) == {entity: {"producer_byte_rate": 1024.0}}
+        await admin.alter_client_quotas(entity, {"producer_byte_rate": None})
+        assert await admin.describe_client_quotas([("user", 0, "ann")]) == {}
+        await admin.alter_scram(upserts=[("ann", 1, 4096, b"salt" * 8, b"p" * 32)])
+        assert await admin.describe_scram() == {"ann": [(1, 4096)]}
+        await admin.alter_scram(deletions=[("ann", 1)])
+        assert await admin.describe_scram() == {}
+
+    with_admin(node, work)
+
+
+def test_the_plain_face(node: Node) -> None:
+    with sync.AdminClient(node.bootstrap) as admin:
+        assert admin.create_topics([NewTopic("plain-face")]) == {"plain-face": None}
+        assert "plain-face" in {t.name for t in admin.list_topics()}
+        with pytest.raises(KafkaError):
+            admin.describe_topics(["missing"])
+        admin.close()
+
+
+def test_the_plain_face_refuses_nonsense_at_once() -> None:
+    with pytest.raises(ValueError, match="bootstrap"):
+        sync.AdminClient("nonsense")
+
+
+def test_nobody_there_is_told_with_the_reason() -> None:
+    (port,) = free_ports(1)
+
+    async def run() -> None:
+        async with AdminClient(f"127.0.0.1:{port}", api_timeout_s=0.4) as admin:
+            await admin.list_topics()
+
+    with pytest.raises(RequestTimedOut, match=f"cannot connect to 127.0.0.1:{port}"):
+        asyncio.run(run())
+
+
+def test_a_live_bootstrap_server_among_dead_ones_is_found(node: Node) -> None:
+    (port,) = free_ports(1)
+
+    async def run() -> None:
+        async with AdminClient(f"127.0.0.1:{port},{node.bootstrap}") as admin:
+            assert (await admin.describe_cluster()).controller_id == 1
+
+    asyncio.run(run())

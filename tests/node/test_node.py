@@ -58,6 +58,14 @@ def test_a_wrong_value_is_refused_with_key_and_value(node: Node) -> None:
     assert "ZooKeeper" in refused(node, "--override", "process.roles=")
 
 
+def test_security_that_is_not_there_is_refused_not_left_out(node: Node) -> None:
+    node.format()
+    mapping = "listener.security.protocol.map=PLAINTEXT:SSL,CONTROLLER:PLAINTEXT"
+    assert "must not serve in the clear" in refused(node, "--override", mapping)
+    acls = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    assert "everybody would be let in" in refused(node, "--override", acls)
+
+
 def test_another_nodes_directory_is_refused(node: Node) -> None:
     node.format()
     assert re.search(r"node\.id=1, but the configuration says node\.id=2", refused(node, "--override", "node.id=2"))

@@ -25,6 +25,7 @@ from quorate.net.dispatch import Dispatcher, ListenerKind
 from quorate.net.limits import ConnectionLimits
 from quorate.net.server import Listener
 from quorate.node.limits import connection_cap, hold_collections, open_file_cache, raise_open_files, settle_memory
+from quorate.node.support import refuse_unsupported
 from quorate.raft.config import RaftConfig
 from quorate.raft.driver import RaftClient
 
@@ -73,6 +74,7 @@ class KafkaServer:
         """Returns when every listener serves. Raises ConfigError, ListenerError, DirLockedError, MetaPropertiesError,
         OSError and what the roles raise; `shutdown` then undoes what was done."""
         config = self.config
+        refuse_unsupported(config)
         for warning in config.warnings:
             self._log(logging.WARNING, "%s", warning)
         self._log(logging.INFO, "Quorate %s starts as %s", __version__, " and ".join(sorted(config.process_roles)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
@@ -45,6 +46,8 @@ log_ = logging.getLogger("quorate.broker.server")
 _SESSION_EVICTION_MS = 120_000
 """A fetch session unused for two minutes may be pushed out, as in Kafka."""
 _SEES_ITSELF_S = 5.0
+_LOAD_INLINE = 100
+"""Up to so many directories are opened without a thread: some ten milliseconds."""
 _CONTROLLERS_ONLY = frozenset({ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT})
 """Answered with NOT_CONTROLLER where they reach a broker, and not advertised (KIP-631)."""
 TOPIC, BROKER = 2, 4
@@ -137,6 +140,7 @@ class BrokerServer:
             self.replicas.assign_directory = self._assignments.submit
         self.replicas.directory_id_of = self.directory_ids.__getitem__
         self.replicas.storage_failed = self._storage_failed
+        self._loading: asyncio.Future[list[LogDirFailure]] | None = None
         self._upkeep = Upkeep(config, self.logs, self.replicas, self._storage_failed, loop)
         self._groups: Any = None
         self.routes: dict[int, Handler] = BrokerHandlers(
@@ -221,8 +225,8 @@ class BrokerServer:
         self._raft.register(self._publisher)
         self.lifecycle.start(advertised)
         await self.lifecycle.caught_up
-        image = self._publisher.start_publishing()
-        self._recover(image)
+        await self._load_logs()
+        self._take_over(self._publisher.start_publishing())
         self._publisher.subscribe("topic configurations", self._configs_changed)
         self._publisher.subscribe("replica manager", self.replicas.apply_delta)
         self._publisher.subscribe("registration", self._registration_changed)
@@ -238,9 +242,50 @@ class BrokerServer:
             lambda image: (broker := image.cluster.brokers.get(me)) is not None and not broker.fenced, _SEES_ITSELF_S
         )
 
-    def _recover(self, image: MetadataImage) -> None:
-        """RECOVERY: opens the logs on disk, deletes those whose topic is gone, takes over the replicas."""
+    async def _load_logs(self) -> None:
+        """RECOVERY: opens the logs on disk; many of them in a thread, so that Raft and heartbeats go on meanwhile."""
         started = self._clock.now()
+        image = self._publisher.image
+        self.logs.reconfigure_defaults(LogConfig().with_overrides(self._view.topic_defaults()))
+        last_told = started
+
+        def progress(directory: Path, done: int, found: int) -> None:
+            nonlocal last_told
+            now = self._clock.now()
+            if now - last_told >= 1.0:
+                last_told = now
+                log_.info("[BrokerServer id=%d] %d of %d logs of %s opened", self.node_id, done, found, directory)
+
+        def load() -> list[LogDirFailure]:
+            return self.logs.load(overrides_of=image.configs.topic, progress=progress)
+
+        if self._directories_on_disk() <= _LOAD_INLINE:
+            failures = load()
+        else:
+            self._loading = self._loop.run_in_executor(None, load)
+            failures = await asyncio.shield(self._loading)
+        for failure in failures:
+            self._report_directory(failure)
+        self._configs_changed(image.delta_to(self._publisher.image))
+        log_.info(
+            "[BrokerServer id=%d] Opened %d logs in %d ms",
+            self.node_id,
+            len(self.logs),
+            (self._clock.now() - started) * 1000,
+        )
+
+    def _directories_on_disk(self) -> int:
+        count = 0
+        for directory in self._config.log_dirs:
+            try:
+                with os.scandir(directory) as entries:
+                    count += sum(1 for _ in entries)
+            except OSError:
+                continue  # found and reported by loading
+        return count
+
+    def _take_over(self, image: MetadataImage) -> None:
+        """Deletes the logs whose topic is gone, takes over the replicas that the metadata gives to this broker."""
         topics = image.topics.by_id
 
         def is_stray(topic: str, partition: int, topic_id: bytes | None) -> bool:
@@ -250,19 +295,13 @@ class BrokerServer:
             found = topics.get(topic_id)
             return found is None or self.node_id not in _replicas(found.partitions.get(partition))
 
-        self.logs.reconfigure_defaults(LogConfig().with_overrides(self._view.topic_defaults()))
-        failures = self.logs.load(overrides_of=image.configs.topic)
-        for failure in failures:
-            self._report_directory(failure)
         strays = self.logs.delete_strays(is_stray)
         self.replicas.apply_image(image)
         log_.info(
-            "[BrokerServer id=%d] Recovered %d logs (%d deleted), hosting %d partitions, in %d ms",
+            "[BrokerServer id=%d] Hosting %d partitions; %d logs of deleted topics removed",
             self.node_id,
-            len(self.logs),
-            strays,
             len(self.replicas.partitions),
-            (self._clock.now() - started) * 1000,
+            strays,
         )
 
     # ---- metadata
@@ -306,6 +345,8 @@ class BrokerServer:
         if stop_serving is not None:
             await stop_serving()
         await self.lifecycle.close()
+        if self._loading is not None:
+            await asyncio.wait([self._loading])  # a thread cannot be stopped; what it opens has to be closed in order
         self._raft.unregister(self._publisher)
         if self._snapshots is not None:
             await self._snapshots.close()

@@ -145,9 +145,10 @@ class PartitionLog(TrimmableLog):
             self._epochs.dirty = True
         self._epochs.truncate_from_end(self._leo)
         self._epochs.truncate_from_start(self._log_start)
+        never_snapshot = not self._snapshots.sizes
         self._snapshots.remove_strays(self._bases)
         self._snapshots.remove(lambda offset: offset > self._leo)
-        if clean and loaded.recovered_from is None and not self._snapshots.sizes:
+        if clean and loaded.recovered_from is None and never_snapshot:
             self._producers.map_end_offset = self._leo  # closed cleanly without one: there were no producers
         elif loaded.producers_seen:
             # The scanned part is replayed whole: its aborted transactions are found again.

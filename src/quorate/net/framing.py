@@ -1,4 +1,4 @@
-"""Length-prefixed frames out of a stream, into one receive buffer that all connections of a process share.
+"""Length-prefixed frames out of a stream, into one receive buffer that all connections of an event loop share.
 
 Reading goes straight into the buffer that `FrameReader.buffer` gives: the shared one while a connection is between
 frames or in a small one, the frame's own once a large frame has started, so that a large request is never copied and an
@@ -9,11 +9,23 @@ nobody allocate.
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Callable
 
-_SHARED = bytearray(262_144)
-"""One for the process: between asking for it and handing over what was read into it, an event loop does nothing else."""
-_SHARED_VIEW = memoryview(_SHARED)
+_SHARED_BYTES = 262_144
+
+_local = threading.local()
+
+
+def _shared_view() -> memoryview:
+    """This thread's receive buffer. One is enough: between asking for it and handing over what was read into it, an
+    event loop does nothing else."""
+    try:
+        view: memoryview = _local.view
+    except AttributeError:
+        view = _local.view = memoryview(bytearray(_SHARED_BYTES))
+    return view
+
 
 _FIRST_ALLOCATION = 1 << 20
 """Bytes at most for a frame of which next to nothing has arrived; from there it grows fourfold."""
@@ -29,7 +41,7 @@ class FrameReader:
     writable memoryview of its own; it returns False to have the rest kept until `resume`.
     """
 
-    __slots__ = ("_allow", "_backlog", "_deliver", "_filled", "_frame", "_head", "_length", "_stopped")
+    __slots__ = ("_allow", "_backlog", "_deliver", "_filled", "_frame", "_head", "_length", "_shared", "_stopped")
 
     def __init__(self, allow: Callable[[int, memoryview], None], deliver: Callable[[memoryview], bool]) -> None:
         self._allow = allow
@@ -40,6 +52,7 @@ class FrameReader:
         self._head = b""
         self._backlog: list[memoryview] = []
         self._stopped = False
+        self._shared = _shared_view()
 
     @property
     def started(self) -> bool:
@@ -59,12 +72,12 @@ class FrameReader:
         """Where the next bytes are to be read into."""
         if self._frame is not None:
             return memoryview(self._frame)[self._filled :]
-        return _SHARED_VIEW
+        return self._shared
 
     def received(self, count: int) -> None:
         """`count` bytes were read into `buffer()`. Raises ProtocolViolation; the stream is then lost."""
         if self._frame is None:
-            self.feed(_SHARED_VIEW[:count])
+            self.feed(self._shared[:count])
             return
         self._filled += count
         self._advance_frame()

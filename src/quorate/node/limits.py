@@ -13,6 +13,10 @@ _CACHE_SHARE = 2
 _CACHE_MAX = 32_768
 """More open segments than this save nothing: beyond, an open costs less than the kernel's memory for the file."""
 _CACHE_MIN = 64
+_DESCRIPTORS_EACH = 2
+"""The transport's, and the duplicate that answers are written to."""
+_RESERVE = 64
+"""The metadata log, its snapshots, locks, checkpoints, connections of our own."""
 
 
 def raise_open_files() -> int:
@@ -36,9 +40,10 @@ def open_file_cache(allowed: int) -> int:
     return max(_CACHE_MIN, min(_CACHE_MAX, allowed // _CACHE_SHARE))
 
 
-def connection_cap(allowed: int, configured: int) -> int:
+def connection_cap(allowed: int, listeners: int, configured: int) -> int:
     """Connections of one listener: what is configured, or what the descriptors left by the cache carry."""
-    return min(configured, max(16, (allowed - open_file_cache(allowed)) // 3))
+    left = allowed - open_file_cache(allowed) - _RESERVE
+    return min(configured, max(16, left // (_DESCRIPTORS_EACH * max(1, listeners))))
 
 
 def hold_collections() -> None:

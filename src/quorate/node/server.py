@@ -204,7 +204,7 @@ class KafkaServer:
             max_idle_s=idle_s,
             first_request_s=min(idle_s, ConnectionLimits.FIRST_REQUEST_S),
             frame_stall_s=min(idle_s, ConnectionLimits.FRAME_STALL_S),
-            max_connections=connection_cap(allowed, get("max.connections")),
+            max_connections=connection_cap(allowed, len(self.config.listeners), get("max.connections")),
             max_connections_per_ip=get("max.connections.per.ip"),
             max_connections_per_ip_overrides=parse_per_ip(
                 "max.connections.per.ip.overrides", get("max.connections.per.ip.overrides")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tarfile
 from pathlib import Path
@@ -50,3 +51,16 @@ def golden(golden_archive: Path, tmp_path: Path):
         return Path(shutil.copytree(golden_archive / name, tmp_path / name, ignore=ignored, copy_function=link))
 
     return copy
+
+
+@pytest.fixture(autouse=True)
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths that were synced, in order. The disk itself is spared: what it does then cannot be seen by a test."""
+    paths: list[str] = []
+
+    def note(fd: int) -> None:
+        paths.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
+
+    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(os, "fdatasync", note)
+    return paths

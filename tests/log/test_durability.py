@@ -1,0 +1,119 @@
+"""What is synced, and in which order."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from quorate.log.config import LogConfig
+from quorate.log.errors import LogDirFailure
+from quorate.log.files import OpenFiles, write_atomically
+from quorate.log.manager import LogManager
+
+from .logs import NOW, TOPIC_ID, open_log, put
+
+
+def names(paths: list[str]) -> list[str]:
+    return [Path(path).name for path in paths]
+
+
+def test_an_append_syncs_nothing(tmp_path: Path, synced: list[str]) -> None:
+    log = open_log(tmp_path)
+    put(log, b"a")
+    put(log, b"b", epoch=3)
+    assert synced == []
+
+
+def test_a_first_flush_makes_the_log_findable_and_later_ones_sync_its_data_alone(tmp_path: Path, synced: list[str]) -> None:
+    log = open_log(tmp_path)
+    put(log, b"a")
+    log.flush()
+    assert names(synced) == [
+        "partition.metadata",
+        f"{0:020d}.log",
+        "topic-0",
+        "leader-epoch-checkpoint.tmp",
+        "topic-0",
+    ]
+    synced.clear()
+    put(log, b"b")
+    log.flush()
+    assert names(synced) == [f"{0:020d}.log"]
+    synced.clear()
+    log.flush()
+    assert synced == []
+
+
+def test_a_new_epoch_is_in_its_file_before_the_recovery_point_passes_it(tmp_path: Path, synced: list[str]) -> None:
+    log = open_log(tmp_path)
+    put(log, b"a")
+    log.flush()
+    put(log, b"b", epoch=5)
+    synced.clear()
+    log.flush()
+    assert names(synced) == [f"{0:020d}.log", "leader-epoch-checkpoint.tmp", "topic-0"]
+    assert (log.dir / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n5 1\n"
+
+
+def test_a_rolled_segment_is_synced_with_its_indexes_before_the_recovery_point_moves(tmp_path: Path, synced: list[str]) -> None:
+    log = open_log(tmp_path)
+    put(log, b"a")
+    synced.clear()
+    log.roll(NOW)
+    assert {f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")} <= set(names(synced))
+    assert "leader-epoch-checkpoint.tmp" in names(synced) and log.recovery_point == 1
+
+
+def test_a_sync_that_fails_moves_nothing_and_fails_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(tmp_path)
+    put(log, b"a")
+
+    def broken(fd: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", broken)
+    with pytest.raises(LogDirFailure, match="Input/output error"):
+        log.flush()
+    assert log.recovery_point == 0
+
+
+def test_a_sync_that_fails_in_the_background_is_told_by_the_next_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = LogManager([tmp_path], LogConfig(segment_bytes=200), OpenFiles(8), now_ms=lambda: NOW)
+    logs.load()
+    log = logs.create("t", 0, TOPIC_ID)
+
+    def broken(fd: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    put(log, b"a" * 100)
+    monkeypatch.setattr(os, "fsync", broken)
+    monkeypatch.setattr("quorate.log.log_trimming.write_epochs", lambda *_, **__: None)
+    put(log, b"b" * 100)
+    logs._background.wait_idle()
+    with pytest.raises(LogDirFailure, match="Input/output error"):
+        list(logs.sweep())
+    assert log.recovery_point == 0
+
+
+def test_an_atomic_write_syncs_the_file_before_the_rename_and_the_directory_after(
+    tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.replace
+    monkeypatch.setattr(os, "replace", lambda a, b: (synced.append("renamed"), real(a, b)))
+    write_atomically(str(tmp_path / "file"), b"x")
+    assert synced == [str(tmp_path / "file.tmp"), "renamed", str(tmp_path)]
+
+
+def test_the_clean_shutdown_marker_is_the_last_thing_and_goes_first(tmp_path: Path, synced: list[str]) -> None:
+    logs = LogManager([tmp_path], LogConfig(), OpenFiles(8), now_ms=lambda: NOW)
+    logs.load()
+    put(logs.create("t", 0, TOPIC_ID), b"a")
+    synced.clear()
+    logs.close(broker_epoch=3)
+    assert names(synced)[-2:] == [".kafka_cleanshutdown.tmp", tmp_path.name]
+    assert names(synced).index(f"{0:020d}.log") < names(synced).index("recovery-point-offset-checkpoint.tmp")
+    synced.clear()
+    LogManager([tmp_path], LogConfig(), OpenFiles(8), now_ms=lambda: NOW).load()
+    assert names(synced)[0] == tmp_path.name and not (tmp_path / ".kafka_cleanshutdown").exists()

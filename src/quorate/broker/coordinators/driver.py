@@ -162,7 +162,7 @@ class GroupDriver:
         runtime.committed = runtime.shard.state
         for outcome in runtime.shard.loaded(self._at()):
             self._carry_out(runtime, outcome, runtime.shard.state)
-        self._arm_timer()
+        self._arm_timer(runtime)
         if loader.records:
             log.info(
                 "[GroupCoordinator] Loaded %s-%d: %d groups from %d records in %.0f ms.",
@@ -235,7 +235,7 @@ class GroupDriver:
             answer.set_exception(KafkaError(append_error(error.code), error.message))
             return answer
         self._carry_out(runtime, outcome, before)
-        self._arm_timer()
+        self._arm_timer(runtime)
         if not answer.done():
             runtime.parked.add(answer)
             answer.add_done_callback(runtime.parked.discard)
@@ -279,7 +279,7 @@ class GroupDriver:
             if runtime.error is ErrorCode.NONE:
                 before = runtime.shard.state
                 self._carry_out(runtime, step(runtime.shard, self._at()), before)
-        self._arm_timer()
+                self._arm_timer(runtime)
 
     def _carry_out(self, runtime: ShardRuntime, outcome: Outcome, before: ShardState) -> None:
         """The duties that `model.Outcome` lists."""
@@ -307,7 +307,7 @@ class GroupDriver:
         def later(future: asyncio.Future[int]) -> None:
             runtime.in_flight -= 1
             self._appended(runtime, outcome, newest, future)
-            self._arm_timer()
+            self._arm_timer(runtime)
 
         appended.add_done_callback(later)
 
@@ -361,20 +361,16 @@ class GroupDriver:
 
     # -- time ------------------------------------------------------------------------------------------------------------
 
-    def _arm_timer(self) -> None:
-        if self._closed or self._loop is None:
+    def _arm_timer(self, runtime: ShardRuntime) -> None:
+        """Makes the timer ring in time for this shard. It may ring early for one that has been put off since: cheaper than
+        resetting it
+        for every heartbeat."""
+        deadline = runtime.shard.next_deadline()
+        if deadline is None or self._closed or self._loop is None:
             return
-        deadlines = [
-            deadline
-            for runtime in self._shards.values()
-            if runtime.error is ErrorCode.NONE and (deadline := runtime.shard.next_deadline()) is not None
-        ]
-        if not deadlines:
-            return
-        deadline = min(deadlines)
         if self._timer is not None:
             if self._timer_at <= deadline:
-                return  # it rings early and is set again then: cheaper than resetting it for every heartbeat
+                return
             self._timer.cancel()
         self._timer_at = deadline
         self._timer = self._loop.call_later(max(0.0, deadline - self._clock.now()), self._ring)
@@ -382,16 +378,16 @@ class GroupDriver:
     def _ring(self) -> None:
         self._timer = None
         at = self._at()
+        active = [runtime for runtime in self._shards.values() if runtime.error is ErrorCode.NONE]
         try:
-            for runtime in self.runtimes():
-                if runtime.error is not ErrorCode.NONE:
-                    continue
+            for runtime in active:
                 before = runtime.shard.state
                 for outcome in runtime.shard.tick(at):
                     self._carry_out(runtime, outcome, before)
                     before = runtime.shard.state
         finally:
-            self._arm_timer()  # one group's defect must not stop the clock of all
+            for runtime in active:  # one group's defect must not stop the clock of all
+                self._arm_timer(runtime)
 
 
 def in_chunks(records: Sequence[Record]) -> Iterator[list[Record]]:

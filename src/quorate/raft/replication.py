@@ -124,7 +124,8 @@ def on_appended(r: Raft, controls: Sequence[ControlRecord], now: float) -> None:
 
 def on_synced(r: Raft, offset: int, now: float) -> None:
     r.synced = offset
-    r.awaiting_sync = False
+    if offset >= r.log.end_offset:  # an fsync that began before the last append says nothing of it
+        r.awaiting_sync = False
     if r.leading is not None:
         advance_high_watermark(r, now)
     elif r.role is Role.FOLLOWER:

@@ -183,6 +183,7 @@ def settings(**changes: Any) -> FakeSettings:
         "offsets.retention.minutes": 10_080,
         "offsets.retention.check.interval.ms": 600_000,
         "offsets.topic.num.partitions": 4,
+        "offsets.topic.compression.codec": 0,
         "offsets.commit.timeout.ms": 5_000,
         "transaction.state.log.num.partitions": 50,
     }

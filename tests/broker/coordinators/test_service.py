@@ -26,7 +26,8 @@ from quorate.protocol.messages.offset_delete import OffsetDeleteRequest
 from quorate.protocol.messages.offset_fetch import OffsetFetchRequest
 from quorate.protocol.messages.sync_group import SyncGroupRequest
 from quorate.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
-from quorate.records.batch import decode_records
+from quorate.records.batch import decode_records, parse_header
+from quorate.records.compression import Compression
 from tests.broker.coordinators.fakes import OFFSETS, World
 
 E = ErrorCode
@@ -110,6 +111,16 @@ async def test_offsets_survive_a_restart() -> None:
         assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == {("t", 0): 3}
         groups = (await w.call(ApiKey.LIST_GROUPS, ListGroupsRequest(), 5)).groups
         assert [(g.group_id, g.group_state, g.protocol_type) for g in groups] == [("g", "Empty", "")]
+
+
+@in_loop
+async def test_the_topics_batches_are_compressed_as_configured() -> None:
+    async with World(offsets_topic_compression_codec=4) as w:
+        await w.call(ApiKey.OFFSET_COMMIT, commit_request(7), 9)
+        (batch,) = w.replicas.log(w.service.partition_for("g")).batches
+        assert parse_header(batch).compression == Compression.ZSTD
+        await w.restart()
+        assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == {("t", 0): 7}
 
 
 @in_loop

@@ -316,7 +316,9 @@ class GroupDriver:
 
         Raises KafkaError when a batch is not appended, and then leaves the state that the log stands for."""
         from quorate.records.batch import build_batch
+        from quorate.records.compression import Compression
 
+        codec = Compression(self.config.offsets_compression)
         now_ms = self._clock.now_ms()
         replica_log = self._replicas.local_log(GROUP_METADATA_TOPIC, runtime.partition)
         if replica_log is None:
@@ -324,7 +326,7 @@ class GroupDriver:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         appended: asyncio.Future[int] | None = None
         for records in [outcome.records] if outcome.atomic else in_chunks(outcome.records):
-            batch = build_batch([(*encode_record(record), (), now_ms) for record in records])
+            batch = build_batch([(*encode_record(record), (), now_ms) for record in records], compression=codec)
             base = replica_log.log_end_offset
             try:
                 appended = self._replicas.append_internal(

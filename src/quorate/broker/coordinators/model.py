@@ -36,6 +36,8 @@ class GroupConfig:
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
     offsets_retention_check_interval_ms: int = 600_000
     offsets_topic_partitions: int = 50
+    offsets_compression: int = 0
+    """Codec number of the batches in the offsets topic."""
     offsets_commit_timeout_ms: int = 5_000
     transaction_topic_partitions: int = 50
 

@@ -14,13 +14,16 @@ class Settings(Protocol):
 
 
 def group_config(settings: Settings) -> GroupConfig:
-    """The group coordinator's part of a broker's configuration."""
+    """The group coordinator's part of a broker's configuration. Raises ValueError naming a key whose value makes no sense."""
 
     def number(name: str) -> int:
         value = settings.get(name)
         assert isinstance(value, int), f"{name} is not a number: {value!r}"
         return value
 
+    codec = number("offsets.topic.compression.codec")
+    if not 0 <= codec <= 4:
+        raise ValueError(f"offsets.topic.compression.codec is {codec}: it is 0 (none), 1 (gzip), 2 (snappy), 3 (lz4) or 4 (zstd)")
     return GroupConfig(
         min_session_timeout_ms=number("group.min.session.timeout.ms"),
         max_session_timeout_ms=number("group.max.session.timeout.ms"),
@@ -30,6 +33,7 @@ def group_config(settings: Settings) -> GroupConfig:
         offsets_retention_ms=number("offsets.retention.minutes") * 60_000,
         offsets_retention_check_interval_ms=number("offsets.retention.check.interval.ms"),
         offsets_topic_partitions=number("offsets.topic.num.partitions"),
+        offsets_compression=codec,
         offsets_commit_timeout_ms=number("offsets.commit.timeout.ms"),
         transaction_topic_partitions=number("transaction.state.log.num.partitions"),
     )

@@ -82,21 +82,24 @@ class Broker:
         *,
         node_id: int = ME,
         loop: asyncio.AbstractEventLoop | None = None,
+        extra_dirs: tuple[str, ...] = (),
         **properties: str,
     ) -> None:
         self.loop = loop or asyncio.new_event_loop()
         self.clock = FakeClock()
         self.node_id = node_id
-        data = directory / f"data{node_id}"
-        data.mkdir(parents=True, exist_ok=True)
+        dirs = [directory / f"data{node_id}{suffix}" for suffix in ("", *extra_dirs)]
+        for data in dirs:
+            data.mkdir(parents=True, exist_ok=True)
         self.config = KafkaConfig(
             PROPERTIES
-            | {"node.id": str(node_id), "log.dirs": str(data)}
+            | {"node.id": str(node_id), "log.dirs": ",".join(map(str, dirs))}
             | {key.replace("_", "."): value for key, value in properties.items()}
         )
         self.metadata = MetadataCache(image)
         self.files = OpenFiles(64)
-        self.logs = LogManager([data], LogConfig(), self.files, now_ms=self.clock.now_ms)
+        self.directory_ids = {data: bytes([100 + n]) * 16 for n, data in enumerate(dirs)}
+        self.logs = LogManager(dirs, LogConfig(), self.files, now_ms=self.clock.now_ms, directory_ids=self.directory_ids)
         self.replicas = ReplicaManager(
             node_id=node_id,
             metadata=self.metadata,
@@ -106,6 +109,7 @@ class Broker:
             replica_lag_max_s=30.0,
         )
         self.replicas.isr_sender = Asked()
+        self.replicas.directory_id_of = self.directory_ids.__getitem__
         ids = itertools.count(1)
         self.services = Services(
             config=self.config,

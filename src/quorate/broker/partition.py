@@ -85,7 +85,11 @@ class Partition:
         """The log; made, and told of the leader epoch, on first use. Raises KAFKA_STORAGE_ERROR."""
         log = self._log
         if log is None:
-            log = self._log = self._manager.open_log(self)
+            try:
+                log = self._log = self._manager.open_log(self)
+            except LogDirFailure as error:
+                self._manager.note_storage_failure(error)
+                raise
         if self.is_leader and self.leader_epoch_start is None:
             self._begin_leader_epoch(log)
         return log

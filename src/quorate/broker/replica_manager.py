@@ -84,6 +84,7 @@ class ReplicaManager:
         self._leadership: list[tuple[str | None, LeadershipListener]] = []
         self._offline: dict[tuple[str, int], bytes] = {}
         """Partitions whose directory failed, with their topic ids."""
+        self._offline_directories: set[bytes] = set()
 
     # ---- looking up
 
@@ -118,6 +119,11 @@ class ReplicaManager:
                 for replica, directory_id in zip(image.replicas, image.directories, strict=False):
                     if replica == self.node_id:
                         directory = directory_id
+            if directory is not None and directory in self._offline_directories:
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    f"The directory that {partition.topic}-{partition.partition} is assigned to is offline.",
+                )
             log = self.logs.create(
                 partition.topic,
                 partition.partition,
@@ -148,21 +154,35 @@ class ReplicaManager:
             if actual != assigned:
                 self.assign_directory(topic_id, partition, actual)
 
-    def go_offline(self, keys: Iterable[tuple[str, int]]) -> None:
-        """The logs of these partitions are lost with their directory: they are served no more."""
-        for key in keys:
-            partition = self.partitions.pop(key, None)
-            if partition is None:
+    def go_offline(self, keys: Iterable[tuple[str, int]], directory_id: bytes | None = None) -> None:
+        """The logs of these partitions are lost with their directory: they are served no more. `directory_id` adds those that
+        the metadata puts there and that have no log yet: one made elsewhere would forget what the directory may hold."""
+        lost = list(keys)
+        if directory_id is not None:
+            self._offline_directories.add(directory_id)
+            for (topic, index), partition in self.partitions.items():
+                assert topic is not None
+                image = self.metadata.partition(topic, index)
+                if (
+                    not partition.has_log
+                    and image is not None
+                    and self.node_id in image.replicas
+                    and image.directory(self.node_id) == directory_id
+                ):
+                    lost.append((topic, index))
+        for key in lost:
+            gone = self.partitions.pop(key, None)
+            if gone is None:
                 continue
-            self._offline[key] = partition.topic_id
+            self._offline[key] = gone.topic_id
             if self.fetchers is not None:
-                self.fetchers.stop_following(partition)
-            was_leader = partition.is_leader
-            partition.is_leader = False
-            partition.forget_log()
-            partition.fail_waiters(ErrorCode.KAFKA_STORAGE_ERROR)
+                self.fetchers.stop_following(gone)
+            was_leader = gone.is_leader
+            gone.is_leader = False
+            gone.forget_log()
+            gone.fail_waiters(ErrorCode.KAFKA_STORAGE_ERROR)
             if was_leader and self._leadership:
-                self._tell_leadership(partition, None)
+                self._tell_leadership(gone, None)
 
     def note_storage_failure(self, error: BaseException) -> None:
         """Passes a broken directory on; any other error is none of this broker's disks."""

@@ -297,6 +297,9 @@ class BrokerServer:
 
         strays = self.logs.delete_strays(is_stray)
         self.replicas.apply_image(image)
+        for directory in self._config.log_dirs:
+            if not self.logs.is_online(directory):
+                self.replicas.go_offline((), self.directory_ids[directory])
         log_.info(
             "[BrokerServer id=%d] Hosting %d partitions; %d logs of deleted topics removed",
             self.node_id,
@@ -389,7 +392,7 @@ class BrokerServer:
         if not self.logs.is_online(directory):
             return
         log_.error("[BrokerServer id=%d] Log directory %s failed: %s", self.node_id, directory, failure)
-        self.replicas.go_offline(self.logs.mark_offline(directory))
+        self.replicas.go_offline(self.logs.mark_offline(directory), self.directory_ids[directory])
         self._report_directory(failure)
 
     def _report_directory(self, failure: LogDirFailure) -> None:

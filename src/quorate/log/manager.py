@@ -34,6 +34,13 @@ _SLICE = 64  # logs between two yields of a periodic job: well below a milliseco
 _SYNC_ALL_FROM = 64  # unflushed logs; each alone costs two journal commits, about 1 ms
 _RESERVED_DIRECTORY_IDS = {bytes(15) + bytes([n]) for n in range(100)}  # unassigned, lost, migrating, and those kept for later
 
+_CHECKPOINTS: dict[str, Callable[[PartitionLog], int | None]] = {
+    RECOVERY_POINTS: lambda log: log.recovery_point,
+    LOG_STARTS: lambda log: log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None,
+    HIGH_WATERMARKS: lambda log: log.high_watermark,
+}
+"""What each checkpoint file holds of a log; None leaves the log out."""
+
 Progress = Callable[[Path, int, int], None]
 
 
@@ -303,31 +310,33 @@ class LogManager:
     def checkpoint_recovery_points(self) -> Iterator[None]:
         """Raises LogDirFailure, as do the next two."""
         self._background.drain()
-        return self._checkpoint(RECOVERY_POINTS, lambda log: log.recovery_point)
+        return self._checkpoint(RECOVERY_POINTS)
 
     def checkpoint_log_start_offsets(self) -> Iterator[None]:
-        return self._checkpoint(
-            LOG_STARTS, lambda log: log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
-        )
+        return self._checkpoint(LOG_STARTS)
 
     def checkpoint_high_watermarks(self) -> Iterator[None]:
-        return self._checkpoint(HIGH_WATERMARKS, lambda log: log.high_watermark)
+        return self._checkpoint(HIGH_WATERMARKS)
 
-    def _checkpoint(self, name: str, value: Callable[[PartitionLog], int | None]) -> Iterator[None]:
+    def _checkpoint(self, name: str) -> Iterator[None]:
         for directory in self.online_dirs():
-            offsets: dict[TopicPartition, int] = {}
-            for key, log in self._by_dir[directory].items():
-                if log.is_materialised:
-                    offset = value(log)
-                    if offset is not None:
-                        offsets[key] = offset
-            if offsets != self._written.get((directory, name)):
-                try:
-                    write_offsets(os.path.join(str(directory), name), offsets)
-                except OSError as e:
-                    raise LogDirFailure(str(directory), f"Error while writing to checkpoint file {directory / name}: {e}") from e
-                self._written[directory, name] = offsets
+            self._write_checkpoint(directory, name)
             yield
+
+    def _write_checkpoint(self, directory: Path, name: str) -> None:
+        value = _CHECKPOINTS[name]
+        offsets: dict[TopicPartition, int] = {}
+        for key, log in self._by_dir[directory].items():
+            if log.is_materialised:
+                offset = value(log)
+                if offset is not None:
+                    offsets[key] = offset
+        if offsets != self._written.get((directory, name)):
+            try:
+                write_offsets(os.path.join(str(directory), name), offsets)
+            except OSError as e:
+                raise LogDirFailure(str(directory), f"Error while writing to checkpoint file {directory / name}: {e}") from e
+            self._written[directory, name] = offsets
 
     # ---- stop
 
@@ -350,12 +359,8 @@ class LogManager:
                     os.sync()
                     for log in logs:
                         log.note_flushed()
-                for _ in (
-                    *self.checkpoint_recovery_points(),
-                    *self.checkpoint_log_start_offsets(),
-                    *self.checkpoint_high_watermarks(),
-                ):
-                    pass
+                for name in _CHECKPOINTS:
+                    self._write_checkpoint(directory, name)
                 clean_shutdown.write(str(directory), broker_epoch)
             except (LogDirFailure, OSError) as e:
                 logger.error("[LogManager] %s could not be closed in order: %s", directory, e)

@@ -1,0 +1,145 @@
+"""Several log directories: where replicas go, who is told, and what a broken one takes with it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quorate.broker.controller_channel import ControllerChannel
+from quorate.broker.directory_assignments import DirectoryAssignments
+from quorate.log.errors import LogDirFailure
+from quorate.metadata.image import UNASSIGNED_DIRECTORY
+from quorate.protocol.api import ApiKey
+from quorate.protocol.errors import ErrorCode
+from quorate.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsResponse
+
+from .controllers import Leader, ScriptedController, run
+from .fakes import registration
+from .world import Broker, batch_of, image_of, produce, topic_id_of
+
+FIRST, SECOND = bytes([100]) * 16, bytes([101]) * 16
+
+
+def in_directory(directory: bytes):
+    return registration()._replace(directories=(directory,))
+
+
+@pytest.fixture
+def two(tmp_path: Path):
+    image = image_of({"t": {0: in_directory(FIRST), 1: in_directory(SECOND), 2: in_directory(UNASSIGNED_DIRECTORY)}})
+    made = Broker(tmp_path, image, extra_dirs=("b",))
+    yield made
+    made.close()
+
+
+def outcome(answer: Any) -> int:
+    return answer.responses[0].partition_responses[0].error_code
+
+
+def test_a_replica_goes_where_the_metadata_puts_it(two):
+    first, second = two.config.log_dirs
+    for partition in (0, 1):
+        two.ask(produce("t", (partition, batch_of(b"a"))))
+    assert (first / "t-0").is_dir()
+    assert (second / "t-1").is_dir()
+
+
+def test_the_controller_is_told_where_an_unassigned_replica_went(two):
+    told: list[tuple[bytes, int, bytes]] = []
+    two.replicas.assign_directory = lambda *where: told.append(where)
+    for partition in (0, 1, 2):
+        two.ask(produce("t", (partition, batch_of(b"a"))))
+    ((topic_id, partition, directory),) = told
+    assert (topic_id, partition) == (topic_id_of("t"), 2)
+    assert (dict(zip((FIRST, SECOND), two.config.log_dirs, strict=True))[directory] / "t-2").is_dir()
+
+
+def test_a_broken_directory_takes_only_its_replicas_offline(two):
+    failed: list[LogDirFailure] = []
+
+    def storage_failed(failure: LogDirFailure) -> None:
+        failed.append(failure)
+        two.replicas.go_offline(two.logs.mark_offline(Path(failure.directory)), SECOND)
+
+    two.replicas.storage_failed = storage_failed
+    _, second = two.config.log_dirs
+    shutil.rmtree(second)
+    second.write_text("no directory any more")
+    assert outcome(two.ask(produce("t", (1, batch_of(b"a"))))) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert [Path(failure.directory) for failure in failed] == [second]
+    assert outcome(two.ask(produce("t", (1, batch_of(b"a"))))) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert len(failed) == 1
+    assert outcome(two.ask(produce("t", (0, batch_of(b"a"))))) == ErrorCode.NONE
+    assert not two.logs.is_online(second)
+
+
+def test_a_waiting_append_hears_of_its_broken_directory(tmp_path):
+    world = Broker(tmp_path, image_of({"t": {0: registration(replicas=(1, 2))}}))
+    future = world.ask(produce("t", (0, batch_of(b"a"))))
+    world.replicas.go_offline([("t", 0)])
+    assert outcome(world.wait(future, ApiKey.PRODUCE)) == ErrorCode.KAFKA_STORAGE_ERROR
+    world.close()
+
+
+def test_a_lost_replica_stays_offline_until_its_topic_is_made_anew(two):
+    two.replicas.go_offline([("t", 1)])
+    two.publish(image_of({"t": {1: registration(leader_epoch=1, partition_epoch=1)}}))
+    assert ("t", 1) not in two.replicas.partitions
+    two.publish(image_of({}))
+    two.publish(image_of({"t": {1: registration()}}))
+    assert ("t", 1) in two.replicas.partitions
+
+
+# -- telling the controller
+
+
+def answering(*codes: ErrorCode) -> ScriptedController:
+    script = list(codes)
+
+    def answer(_context: Any, request: Any) -> AssignReplicasToDirsResponse:
+        Response = AssignReplicasToDirsResponse  # noqa: N806
+        return Response(
+            error_code=script.pop(0),
+            directories=[
+                Response.DirectoryData(
+                    id=directory.id,
+                    topics=[
+                        Response.TopicData(
+                            topic_id=topic.topic_id,
+                            partitions=[Response.PartitionData(partition_index=p.partition_index) for p in topic.partitions],
+                        )
+                        for topic in directory.topics
+                    ],
+                )
+                for directory in request.directories
+            ],
+        )
+
+    return ScriptedController({ApiKey.ASSIGN_REPLICAS_TO_DIRS: answer})
+
+
+def test_assignments_of_one_moment_travel_together_and_are_repeated_until_taken():
+    async def body() -> None:
+        loop = asyncio.get_running_loop()
+        controller = answering(ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE)
+        leader = Leader(loop)
+        leader.set((1, "127.0.0.1", await controller.start()))
+        channel = ControllerChannel("dirs", leader.locator, client_id="1", loop=loop)
+        assignments = DirectoryAssignments(1, channel, lambda: 7, loop)
+        for partition in range(3):
+            assignments.submit(topic_id_of("t"), partition, FIRST)
+        while assignments._task is not None:
+            await asyncio.sleep(0.01)
+        assert len(controller.asked) == 2
+        request = controller.asked[1]
+        assert (request.broker_id, request.broker_epoch) == (1, 7)
+        ((topic,),) = [directory.topics for directory in request.directories]
+        assert [p.partition_index for p in topic.partitions] == [0, 1, 2]
+        channel.close()
+        await controller.close()
+
+    run(body)

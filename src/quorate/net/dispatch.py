@@ -24,7 +24,7 @@ from quorate.protocol.api import REGISTRY, ApiKey, decode_request
 from quorate.protocol.errors import DecodeError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from quorate.net.server import ServerConnection
+    from quorate.net.connection import ServerConnection
     from quorate.protocol.schema import Request, Response
 
 log = logging.getLogger(__name__)

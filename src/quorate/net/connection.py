@@ -1,0 +1,378 @@
+"""One accepted connection.
+
+Rules of a connection, which the code below keeps:
+
+1. A request's handler starts when its bytes are whole and all earlier ones of the connection have started.
+2. Answers leave in the order of their requests, whatever the order in which handlers finish.
+3. Nothing is read while too many requests are in flight or the peer does not take its answers.
+4. What is not Kafka's protocol ends the connection without an answer, and only it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from quorate.net.dispatch import ANONYMOUS, RequestContext, failure
+from quorate.net.errors import ProtocolViolation
+from quorate.net.framing import FrameReader
+from quorate.net.output import Part, SocketOutput, TransportOutput
+from quorate.protocol.api import ApiKey, encode_response
+from quorate.protocol.regions import FileRegion
+
+if TYPE_CHECKING:
+    from quorate.net.server import Listener
+
+log = logging.getLogger(__name__)
+
+_JOIN_BYTES = 65_536
+"""Answers up to this size are copied into one buffer: one system call costs more than the copy."""
+
+_TURN_REQUESTS = 64
+"""Requests of one connection that are started before others get their turn: a few milliseconds of work."""
+
+_PREFIX = struct.Struct(">i")
+_PREFIX_AND_HEAD = struct.Struct(">hh")
+
+
+class _Slot:
+    """A request whose answer is not written yet."""
+
+    __slots__ = ("context", "future", "parts", "ready", "request")
+
+    def __init__(self, context: RequestContext, request: Any, future: asyncio.Future[Any] | None) -> None:
+        self.context = context
+        self.request = request
+        self.future = future
+        self.parts: list[Part] | None = None
+        self.ready = future is None
+
+
+class ServerConnection(asyncio.BufferedProtocol):
+    """One accepted connection."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._dispatcher = listener.dispatcher
+        self._limits = listener.limits
+        self._loop = listener.loop
+        self._reader = FrameReader(self._allow, self._deliver)
+        self._slots: deque[_Slot] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._output: SocketOutput | TransportOutput | None = None
+        self._draining = False
+        self._closing = False
+        self._turn = 0
+        self._resuming = False
+        self._valid_requests = 0
+        self._frame_started_at = 0.0
+        self._last_active = 0.0
+        self._close_callbacks: list[Callable[[], None]] = []
+        self.peer_host = ""
+        self.peer_port = 0
+        self.id = ""
+        self.principal = ANONYMOUS
+        self.software_name = "unknown"
+        self.software_version = "unknown"
+
+    # -- the transport's calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
+        self._last_active = self._loop.time()
+        sock = transport.get_extra_info("socket")
+        peer = transport.get_extra_info("peername") or ("", 0)
+        local = transport.get_extra_info("sockname") or ("", 0)
+        self.peer_host, self.peer_port = str(peer[0]).removeprefix("::ffff:"), int(peer[1])
+        self.id = f"{local[0]}:{local[1]}-{self.peer_host}:{self.peer_port}-{self._listener.next_number()}"
+        if not self._listener.accepted(self):
+            self._transport.abort()
+            return
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._listener.tls:
+            self._output = TransportOutput(self._transport, self._drained)
+        else:
+            self._output = SocketOutput(self._loop, sock.fileno(), self._drained, self._write_failed)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._last_active = self._loop.time()
+        self._turn = 0
+        was_started = self._reader.started
+        try:
+            self._reader.received(nbytes)
+        except ProtocolViolation as e:
+            self._refuse(e)
+            return
+        if not was_started:
+            self._frame_started_at = self._last_active
+        self._regulate()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        if isinstance(self._output, TransportOutput):
+            self._output.paused()
+
+    def resume_writing(self) -> None:
+        if isinstance(self._output, TransportOutput):
+            self._output.resumed()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        if self._output is not None:
+            self._output.close()
+        self._listener.lost(self)
+        callbacks, self._close_callbacks = self._close_callbacks, []
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:
+                log.exception("[Listener %s] a callback on the end of connection %s failed", self._listener.name, self.id)
+
+    # -- for handlers
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Calls back once, when this connection is gone (at once if it is already)."""
+        if self._closing:
+            self._loop.call_soon(callback)
+        else:
+            self._close_callbacks.append(callback)
+
+    @property
+    def closed(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        """Drops the connection now."""
+        self._closing = True
+        if self._output is not None:
+            self._output.close()
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- reading
+
+    def _allow(self, length: int, head: memoryview) -> None:
+        limits = self._limits
+        if length < 8 or length > limits.max_frame_bytes:
+            raise ProtocolViolation(f"a request of {length} bytes; socket.request.max.bytes is {limits.max_frame_bytes}")
+        if not self._valid_requests and length > limits.first_frame_bytes:
+            key, version = _PREFIX_AND_HEAD.unpack_from(head)
+            if key == ApiKey.API_VERSIONS or not self._dispatcher.serves(key, version):
+                raise ProtocolViolation(f"a first request of {length} bytes that is none of this listener's")
+
+    def _deliver(self, frame: memoryview) -> bool:
+        self._frame_started_at = self._last_active
+        context = RequestContext(
+            0,
+            0,
+            0,
+            None,
+            self._listener.name,
+            self.principal,
+            self.peer_host,
+            self.peer_port,
+            self.id,
+            self.software_name,
+            self.software_version,
+            self._listener.security_protocol,
+            self._last_active,
+            len(frame),
+            False,
+            False,
+            frame,
+            self,
+        )
+        request = self._dispatcher.decode(frame, context)
+        self._valid_requests += 1
+        self._turn += 1
+        if request is None:
+            response = self._dispatcher.unsupported_api_versions()
+            context.api_version = 0
+            self._answer(context, request, response)
+            return self._may_go_on()
+        try:
+            result = self._dispatcher.dispatch(context, request)
+        except Exception as e:
+            self._answer(context, request, failure(context, request, e))
+            return self._may_go_on()
+        if result is None or not hasattr(result, "__await__"):
+            self._answer(context, request, result)
+        else:
+            future = self._start(result)
+            self._slots.append(_Slot(context, request, future))
+            future.add_done_callback(self._finished)
+        return self._may_go_on()
+
+    def _may_go_on(self) -> bool:
+        """Whether the next request may be started at once."""
+        return not (self._closing or self._turn >= _TURN_REQUESTS or self._full())
+
+    def _full(self) -> bool:
+        output = self._output
+        return len(self._slots) >= self._limits.max_in_flight or (
+            output is not None and output.buffered_bytes > self._limits.write_high_bytes
+        )
+
+    def _start(self, awaitable: Any) -> asyncio.Future[Any]:
+        if isinstance(awaitable, asyncio.Future):
+            return awaitable
+        future: asyncio.Future[Any] = asyncio.ensure_future(awaitable, loop=self._loop)
+        return future
+
+    def _regulate(self) -> None:
+        """Reads on, or not, by what is in flight."""
+        transport, output = self._transport, self._output
+        if self._closing or transport is None or output is None:
+            return
+        if self._draining or self._full():
+            if transport.is_reading():
+                transport.pause_reading()
+            return
+        if self._reader.stopped:
+            # The bytes behind the request that was the last of this turn wait for the next one.
+            if transport.is_reading():
+                transport.pause_reading()
+            if not self._resuming:
+                self._resuming = True
+                self._loop.call_soon(self._resume)
+        elif not transport.is_reading():
+            transport.resume_reading()
+
+    def _resume(self) -> None:
+        self._resuming = False
+        if self._closing or self._draining or self._full():
+            return  # `_regulate` comes back here when there is room again
+        self._turn = 0
+        try:
+            self._reader.resume()
+        except ProtocolViolation as e:
+            self._refuse(e)
+            return
+        self._regulate()
+
+    def _refuse(self, violation: ProtocolViolation) -> None:
+        log.warning("[Listener %s] closing connection %s: %s", self._listener.name, self.id, violation)
+        self.close()
+
+    # -- answering
+
+    def _answer(self, context: RequestContext, request: Any, response: Any) -> None:
+        """An answer that is there at once."""
+        if response is None and not self._slots:
+            return
+        parts = self._encode(context, response)
+        if self._slots:
+            slot = _Slot(context, request, None)
+            slot.parts = parts
+            self._slots.append(slot)
+        elif parts and not self._closing:
+            assert self._output is not None
+            self._output.write(parts)
+
+    def _encode(self, context: RequestContext, response: Any) -> list[Part]:
+        if response is None or self._closing:
+            return []
+        try:
+            parts = encode_response(context.correlation_id, context.api_key, context.api_version, response)
+        except Exception:
+            log.exception(
+                "[Listener %s] the answer to %s version %d from %s cannot be encoded; closing the connection",
+                self._listener.name,
+                ApiKey(context.api_key).name,
+                context.api_version,
+                self.id,
+            )
+            self.close()
+            return []
+        size = 0
+        for part in parts:
+            size += len(part)
+        prefix = _PREFIX.pack(size)
+        if size <= _JOIN_BYTES and not any(isinstance(p, FileRegion) for p in parts):
+            return [b"".join([prefix, *parts])]  # type: ignore[list-item]
+        return [prefix, *parts]
+
+    def _finished(self, _: asyncio.Future[Any]) -> None:
+        """A handler has finished: writes every answer that is ready and whose turn it is, at one go."""
+        if self._closing:
+            self._drop()
+            return
+        slots = self._slots
+        out: list[Part] = []
+        while slots:
+            slot = slots[0]
+            if slot.future is None:
+                out.extend(slot.parts or ())
+            elif slot.future.done():
+                out.extend(self._encode(slot.context, self._result(slot)))
+            else:
+                break
+            slots.popleft()
+        if out and self._output is not None and not self._closing:
+            if len(out) > 1 and not any(isinstance(p, FileRegion) for p in out) and sum(map(len, out)) <= _JOIN_BYTES:
+                out = [b"".join(out)]  # type: ignore[arg-type]
+            self._output.write(out)
+        self._regulate()
+        if self._draining and not slots:
+            self._listener.drained(self)
+
+    def _result(self, slot: _Slot) -> Any:
+        assert slot.future is not None
+        if slot.future.cancelled():
+            return failure(slot.context, slot.request, asyncio.CancelledError())
+        error = slot.future.exception()
+        return slot.future.result() if error is None else failure(slot.context, slot.request, error)
+
+    def _drop(self) -> None:
+        """Takes the outcome of what is in flight for nobody any more, so that no error goes unseen."""
+        for slot in list(self._slots):
+            if slot.future is not None and slot.future.done():
+                if not slot.future.cancelled():
+                    slot.future.exception()
+                self._slots.remove(slot)
+
+    def _drained(self) -> None:
+        self._last_active = self._loop.time()
+        self._regulate()
+
+    def _write_failed(self, error: OSError) -> None:
+        log.debug("[Listener %s] writing to %s ended: %s", self._listener.name, self.id, error)
+        self.close()
+
+    # -- the listener's calls
+
+    def check(self, now: float) -> None:
+        """Ends the connection when it has been idle, or has not moved, for too long."""
+        limits = self._limits
+        reason = None
+        if self._output is not None and self._output.pending:
+            if now - self._output.progressed_at > limits.frame_stall_s:
+                reason = f"took none of its answer for {limits.frame_stall_s:g} s"
+        elif self._reader.started:
+            allowed = limits.frame_stall_s + self._reader.expected / limits.frame_min_rate
+            if now - self._frame_started_at > allowed:
+                reason = f"sent less than its request within {allowed:g} s"
+        elif not self._slots:
+            if not self._valid_requests and now - self._last_active > limits.first_request_s:
+                reason = f"sent no request for {limits.first_request_s:g} s"
+            elif now - self._last_active > limits.max_idle_s:
+                reason = f"idle for {limits.max_idle_s:g} s"
+        if reason is not None:
+            log.info("[Listener %s] closing connection %s: %s", self._listener.name, self.id, reason)
+            self.close()
+
+    def drain(self) -> bool:
+        """Reads no more; True when nothing is in flight. The listener hears of the end by `drained`."""
+        self._draining = True
+        self._regulate()
+        return not self._slots

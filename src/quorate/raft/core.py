@@ -128,6 +128,20 @@ class Raft:
         return self.params.can_vote and self.members.current.is_voter(self.me)
 
     @property
+    def may_stand(self) -> bool:
+        """Whether it may be elected: a voter, or a replica whose removal stands in its log and is not known to be committed.
+
+        Where the voters that remain lack that record, they cannot win and only such a replica can commit it (Raft's thesis,
+        4.2.2). Kafka's controllers wait there for ever.
+        """
+        if self.is_voter:
+            return True
+        at = self.members.current_offset
+        if not self.params.can_vote or at is None or at < self.committed:
+            return False
+        return self.members.voters_at(at - 1).is_voter(self.me)
+
+    @property
     def is_leader(self) -> bool:
         return self.role is Role.LEADER
 
@@ -179,8 +193,8 @@ class Raft:
             self._follow(now)
         else:
             self.leader_id = stored.leader_id
-            self.election_deadline = self.draw_election_deadline(now) if self.is_voter else NEVER
-            if self.is_voter and self.params.quick_failover:
+            self.election_deadline = self.draw_election_deadline(now) if self.may_stand else NEVER
+            if self.may_stand and self.params.quick_failover:
                 self.election_deadline = now + self.rng.uniform(*QUICK_START_S)
         self.fx.role = RoleChange(self.role, self.epoch, self.leader_id)
         if self.voters.is_only_voter(self.me) and self.params.can_vote:
@@ -287,10 +301,10 @@ class Raft:
     def leader_unreachable(self, address: Address, now: float) -> None:
         f = self.following
         if f is not None and self.leader_id is not None and address == self.address_of(self.leader_id):
-            if self.is_voter and self.params.quick_failover and f.quick_at == NEVER and not self.shutting_down:
+            if self.may_stand and self.params.quick_failover and f.quick_at == NEVER and not self.shutting_down:
                 f.quick_at = now + self.rng.uniform(0, QUICK_FIRST_S)
                 self.quick_until = f.fetch_deadline
-            elif not self.is_voter:
+            elif not self.may_stand:
                 f.fetch_deadline = min(f.fetch_deadline, now)
 
     # --- moves between roles ----------------------------------------------------------------------------------------
@@ -331,7 +345,7 @@ class Raft:
         )
         self._new_epoch(epoch)
         self.leader_id = leader_id
-        if not self.is_voter:
+        if not self.may_stand:
             self.election_deadline = NEVER
         elif not keeps_timer or self.election_deadline == NEVER:
             self.election_deadline = self.draw_election_deadline(now)
@@ -358,14 +372,14 @@ class Raft:
         self.following = Following(now + self.params.fetch_timeout_s, update_at)
 
     def become_prospective(self, now: float) -> None:
-        if not self.is_voter:
+        if not self.may_stand:
             raise RaftError("an observer cannot be elected")
         self._move(Role.PROSPECTIVE)
         self._hold_election(now)
         self.forward_if_won(now)
 
     def become_candidate(self, now: float) -> None:
-        if not self.is_voter:
+        if not self.may_stand:
             raise RaftError("an observer cannot be elected")
         self._new_epoch(self.epoch + 1)
         self.voted = self.me
@@ -508,7 +522,7 @@ class Raft:
         """Takes the one move that a passed deadline calls for; whether it did."""
         f = self.following
         if f is not None:
-            if not self.is_voter or self.shutting_down or f.installing:
+            if not self.may_stand or self.shutting_down or f.installing:
                 return False
             if now >= f.fetch_deadline or now >= f.quick_at:
                 quick = now < f.fetch_deadline
@@ -520,11 +534,11 @@ class Raft:
         if now < self.election_deadline:
             return False
         match self.role:
-            case Role.UNATTACHED if self.is_voter and not self.shutting_down:
+            case Role.UNATTACHED if self.may_stand and not self.shutting_down:
                 self.become_prospective(now)
             case Role.UNATTACHED:
                 self.election_deadline = NEVER
-            case Role.CANDIDATE if self.is_voter:
+            case Role.CANDIDATE if self.may_stand:
                 self.become_prospective(now)
             case Role.CANDIDATE:
                 self.become_unattached(self.epoch, None, now)

@@ -35,14 +35,14 @@ def drive_follower(r: Raft, now: float) -> None:
     f = r.following
     if f is None:
         return None
-    if r.is_voter and not f.installing:
+    if r.may_stand and not f.installing:
         r.wake(f.fetch_deadline)
         r.wake(f.quick_at)
         if not r.shutting_down:
             membership.drive_update(r, now)
     if r.awaiting_sync or f.installing or r.shutting_down:
         return None
-    if not r.is_voter and now >= f.fetch_deadline:
+    if not r.may_stand and now >= f.fetch_deadline:
         return fetch_from_bootstrap(r, now)
     if fetch_under_way(r):
         return None
@@ -57,7 +57,7 @@ def drive_follower(r: Raft, now: float) -> None:
         r.send(Peer(r.leader_id, address), q, now)
     else:
         r.send(Peer(r.leader_id, address), fetch_request(r), now)
-    if not r.is_voter:
+    if not r.may_stand:
         r.wake(f.fetch_deadline)
     return None
 
@@ -119,7 +119,10 @@ def on_fetch_reply(r: Raft, event: Replied, current: bool, now: float) -> bool:
     end = r.end
     if f is None or not current or request.epoch != r.epoch or reply.leader_id != r.leader_id:
         return True
-    if (request.offset, request.last_epoch) != (end.offset, end.epoch) or r.awaiting_sync or f.snapshot is not None:
+    if f.snapshot is not None:  # an observer that looked for the leader anew: here it is, the download goes on
+        heard(r, now)
+        return True
+    if (request.offset, request.last_epoch) != (end.offset, end.epoch) or r.awaiting_sync:
         return True
     if reply.diverging is not None:
         if reply.diverging.offset < 0 or reply.diverging.epoch < 0:

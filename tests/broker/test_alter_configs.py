@@ -1,0 +1,152 @@
+"""Changing configurations through a broker: what it decides by itself, and what it carries to the controller."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quorate.protocol.errors import ErrorCode
+from quorate.protocol.messages.alter_configs import AlterConfigsRequest
+from quorate.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+from .world import Broker, image_of
+
+TOPIC, BROKER, LOGGER = 2, 4, 8
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+
+
+class Channel:
+    """Takes everything that comes."""
+
+    def __init__(self) -> None:
+        self.whole: list[Any] = []
+        self.smaller: list[Any] = []
+
+    async def forward(self, context: Any, request: Any) -> Any:
+        self.whole.append(request)
+        return self._answer(request)
+
+    async def forward_frame(self, context: Any, request: Any, frame: bytes, timeout_s: float) -> Any:
+        self.smaller.append(request)
+        return self._answer(request)
+
+    @staticmethod
+    def _answer(request: Any) -> Any:
+        make = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+        return IncrementalAlterConfigsResponse(
+            responses=[make(resource_type=r.resource_type, resource_name=r.resource_name) for r in request.resources]
+        )
+
+
+@pytest.fixture
+def world(tmp_path: Path):
+    made = Broker(tmp_path, image_of({}, configs={(BROKER, "1"): {"ssl.cipher.suites": "a,b"}}))
+    made.services.channel = Channel()  # type: ignore[assignment]
+    yield made
+    made.close()
+
+
+def alter(world: Broker, *resources: tuple[int, str, list[tuple[str, int, str | None]]], validate_only: bool = False):
+    Request = IncrementalAlterConfigsRequest  # noqa: N806
+    request = Request(
+        validate_only=validate_only,
+        resources=[
+            Request.AlterConfigsResource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[Request.AlterableConfig(name=k, config_operation=op, value=v) for k, op, v in changes],
+            )
+            for kind, name, changes in resources
+        ],
+    )
+    answer = world.ask(request)
+    assert asyncio.iscoroutine(answer)
+    return [
+        (r.resource_type, r.resource_name, ErrorCode(r.error_code).name) for r in world.loop.run_until_complete(answer).responses
+    ]
+
+
+def test_what_is_not_about_brokers_is_carried_as_it_came(world):
+    assert alter(world, (TOPIC, "t", [("retention.ms", SET, "1")])) == [(TOPIC, "t", "NONE")]
+    assert len(world.services.channel.whole) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "error"),
+    [
+        ("1", [("log.cleaner.threads", SET, "2")], "NONE"),
+        ("", [("log.cleaner.threads", SET, "2")], "NONE"),
+        ("1", [("log.cleaner.threads", DELETE, None)], "NONE"),
+        ("1", [("node.id", SET, "2")], "INVALID_REQUEST"),
+        ("", [("listeners", SET, "PLAINTEXT://:1")], "INVALID_REQUEST"),
+        ("1", [("log.cleaner.threads", SET, "many")], "INVALID_REQUEST"),
+        ("2", [("log.cleaner.threads", SET, "2")], "INVALID_REQUEST"),
+        ("one", [("log.cleaner.threads", SET, "2")], "INVALID_REQUEST"),
+        ("1", [("log.cleaner.threads", APPEND, "2")], "INVALID_REQUEST"),
+        ("1", [("log.cleaner.threads", 9, "2")], "INVALID_REQUEST"),
+        ("1", [("log.cleaner.threads", SET, None)], "INVALID_REQUEST"),
+        ("1", [("log.cleaner.threads", SET, "2"), ("log.cleaner.threads", SET, "3")], "INVALID_REQUEST"),
+        ("1", [("log.cleanup.policy", APPEND, "compact")], "NONE"),
+        ("1", [("log.cleanup.policy", SUBTRACT, "delete")], "NONE"),
+    ],
+)
+def test_changes_of_a_broker_are_checked_here(world, name, changes, error):
+    assert alter(world, (BROKER, name, changes)) == [(BROKER, name, error)]
+
+
+def test_only_what_passed_is_carried_on(world):
+    answers = alter(
+        world,
+        (BROKER, "1", [("node.id", SET, "2")]),
+        (TOPIC, "t", [("retention.ms", SET, "1")]),
+    )
+    assert answers == [(BROKER, "1", "INVALID_REQUEST"), (TOPIC, "t", "NONE")]
+    (smaller,) = world.services.channel.smaller
+    assert [r.resource_name for r in smaller.resources] == ["t"]
+
+
+def test_a_resource_named_twice_is_refused_twice(world):
+    change = (TOPIC, "t", [("retention.ms", SET, "1")])
+    assert alter(world, change, change) == [(TOPIC, "t", "INVALID_REQUEST")] * 2
+
+
+def test_an_unknown_kind_of_resource_is_refused(world):
+    assert alter(world, (99, "x", [])) == [(99, "x", "INVALID_REQUEST")]
+
+
+def test_levels_of_loggers_are_changed_here(world):
+    logger = logging.getLogger("quorate.broker.test_levels")
+    assert alter(world, (LOGGER, "1", [(logger.name, SET, "DEBUG")]), validate_only=True) == [(LOGGER, "1", "NONE")]
+    assert logger.level == logging.NOTSET
+    assert alter(world, (LOGGER, "1", [(logger.name, SET, "DEBUG")])) == [(LOGGER, "1", "NONE")]
+    assert logger.level == logging.DEBUG
+    assert alter(world, (LOGGER, "1", [(logger.name, DELETE, "")])) == [(LOGGER, "1", "NONE")]
+    assert logger.level == logging.NOTSET
+    assert not world.services.channel.whole
+
+
+@pytest.mark.parametrize(
+    ("logger", "operation", "level", "error"),
+    [
+        ("no.such.logger", SET, "DEBUG", "INVALID_CONFIG"),
+        ("root", SET, "LOUD", "INVALID_CONFIG"),
+        ("root", DELETE, "", "INVALID_REQUEST"),
+        ("root", APPEND, "DEBUG", "INVALID_REQUEST"),
+    ],
+)
+def test_levels_that_cannot_be(world, logger, operation, level, error):
+    assert alter(world, (LOGGER, "1", [(logger, operation, level)])) == [(LOGGER, "1", error)]
+
+
+def test_the_older_request_knows_no_loggers(world):
+    Request = AlterConfigsRequest  # noqa: N806
+    resource = Request.AlterConfigsResource(resource_type=LOGGER, resource_name="1")
+    answer = world.loop.run_until_complete(world.ask(Request(resources=[resource])))
+    assert [r.error_code for r in answer.responses] == [ErrorCode.INVALID_REQUEST]

@@ -1,0 +1,153 @@
+"""Topics that are made because somebody needs them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from quorate.broker.topic_creation import TopicCreator
+from quorate.config.kafka_config import KafkaConfig
+from quorate.metadata.image import EMPTY
+from quorate.net.dispatch import RequestContext
+from quorate.net.errors import RequestTimedOut
+from quorate.protocol.api import ApiKey, decode_request
+from quorate.protocol.errors import ErrorCode
+from quorate.protocol.messages.create_topics import CreateTopicsResponse
+
+from .controllers import run
+from .world import PROPERTIES, image_of
+
+
+class Publisher:
+    """The metadata, which gets the topic when the channel says so."""
+
+    def __init__(self) -> None:
+        self.image = EMPTY
+
+    async def wait_until(self, condition: Any, timeout_s: float) -> bool:
+        return bool(condition(self.image))
+
+
+class Channel:
+    """A controller that creates, refuses or is silent."""
+
+    api_versions = None
+
+    def __init__(self, publisher: Publisher, error: ErrorCode | None = ErrorCode.NONE) -> None:
+        self.publisher = publisher
+        self.error = error
+        self.plain: list[Any] = []
+        self.forwarded: list[tuple[RequestContext, Any]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def send(self, request: Any, timeout_s: float) -> Any:
+        self.plain.append(request)
+        return await self._answer(request)
+
+    async def forward_frame(self, context: RequestContext, request: Any, frame: bytes, timeout_s: float) -> Any:
+        self.forwarded.append((context, decode_request(frame)[1]))
+        return await self._answer(request)
+
+    async def _answer(self, request: Any) -> Any:
+        await self.gate.wait()
+        if self.error is None:
+            raise RequestTimedOut("silent")
+        name = request.topics[0].name
+        if self.error == ErrorCode.NONE:
+            self.publisher.image = image_of({name: {}})
+        return CreateTopicsResponse(topics=[CreateTopicsResponse.CreatableTopicResult(name=name, error_code=self.error)])
+
+
+def creator(error: ErrorCode | None = ErrorCode.NONE) -> tuple[TopicCreator, Channel]:
+    publisher = Publisher()
+    channel = Channel(publisher, error)
+    config = KafkaConfig(PROPERTIES | {"num.partitions": "5", "offsets.topic.num.partitions": "7"})
+    loop = asyncio.get_running_loop()
+    return TopicCreator(config, channel, publisher, loop), channel  # type: ignore[arg-type]
+
+
+def test_a_clients_topic_is_made_in_its_name_with_the_defaults():
+    async def body() -> None:
+        make, channel = creator()
+        context = RequestContext(int(ApiKey.METADATA), 12, 4, "me", "PLAINTEXT", principal="User:alice")
+        await make.create("t", context)
+        ((inner, request),) = channel.forwarded
+        assert (inner.api_key, inner.principal, inner.correlation_id) == (int(ApiKey.CREATE_TOPICS), "User:alice", 4)
+        (topic,) = request.topics
+        assert (topic.name, topic.num_partitions, topic.replication_factor, topic.configs) == ("t", 5, 1, [])
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    ("name", "partitions", "configs"),
+    [
+        (
+            "__consumer_offsets",
+            7,
+            {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"},
+        ),
+        (
+            "__transaction_state",
+            50,
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": "2",
+                "segment.bytes": "104857600",
+                "unclean.leader.election.enable": "false",
+            },
+        ),
+    ],
+)
+def test_internal_topics_have_settings_of_their_own(name, partitions, configs):
+    async def body() -> None:
+        make, channel = creator()
+        await make.create(name)
+        (topic,) = channel.plain[0].topics
+        assert (topic.num_partitions, topic.replication_factor) == (partitions, 3)
+        assert {config.name: config.value for config in topic.configs} == configs
+
+    run(body)
+
+
+def test_one_creation_serves_everybody_who_asks_meanwhile():
+    async def body() -> None:
+        make, channel = creator()
+        channel.gate.clear()
+        waiting = [make.create("t"), make.create("t")]
+        await asyncio.sleep(0)
+        waiting.append(make.create("t"))
+        channel.gate.set()
+        await asyncio.gather(*waiting)
+        assert len(channel.plain) == 1
+
+    run(body)
+
+
+def test_who_gives_up_does_not_stop_the_creation():
+    async def body() -> None:
+        make, channel = creator()
+        channel.gate.clear()
+        impatient, patient = make.create("t"), make.create("t")
+        await asyncio.sleep(0)
+        impatient.cancel()
+        channel.gate.set()
+        await patient
+        assert "t" in channel.publisher.image.topics.by_name
+
+    run(body)
+
+
+@pytest.mark.parametrize("error", [ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.TOPIC_ALREADY_EXISTS, None])
+def test_a_creation_that_fails_ends_quietly_and_may_be_tried_again(error):
+    async def body() -> None:
+        make, channel = creator(error)
+        await make.create("t")
+        await make.create("t")
+        assert len(channel.plain) == 2
+
+    run(body)

@@ -241,3 +241,12 @@ def test_aiokafka_members_rebalance(node: Node) -> None:
             await consumer.stop()
 
     asyncio.run(run())
+
+
+def test_a_transactional_producer_learns_at_once_that_there_are_no_transactions(node: Node) -> None:
+    producer = Producer({"bootstrap.servers": node.bootstrap, "transactional.id": "tx", **QUIET})
+    started = time.monotonic()
+    with pytest.raises(KafkaException) as caught:
+        producer.init_transactions(20)
+    assert caught.value.args[0].fatal()
+    assert time.monotonic() - started < 10

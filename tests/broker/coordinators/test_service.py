@@ -487,8 +487,8 @@ async def test_transactions_are_refused_for_good() -> None:
     async with World() as w:
         request = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000)
         answer = await w.call(ApiKey.INIT_PRODUCER_ID, request, 5)
-        assert (answer.error_code, answer.producer_id) == (E.UNSUPPORTED_VERSION, -1)
+        assert (answer.error_code, answer.producer_id) == (E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
         partition = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(partition_index=0)
         topics = [TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name="t", partitions=[partition])]
         answer = await w.call(ApiKey.TXN_OFFSET_COMMIT, TxnOffsetCommitRequest(group_id="g", topics=topics), 3)
-        assert answer.topics[0].partitions[0].error_code == E.UNSUPPORTED_VERSION
+        assert answer.topics[0].partitions[0].error_code == E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

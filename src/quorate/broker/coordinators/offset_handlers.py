@@ -169,7 +169,7 @@ class OffsetHandlers:
                     name=topic.name,
                     partitions=[
                         TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition(
-                            partition_index=p.partition_index, error_code=ErrorCode.UNSUPPORTED_VERSION
+                            partition_index=p.partition_index, error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
                         )
                         for p in topic.partitions
                     ],

@@ -3,9 +3,11 @@
     FindCoordinator 0-6   JoinGroup 0-9   SyncGroup 0-5   Heartbeat 0-4   LeaveGroup 0-5   DescribeGroups 0-6   ListGroups 0-5
     DeleteGroups 0-2      OffsetCommit 2-9   OffsetFetch 1-9   OffsetDelete 0   InitProducerId 0-5   TxnOffsetCommit 0-5
 
-Left out: transactions. InitProducerId with a transactional id and TxnOffsetCommit answer UNSUPPORTED_VERSION, which clients
-take as fatal, not as a
-reason to retry. KIP-848, share and streams groups are kept on disk and listed, but not served.
+Left out: transactions. InitProducerId with a transactional id and TxnOffsetCommit answer
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the one error that
+Java's client, librdkafka, kafka-python and aiokafka all take as final at once (librdkafka repeats UNSUPPORTED_VERSION until
+its timeout).
+KIP-848, share and streams groups are kept on disk and listed, but not served.
 """
 
 from __future__ import annotations
@@ -305,7 +307,7 @@ class GroupService(OffsetHandlers):
         if request.transactional_id is not None:
             if not request.transactional_id:
                 return failed(error_code=ErrorCode.INVALID_REQUEST)
-            return failed(error_code=ErrorCode.UNSUPPORTED_VERSION)
+            return failed(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if (request.producer_id == -1) != (request.producer_epoch == -1):
             return failed(error_code=ErrorCode.INVALID_REQUEST)
         try:

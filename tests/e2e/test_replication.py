@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import NewTopic
 
+from quorate.net.client import Connection
+from quorate.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from tests.support import java
 from tests.support.cluster import Node, free_ports, wait_for
 from tests.support.ledger import QUIET, read_partition
@@ -121,3 +124,42 @@ def test_a_leader_dies_and_comes_back(tmp_path: Path, implementations: str) -> N
                 lambda partition=partition: len({segment(n, partition) for n in nodes}) == 1,
                 20,
             )
+
+
+def move(node: Node, partition: int, target: list[int]) -> None:
+    """Asks for another set of replicas."""
+
+    async def ask() -> None:
+        connection = await Connection.connect("127.0.0.1", node.broker_port, client_id="test")
+        Request = AlterPartitionReassignmentsRequest  # noqa: N806
+        part = Request.ReassignablePartition(partition_index=partition, replicas=target)
+        request = Request(timeout_ms=20_000, topics=[Request.ReassignableTopic(name=TOPIC, partitions=[part])])
+        answer = await connection.call(request)
+        assert answer.error_code == 0, answer
+        assert answer.responses[0].partitions[0].error_code == 0, answer
+        connection.close()
+
+    asyncio.run(ask())
+
+
+@pytest.mark.timeout(120)
+def test_a_replica_moves_with_its_data(tmp_path: Path) -> None:
+    with cluster(tmp_path, "qqq") as nodes:
+        admin = nodes[0].admin()
+        topic = NewTopic(TOPIC, PARTITIONS, 1)
+        next(iter(admin.create_topics([topic], operation_timeout=20).values())).result(30)
+        written: dict[int, list[bytes]] = {}
+        write(nodes, "before", 300, written)
+        old = partitions(nodes[0])[0].leader
+        new = old % 3 + 1
+        source, target = nodes[old - 1], nodes[new - 1]
+        before = segment(source, 0)
+        move(nodes[0], 0, [new])
+        wait_for(
+            "the move to be complete",
+            lambda: (p := partitions(nodes[0]).get(0)) is not None and (p.replicas, p.isrs, p.leader) == ([new], [new], new),
+        )
+        assert segment(target, 0) == before
+        wait_for("the old replica to go", lambda: not (source.data / f"{TOPIC}-0").exists())
+        write(nodes, "after", 300, written)
+        assert read_partition(all_of(nodes), TOPIC, 0) == written[0]

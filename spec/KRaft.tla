@@ -83,19 +83,27 @@ Init ==
     /\ requests = {} /\ votes = {} /\ elected = {} /\ committed = <<>>
     /\ crashes = 0 /\ reconfigs = 0 /\ calm = FALSE
 
+(* A leader whom everybody can still learn of.                              *)
+Current(l) == role[l] = "leader" /\ \A t \in Server : epoch[t] <= epoch[l]
+
 (* The fetch or election timer of a voter fires.  In the calm that the      *)
-(* liveness property assumes, it fires only where no leader is heard and   *)
-(* nobody else stands: what random timers bring about in the end.          *)
+(* liveness property assumes, it is longer than it takes to hear from a    *)
+(* leader that there is, and it fires while nobody else stands: what       *)
+(* random timers bring about in the end.                                   *)
 TimerFires(s) ==
     /\ role[s] \in {"unattached", "follower"}
     /\ s \in Voters(s)
-    /\ calm => /\ ~heard[s]
-               /\ \A t \in Server : role[t] \notin {"prospective", "candidate"}
+    /\ calm => \A t \in Server : ~Current(t) /\ role[t] \notin {"prospective", "candidate"}
     /\ role' = [role EXCEPT ![s] = "prospective"]
     /\ heard' = [heard EXCEPT ![s] = FALSE]
     /\ granted' = [granted EXCEPT ![s] = {s}]
     /\ UNCHANGED <<epoch, voted, log, leader, hwm, match, requests, votes,
                    elected, committed, crashes, reconfigs, calm>>
+
+(* What only a candidate or a leader needs is forgotten with the role.      *)
+Forget(s) ==
+    /\ granted' = [granted EXCEPT ![s] = {}]
+    /\ match' = [match EXCEPT ![s] = [t \in Server |-> 0]]
 
 (* A server meets a higher epoch and knows no leader of it.                *)
 Adopt(s, e) ==
@@ -114,12 +122,15 @@ GrantsPreVote(t, s) ==
 PreVote(s, t) ==
     /\ role[s] = "prospective" /\ t # s /\ t \in Voters(s) /\ t \notin granted[s]
     /\ IF epoch[t] > epoch[s]
-       THEN /\ Adopt(s, epoch[t]) /\ UNCHANGED granted
+       THEN Adopt(s, epoch[t]) /\ Forget(s)
        ELSE /\ GrantsPreVote(t, s)
-            /\ granted' = [granted EXCEPT ![s] = @ \cup {t}]
-            /\ IF epoch[t] < epoch[s] THEN Adopt(t, epoch[s])
-               ELSE UNCHANGED <<epoch, voted, role, leader, heard>>
-    /\ UNCHANGED <<log, hwm, match, requests, votes, elected, committed,
+            /\ IF epoch[t] < epoch[s]
+               THEN /\ Adopt(t, epoch[s])
+                    /\ granted' = [granted EXCEPT ![s] = @ \cup {t}, ![t] = {}]
+                    /\ match' = [match EXCEPT ![t] = [u \in Server |-> 0]]
+               ELSE /\ granted' = [granted EXCEPT ![s] = @ \cup {t}]
+                    /\ UNCHANGED <<epoch, voted, role, leader, heard, match>>
+    /\ UNCHANGED <<log, hwm, requests, votes, elected, committed,
                    crashes, reconfigs, calm>>
 
 (* Refused, or out of time: back to where it came from, same epoch.        *)
@@ -130,7 +141,8 @@ GiveUp(s) ==
     /\ calm => role[s] = "prospective"
     /\ role' = [role EXCEPT ![s] = IF role[s] = "prospective" /\ leader[s] # None
                                    THEN "follower" ELSE "unattached"]
-    /\ UNCHANGED <<epoch, voted, log, leader, heard, granted, hwm, match,
+    /\ Forget(s)
+    /\ UNCHANGED <<epoch, voted, log, leader, heard, hwm,
                    requests, votes, elected, committed, crashes, reconfigs, calm>>
 
 Stand(s) ==
@@ -144,7 +156,8 @@ Stand(s) ==
     /\ requests' = requests \cup
          {[epoch |-> epoch[s] + 1, from |-> s, last |-> LastEpoch(log[s]), len |-> Len(log[s])]}
     /\ votes' = votes \cup {[epoch |-> epoch[s] + 1, by |-> s, for |-> s]}
-    /\ UNCHANGED <<log, heard, granted, hwm, match, elected, committed,
+    /\ Forget(s)
+    /\ UNCHANGED <<log, heard, hwm, elected, committed,
                    crashes, reconfigs, calm>>
 
 (* The voter need not be in the candidate's set, nor the reverse: what a    *)
@@ -163,7 +176,8 @@ Vote(t, r) ==
     /\ role' = [role EXCEPT ![t] = IF r.epoch > epoch[t] THEN "unattached" ELSE @]
     /\ leader' = [leader EXCEPT ![t] = None]
     /\ heard' = [heard EXCEPT ![t] = FALSE]
-    /\ UNCHANGED <<log, granted, hwm, match, requests, elected, committed,
+    /\ IF r.epoch > epoch[t] THEN Forget(t) ELSE UNCHANGED <<granted, match>>
+    /\ UNCHANGED <<log, hwm, requests, elected, committed,
                    crashes, reconfigs, calm>>
 
 Win(s) ==
@@ -187,7 +201,8 @@ Learn(t, e) ==
     /\ role' = [role EXCEPT ![t] = "follower"]
     /\ leader' = [leader EXCEPT ![t] = e.who]
     /\ heard' = [heard EXCEPT ![t] = FALSE]
-    /\ UNCHANGED <<log, granted, hwm, match, requests, votes, elected,
+    /\ Forget(t)
+    /\ UNCHANGED <<log, hwm, requests, votes, elected,
                    committed, crashes, reconfigs, calm>>
 
 Consistent(t, l) == /\ Len(log[t]) <= Len(log[l])
@@ -251,17 +266,18 @@ ChangeVoters(l) ==
 (* Check-quorum, a shutdown, or its own removal once committed.            *)
 Resign(l) ==
     /\ role[l] = "leader"
-    /\ ~calm \/ (l \notin Voters(l) /\ \A i \in VoterEntries(log[l]) : i <= hwm[l])
+    /\ ~calm \/ ~Current(l)
     /\ role' = [role EXCEPT ![l] = "resigned"]
     /\ leader' = [leader EXCEPT ![l] = None]
-    /\ UNCHANGED <<epoch, voted, log, heard, granted, hwm, match, requests,
+    /\ Forget(l)
+    /\ UNCHANGED <<epoch, voted, log, heard, hwm, requests,
                    votes, elected, committed, crashes, reconfigs, calm>>
 
 (* A resigned server leaves its epoch when its timer fires.                *)
 LeaveEpoch(s) ==
     /\ role[s] = "resigned" /\ epoch[s] < MaxEpoch
-    /\ Adopt(s, epoch[s] + 1)
-    /\ UNCHANGED <<log, granted, hwm, match, requests, votes, elected,
+    /\ Adopt(s, epoch[s] + 1) /\ Forget(s)
+    /\ UNCHANGED <<log, hwm, requests, votes, elected,
                    committed, crashes, reconfigs, calm>>
 
 (* A follower whose leader is gone hears it no longer.                     *)
@@ -278,9 +294,8 @@ Crash(s) ==
     /\ role' = [role EXCEPT ![s] = IF role[s] = "leader" THEN "resigned" ELSE "unattached"]
     /\ leader' = [leader EXCEPT ![s] = None]
     /\ heard' = [heard EXCEPT ![s] = FALSE]
-    /\ granted' = [granted EXCEPT ![s] = {}]
     /\ hwm' = [hwm EXCEPT ![s] = 0]
-    /\ match' = [match EXCEPT ![s] = [t \in Server |-> 0]]
+    /\ Forget(s)
     /\ UNCHANGED <<epoch, voted, log, requests, votes, elected, committed, reconfigs, calm>>
 
 Protocol ==
@@ -338,7 +353,8 @@ CommittedOnlyGrows == [][ /\ Len(committed) <= Len(committed')
 CalmDown == /\ ~calm /\ \A s \in Server : epoch[s] < MaxEpoch - 1 /\ Len(log[s]) < MaxLog
             /\ role' = [s \in Server |-> IF role[s] \in {"prospective", "candidate"} THEN "unattached" ELSE role[s]]
             /\ calm' = TRUE
-            /\ UNCHANGED <<epoch, voted, log, leader, heard, granted, hwm, match,
+            /\ granted' = [s \in Server |-> {}]
+            /\ UNCHANGED <<epoch, voted, log, leader, heard, hwm, match,
                            requests, votes, elected, committed, crashes, reconfigs>>
 
 LiveNext == Next \/ CalmDown
@@ -349,6 +365,7 @@ LiveSpec ==
                          /\ WF_vars(calm /\ Stand(s)) /\ WF_vars(calm /\ Win(s))
                          /\ WF_vars(calm /\ Fetch(s)) /\ WF_vars(calm /\ Commit(s))
                          /\ WF_vars(calm /\ LeaveEpoch(s)) /\ WF_vars(calm /\ LoseLeader(s))
+                         /\ WF_vars(calm /\ Resign(s))
     /\ \A s, t \in Server : WF_vars(calm /\ PreVote(s, t))
     /\ \A t \in Server : /\ WF_vars(calm /\ \E r \in requests : Vote(t, r))
                          /\ WF_vars(calm /\ \E e \in elected : Learn(t, e))

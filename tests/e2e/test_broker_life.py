@@ -1,0 +1,134 @@
+"""What a broker leaves behind when it stops, and what it finds when it comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic
+
+from quorate.net.client import Connection
+from quorate.protocol.errors import ErrorCode
+from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from quorate.protocol.messages.delete_topics import DeleteTopicsRequest
+from quorate.protocol.messages.describe_cluster import DescribeClusterRequest
+from quorate.protocol.messages.metadata import MetadataRequest
+from tests.support.cluster import Node, running, wait_for
+from tests.support.ledger import QUIET, Ledger, read_partition
+
+
+def ask(port: int, request, version: int | None = None):  # type: ignore[no-untyped-def]
+    """One request to a listener, by our own client."""
+
+    async def exchange():  # type: ignore[no-untyped-def]
+        connection = await Connection.connect("127.0.0.1", port, client_id="test")
+        try:
+            return await connection.call(request, 20, version)
+        finally:
+            connection.close()
+
+    return asyncio.run(exchange())
+
+
+def test_an_orderly_stop_leaves_the_broker_epoch_and_a_start_takes_it_away(tmp_path: Path) -> None:
+    marker = tmp_path / "n" / "data" / ".kafka_cleanshutdown"
+    with running(Node(tmp_path / "n")) as node:
+        assert not marker.exists()
+        assert node.stop() == 0
+        left = json.loads(marker.read_text())
+        assert left["version"] == 0
+        assert left["brokerEpoch"] > 0
+        node.start()
+        assert not marker.exists()
+        node.kill()
+        assert not marker.exists()
+
+
+def test_topics_deleted_while_the_broker_was_down_are_gone(tmp_path: Path) -> None:
+    controller = Node(tmp_path / "c", node_id=1, roles="controller")
+    broker = Node(tmp_path / "b", node_id=2, roles="broker", voters=controller.voters)
+    with running(controller), running(broker):
+        ledger = Ledger()
+        for name in ("kept", "gone"):
+            ledger.create(broker.admin(), name)
+            ledger.produce(broker.bootstrap, name, 50, "x")
+        assert broker.stop() == 0
+        assert (broker.data / "gone-0").exists()
+        answer = ask(
+            controller.controller_port,
+            DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name="gone")], timeout_ms=10_000),
+        )
+        assert [r.error_code for r in answer.responses] == [ErrorCode.NONE]
+        broker.start()
+        assert not (broker.data / "gone-0").exists()
+        assert read_partition(broker.bootstrap, "kept", 0) == ledger.records["kept", 0]
+
+
+def test_a_broker_gives_its_leaderships_away_before_it_stops(tmp_path: Path) -> None:
+    controller = Node(tmp_path / "c", node_id=1, roles="controller")
+    brokers = [Node(tmp_path / f"b{i}", node_id=i, roles="broker", voters=controller.voters) for i in (2, 3)]
+    with running(controller), running(brokers[0]), running(brokers[1]):
+        admin = brokers[1].admin()
+        topic = NewTopic("t", 1, replica_assignment=[[2, 3]])
+        next(iter(admin.create_topics([topic], operation_timeout=20).values())).result(30)
+
+        def partition():  # type: ignore[no-untyped-def]
+            return admin.list_topics("t", timeout=5).topics["t"].partitions[0]
+
+        wait_for("both replicas to be in sync", lambda: sorted(partition().isrs) == [2, 3])
+        assert partition().leader == 2
+        everywhere = ",".join(b.bootstrap for b in brokers)
+        producer = Producer({"bootstrap.servers": everywhere, "acks": "all", **QUIET})
+        failed: list[object] = []
+        for i in range(200):
+            producer.produce("t", b"%d" % i, on_delivery=lambda error, _m: failed.append(error) if error else None)
+            if i == 100:
+                assert brokers[0].stop() == 0
+                assert partition().leader == 3
+                assert 2 not in admin.list_topics(timeout=5).brokers
+            producer.poll(0)
+        assert producer.flush(30) == 0
+        assert not failed
+        assert read_partition(brokers[1].bootstrap, "t", 0) == [b"%d" % i for i in range(200)]
+
+
+def test_the_start_time_is_told_and_new_after_a_restart(tmp_path: Path) -> None:
+    with running(Node(tmp_path / "n")) as node:
+        (before,) = ask(node.broker_port, DescribeClusterRequest()).brokers
+        node.stop()
+        node.start()
+        (after,) = ask(node.broker_port, DescribeClusterRequest()).brokers
+        assert 0 < before.start_time_ms < after.start_time_ms
+
+
+def test_what_belongs_to_controllers_is_refused_by_brokers(tmp_path: Path) -> None:
+    with running(Node(tmp_path / "n")) as node:
+
+        async def exchange() -> tuple[int, bool]:
+            connection = await Connection.connect("127.0.0.1", node.broker_port, client_id="test")
+            listed = BrokerHeartbeatRequest.KEY in connection.api_versions
+            answer = await connection.call(BrokerHeartbeatRequest(broker_id=1), 10, 1)
+            connection.close()
+            return answer.error_code, listed
+
+        assert asyncio.run(exchange()) == (ErrorCode.NOT_CONTROLLER, False)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "asked", "error"),
+    [
+        (True, True, ErrorCode.NONE),
+        (True, False, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (False, True, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_topics_are_created_automatically_if_both_sides_want_it(
+    tmp_path: Path, allowed: bool, asked: bool, error: ErrorCode
+) -> None:
+    with running(Node(tmp_path / "n", extra={"auto.create.topics.enable": str(allowed).lower()})) as node:
+        request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="new")], allow_auto_topic_creation=asked)
+        (topic,) = ask(node.broker_port, request).topics
+        assert (topic.name, topic.error_code) == ("new", error)

@@ -72,7 +72,7 @@ class Partition:
         self.followers: dict[int, FollowerState] = {}
         self.low_watermark_waiters: list[tuple[int, DelayedAcks, int]] | None = None
         self._log: PartitionLog | None = None
-        self._fetch_waiters: list[DelayedFetch] | None = None
+        self._fetch_waiters: dict[DelayedFetch, None] | None = None  # in order of arrival, quick to leave
         self._ack_waiters: deque[tuple[int, DelayedAcks, int]] | None = None
 
     def __repr__(self) -> str:
@@ -414,19 +414,20 @@ class Partition:
 
     def add_fetch_waiter(self, waiter: DelayedFetch) -> None:
         if self._fetch_waiters is None:
-            self._fetch_waiters = [waiter]
-        else:
-            self._fetch_waiters.append(waiter)
+            self._fetch_waiters = {}
+        self._fetch_waiters[waiter] = None
 
     def remove_fetch_waiter(self, waiter: DelayedFetch) -> None:
-        waiters = self._fetch_waiters
-        if waiters is not None and waiter in waiters:
-            waiters.remove(waiter)
+        if self._fetch_waiters is not None:
+            self._fetch_waiters.pop(waiter, None)
 
     def add_ack_waiter(self, required: int, waiter: DelayedAcks, index: int) -> None:
-        if self._ack_waiters is None:
-            self._ack_waiters = deque()
-        self._ack_waiters.append((required, waiter, index))
+        waiters = self._ack_waiters
+        if waiters is None:
+            waiters = self._ack_waiters = deque()
+        while waiters and waiters[0][1].is_done:  # timed out, or its client went away
+            waiters.popleft()
+        waiters.append((required, waiter, index))
 
     def add_low_watermark_waiter(self, required: int, waiter: DelayedAcks, index: int) -> None:
         if self.low_watermark_waiters is None:

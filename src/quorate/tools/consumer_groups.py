@@ -144,7 +144,10 @@ async def _list(admin: AdminClient, args: argparse.Namespace) -> int:
             print(group.group_id)
         return 0
     width = max((len(g.group_id) for g in found), default=0)
-    rows = [["GROUP", "TYPE", "STATE"], *([g.group_id, g.group_type.capitalize() or "Unknown", g.state or "Unknown"] for g in found)]
+    rows = [
+        ["GROUP", "TYPE", "STATE"],
+        *([g.group_id, g.group_type.capitalize() or "Unknown", g.state or "Unknown"] for g in found),
+    ]
     for group_id, kind, state in rows:
         line = group_id.ljust(max(15, width) + 10)
         if args.type is not None:

@@ -243,7 +243,7 @@ def common_reply(r: Raft, reply: Reply, now: float) -> bool | None:
         return False
     if reply.error == ErrorCode.INVALID_VOTER_KEY:
         log.info("[Raft id=%d] the voter key sent is not the receiver's", r.me.id)
-        return True
+        return False  # asked again, but not at once
     if reply.error == ErrorCode.INVALID_REQUEST:
         raise RaftError("a peer finds a request of ours invalid")
     return None

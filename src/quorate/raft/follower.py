@@ -108,6 +108,9 @@ def on_fetch_reply(r: Raft, event: Replied, current: bool, now: float) -> bool:
     before = (r.role, r.epoch, r.leader_id)
     handled = common_reply(r, reply, now)
     if handled is not None:
+        f = r.following
+        if f is not None and not r.may_stand and (reply.leader_id, reply.epoch) == (r.leader_id, r.epoch):
+            f.fetch_deadline = max(f.fetch_deadline, now + r.params.fetch_timeout_s)  # the leader lives: ask it again
         # An answer that teaches nothing must not be asked for again at once.
         return handled and (r.role, r.epoch, r.leader_id) != before
     if reply.error != ErrorCode.NONE:

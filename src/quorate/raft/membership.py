@@ -364,7 +364,8 @@ def drive_update(r: Raft, now: float) -> None:
             entry = Voter(r.me, r.params.endpoints, r.params.kraft_versions)
             if r.send(Peer(r.leader_id, address), UpdateVoter(entry, r.epoch, r.params.cluster_id), now):
                 f.update_voter_at = now + r.params.update_voter_period_s
-    r.wake(max(f.update_voter_at, now))
+    if f.update_voter_at > now:  # else the link's own alarm or the answer under way comes first
+        r.wake(f.update_voter_at)
 
 
 def on_update_reply(r: Raft, event: Replied, now: float) -> bool:

@@ -266,6 +266,22 @@ async def test_loading_waits_until_what_it_loaded_is_committed() -> None:
         assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == {("t", 0): 2}
 
 
+@in_loop
+async def test_a_damaged_log_is_not_served() -> None:
+    async with World() as w:
+        await w.call(ApiKey.OFFSET_COMMIT, commit_request(2), 9)
+        log = w.replicas.log(w.service.partition_for("g"))
+        whole = log.batches[0]
+        log.batches[0] = whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:]
+        await w.restart()
+        got = await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9)
+        assert got.groups[0].error_code == E.NOT_COORDINATOR
+        log.batches[0] = whole
+        w.replicas.lead(w.service.partition_for("g"), 9)
+        await w.loaded()
+        assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == {("t", 0): 2}
+
+
 def join_request(member_id: str = "", group: str = "g") -> JoinGroupRequest:
     return JoinGroupRequest(
         group_id=group,

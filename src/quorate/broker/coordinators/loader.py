@@ -43,11 +43,14 @@ class ShardLoader:
         return end
 
     def replay_bytes(self, data: bytes, first_offset: int) -> int:
-        """Replays whole batches from `first_offset` on; the offset after the last of them."""
-        from quorate.records.batch import decode_records, iter_batches
+        """Replays whole batches from `first_offset` on; the offset after the last. Raises CORRUPT_MESSAGE for a damaged one."""
+        from quorate.records.batch import decode_records, iter_batches, verify_crc
 
         reached = first_offset
         for header, batch in iter_batches(data):
+            if not verify_crc(batch):
+                # Better no coordinator for these groups than one that remembers wrongly.
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset} has a wrong checksum")
             if header.is_control:
                 self._replay_marker(batch, header.producer_id)
             else:

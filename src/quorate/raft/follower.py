@@ -35,11 +35,10 @@ def drive_follower(r: Raft, now: float) -> None:
     f = r.following
     if f is None:
         return None
-    if r.may_stand and not f.installing:
+    if r.may_stand and not f.installing and not r.shutting_down:
         r.wake(f.fetch_deadline)
         r.wake(f.quick_at)
-        if not r.shutting_down:
-            membership.drive_update(r, now)
+        membership.drive_update(r, now)
     if r.awaiting_sync or f.installing or r.shutting_down:
         return None
     if not r.may_stand and now >= f.fetch_deadline:

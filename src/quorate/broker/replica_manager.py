@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from quorate.broker.delayed import DelayedAcks
 from quorate.broker.partition import Partition
 from quorate.log.errors import LogDirFailure
+from quorate.log.manager import RESERVED_DIRECTORY_IDS
 from quorate.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ class ReplicaManager:
         self._offline: dict[tuple[str, int], bytes] = {}
         """Partitions whose directory failed, with their topic ids."""
         self._offline_directories: set[bytes] = set()
+        self.online_directories: frozenset[bytes] | None = None
+        """Set when a directory could not be read at the start: what its id is, nobody knows; it is none of these."""
 
     # ---- looking up
 
@@ -119,7 +122,7 @@ class ReplicaManager:
                 for replica, directory_id in zip(image.replicas, image.directories, strict=False):
                     if replica == self.node_id:
                         directory = directory_id
-            if directory is not None and directory in self._offline_directories:
+            if directory is not None and self._is_offline(directory):
                 raise KafkaError(
                     ErrorCode.KAFKA_STORAGE_ERROR,
                     f"The directory that {partition.topic}-{partition.partition} is assigned to is offline.",
@@ -158,8 +161,9 @@ class ReplicaManager:
         """The logs of these partitions are lost with their directory: they are served no more. `directory_id` adds those that
         the metadata puts there and that have no log yet: one made elsewhere would forget what the directory may hold."""
         lost = list(keys)
-        if directory_id is not None:
-            self._offline_directories.add(directory_id)
+        if directory_id is not None or self.online_directories is not None:
+            if directory_id is not None:
+                self._offline_directories.add(directory_id)
             for (topic, index), partition in self.partitions.items():
                 assert topic is not None
                 image = self.metadata.partition(topic, index)
@@ -167,7 +171,7 @@ class ReplicaManager:
                     not partition.has_log
                     and image is not None
                     and self.node_id in image.replicas
-                    and image.directory(self.node_id) == directory_id
+                    and self._is_offline(image.directory(self.node_id))
                 ):
                     lost.append((topic, index))
         for key in lost:
@@ -183,6 +187,13 @@ class ReplicaManager:
             gone.fail_waiters(ErrorCode.KAFKA_STORAGE_ERROR)
             if was_leader and self._leadership:
                 self._tell_leadership(gone, None)
+
+    def _is_offline(self, directory_id: bytes) -> bool:
+        """Whether a replica that the metadata puts there must not be looked for, or made, elsewhere."""
+        if directory_id in self._offline_directories:
+            return True
+        online = self.online_directories
+        return online is not None and directory_id not in online and directory_id not in RESERVED_DIRECTORY_IDS
 
     def note_storage_failure(self, error: BaseException) -> None:
         """Passes a broken directory on; any other error is none of this broker's disks."""

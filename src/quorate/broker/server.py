@@ -119,7 +119,7 @@ class BrokerServer:
             self._publisher,
             cluster_id=cluster_id,
             incarnation_id=random_uuid(),
-            directory_ids=[self.directory_ids[directory] for directory in config.log_dirs],
+            directory_ids=[self.directory_ids[d] for d in config.log_dirs if d in self.directory_ids],
             features=supported_features(),
             previous_broker_epoch=self.logs.previous_broker_epoch,
             start_time_ms=start_time_ms if start_time_ms is not None else self._clock.now_ms(),
@@ -296,10 +296,12 @@ class BrokerServer:
             return found is None or self.node_id not in _replicas(found.partitions.get(partition))
 
         strays = self.logs.delete_strays(is_stray)
+        if len(self.directory_ids) < len(self._config.log_dirs):
+            self.replicas.online_directories = frozenset(self.directory_ids.values())
         self.replicas.apply_image(image)
         for directory in self._config.log_dirs:
             if not self.logs.is_online(directory):
-                self.replicas.go_offline((), self.directory_ids[directory])
+                self.replicas.go_offline((), self.directory_ids.get(directory))
         log_.info(
             "[BrokerServer id=%d] Hosting %d partitions; %d logs of deleted topics removed",
             self.node_id,

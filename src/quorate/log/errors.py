@@ -13,6 +13,11 @@ class LogDirFailure(KafkaError):  # noqa: N818 - what happened to a directory, n
         self.directory = directory
 
 
+def trace_of(error: BaseException) -> BaseException | None:
+    """What a log line needs as `exc_info`: nothing for what a disk, a file or a peer did, whose message says it all."""
+    return None if isinstance(error, OSError) or type(error).__module__.startswith("quorate.") else error
+
+
 class CheckpointError(Exception):
     """A checkpoint file does not follow its format; the message names the file and the line."""
 

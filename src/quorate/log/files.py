@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import OrderedDict
+from collections.abc import Iterator
 
 DEFAULT_LIMIT = 2048  # half of the 4,096 that a node must be able to live with: sockets and snapshots need the rest
 
@@ -76,6 +77,17 @@ class OpenFiles:
         return path in self._files
 
 
+@contextlib.contextmanager
+def naming(path: str) -> Iterator[None]:
+    """An error on a descriptor says nothing of its file: inside of this it names `path`."""
+    try:
+        yield
+    except OSError as e:
+        if e.filename is None:
+            e.filename = path
+        raise
+
+
 def write_all(fd: int, parts: list[bytes | bytearray | memoryview], position: int) -> int:
     """Writes all parts at `position` in one call where the kernel takes them, in several where it does not; the bytes written.
 
@@ -107,13 +119,14 @@ def fsync_directory(path: str) -> None:
 def write_atomically(path: str, data: bytes, *, sync: bool = True) -> None:
     """Replaces a file as a whole: temporary file beside it, fsync, rename, fsync of the directory. Raises OSError."""
     temporary = path + ".tmp"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-    try:
-        write_all(fd, [data], 0)
+    with naming(path):
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            write_all(fd, [data], 0)
+            if sync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(temporary, path)
         if sync:
-            os.fsync(fd)
-    finally:
-        os.close(fd)
-    os.replace(temporary, path)
-    if sync:
-        fsync_directory(os.path.dirname(path) or ".")
+            fsync_directory(os.path.dirname(path) or ".")

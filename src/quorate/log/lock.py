@@ -17,6 +17,10 @@ class DirLockedError(Exception):
     """Another process holds the directory, or its lock file cannot be had; the message names it and what to do."""
 
 
+class LockFileError(DirLockedError):
+    """The lock file cannot be had because of the disk, not because of another process."""
+
+
 class DirLock:
     """Holds a directory from `acquire` to `release` or the end of the process."""
 
@@ -31,7 +35,7 @@ class DirLock:
         try:
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as e:
-            raise DirLockedError(
+            raise LockFileError(
                 f"the lock file {self.path} cannot be opened: {e.strerror}. The directory must exist and be writable by this user"
             ) from None
         try:
@@ -43,7 +47,7 @@ class DirLock:
                     f"the log directory {self.path.parent} is in use by another process (it holds {self.path}): "
                     "stop that node first, or give this one a directory of its own"
                 ) from None
-            raise DirLockedError(f"{self.path} cannot be locked: {e.strerror}") from None
+            raise LockFileError(f"{self.path} cannot be locked: {e.strerror}") from None
         self._fd = fd
 
     def release(self) -> None:

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 METADATA_DIRECTORY = "__cluster_metadata-0"
 _SLICE = 64  # logs between two yields of a periodic job: well below a millisecond when there is nothing to do
 _SYNC_ALL_FROM = 64  # unflushed logs; each alone costs two journal commits, about 1 ms
-_RESERVED_DIRECTORY_IDS = {bytes(15) + bytes([n]) for n in range(100)}  # unassigned, lost, migrating, and those kept for later
+RESERVED_DIRECTORY_IDS = {bytes(15) + bytes([n]) for n in range(100)}  # unassigned, lost, migrating, and those kept for later
 
 _CHECKPOINTS: dict[str, Callable[[PartitionLog], int | None]] = {
     RECOVERY_POINTS: lambda log: log.recovery_point,
@@ -56,8 +56,9 @@ class LogManager:
         now_ms: Callable[[], int],
         directory_ids: Mapping[Path, bytes] | None = None,
     ) -> None:
+        """Directories without an id, where ids are given, could not be read at the start: they are offline."""
         self._dirs = [Path(directory) for directory in dirs]
-        self._online = dict.fromkeys(self._dirs, True)
+        self._online = {directory: directory_ids is None or directory in directory_ids for directory in self._dirs}
         self._defaults = defaults
         self._files = files
         self._now_ms = now_ms
@@ -74,6 +75,8 @@ class LogManager:
     def previous_broker_epoch(self) -> int:
         """The broker epoch in force at the last orderly stop, if all directories agree on it; else -1. Read before `load`."""
         epochs = set()
+        if not all(self._online.values()):
+            return -1
         for directory in self._dirs:
             try:
                 epochs.add(clean_shutdown.read(str(directory)))
@@ -212,7 +215,7 @@ class LogManager:
                 found.adopt_topic_id(topic_id)
             return found
         directory = (
-            self._directories_by_id.get(directory_id) if directory_id not in _RESERVED_DIRECTORY_IDS and directory_id else None
+            self._directories_by_id.get(directory_id) if directory_id not in RESERVED_DIRECTORY_IDS and directory_id else None
         )
         if directory is None or not self._online.get(directory, False):
             online = self.online_dirs()

@@ -6,13 +6,13 @@ renamed, and the directory synced, because a node that forgets who it was must n
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from quorate.log import properties_text
+from quorate.log.files import write_atomically
 from quorate.protocol.uuids import parse_uuid, random_uuid, uuid_text
 
 FILE_NAME = "meta.properties"
@@ -31,28 +31,6 @@ class MetaProperties:
     cluster_id: str
     node_id: int
     directory_id: bytes | None = None
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Writes a small file atomically and durably. Raises OSError."""
-    temporary = path.with_name(path.name + ".tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-    try:
-        os.write(fd, content)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    temporary.replace(path)
-    sync_directory(path.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """Makes the names in a directory durable."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _reserved(directory_id: bytes) -> bool:
@@ -103,7 +81,7 @@ def write(directory: Path, meta: MetaProperties) -> None:
         values["directory.id"] = uuid_text(meta.directory_id)
     values |= {"node.id": str(meta.node_id), "version": "1"}
     stamp = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime())
-    replace_file(directory / FILE_NAME, properties_text.render(values, ("", stamp)).encode("latin-1"))
+    write_atomically(str(directory / FILE_NAME), properties_text.render(values, ("", stamp)).encode("latin-1"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from quorate.config.kafka_config import KafkaConfig
 from quorate.log import meta_properties, properties_text
+from quorate.log.files import write_atomically
 from quorate.net.errors import ListenerError
 from quorate.net.sockets import bind_sockets
 from quorate.node.initial_voters import InitialVoter
@@ -127,7 +128,7 @@ class LocalCluster:
                 "controllers": self.controllers,
                 "directory_ids": self._directory_ids,
             }
-            meta_properties.replace_file(path, (json.dumps(content, indent=1) + "\n").encode())
+            write_atomically(str(path), (json.dumps(content, indent=1) + "\n").encode())
             return
         except (ValueError, KeyError) as e:
             raise LocalClusterError(f"{path} is damaged ({e}); restore it, or name another folder with --data") from e

@@ -18,8 +18,9 @@ from quorate import __version__
 from quorate.config.kafka_config import KafkaConfig, parse_per_ip
 from quorate.config.listeners import Endpoint
 from quorate.log import meta_properties
+from quorate.log.errors import trace_of
 from quorate.log.files import OpenFiles
-from quorate.log.lock import DirLock
+from quorate.log.lock import DirLock, LockFileError
 from quorate.metadata.shared_replay import SharedReplay
 from quorate.net.dispatch import Dispatcher, ListenerKind
 from quorate.net.limits import ConnectionLimits
@@ -84,10 +85,10 @@ class KafkaServer:
             listener = Listener()
             listener.bind(endpoint.host, endpoint.port, endpoint.name)
             self.listeners[endpoint.name] = listener
-        self._lock_directories()
-        ensemble = meta_properties.load(list(config.all_dirs), node_id=config.node_id)
+        usable = self._lock_directories()
+        ensemble = meta_properties.load(usable, node_id=config.node_id)
         self.cluster_id = ensemble.cluster_id
-        self._check_metadata_directories()
+        self._check_metadata_directories(usable)
         self._phase("directories checked")
         self.raft = RaftClient(self._raft_config(ensemble.directory_ids[config.metadata_log_dir]), files=None)
         await self.raft.start()
@@ -101,21 +102,36 @@ class KafkaServer:
         settle_memory()
         self._log(logging.INFO, "Kafka Server started in %d ms", (time.perf_counter() - self._started_at) * 1000)
 
-    def _lock_directories(self) -> None:
+    def _lock_directories(self) -> list[Path]:
+        """Locks the directories; those whose disk answers. A broken one takes only its replicas offline, unless it is the
+        metadata directory or the broker's last. Raises MetaPropertiesError, DirLockedError, OSError."""
+        usable: list[Path] = []
+        broken: dict[Path, OSError | LockFileError] = {}
         for directory in self.config.all_dirs:
-            if not directory.is_dir():
-                raise meta_properties.MetaPropertiesError(
-                    f"the log directory {directory} does not exist or is no directory. "
-                    "Run: kafka-storage format --cluster-id ID --config FILE (with --ignore-formatted if other directories are)"
-                )
-            lock = DirLock(directory)
-            lock.acquire()
-            self._locks.append(lock)
+            try:
+                if not directory.is_dir():
+                    raise meta_properties.MetaPropertiesError(
+                        f"the log directory {directory} does not exist or is no directory. "
+                        "Run: kafka-storage format --cluster-id ID --config FILE "
+                        "(with --ignore-formatted if other directories are)"
+                    )
+                lock = DirLock(directory)
+                lock.acquire()
+                self._locks.append(lock)
+                meta_properties.read(directory)
+                usable.append(directory)
+            except (OSError, LockFileError) as e:
+                broken[directory] = e
+        for directory, error in broken.items():
+            if directory == self.config.metadata_log_dir or not set(usable) & set(self.config.log_dirs):
+                raise error
+            self._log(logging.ERROR, "Log directory %s is offline: %s", directory, error)
+        return usable
 
-    def _check_metadata_directories(self) -> None:
+    def _check_metadata_directories(self, directories: list[Path]) -> None:
         """The metadata log may be in the metadata directory only, or two of them would claim to be it."""
         metadata = self.config.metadata_log_dir
-        for directory in self.config.all_dirs:
+        for directory in directories:
             if directory != metadata and (directory / "__cluster_metadata-0").exists():
                 raise meta_properties.MetaPropertiesError(
                     f"{directory} holds a metadata log (__cluster_metadata-0), but the metadata directory is {metadata}: "
@@ -259,7 +275,7 @@ class KafkaServer:
         self._stopping_broker = broker
         watch = asyncio.create_task(self._give_up_without_quorum(broker))
         try:
-            wanted = self.config.get("controlled.shutdown.enable") and not self.hurrying
+            wanted = self.config.get("controlled.shutdown.enable") and not self.hurrying and not self._raft_failed
             timeout_s = _CONTROLLED_SHUTDOWN_S if wanted else 0.0
             await broker.shutdown(timeout_s, stop_serving=lambda: self._close_listeners(names))
         finally:
@@ -290,15 +306,22 @@ class KafkaServer:
         """One failing part must not keep the others from being closed."""
         try:
             await stopping
-        except Exception:
-            log.exception("[KafkaServer id=%d] stopping the %s failed", self.config.node_id, what)
+        except Exception as e:
+            log.error("[KafkaServer id=%d] stopping the %s failed: %s", self.config.node_id, what, e, exc_info=trace_of(e))
 
     # -- helpers
+
+    @property
+    def _raft_failed(self) -> bool:
+        """Without its metadata log this node hears of no controller any more: nothing that waits for one may be waited for."""
+        return self._raft_started and self.raft.failure is not None
 
     def _fail(self, error: BaseException) -> None:
         if not self.fault.done():
             self._log(logging.CRITICAL, "Cannot go on: %s", error)
             self.fault.set_result(error)
+        if self._raft_failed and self._stopping_broker is not None:
+            self._stopping_broker.lifecycle.shutting_down()
 
     def _phase(self, what: str) -> None:
         self._log(logging.INFO, "%s after %d ms", what, (time.perf_counter() - self._started_at) * 1000)

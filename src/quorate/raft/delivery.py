@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
+from quorate.log.errors import trace_of
 from quorate.raft.types import CommittedBatch, LeaderAndEpoch, OffsetEpoch
 
 log = logging.getLogger(__name__)
@@ -150,7 +151,8 @@ class Delivery:
             reader.next_offset = batches[-1].last_offset + 1
             reader.listener.on_high_watermark(self.hwm)
         except Exception as e:
-            log.exception("[RaftDelivery] %s failed at offset %d", type(reader.listener).__name__, reader.next_offset)
+            what = f"{type(reader.listener).__name__} failed at"
+            log.error("[RaftDelivery] %s offset %d: %s", what, reader.next_offset, e, exc_info=trace_of(e))
             self._failed(e)
 
     def _tell(self, reader: _Reader) -> None:
@@ -162,7 +164,8 @@ class Delivery:
         try:
             reader.listener.on_leader_change(self._leader)
         except Exception as e:
-            log.exception("[RaftDelivery] %s failed at a change of leader", type(reader.listener).__name__)
+            name = type(reader.listener).__name__
+            log.error("[RaftDelivery] %s failed at a change of leader: %s", name, e, exc_info=trace_of(e))
             self._failed(e)
 
     def _advance(self, reader: _Reader) -> None:
@@ -192,7 +195,7 @@ class Delivery:
         except asyncio.CancelledError:
             raise
         except Exception as e:
-            log.exception("[RaftDelivery] cannot deliver from offset %d", reader.next_offset)
+            log.error("[RaftDelivery] cannot deliver from offset %d: %s", reader.next_offset, e, exc_info=trace_of(e))
             self._failed(e)
             return
         finally:

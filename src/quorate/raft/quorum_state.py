@@ -6,10 +6,10 @@ Version 0 is written while kraft.version is 0, version 1 from kraft.version 1 on
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from quorate.log.files import write_atomically
 from quorate.protocol.errors import DecodeError
 from quorate.protocol.json import from_json, to_json
 from quorate.raft.quorum_state_data import QuorumStateData
@@ -89,21 +89,7 @@ class QuorumStateFile:
 
     def write(self, state: QuorumState, kraft_version: int, voter_ids: list[int]) -> None:
         """Temporary file, fsync, rename, fsync of the directory. Raises OSError, which the caller must treat as fatal."""
-        temporary = self.path.with_name(self.path.name + ".tmp")
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        try:
-            view = memoryview(encode_quorum_state(state, kraft_version, voter_ids))
-            while view:
-                view = view[os.write(fd, view) :]
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        temporary.replace(self.path)
-        directory = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        write_atomically(str(self.path), encode_quorum_state(state, kraft_version, voter_ids))
 
     def clear(self) -> None:
         self.path.unlink(missing_ok=True)

@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from quorate.log.files import fsync_directory, naming, write_all
 from quorate.protocol.errors import DecodeError
 from quorate.raft.membership import KRAFT_VERSION, KRAFT_VOTERS, SNAPSHOT_FOOTER, SNAPSHOT_HEADER, voter_set, voters_record
 from quorate.raft.types import CommittedBatch, OffsetEpoch
@@ -65,14 +66,6 @@ def parse_name(name: str) -> tuple[OffsetEpoch, str] | None:
     return OffsetEpoch(int(found[1]), int(found[2])), kind
 
 
-def sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 class SnapshotWriter:
     """A `.part` file that grows until it is frozen or given up. Raises OSError."""
 
@@ -85,20 +78,18 @@ class SnapshotWriter:
         self.size = 0
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        view = memoryview(data)
-        while view:
-            written = os.write(self._fd, view)
-            self.size += written
-            view = view[written:]
+        with naming(str(self.path)):
+            self.size += write_all(self._fd, [data], self.size)
 
     def freeze(self) -> None:
         """Durable under its final name when this returns; read-only from then on."""
-        os.fsync(self._fd)
-        os.close(self._fd)
-        self._fd = -1
-        self.path.chmod(0o444)
-        self.path.rename(self.final)
-        sync_directory(self.final.parent)
+        with naming(str(self.path)):
+            os.fsync(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+            self.path.chmod(0o444)
+            self.path.rename(self.final)
+            fsync_directory(str(self.final.parent))
 
     def abandon(self) -> None:
         if self._fd >= 0:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from quorate.admin.errors import ErrorCode, KafkaConnectionError, KafkaError, NetError, RequestTimedOut
+from quorate.admin.errors import ErrorCode, KafkaConnectionError, KafkaError, NetError, RequestTimedOut, check
 from quorate.admin.membership import Membership
 from quorate.admin.topic_metadata import RETRY_LEADER, TopicMetadata
 from quorate.admin.topics import EARLIEST, LATEST
@@ -221,7 +221,10 @@ class Consumer:
         try:
             address = await self.transport.address_of(leader)
             answer = await self.transport.ask(address, request)
+            check(answer.error_code)
         except (KafkaConnectionError, RequestTimedOut, KafkaError) as error:
+            if isinstance(error, KafkaError) and not error.code.retriable and error.code is not ErrorCode.BROKER_NOT_AVAILABLE:
+                raise
             log.warning("[Consumer] Fetch from node %d failed: %s", leader, error)
             self.transport.cluster = None
             for tp in partitions:

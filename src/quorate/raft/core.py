@@ -142,6 +142,11 @@ class Raft:
         return self.members.voters_at(at - 1).is_voter(self.me)
 
     @property
+    def unsynced(self) -> bool:
+        """Whether the log, or what is being added to it, is not durable yet: a Fetch now would acknowledge too much."""
+        return self.awaiting_sync or self.synced < self.log.end_offset
+
+    @property
     def is_leader(self) -> bool:
         return self.role is Role.LEADER
 
@@ -479,7 +484,6 @@ class Raft:
 
     def reset_links(self) -> None:
         self.links.clear()
-        self.awaiting_sync = self.awaiting_sync and self.role is Role.FOLLOWER
 
     def send(self, to: Peer, request: RaftRequest, now: float) -> bool:
         """Sends unless one of this kind is under way there or the address is backing off; then sets the alarm."""

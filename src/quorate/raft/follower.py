@@ -39,7 +39,7 @@ def drive_follower(r: Raft, now: float) -> None:
         r.wake(f.fetch_deadline)
         r.wake(f.quick_at)
         membership.drive_update(r, now)
-    if r.awaiting_sync or f.installing or r.shutting_down:
+    if r.unsynced or f.installing or r.shutting_down:
         return None
     if not r.may_stand and now >= f.fetch_deadline:
         return fetch_from_bootstrap(r, now)
@@ -73,7 +73,7 @@ def fetch_under_way(r: Raft) -> bool:
 
 def fetch_from_bootstrap(r: Raft, now: float) -> None:
     """Asks any server that may know the leader. One Fetch at a time."""
-    if fetch_under_way(r) or r.shutting_down:
+    if fetch_under_way(r) or r.shutting_down or r.unsynced:
         return
     listener = r.params.listener_name
     own = r.params.endpoints.get(listener)
@@ -124,7 +124,7 @@ def on_fetch_reply(r: Raft, event: Replied, current: bool, now: float) -> bool:
     if f.snapshot is not None:  # an observer that looked for the leader anew: here it is, the download goes on
         heard(r, now)
         return True
-    if (request.offset, request.last_epoch) != (end.offset, end.epoch) or r.awaiting_sync:
+    if (request.offset, request.last_epoch) != (end.offset, end.epoch) or r.unsynced:
         return True
     if reply.diverging is not None:
         if reply.diverging.offset < 0 or reply.diverging.epoch < 0:

@@ -123,7 +123,7 @@ def on_appended(r: Raft, controls: Sequence[ControlRecord], now: float) -> None:
 
 
 def on_synced(r: Raft, offset: int, now: float) -> None:
-    r.synced = offset
+    r.synced = max(r.synced, offset)
     if offset >= r.log.end_offset:  # an fsync that began before the last append says nothing of it
         r.awaiting_sync = False
     if r.leading is not None:

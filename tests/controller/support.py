@@ -92,6 +92,10 @@ class FakeRaft:
     def log_end_offset(self) -> int:
         return self.log.end
 
+    @property
+    def is_leader(self) -> bool:
+        return self.leader_and_epoch.leader_id == self.node_id
+
     def register(self, listener: Any) -> None:
         self._listener = listener
 
@@ -149,6 +153,7 @@ def make_config(**changes: Any) -> ControllerConfig:
         "listeners": [Endpoint("CONTROLLER", "localhost", 9093)],
         "bootstrap": bootstrap_records({"metadata.version": LATEST}),
         "max_idle_interval_s": 0.0,
+        "authorizer": True,
     }
     settings.update(changes)
     return ControllerConfig(**settings)

@@ -13,6 +13,7 @@ from quorate.protocol.messages.create_acls import CreateAclsRequest, CreateAclsR
 from quorate.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from quorate.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from quorate.protocol.schema import Data
+from quorate.security.unenforced import refuse_acls
 
 ANY = 1
 RESOURCE_TYPES = range(2, 8)  # topic, group, cluster, transactional id, delegation token, user
@@ -73,7 +74,8 @@ def matching(acls: AclsImage, wanted: AclFilter) -> Iterator[AccessControlEntryR
 
 
 def create_acls(view: View, request: CreateAclsRequest, ctx: Context) -> Result[CreateAclsResponse]:
-    """Errors are per entry; one that exists already is a success without a record."""
+    """Errors are per entry; one that exists already is a success without a record. Raises SECURITY_DISABLED."""
+    _need_authorizer(view)
     response = CreateAclsResponse()
     existing = {_identity(acl) for acl in view.image.acls.by_id.values()}
     records: list[Data] = []
@@ -98,6 +100,12 @@ def create_acls(view: View, request: CreateAclsRequest, ctx: Context) -> Result[
             existing.add(_identity(record))
             records.append(record)
     return Result(response, bounded(records, "Creating these ACLs"))
+
+
+def _need_authorizer(view: View) -> None:
+    """An ACL that nobody enforces must not be taken."""
+    if not view.config.authorizer:
+        refuse_acls()
 
 
 def _identity(acl: AccessControlEntryRecord) -> tuple[object, ...]:
@@ -132,7 +140,8 @@ def _why_invalid(creation: CreateAclsRequest.AclCreation) -> str | None:
 
 
 def delete_acls(view: View, request: DeleteAclsRequest, ctx: Context) -> Result[DeleteAclsResponse]:
-    """Errors are per filter. Raises POLICY_VIOLATION for more than one batch of removals."""
+    """Errors are per filter. Raises POLICY_VIOLATION for more than one batch of removals, SECURITY_DISABLED."""
+    _need_authorizer(view)
     response = DeleteAclsResponse()
     removed: dict[bytes, Data] = {}
     for asked in request.filters:

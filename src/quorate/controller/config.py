@@ -42,6 +42,8 @@ class ControllerConfig:
     unclean_election_check_interval_s: float = 300.0
     snapshot_bytes: int = 20 * 1024 * 1024
     snapshot_interval_s: float = 3600.0
+    authorizer: bool = False
+    """Whether ACLs are enforced; while they are not, none are taken."""
     token_secret: str | None = None
     token_max_lifetime_ms: int = 7 * 24 * 3_600_000
     token_renew_lifetime_ms: int = 24 * 3_600_000
@@ -86,6 +88,7 @@ class ControllerConfig:
             unclean_election_check_interval_s=get("unclean.leader.election.interval.ms") / 1000,
             snapshot_bytes=get("metadata.log.max.record.bytes.between.snapshots"),
             snapshot_interval_s=get("metadata.log.max.snapshot.interval.ms") / 1000,
+            authorizer=bool(get("authorizer.class.name")),
             token_secret=get("delegation.token.secret.key"),
             token_max_lifetime_ms=get("delegation.token.max.lifetime.ms"),
             token_renew_lifetime_ms=get("delegation.token.expiry.time.ms"),

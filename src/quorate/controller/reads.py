@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.protocol.api import ApiKey
 from quorate.protocol.schema import Response
+from quorate.security.unenforced import refuse_acls, refuse_quotas
 
 if TYPE_CHECKING:
     from quorate.controller.driver import QuorumController
@@ -34,10 +35,18 @@ def read_routes(controller: QuorumController) -> dict[int, Handler]:
     def acls(ctx: RequestContext, request: Any) -> Response:
         from quorate.controller.acls import describe_acls
 
+        if not controller.config.authorizer:
+            refuse_acls()
         return describe_acls(controller.image.acls, request)
+
+    def quotas(ctx: RequestContext, request: Any) -> Any:
+        """A change, not a question: asked for here it is this cluster's to enforce, passed on in an Envelope that broker's."""
+        refuse_quotas(request)
+        return controller._write_route(ctx, request)
 
     return {
         ApiKey.DESCRIBE_CLUSTER: cluster,
         ApiKey.DESCRIBE_CONFIGS: configs,
         ApiKey.DESCRIBE_ACLS: acls,
+        ApiKey.ALTER_CLIENT_QUOTAS: quotas,
     }

@@ -126,6 +126,8 @@ class Dispatcher:
         self._features = features
         self._narrow = narrow
         self.register(ApiKey.API_VERSIONS, self._api_versions)
+        for key in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
+            self.register(key, _no_sasl)
 
     def register(self, api_key: int, handler: Handler) -> None:
         """Serves an API. Raises ValueError for one that is registered already or that this kind of listener never has."""
@@ -223,6 +225,11 @@ class Dispatcher:
                 for f in state.finalized
             ]
         return response
+
+
+def _no_sasl(_context: RequestContext, _request: Any) -> Response:
+    """These belong before a connection's first other request, on a SASL listener; where there is none, at no time."""
+    raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "SASL is not in use on this listener.")
 
 
 def failure(context: RequestContext, request: Request, error: BaseException) -> Response | None:

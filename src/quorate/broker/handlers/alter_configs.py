@@ -24,6 +24,8 @@ log_ = logging.getLogger("quorate.broker.alter_configs")
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 _FORWARD_S = 60.0
+_OPENED_AT_START = frozenset({"listeners", "listener.security.protocol.map"})
+"""Dynamic in Kafka; taken here they would do nothing."""
 
 
 class AlterConfigsHandler:
@@ -118,6 +120,12 @@ class AlterConfigsHandler:
         from quorate.config.broker_defs import BROKER_CONFIGS
 
         values = self._resulting(resource)
+        if opened := [name for name in values if name in _OPENED_AT_START]:
+            raise _invalid(
+                "Listeners are opened when a node starts; set them in its properties file and start it anew, "
+                "these cannot be changed dynamically",
+                opened,
+            )
         fixed = [name for name in values if (d := BROKER_CONFIGS.get(name)) is not None and d.dynamic is Scope.READ_ONLY]
         if fixed:
             raise _invalid("Cannot update these configs dynamically", fixed)

@@ -1,21 +1,31 @@
 """What a broker tells from its own image about security and quotas: DescribeAcls (29), DescribeClientQuotas (48),
-DescribeUserScramCredentials (50), DescribeDelegationToken (41).
+DescribeUserScramCredentials (50), DescribeDelegationToken (41); and what it does not even pass on.
 
-Without an authorizer ACLs are not in force, and DescribeAcls says so; delegation tokens need a secret key that is not supported.
+Without an authorizer ACLs are not in force, and DescribeAcls says so. Delegation tokens (38 to 41) are for clients that have
+shown who they are, which nobody can on a plaintext listener. Client quotas are not enforced: AlterClientQuotas (49) removes
+them only.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from quorate.protocol.api import ApiKey
+from quorate.net.dispatch import SecurityProtocol
+from quorate.protocol.api import REGISTRY, ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.security.unenforced import refuse_quotas
 
 if TYPE_CHECKING:
     from quorate.broker.handlers import Services
     from quorate.net.dispatch import Handler, RequestContext
 
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
+_TOKEN_KEYS = (
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+)
 _QUOTA_ENTITIES = ("user", "client-id", "ip")
 
 
@@ -25,10 +35,32 @@ def describe_acls(_services: Services, _context: RequestContext, _request: Any) 
     return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker")
 
 
-def describe_tokens(_services: Services, _context: RequestContext, _request: Any) -> Any:
-    from quorate.protocol.messages.describe_delegation_token import DescribeDelegationTokenResponse
+def tokens(services: Services, context: RequestContext, request: Any) -> Any:
+    """Create, renew, expire and describe: refused in Kafka's order, first the channel, then whether there are tokens at all."""
+    if context.security_protocol == SecurityProtocol.PLAINTEXT or context.token_authenticated:
+        return _token_error(request, context, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+    if request.KEY != ApiKey.DESCRIBE_DELEGATION_TOKEN:
+        return services.channel.forward(context, request)
+    return _token_error(request, context, ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
 
-    return DescribeDelegationTokenResponse(error_code=ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
+
+def _token_error(request: Any, context: RequestContext, code: ErrorCode) -> Any:
+    response: Any = REGISTRY[request.KEY].response()
+    response.error_code = code
+    for time in ("issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms"):
+        if hasattr(response, time):
+            setattr(response, time, -1)
+    if request.KEY == ApiKey.CREATE_DELEGATION_TOKEN:
+        kind, _, name = context.principal.partition(":")
+        response.principal_type, response.principal_name = kind, name
+        if context.api_version >= 3:
+            response.token_requester_principal_type, response.token_requester_principal_name = kind, name
+    return response
+
+
+def alter_quotas(services: Services, context: RequestContext, request: Any) -> Any:
+    refuse_quotas(request)
+    return services.channel.forward(context, request)
 
 
 def describe_quotas(services: Services, _context: RequestContext, request: Any) -> Any:
@@ -119,5 +151,6 @@ def routes(services: Services) -> dict[int, Handler]:
         int(ApiKey.DESCRIBE_ACLS): lambda context, request: describe_acls(services, context, request),
         int(ApiKey.DESCRIBE_CLIENT_QUOTAS): lambda context, request: describe_quotas(services, context, request),
         int(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS): lambda context, request: describe_scram(services, context, request),
-        int(ApiKey.DESCRIBE_DELEGATION_TOKEN): lambda context, request: describe_tokens(services, context, request),
+        int(ApiKey.ALTER_CLIENT_QUOTAS): lambda context, request: alter_quotas(services, context, request),
+        **{int(key): lambda context, request: tokens(services, context, request) for key in _TOKEN_KEYS},
     }

@@ -111,8 +111,8 @@ num.replica.fetchers  Fetchers for each leader that a broker follows.
 num.replica.alter.log.dirs.threads  Threads that move replicas between directories.
 replica.high.watermark.checkpoint.interval.ms  Time between two records of the high watermarks.
 replica.selector.class  Java's choice of the replica to read from; without effect here.
-leader.replication.throttled.rate  Bytes per second that this broker sends to throttled followers.
-follower.replication.throttled.rate  Bytes per second that this broker fetches as a throttled follower.
+leader.replication.throttled.rate  Bytes per second that this broker sends to throttled followers; without effect here.
+follower.replication.throttled.rate  Bytes per second that this broker fetches as a throttled follower; without effect here.
 replica.alter.log.dirs.io.max.bytes.per.second  Bytes per second for moving replicas between directories.
 fetch.max.bytes  Bytes in the answer to a fetch, a first batch aside.
 fetch.purgatory.purge.interval.requests  Kafka's bookkeeping of waiting fetches; without effect here.
@@ -136,7 +136,7 @@ socket.listen.backlog.size  Connections that wait to be accepted.
 max.connections  Connections of a listener at most.
 max.connections.per.ip  Connections from one address at most.
 max.connections.per.ip.overrides  The same for single addresses: host:count, comma separated.
-max.connection.creation.rate  New connections in a second at most.
+max.connection.creation.rate  New connections in a second at most; without effect here.
 connections.max.idle.ms  Idle time after which a connection is closed.
 connection.failed.authentication.delay.ms  Wait before a connection that failed to authenticate is closed.
 controlled.shutdown.enable  Whether a broker that stops has its leaderships moved away first.

@@ -106,7 +106,7 @@ def test_an_error_with_acks_zero_closes_the_connection(one):
         (0, batch_of(b"a") + batch_of(b"b"), -1, 12, ErrorCode.INVALID_RECORD),
         (0, batch_of(b"a" * 2_000_000), -1, 12, ErrorCode.MESSAGE_TOO_LARGE),
         (0, batch_of(b"a", compression=Compression.ZSTD), -1, 6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
-        (0, batch_of(b"a", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True), -1, 12, 48),
+        (0, batch_of(b"a", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True), -1, 12, 53),
         (0, batch_of(b"a", producer_id=5, producer_epoch=0, base_sequence=7), -1, 12, ErrorCode.NONE),
         (0, batch_of(b"a")[:-1] + b"!", -1, 12, ErrorCode.CORRUPT_MESSAGE),
         (0, b"\0" * 20, -1, 12, ErrorCode.CORRUPT_MESSAGE),

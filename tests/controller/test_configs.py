@@ -79,7 +79,7 @@ def a_cluster(**config: Any) -> Cluster:
         (GROUP, "g", ("no.such", SET, "1"), ErrorCode.INVALID_CONFIG),
         (METRICS, "", ("interval.ms", SET, "1000"), ErrorCode.INVALID_REQUEST),
         (METRICS, "m", ("no.such", SET, "1"), ErrorCode.INVALID_REQUEST),
-        (METRICS, "m", ("interval.ms", SET, "1"), ErrorCode.INVALID_CONFIG),
+        (METRICS, "m", ("interval.ms", SET, "1"), ErrorCode.INVALID_REQUEST),
         (LOGGER, "1", ("root", SET, "INFO"), ErrorCode.INVALID_REQUEST),
         (77, "x", ("a", SET, "b"), ErrorCode.UNSUPPORTED_VERSION),
     ],

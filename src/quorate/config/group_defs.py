@@ -9,7 +9,6 @@ from quorate.config.definitions import (
     ConfigDef,
     ConfigType,
     at_least,
-    between,
     one_of,
 )
 from quorate.config.definitions import (
@@ -47,7 +46,7 @@ CLIENT_METRICS_CONFIGS: dict[str, ConfigDef] = {
     d.name: d
     for d in (
         _d("metrics", LIST, ""),
-        _d("interval.ms", INT, "300000", between(100, 3600000)),
+        _d("interval.ms", INT, "300000"),
         _d("match", LIST, ""),
     )
 }

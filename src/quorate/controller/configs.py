@@ -14,6 +14,7 @@ from enum import IntEnum
 from quorate.config.definitions import ConfigError
 from quorate.controller.context import MIN_ISR, Context, Result, View, bounded
 from quorate.controller.names import why_invalid
+from quorate.controller.resource_rules import check_client_metrics, check_group
 from quorate.metadata.image.parts import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
@@ -213,6 +214,10 @@ def _check_values(view: View, resource_type: int, name: str, whole: Mapping[str,
                     raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {key}")
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {key}")
             definition.validate(value)
+        if is_group:
+            check_group(whole, view.config.static)
+        else:
+            check_client_metrics(whole)
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 

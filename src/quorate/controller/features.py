@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from quorate.controller.context import MIN_ISR, Context, Result, View
 from quorate.metadata.features import (
     ELR_VERSION,
+    FEATURES,
     FIRST_CONTROLLER_REGISTRATION,
     KRAFT_VERSION,
     LATEST_LEVEL,
@@ -98,6 +99,8 @@ def _update(
         _check_dependencies(feature, level, {**proposed, KRAFT_VERSION: level})
         records.append(NoOpRecord())  # an offset for the answer to wait for
         return level
+    if feature not in FEATURES:  # level 0 of whatever it is would pass everything above
+        raise _invalid(feature, level, f"Feature {feature} not found.")
     _check_dependencies(feature, level, proposed)
     records.append(FeatureLevelRecord(name=feature, feature_level=level))
     return None

@@ -25,7 +25,7 @@ def append_error(error: ErrorCode) -> ErrorCode:
 
 
 def join_error(member_id: str, code: ErrorCode) -> JoinGroupResponse:
-    return JoinGroupResponse(member_id=member_id, error_code=code)
+    return JoinGroupResponse(member_id=member_id, error_code=code, protocol_name=None)
 
 
 def sync_error(code: ErrorCode) -> SyncGroupResponse:

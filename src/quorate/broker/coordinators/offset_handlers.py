@@ -41,7 +41,8 @@ class OffsetHandlers:
                 name = self.metadata.topic_name(topic.topic_id) or ""
             here, gone = self._split(name, topic.partitions)
             if gone:
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name else ErrorCode.UNKNOWN_TOPIC_ID
+                by_id = topic.topic_id != ZERO_UUID and not name
+                code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 answers = [OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=p, error_code=code) for p in gone]
                 refused.append(
                     OffsetCommitResponse.OffsetCommitResponseTopic(name=name, topic_id=topic.topic_id, partitions=answers)

@@ -210,10 +210,10 @@ class GroupService(OffsetHandlers):
         """Parks until the leader's assignment is stored."""
         from quorate.protocol.messages.sync_group import SyncGroupResponse
 
-        if not request.group_id:
-            return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         if ctx.api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
             return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if not request.group_id:
+            return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         answer = self.driver.write(self.partition_for(request.group_id), lambda shard, token, at: shard.sync(request, token, at))
         return settle(answer, None, lambda e: SyncGroupResponse(error_code=e.code))
 

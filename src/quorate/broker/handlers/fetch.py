@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from quorate.broker.delayed import DelayedFetch
 from quorate.broker.fetch_session import FetchContext, FetchPartition, PartitionKey
 from quorate.broker.fetching import FetchParams, Isolation, ReadResult, is_ready, read
+from quorate.broker.partition import NO_EPOCH
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -122,7 +123,7 @@ class FetchHandler:
                     part.fetch_offset,
                     part.log_start_offset,
                     part.partition_max_bytes,
-                    part.current_leader_epoch,
+                    max(part.current_leader_epoch, NO_EPOCH),  # any negative one means none here, unlike in ListOffsets
                     part.last_fetched_epoch,
                 )
         return wanted

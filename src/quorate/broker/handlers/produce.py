@@ -48,17 +48,36 @@ _EXPECTED = frozenset(  # not worth a log line: the client learns and acts
 )
 
 
-def check_records(records: Records | None, version: int) -> memoryview | bytes:
+_WITHOUT_LOG_START = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Errors of an append after which Kafka does not tell the log's start offset; it does after all others."""
+
+_MAGIC = 16
+_LEAST_OLD_SIZE = 14
+"""What follows the offset and the size of a record of magic 0, itself without the offset and the size; Kafka reads no further
+in what claims to be less."""
+
+
+def check_records(records: Records | None, version: int, transactional_id: str | None = None) -> memoryview | bytes:
     """The batch, if it is what a Produce request may carry for a partition: exactly one, of magic 2, with zstd only where
-    readers of that version know it. Raises INVALID_RECORD, UNSUPPORTED_COMPRESSION_TYPE, CORRUPT_MESSAGE, INVALID_TXN_STATE."""
+    readers of that version know it. Raises INVALID_RECORD, UNSUPPORTED_COMPRESSION_TYPE, CORRUPT_MESSAGE, INVALID_TXN_STATE,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transactional batch in a request that names no transactional id."""
     if not isinstance(records, memoryview | bytes) or len(records) == 0:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"Produce requests with version {version} must have at least one record batch")
-    header = parse_header(records)
-    if header.magic != 2:
+    if len(records) > _MAGIC and records[_MAGIC] in (0, 1) and int.from_bytes(records[8:12], "big") >= _LEAST_OLD_SIZE:
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
             f"Produce requests with version {version} are only allowed to contain record batches with magic version 2",
         )
+    header = parse_header(records)
     if header.size_bytes < len(records):
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
@@ -70,6 +89,8 @@ def check_records(records: Records | None, version: int) -> memoryview | bytes:
             f"Produce requests with version {version} are not allowed to use ZStandard compression",
         )
     if header.is_transactional:
+        if transactional_id is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         raise KafkaError(
             ErrorCode.INVALID_TXN_STATE, "This broker has no transaction coordinator: no transaction can be under way."
         )
@@ -105,7 +126,7 @@ class ProduceHandler:
                         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
                     if name is None:
                         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-                    wait = self._append(context, name, topic_id, data, acks, part)
+                    wait = self._append(context, name, topic_id, data, request, part)
                     if wait is not None:
                         waits.append(wait)
                         waiting.append((name, part))
@@ -143,19 +164,24 @@ class ProduceHandler:
         name: str,
         topic_id: bytes,
         data: ProduceRequest.PartitionProduceData,
-        acks: int,
+        request: ProduceRequest,
         part: PartitionAnswer,
     ) -> tuple[Partition, int] | None:
-        services = self._services
+        services, acks = self._services, request.acks
         partition = services.replicas.partitions.get((name, data.index))
         if partition is None:
             raise services.replicas.missing(name, data.index)
-        records = check_records(data.records, context.api_version)
+        records = check_records(data.records, context.api_version, request.transactional_id)
         if is_internal(name) and context.client_id != "__admin_client":
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
         if topic_id != ZERO_UUID and topic_id != partition.topic_id:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        info = partition.append(records, acks, services.clock.now_ms(), AppendOrigin.CLIENT)
+        try:
+            info = partition.append(records, acks, services.clock.now_ms(), AppendOrigin.CLIENT)
+        except KafkaError as refused:
+            if refused.code not in _WITHOUT_LOG_START:
+                part.log_start_offset = partition.log.log_start_offset
+            raise
         part.base_offset = info.first_offset
         part.log_append_time_ms = info.log_append_time_ms
         part.log_start_offset = info.log_start_offset
@@ -190,7 +216,6 @@ class ProduceHandler:
         part.error_code = error.code
         part.base_offset = -1
         part.log_append_time_ms = -1
-        part.log_start_offset = -1
         if context.api_version >= 8:
             # Kafka gives its text only where records were refused; elsewhere the code's own text is known to the client.
             record_errors = getattr(error, "record_errors", None)

@@ -1,0 +1,84 @@
+"""Rules between the keys of a client metrics subscription (KIP-714) and of a group (KIP-848, KIP-932, KIP-1071).
+
+The values themselves are in order already; these are the rules that Kafka has beyond a key's own range.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from quorate.config.broker_defs import BROKER_CONFIGS
+from quorate.config.group_defs import GROUP_CONFIGS
+from quorate.protocol.errors import ErrorCode, KafkaError
+
+_MATCHED = frozenset(
+    {
+        "client_instance_id",
+        "client_id",
+        "client_software_name",
+        "client_software_version",
+        "client_source_address",
+        "client_source_port",
+    }
+)
+_INTERVAL_MS = (100, 3_600_000)
+
+_BOUNDS = (
+    ("consumer.heartbeat.interval.ms", "group.consumer.{}.heartbeat.interval.ms"),
+    ("consumer.session.timeout.ms", "group.consumer.{}.session.timeout.ms"),
+    ("share.heartbeat.interval.ms", "group.share.{}.heartbeat.interval.ms"),
+    ("share.session.timeout.ms", "group.share.{}.session.timeout.ms"),
+    ("share.record.lock.duration.ms", "group.share.{}.record.lock.duration.ms"),
+    ("streams.heartbeat.interval.ms", "group.streams.{}.heartbeat.interval.ms"),
+    ("streams.session.timeout.ms", "group.streams.{}.session.timeout.ms"),
+    ("streams.num.standby.replicas", "group.streams.{}.standby.replicas"),
+)
+"""A group's key, and the broker's keys for its least (where there is one) and its greatest value."""
+
+
+def check_client_metrics(values: Mapping[str, str]) -> None:
+    """Raises INVALID_REQUEST for an interval out of range, INVALID_CONFIG for a pattern that matches no client's property."""
+    interval = values.get("interval.ms")
+    low, high = _INTERVAL_MS
+    if interval is not None and not low <= int(interval) <= high:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Invalid value {interval} for interval.ms, interval must be between {low} and {high} (1 hour)",
+        )
+    for pattern in values.get("match", "").split(","):
+        if not pattern.strip():
+            continue
+        name, _, expression = pattern.partition("=")
+        if name.strip() not in _MATCHED or not expression or "=" in expression or not _compiles(expression.strip()):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {pattern.strip()}")
+
+
+def _compiles(expression: str) -> bool:
+    """Whether the broker could use it. Java's and Python's notations differ in rare corners only."""
+    try:
+        re.compile(expression)
+    except (re.error, RecursionError, OverflowError):
+        return False
+    return True
+
+
+def check_group(values: Mapping[str, str], static: Mapping[str, str]) -> None:
+    """Holds a group's keys, defaults included, within the bounds of the node's properties. Raises INVALID_CONFIG."""
+
+    def own(key: str) -> int:
+        return int(values.get(key, GROUP_CONFIGS[key].default or "0"))
+
+    def bound(key: str) -> int:
+        return int(static.get(key, BROKER_CONFIGS[key].default or "0"))
+
+    for key, pattern in _BOUNDS:
+        least, greatest = pattern.format("min"), pattern.format("max")
+        if least in BROKER_CONFIGS and own(key) < bound(least):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} must be greater than or equal to {least}")
+        if own(key) > bound(greatest):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} must be less than or equal to {greatest}")
+    for kind in ("consumer", "share", "streams"):
+        session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+        if own(session) <= own(heartbeat):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{session} must be greater than {heartbeat}")

@@ -31,7 +31,7 @@ def make_pair(tmp_path: Path, controller_impl: str, broker_impl: str) -> tuple[N
 @pytest.mark.parametrize(("controller_impl", "broker_impl"), PAIRS)
 def test_a_broker_works_with_a_controller_in_another_process(tmp_path: Path, controller_impl: str, broker_impl: str) -> None:
     controller, broker = make_pair(tmp_path, controller_impl, broker_impl)
-    ledger = Ledger()
+    ledger = Ledger(patience_s=10 if broker_impl == "java" else 0)
     try:
         controller.format()
         broker.format()

@@ -28,6 +28,8 @@ class Ledger:
         for f in admin.create_topics([NewTopic(name, partitions, 1, config=config)], operation_timeout=30).values():
             f.result()
         self.partitions[name] = partitions
+        if self.patience_s:
+            self._await_topics(admin)
         for k, v in config.items():
             self.configs[name, k] = v
 
@@ -35,6 +37,8 @@ class Ledger:
         for f in admin.create_partitions([NewPartitions(name, total)], operation_timeout=30).values():
             f.result()
         self.partitions[name] = total
+        if self.patience_s:
+            self._await_topics(admin)
 
     def delete(self, admin, name: str) -> None:  # type: ignore[no-untyped-def]
         for f in admin.delete_topics([name], operation_timeout=30).values():
@@ -109,6 +113,12 @@ class Ledger:
         finally:
             c.close()
 
+    def _await_topics(self, admin) -> None:  # type: ignore[no-untyped-def]
+        """Waits, as long as patience lasts, until the topics are as the answers said."""
+        deadline = time.monotonic() + self.patience_s
+        while self._user_topics(admin) != self.partitions and time.monotonic() < deadline:
+            time.sleep(0.05)  # polls a server that has no way to tell
+
     @staticmethod
     def _user_topics(admin) -> dict[str, int]:  # type: ignore[no-untyped-def]
         topics = admin.list_topics(timeout=20).topics
@@ -116,10 +126,8 @@ class Ledger:
 
     def verify(self, admin, bootstrap: str, isolation: str = "read_committed") -> None:  # type: ignore[no-untyped-def]
         """Everything that was acknowledged is there, nothing else is."""
-        deadline = time.monotonic() + self.patience_s
-        while (mine := self._user_topics(admin)) != self.partitions and time.monotonic() < deadline:
-            time.sleep(0.05)  # polls a server that has no way to tell
-        assert mine == self.partitions
+        self._await_topics(admin)
+        assert self._user_topics(admin) == self.partitions
         for (topic, key), value in self.configs.items():
             found = next(iter(admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values())).result()
             assert found[key].value == value, f"{topic} {key}"

@@ -1,0 +1,182 @@
+"""Bugs to plant in the real core or in its driver's part, each by a patch. The simulation must catch every one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from quorate.raft import election, follower, membership, replication
+from quorate.raft import messages as m
+from quorate.raft.core import Raft
+from quorate.raft.quorum_state import QuorumState
+from quorate.raft.types import Role
+from quorate.testing.replica import Replica
+
+Patch = pytest.MonkeyPatch
+
+
+@dataclass(frozen=True)
+class Planted:
+    name: str
+    plant: Callable[[Patch], None]
+    caught_by: str  # one of these invariants
+    seed: int = 0  # the first
+
+
+def skip_fsync(patch: Patch) -> None:
+    """Fetched or written records are reported durable without being so."""
+
+    def start_sync(self: Replica) -> None:
+        self.queue.append(m.Synced(self.disk.end))
+
+    patch.setattr(Replica, "start_sync", start_sync)
+
+
+def forget_quorum_state(patch: Patch) -> None:
+    """`quorum-state` is replaced without fsync: a power failure brings the one before back."""
+    save, die = Replica._save, Replica.die
+    before: dict[Any, QuorumState | None] = {}
+
+    def remember(self: Replica, fx: m.Effects) -> None:
+        before[self.key] = self.disk.stored
+        save(self, fx)
+
+    def forget(self: Replica, power: bool) -> None:
+        if self.alive and power:
+            self.disk.stored = before.get(self.key)
+        die(self, power)
+
+    patch.setattr(Replica, "_save", remember)
+    patch.setattr(Replica, "die", forget)
+
+
+def count_non_voters(patch: Patch) -> None:
+    """An observer's offset counts towards the high watermark."""
+
+    def advance(r: Raft, now: float) -> None:
+        leading = r.leading
+        if leading is None:
+            return
+        ends = sorted([r.synced, *(p.end for p in leading.progress.values())], reverse=True)
+        at = len(r.voters) // 2
+        if len(ends) <= at or ends[at] <= leading.epoch_start or (r.hwm is not None and ends[at] <= r.hwm):
+            return
+        r.hwm = r.fx.high_watermark = ends[at]
+        replication.wake_parked(r, now)
+        membership.on_high_watermark(r, now)
+
+    patch.setattr(replication, "advance_high_watermark", advance)
+
+
+def count_oneself_too_early(patch: Patch) -> None:
+    """A leader counts its own records before they are durable."""
+    advance = replication.advance_high_watermark
+
+    def early(r: Raft, now: float) -> None:
+        synced, r.synced = r.synced, r.log.end_offset
+        advance(r, now)
+        r.synced = synced
+
+    patch.setattr(replication, "advance_high_watermark", early)
+
+
+def commit_older_epochs_by_counting(patch: Patch) -> None:
+    """A leader commits records of earlier epochs before one of its own is on a majority (figure 8 of the Raft paper)."""
+    start = replication.start_leading
+
+    def from_the_start(r: Raft, granting: Any, now: float) -> None:
+        start(r, granting, now)
+        assert r.leading is not None
+        r.leading.epoch_start = -1
+
+    patch.setattr(replication, "start_leading", from_the_start)
+
+
+def vote_twice(patch: Patch) -> None:
+    on_vote = election.on_vote
+
+    def again(r: Raft, q: m.Vote, token: Any, now: float) -> None:
+        if not q.pre_vote and q.epoch == r.epoch and r.role is Role.UNATTACHED:
+            r.voted = None
+        on_vote(r, q, token, now)
+
+    patch.setattr(election, "on_vote", again)
+
+
+def vote_for_a_shorter_log(patch: Patch) -> None:
+    may_grant = election.may_grant
+
+    def generous(r: Raft, q: m.Vote) -> bool:
+        return may_grant(r, replace(q, last=max(q.last, r.end, key=lambda end: end.log_order)))
+
+    patch.setattr(election, "may_grant", generous)
+
+
+def grant_a_pre_vote_while_hearing_the_leader(patch: Patch) -> None:
+    may_grant = election.may_grant
+
+    def generous(r: Raft, q: m.Vote) -> bool:
+        if q.pre_vote and r.role is Role.FOLLOWER:
+            return q.last.log_order >= r.end.log_order
+        return may_grant(r, q)
+
+    patch.setattr(election, "may_grant", generous)
+
+
+def apply_voters_at_commit(patch: Patch) -> None:
+    """A voter set acts only from its commit on."""
+
+    def committed_set(self: Raft) -> Any:
+        return self.members.voters_at(max(self.committed, self.log.start_offset) - 1)
+
+    patch.setattr(Raft, "voters", property(committed_set))
+    patch.setattr(Raft, "is_voter", property(lambda self: self.params.can_vote and committed_set(self).is_voter(self.me)))
+
+
+def change_two_voters_at_once(patch: Patch) -> None:
+    """A second change is allowed while the first is not committed."""
+
+    def anything_goes(r: Raft, token: Any) -> bool:
+        if r.leading is not None and (r.hwm is None or r.members.kraft_version < 1):
+            membership.refuse(r, token, election.ErrorCode.REQUEST_TIMED_OUT)
+            return True
+        if r.leading is not None:
+            r.leading.change = None
+        return False
+
+    patch.setattr(membership, "cannot_change", anything_goes)
+
+
+def truncate_too_much(patch: Patch) -> None:
+    """A follower cuts one batch more than diverges."""
+    truncate = follower.truncate
+
+    def eager(r: Raft, diverging: Any) -> None:
+        truncate(r, diverging)
+        trail = r.log.subject.trail  # type: ignore[attr-defined]
+        before = trail.between(trail.start, r.fx.truncate_to)
+        if before:
+            r.fx.truncate_to = before[-1].base
+            r.members.truncate_from(before[-1].base)
+
+    patch.setattr(follower, "truncate", eager)
+
+
+PLANTED = [
+    Planted("skip an fsync", skip_fsync, "majority"),
+    Planted("forget the quorum state", forget_quorum_state, "epoch: that of|one vote an epoch|one leader an epoch|RaftError"),
+    Planted("count a non-voter", count_non_voters, "majority", 2),
+    Planted("count oneself before the fsync", count_oneself_too_early, "majority"),
+    Planted(
+        "commit older epochs by counting", commit_older_epochs_by_counting, "high watermark|committed stays|leader completeness"
+    ),
+    Planted("vote twice", vote_twice, "one vote an epoch|one leader an epoch"),
+    Planted("vote for a shorter log", vote_for_a_shorter_log, "leader completeness|committed stays"),
+    Planted("grant a pre-vote while hearing the leader", grant_a_pre_vote_while_hearing_the_leader, "pre-vote"),
+    Planted("apply voters at commit", apply_voters_at_commit, "majority|one leader an epoch|one voter of difference"),
+    Planted("change two voters at once", change_two_voters_at_once, "one voter of difference"),
+    Planted("truncate too much", truncate_too_much, "committed stays"),
+]

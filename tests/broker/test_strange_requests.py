@@ -1,4 +1,4 @@
-"""Requests with random and edge values: every handler answers or refuses by the protocol; none fails, and nothing half-done stays."""
+"""Requests with random and edge values: every handler answers or refuses by the protocol; none fails, nothing half-done stays."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ PLANTED = [
     Planted("vote twice", vote_twice, "one vote an epoch|one leader an epoch"),
     Planted("vote for a shorter log", vote_for_a_shorter_log, "leader completeness|committed stays"),
     Planted("grant a pre-vote while hearing the leader", grant_a_pre_vote_while_hearing_the_leader, "pre-vote"),
-    Planted("apply voters at commit", apply_voters_at_commit, "majority|one leader an epoch|one voter of difference"),
+    Planted("apply voters at commit", apply_voters_at_commit, "majority|one leader an epoch|one voter of difference", 1),
     Planted("change two voters at once", change_two_voters_at_once, "one voter of difference"),
     Planted("truncate too much", truncate_too_much, "committed stays"),
 ]

@@ -7,6 +7,7 @@ logs match                the same epoch at the same offset means the same log u
 committed stays           two replicas never believe different records committed, nor does one cut such a record
 leader completeness       whoever begins to lead holds everything that was committed in earlier epochs
 majority                  a leader's high watermark is on the disks of a majority of the voters of its own log
+acknowledged is durable   no controller fetches from an offset behind what is on its disk
 high watermark, epoch     neither falls: the first while a process lives, the second never
 one voter of difference   a leader's new voter set and the committed one differ by one replica at most
 pre-vote                  nobody who hears the leader of its epoch grants one
@@ -237,6 +238,11 @@ class History:
             self.epochs.append(epoch)
         if self.committed_end != hwm:
             raise InvariantError(f"high watermark: {s.name} commits {hwm}, where no batch ends")
+
+    def fetches(self, s: Subject, offset: int, durable_end: int) -> None:
+        """A controller fetches from `offset` on, and so acknowledges everything before it."""
+        if offset > durable_end:
+            raise InvariantError(f"acknowledged is durable: {s.name} fetches from {offset}, its disk has {durable_end}")
 
     def reached(self, s: Subject, hwm: int, holds: Callable[[Key, int, int], bool]) -> None:
         """A leader moves its high watermark. `holds(voter, hwm, digest)`: whether a disk has the log below it."""

@@ -298,7 +298,7 @@ class Replica:
         if not self.can_vote:  # a broker appends without fsync
             self.queue.append(m.Synced(self.disk.end))
             return
-        delay = world.sync_delay()
+        delay = world.sync_delay(self)
         if delay is None:
             self.disk.durable_end = self.disk.end
             self.queue.append(m.Synced(self.disk.end))

@@ -144,8 +144,8 @@ class World:
 
     # --- disks ------------------------------------------------------------------------------------------------------
 
-    def sync_delay(self) -> float | None:
-        """How long an fsync takes; None: it is done at once."""
+    def sync_delay(self, replica: Replica) -> float | None:
+        """How long this replica's fsync takes; None: it is done at once."""
         disks, rng = self.plan.disks, self.rng
         if disks.slow and rng.random() < disks.slow:
             return rng.uniform(*disks.slow_s)
@@ -181,6 +181,9 @@ class World:
         return loss > 0 and self.rng.random() < loss
 
     def send(self, sender: Replica, out: m.Outgoing) -> None:
+        request = out.request
+        if type(request) is m.Fetch and sender.can_vote:
+            self.history.fetches(sender.subject, request.offset, sender.disk.durable_end)
         call = Call(sender, out, self.now)
         links = self.plan.links
         delay = self.delay()

@@ -98,9 +98,9 @@ class LogMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.log.is_materialised)
     @rule(clean=st.booleans(), keep_point=st.booleans())
     def stop_and_start(self, clean: bool, keep_point: bool) -> None:
-        point = self.log.recovery_point if keep_point else 0
         if clean:
             self.log.close()
+        point = self.log.recovery_point if keep_point else 0
         self.files = OpenFiles(3)
         last_batch_end = self.batches[-1][0] + len(self.batches[-1][3]) if self.batches else None
         self.log = PartitionLog.open(

@@ -66,7 +66,7 @@ def test_flushed_segments_are_not_read_again(tmp_path: Path, monkeypatch: pytest
 
     scanned: list[int] = []
     original = Segment.recover
-    monkeypatch.setattr(Segment, "recover", lambda self, *rest: scanned.append(self.base_offset) or original(self, *rest))
+    monkeypatch.setattr(Segment, "recover", lambda self, *a, **k: scanned.append(self.base_offset) or original(self, *a, **k))
     again = reopened(log, recovery_point=log.recovery_point)
     assert scanned == [log.segments[-1].base_offset] and contents(again) == expected(120)
     reopened(log, recovery_point=log.segments[1].base_offset + 1)

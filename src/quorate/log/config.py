@@ -43,7 +43,7 @@ class LogConfig:
     preallocate: bool = False
     unclean_leader_election_enable: bool = False
     cuts_torn_tail_only: bool = False
-    """Recovery refuses a log that is damaged before its tail, where Kafka cuts it: for the metadata log."""
+    """Recovery refuses a log that is damaged before its tail, where Kafka cuts it, and one with gaps: for the metadata log."""
 
     @property
     def deletes(self) -> bool:

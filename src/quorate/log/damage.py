@@ -16,13 +16,14 @@ _SEARCHED_BYTES = 16 << 20  # of what is behind the bad batch: twice the largest
 
 
 def whole_batch_behind(fd: int, position: int, end: int, last_offset: int) -> int | None:
-    """The file position of the first whole batch after `position` that continues behind `last_offset`, None if there is none.
+    """The file position of the first whole batch from `position` on, None if there is none: at `position` itself whatever its
+    offsets, which no checksum covers, and further on one that continues behind `last_offset`.
 
     Raises OSError.
     """
     data = os.pread(fd, min(end - position, _SEARCHED_BYTES), position)
     view = memoryview(data)
-    at = data.find(b"\x02", MAGIC + 1)
+    at = data.find(b"\x02", MAGIC)
     while at >= 0:
         start = at - MAGIC
         if len(data) - start < BATCH_OVERHEAD:
@@ -33,7 +34,7 @@ def whole_batch_behind(fd: int, position: int, end: int, last_offset: int) -> in
             header = None
         if (
             header is not None
-            and last_offset < header.base_offset <= last_offset + (1 << 31)
+            and (start == 0 or last_offset < header.base_offset <= last_offset + (1 << 31))
             and start + header.size_bytes <= len(data)
             and header.count > 0
             and verify_crc(view[start : start + header.size_bytes])
@@ -54,11 +55,15 @@ def torn_tail_only(path: str, segments_behind: int) -> Callable[[int, int, int, 
         if behind is None and not segments_behind:
             return
         what = (
-            f"a whole batch stands behind it at byte {behind}" if behind is not None else f"{segments_behind} segment(s) follow"
+            f"{segments_behind} segment(s) follow"
+            if behind is None
+            else f"a whole batch stands behind it at byte {behind}"
+            if behind > position
+            else "only its offsets or its epoch are wrong"
         )
         raise CorruptRecordError(
-            f"{path} is damaged at byte {position}: the batch after offset {last_offset} is not whole, but {what}. "
-            "Restore the file, or move this directory's log away and let the node fetch it from the other controllers"
+            f"{path} is damaged at byte {position}: the batch after offset {last_offset} is not as it was written, but {what}. "
+            f"Restore the file; where other replicas have the data, move {os.path.dirname(path)} away: it is copied from them"
         )
 
     return check

@@ -144,6 +144,8 @@ class LoadedSegments:
     recovered_from: int | None  # base offset of the first segment that was scanned
     producers_seen: bool  # whether the scanned part holds batches of producers
     cut: bool
+    scanned_end: int = -1  # one behind the last batch that was scanned, and its epoch
+    scanned_epoch: int = 0
 
 
 def load_segments(
@@ -176,8 +178,13 @@ def load_segments(
     if not clean and segments:
         first_unflushed = max((i for i, s in enumerate(segments) if s.base_offset <= recovery_point), default=0)
     for i in range(first_unflushed, len(segments)):
+        if config.cuts_torn_tail_only and i > first_unflushed and segments[i].base_offset != state.scanned_end:
+            raise CorruptRecordError(
+                f"{segments[i].log_path} begins at offset {segments[i].base_offset}, but what is before it ends at "
+                f"{state.scanned_end}: a segment is missing or was cut"
+            )
         check = torn_tail_only(segments[i].log_path, len(segments) - i - 1) if config.cuts_torn_tail_only else None
-        if not _recover(segments[i], state, on_batch, check):
+        if not _recover(segments[i], state, on_batch, check, without_gaps=config.cuts_torn_tail_only):
             for dropped in segments[i + 1 :]:
                 logger.warning("Deleting segment %s behind a corrupt one.", dropped.log_path)
                 remove_segment_files(dropped)
@@ -189,7 +196,7 @@ def load_segments(
             state.log_end_offset = last.next_offset()
         except (CorruptRecordError, CorruptIndexError) as e:
             logger.warning("The end of %s is not whole although it was closed: %s", last.log_path, e)
-            _recover(last, state, on_batch)
+            _recover(last, state, on_batch, torn_tail_only(last.log_path, 0))
             state.log_end_offset = last.next_offset()
     return state
 
@@ -199,20 +206,24 @@ def _recover(
     state: LoadedSegments,
     on_batch: Callable[[BatchHeader], None],
     before_cut: Callable[[int, int, int, int], None] | None = None,
+    *,
+    without_gaps: bool = False,
 ) -> bool:
     """Whether the segment was whole."""
     started = time.perf_counter()
     if state.recovered_from is None:
         state.recovered_from = segment.base_offset
     seen = False
+    state.scanned_end = max(state.scanned_end, segment.base_offset)
 
     def note(header: BatchHeader, position: int, batch: memoryview) -> None:
         nonlocal seen
+        state.scanned_end, state.scanned_epoch = header.next_offset, header.leader_epoch
         if header.producer_id >= 0:
             seen = True
         on_batch(header)
 
-    cut = segment.recover(note, before_cut)
+    cut = segment.recover(note, before_cut, least_epoch=state.scanned_epoch if without_gaps else None)
     state.producers_seen |= seen
     if cut:
         state.cut = True

@@ -23,6 +23,7 @@ from quorate.log.txn_index import TransactionIndex
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.regions import FileRegion
 from quorate.records.batch import decode_records
+from quorate.records.errors import CorruptRecordError
 
 logger = logging.getLogger(__name__)
 
@@ -199,7 +200,13 @@ class ReadableLog:
                 if place.last_offset >= offset:
                     return place
             return None
-        return self._segments[number].find(offset)
+        place = self._segments[number].find(offset)
+        if place is not None and place.last_offset >= self._segment_end(number):
+            raise CorruptRecordError(
+                f"Batch at byte {place.position} of {self._segments[number].log_path} claims the offsets {place.base_offset} to "
+                f"{place.last_offset}, but its segment ends before {self._segment_end(number)}"
+            )
+        return place
 
     def read(self, offset: int, max_bytes: int, *, upper_offset: int | None = None, min_one: bool = True) -> FetchData:
         """Batches of one segment from the one with `offset` on, up to `upper_offset`, the watermark that binds the reader.

@@ -156,7 +156,16 @@ class LogManager:
                 now_ms=now_ms,
                 housekeeping=self._background,
             )
-            log.high_watermark = high_watermarks.get(key, 0)
+            committed = high_watermarks.get(key, 0)
+            if committed > log.log_end_offset:
+                logger.error(
+                    "[LogManager] %s ends at offset %d, but everything below %d was committed: %d record(s) are lost",
+                    directory / name,
+                    log.log_end_offset,
+                    committed,
+                    committed - log.log_end_offset,
+                )
+            log.high_watermark = committed
             self._logs[key] = self._by_dir[directory][key] = log
         if progress is not None:
             progress(directory, len(wanted), len(wanted))

@@ -50,6 +50,7 @@ class Segment:
         "_index_interval",
         "_max_index_bytes",
         "_offset_index",
+        "_rebuilt",
         "_time_index",
         "_txn_index",
         "base_offset",
@@ -78,6 +79,7 @@ class Segment:
         self._index_interval = config.index_interval_bytes
         self._max_index_bytes = config.segment_index_bytes
         self._bytes_since_index = 0
+        self._rebuilt = False
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._txn_index: TransactionIndex | None = None
@@ -189,6 +191,7 @@ class Segment:
 
     def _rebuild(self, why: Exception) -> None:
         logger.warning("[Segment %s] Rebuilding the indexes from the log: %s", self.log_path, why)
+        self._rebuilt = True
         self.rebuild_indexes(self.size)
 
     def rebuild_indexes(self, end: int) -> None:
@@ -291,10 +294,12 @@ class Segment:
     def headers(self, position: int, end: int) -> Iterator[tuple[BatchHeader, int]]:
         """Headers of the batches from a boundary on, without their records.
 
-        Raises CorruptRecordError at nonsense or a cut batch, OSError.
+        Raises CorruptRecordError at nonsense, at an offset that is out of its place (which no checksum covers), at a cut batch;
+        OSError.
         """
         fd = self.file()
         chunk, start = b"", position
+        lowest, highest = self.base_offset, self.base_offset + MAX_RELATIVE_OFFSET
         while position < end:
             at = position - start
             if at < 0 or at + BATCH_OVERHEAD > len(chunk):
@@ -302,8 +307,15 @@ class Segment:
             header = parse_header(chunk, at)
             if position + header.size_bytes > end:
                 raise CorruptRecordError(f"Batch at byte {position} of {self.log_path} passes byte {end}")
+            last = header.last_offset
+            if not lowest <= header.base_offset <= last <= highest:
+                raise CorruptRecordError(
+                    f"Batch at byte {position} of {self.log_path} claims the offsets {header.base_offset} to {last}, "
+                    f"which cannot be there: they must lie between {lowest} and {highest}"
+                )
             yield header, position
             position += header.size_bytes
+            lowest = last + 1
 
     def find(self, offset: int) -> Place | None:
         """The first batch whose last offset is `offset` or greater. None behind the end. Raises OSError, CorruptRecordError."""
@@ -316,8 +328,8 @@ class Segment:
                 if header.last_offset >= offset:
                     return Place(header.base_offset, header.last_offset, at, header.size_bytes)
         except CorruptRecordError as e:
-            if position == 0:
-                raise
+            if position == 0 or self._rebuilt:
+                raise  # it is not the index
             self._rebuild(e)
             for header, at in self.headers(0, self.size):
                 if header.last_offset >= offset:
@@ -393,17 +405,20 @@ class Segment:
         self,
         on_batch: Callable[[BatchHeader, int, memoryview], None],
         before_cut: Callable[[int, int, int, int], None] | None = None,
+        *,
+        least_epoch: int | None = None,
     ) -> int:
         """Checks every batch to the checksum, rebuilds the indexes, cuts the file behind the last good batch.
 
         `on_batch(header, position, batch)` sees each good one; `before_cut(descriptor, position, size, last offset)` may refuse
-        the cut by raising. Returns the bytes cut. Raises OSError.
+        the cut by raising. With `least_epoch` offsets must follow one another, and leader epochs from that one on must not fall:
+        no checksum covers either. Returns the bytes cut. Raises OSError.
         """
         fd = self.file()
         end = os.fstat(fd.fileno()).st_size
         self.begin_scan()
         self.first_timestamp = None
-        position, last = 0, self.base_offset - 1
+        position, last, epoch = 0, self.base_offset - 1, least_epoch or 0
         data, start = b"", 0
         try:
             while end - position >= LOG_OVERHEAD:
@@ -422,6 +437,10 @@ class Segment:
                 header = parse_header(batch)
                 if header.base_offset <= last or header.last_offset_delta < 0:
                     raise CorruptRecordError(f"Offset {header.base_offset} after {last}")
+                if least_epoch is not None and (header.base_offset != last + 1 or header.leader_epoch < epoch):
+                    raise CorruptRecordError(
+                        f"Offset {header.base_offset} of epoch {header.leader_epoch} after {last} of epoch {epoch}"
+                    )
                 if header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET or not verify_crc(batch):
                     raise CorruptRecordError(f"Record is corrupt (stored crc = {header.crc})")
                 self.note_scanned(header, position)
@@ -429,7 +448,7 @@ class Segment:
                     self.first_timestamp = header.max_timestamp
                 on_batch(header, position, batch)
                 position += header.size_bytes
-                last = header.last_offset
+                last, epoch = header.last_offset, header.leader_epoch
         except CorruptRecordError as e:
             logger.warning("Found invalid messages in log segment %s at byte offset %d: %s", self.log_path, position, e)
         cut = end - position

@@ -1,0 +1,121 @@
+"""Bytes that no checksum covers: a batch's base offset is checked against its place; ends against what was committed."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from quorate.log.config import LogConfig
+from quorate.log.errors import LogDirFailure
+from quorate.log.files import OpenFiles
+from quorate.log.manager import LogManager
+from quorate.log.partition_log import PartitionLog
+from quorate.records.errors import CorruptRecordError
+
+from .logs import NOW, TOPIC_ID, open_log, put
+
+SEGMENT = "00000000000000000000"
+
+
+def reopened(log: PartitionLog, **options: int) -> PartitionLog:
+    return PartitionLog.open(log.dir, log.config, files=OpenFiles(8), now_ms=NOW, clean_shutdown=True, **options)
+
+
+def flip(path: Path, at: int) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[at] ^= 0xFF
+    path.write_bytes(raw)
+
+
+@pytest.mark.parametrize("byte", range(8))
+@pytest.mark.parametrize("batch", [0, 2, 3])
+def test_a_batch_with_a_wrong_base_offset_is_no_answer_to_a_lookup(tmp_path: Path, batch: int, byte: int) -> None:
+    """Silence would be worse than an error: its records would be skipped, or waited for without an end."""
+    log = open_log(tmp_path, index_interval_bytes=50)
+    for i in range(6):
+        put(log, b"%d" % i, b"x")
+    position = log.segments[0].find(batch * 2).position
+    log.close()
+    flip(log.dir / f"{SEGMENT}.log", position + byte)
+    again = reopened(log)
+    with pytest.raises(CorruptRecordError):
+        again.read_bytes(batch * 2, 1 << 20)
+    assert batch == 0 or again.read_bytes(0, 1)
+
+
+@pytest.mark.parametrize("byte", range(8))
+def test_the_end_of_a_log_is_not_taken_from_a_batch_that_is_out_of_its_place(tmp_path: Path, byte: int) -> None:
+    log = open_log(tmp_path)
+    for i in range(5):
+        put(log, b"%d" % i, b"x")
+    position = log.segments[0].find(8).position
+    log.close()
+    flip(log.dir / f"{SEGMENT}.log", position + byte)
+    try:
+        assert reopened(log, recovery_point=10).log_end_offset == 8  # cut, as an end that is not whole
+    except LogDirFailure as e:
+        assert f"{SEGMENT}.log" in str(e)
+
+
+@pytest.mark.parametrize("byte", [0, 3, 6, 8, 11, 16])
+def test_a_closed_log_is_not_cut_in_front_of_a_whole_batch(tmp_path: Path, byte: int) -> None:
+    """Recovery after a kill may cut there, as Kafka's does; a log that was closed was whole."""
+    log = open_log(tmp_path)
+    for i in range(5):
+        put(log, b"%d" % i, b"x")
+    position = log.segments[0].find(4).position
+    log.close()
+    flip(path := log.dir / f"{SEGMENT}.log", position + byte)
+    before = path.read_bytes()
+    with pytest.raises(LogDirFailure, match=f"{SEGMENT}.log"):
+        reopened(log, recovery_point=10)
+    assert path.read_bytes() == before
+
+
+def test_a_damaged_batch_does_not_have_the_indexes_rebuilt_at_each_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from quorate.log.segment import Segment
+
+    log = open_log(tmp_path, index_interval_bytes=50)
+    for i in range(20):
+        put(log, b"%d" % i * 20)
+    position = log.segments[0].find(15).position
+    log.close()
+    flip(log.dir / f"{SEGMENT}.log", position + 16)  # the magic byte
+    again = reopened(log)
+    rebuilt: list[int] = []
+    original = Segment.rebuild_indexes
+    monkeypatch.setattr(Segment, "rebuild_indexes", lambda self, end: rebuilt.append(end) or original(self, end))
+    for _ in range(5):
+        with pytest.raises(CorruptRecordError):
+            again.read_bytes(15, 1 << 20)
+    assert len(rebuilt) <= 1
+
+
+@pytest.mark.parametrize("left", [0, 0.5])
+def test_a_log_that_ends_before_its_high_watermark_says_what_is_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, left: float
+) -> None:
+    directory = tmp_path / "d"
+    directory.mkdir()
+
+    def manager() -> LogManager:
+        return LogManager([directory], LogConfig(), OpenFiles(8), now_ms=lambda: NOW)
+
+    logs = manager()
+    logs.load()
+    log = logs.create("t", 0, TOPIC_ID)
+    for _ in range(10):
+        put(log, b"a", b"b")
+    log.high_watermark = 20
+    logs.close()
+    path = directory / "t-0" / f"{SEGMENT}.log"
+    with path.open("r+b") as file:
+        file.truncate(int(path.stat().st_size * left))
+    again = manager()
+    assert again.load() == []
+    end = again.get("t", 0).log_end_offset  # type: ignore[union-attr]
+    assert end == int(20 * left)
+    lost = [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR]
+    assert len(lost) == 1 and str(directory / "t-0") in lost[0] and f"{20 - end} record" in lost[0]

@@ -1,0 +1,89 @@
+"""A metadata log with one damaged byte: refused by file and place, never cut where something whole stood, and left as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from quorate.log.errors import LogDirFailure
+from quorate.raft.types import RaftError
+from quorate.records.batch import iter_batches
+from tests.raft.test_driver import metadata, sole
+
+LOG = f"{0:020d}.log"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three epochs of a sole voter, each with a few batches."""
+    path = tmp_path_factory.mktemp("written")
+
+    async def life() -> None:
+        node = await sole(path)
+        for i in range(3):
+            await node.commit(b"%d" % i, b"x")
+        await node.stop()
+
+    for _ in range(3):
+        asyncio.run(life())
+    return path
+
+
+def positions(path: Path) -> list[int]:
+    at, found = 0, []
+    for header, _ in iter_batches((metadata(path) / LOG).read_bytes()):
+        found.append(at)
+        at += header.size_bytes
+    return found
+
+
+async def opened(path: Path) -> None:
+    node = await sole(path)
+    await node.kill()
+
+
+def batch(number: int) -> Callable[[list[int]], int]:
+    return lambda starts: starts[number]
+
+
+@pytest.mark.parametrize("number", [0, 1, 4, -2, -1], ids=["first", "second", "in the midst", "last but one", "last"])
+@pytest.mark.parametrize(
+    ("byte", "mask"),
+    [(b, 0xFF) for b in (0, 3, 4, 6, 7)] + [(13, 0x01), (14, 0x7F), (15, 0x40), (15, 0x02)],
+)
+def test_offsets_and_epochs_that_no_checksum_covers_are_checked(
+    written: Path, tmp_path: Path, number: int, byte: int, mask: int
+) -> None:
+    path = tmp_path / "copy"
+    shutil.copytree(written, path)
+    log = metadata(path) / LOG
+    raw = bytearray(log.read_bytes())
+    raw[positions(path)[number] + byte] ^= mask
+    log.write_bytes(raw)
+    with pytest.raises((LogDirFailure, RaftError)) as refused:
+        asyncio.run(opened(path))
+    assert LOG in str(refused.value) or "quorum-state" in str(refused.value)
+    assert log.read_bytes() == raw
+
+
+def test_a_missing_segment_is_refused_by_name(tmp_path: Path) -> None:
+    async def life() -> None:
+        node = await sole(tmp_path, segment_bytes=400)
+        for i in range(20):
+            await node.commit(b"%d" % i * 30)
+        await node.stop()
+
+    asyncio.run(life())
+    segments = sorted(metadata(tmp_path).glob("*.log"))
+    assert len(segments) > 4
+    before = [s.read_bytes() for s in segments]
+    away = segments[2].rename(segments[2].with_suffix(".away"))
+    with pytest.raises(LogDirFailure, match=segments[3].name):
+        asyncio.run(opened(tmp_path))
+    away.rename(segments[2])
+    assert [s.read_bytes() for s in segments] == before
+    asyncio.run(opened(tmp_path))

@@ -173,6 +173,21 @@ def test_strays_are_deleted(tmp_path: Path) -> None:
     assert sorted(log.partition for log in logs.all_logs()) == [1, 3]
 
 
+def test_a_stray_whose_name_is_wanted_is_set_aside_with_its_records(tmp_path: Path) -> None:
+    """A flipped bit in partition.metadata makes a partition a stray: that must not cost its records."""
+    logs = manager(tmp_path / "d", file_delete_delay_ms=0)
+    logs.load()
+    put(logs.create("t", 0, TOPIC_ID), b"a")
+    assert logs.delete_strays(lambda *_: True, lambda topic, partition: (topic, partition) == ("t", 0)) == 1
+    assert logs.get("t", 0) is None
+    put(logs.create("t", 0, bytes(15) + b"\x09"), b"new")
+    logs.close()
+    (aside,) = [name for name in names(tmp_path / "d") if name.endswith("-stray")]
+    assert aside.startswith("t-0.") and b"a" in (tmp_path / "d" / aside / f"{0:020d}.log").read_bytes()
+    again = manager(tmp_path / "d", file_delete_delay_ms=0)
+    assert again.load() == [] and len(again) == 1 and aside in names(tmp_path / "d")
+
+
 @pytest.mark.parametrize(
     "name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"]
 )

@@ -295,7 +295,11 @@ class BrokerServer:
             found = topics.get(topic_id)
             return found is None or self.node_id not in _replicas(found.partitions.get(partition))
 
-        strays = self.logs.delete_strays(is_stray)
+        def wants_name(topic: str, partition: int) -> bool:
+            known = image.topics.by_name.get(topic)
+            return known is not None and self.node_id in _replicas(known.partitions.get(partition))
+
+        strays = self.logs.delete_strays(is_stray, wants_name)
         if len(self.directory_ids) < len(self._config.log_dirs):
             self.replicas.online_directories = frozenset(self.directory_ids.values())
         self.replicas.apply_image(image)

@@ -327,13 +327,13 @@ class TrimmableLog(ReadableLog):
 
     # ---- deleting
 
-    def rename_for_delete(self) -> str:
-        """Gives the directory its `-delete` name, so that a partition of the same name may be made; the new path.
+    def rename_for_delete(self, kind: str = "delete") -> str:
+        """Gives the directory its `-delete` (or `-stray`) name, so that a partition of the same name may be made; the new path.
 
         Raises LogDirFailure.
         """
         self.release_files()
-        suffix = f".{os.urandom(16).hex()}-delete"
+        suffix = f".{os.urandom(16).hex()}-{kind}"
         stem = f"{self.topic}"[: _MAX_NAME - len(suffix) - len(str(self.partition)) - 1] + f"-{self.partition}"
         target = os.path.join(os.path.dirname(self._dir), stem + suffix)
         with self._disk("renaming"):

@@ -184,12 +184,27 @@ class LogManager:
             logger.warning("[LogManager] Going on without a checkpoint: %s", e)
             return {}
 
-    def delete_strays(self, is_stray: Callable[[str, int, bytes | None], bool]) -> int:
-        """Deletes logs that the metadata does not give to this broker; how many."""
+    def delete_strays(
+        self,
+        is_stray: Callable[[str, int, bytes | None], bool],
+        wants_name: Callable[[str, int], bool] = lambda _topic, _partition: False,
+    ) -> int:
+        """Deletes logs that the metadata does not give to this broker; how many strays there were.
+
+        Where it gives this broker a partition of that name (`wants_name`), the log is of an earlier topic or its
+        `partition.metadata` is damaged: nobody can tell, so it is set aside as `-stray`, which is Kafka's way with all strays.
+        """
         strays = [log for log in self._logs.values() if is_stray(log.topic, log.partition, log.topic_id)]
         for log in strays:
-            logger.info("[LogManager] Deleting stray log %s", log.dir)
-            self.delete(log.topic, log.partition)
+            if log.is_materialised and wants_name(log.topic, log.partition):
+                was = log.dir
+                self._forget(log.topic, log.partition)
+                logger.warning(
+                    "[LogManager] %s holds another topic of that name: set aside as %s", was, log.rename_for_delete("stray")
+                )
+            else:
+                logger.info("[LogManager] Deleting stray log %s", log.dir)
+                self.delete(log.topic, log.partition)
         return len(strays)
 
     # ---- logs
@@ -246,12 +261,15 @@ class LogManager:
 
     def delete(self, topic: str, partition: int) -> None:
         """Renames the log's directory at once and removes it after `file.delete.delay.ms`. Raises LogDirFailure."""
-        log = self._logs.pop((topic, partition), None)
-        if log is None:
-            return
-        del self._by_dir[log.dir.parent][topic, partition]
-        if log.is_materialised:
+        log = self._forget(topic, partition)
+        if log is not None and log.is_materialised:
             self._background.remove_later([log.rename_for_delete()], log.config.file_delete_delay_ms)
+
+    def _forget(self, topic: str, partition: int) -> PartitionLog | None:
+        log = self._logs.pop((topic, partition), None)
+        if log is not None:
+            del self._by_dir[log.dir.parent][topic, partition]
+        return log
 
     # ---- configuration
 

@@ -135,7 +135,7 @@ class PartitionLog(TrimmableLog):
         if clean and loaded.recovered_from is None and 0 < recovery_point < loaded.log_end_offset:
             raise CorruptRecordError(
                 f"{loaded.segments[-1].log_path} was closed at offset {recovery_point} (recovery-point-offset-checkpoint), "
-                f"but its last batch claims to end before {loaded.log_end_offset}. Restore the file from another replica or a backup"
+                f"but its last batch claims to end before {loaded.log_end_offset}. Restore the file from a replica or a backup"
             )
         self._segments = loaded.segments
         self._bases = [segment.base_offset for segment in loaded.segments]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,12 @@ class MemoryTransport:
         if network.clients.get(where) is not client:
             raise KafkaConnectionError("reset")
         return type(answer).decode(data, version)
+
+    def post(self, where: Address, request: Request, timeout_s: float) -> asyncio.Future[Response] | None:
+        return None
+
+    def warm(self, addresses: Iterable[Address]) -> None:
+        pass
 
     def close(self) -> None:
         pass

@@ -9,9 +9,11 @@ import time
 from pathlib import Path
 
 from quorate.net.dispatch import Dispatcher, FeatureRange, FeatureState, ListenerKind
+from quorate.net.errors import KafkaConnectionError
 from quorate.net.server import Listener
 from quorate.raft.config import RaftConfig
 from quorate.raft.driver import RaftClient
+from quorate.raft.transport import NetTransport
 from quorate.raft.types import Address, ReplicaKey
 from quorate.raft.voters import Voter, VoterSet
 from quorate.records.batch import build_metadata_batch
@@ -145,5 +147,32 @@ def test_a_leader_whose_connections_reset_is_replaced_well_before_any_timeout(tm
             if p is not second:
                 assert p.machine.values == [b"a", b"b"]
                 await p.stop(0.1)
+
+    asyncio.run(main())
+
+
+def test_voters_are_connected_before_they_need_one_another_and_idle_losses_alarm_nobody(tmp_path: Path) -> None:
+    async def main() -> None:
+        processes = quorum(tmp_path, 2)
+        first, second = [await p.start() for p in processes]
+        await leader_of(processes)
+        transport = first.client._transport
+        assert isinstance(transport, NetTransport)
+        where = ("127.0.0.1", second.port)
+        lost: list[Address] = []
+        transport.on_lost = lost.append
+        async with asyncio.timeout(10):
+            while not all((c := transport._channels.get((where, polled))) and c.connection for polled in (False, True)):
+                transport.warm([where])
+                await asyncio.sleep(0.01)
+        for polled, seen in ((False, []), (True, [where])):
+            connection = transport._channels[where, polled].connection
+            assert connection is not None
+            connection.close(KafkaConnectionError("the other end closed it"))
+            await asyncio.wait_for(asyncio.shield(connection.closed), 5)
+            await asyncio.sleep(0)
+            assert lost[:1] == seen
+        for p in processes:
+            await p.stop(0.1)
 
     asyncio.run(main())

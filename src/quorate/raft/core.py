@@ -6,17 +6,19 @@ drawn from the generator given. The rules live in `election` (votes, epochs), `r
 
 The driver's duties, for every Effects returned, in this order:
 
-1. `save_quorum_state`: write it durably before doing anything below. A failure is fatal.
-2. `truncate_to`: cut the log there, then step(Synced). `start_snapshot`: begin an empty download. `snapshot_chunk`: add
+1. `send`: may go at once, even before 2; but what comes back is stepped only after all duties are done. Report each
+   answer or failure by step(Replied).
+2. `save_quorum_state`: write it durably before doing anything below. A failure is fatal. With `save_may_wait` the
+   state is written soon, or with the next one.
+3. `truncate_to`: cut the log there, then step(Synced). `start_snapshot`: begin an empty download. `snapshot_chunk`: add
    its bytes; if it is the last, freeze the snapshot, restart the log behind it, then step(SnapshotInstalled).
-3. `append_fetched`: check and append the bytes; step(Appended) with the control records in them, make them durable (a
+4. `append_fetched`: check and append the bytes; step(Appended) with the control records in them, make them durable (a
    voter or controller), then step(Synced). What cannot be appended: step(FetchRejected).
    `append_control`: append, after all records proposed before, one control batch; step(Appended), later step(Synced).
    Records that the state machine proposes in the leader's epoch are appended by the driver itself, then both steps too.
-4. `send`: may go now; report each answer or failure by step(Replied). `answers`: may go now; bytes named by `read_from`
-   and `read` are read from the log and the snapshot.
-5. `role`: tell the listeners. `high_watermark`: deliver what is below it.
-6. Call step(Timeout) no later than `wake_at`.
+5. `answers`: may go now; bytes named by `read_from` and `read` are read from the log and the snapshot.
+6. `role`: tell the listeners. `high_watermark`: deliver what is below it.
+7. Call step(Timeout) no later than `wake_at`.
 
 Steps caused by duties run before the next outside event. A step must never be made from within a step.
 """
@@ -80,6 +82,7 @@ QUICK_FIRST_S = 0.020  # after a reset connection: pre-vote within so long, so t
 QUICK_AGAIN_S = (0.020, 0.050)  # and again while it is refused
 QUICK_START_S = (0.05, 0.30)  # a voter that starts and knows no leader asks so soon: a quorum that forms need not wait
 SPLIT_VOTE_S = (0.010, 0.050)  # a candidate that has lost stands again after so long, doubled with each loss in a row
+GIVE_WAY_S = (0.030, 0.060)  # who has granted a pre-vote leaves its asker so long, once an epoch
 
 
 class Raft:
@@ -94,6 +97,7 @@ class Raft:
         self.members = members
         self.rng = rng
         self._stored = stored
+        self._saved: QuorumState | None = None  # what this process has had written
         self.role = Role.UNATTACHED
         self.epoch = 0
         self.leader_id: int | None = None
@@ -114,6 +118,8 @@ class Raft:
         self.quick_until = -1.0  # a refused quick pre-vote is repeated until then
         self.shutting_down = False
         self.losses = 0  # elections lost in a row
+        self.gave_way = -1  # the epoch in which another nominee was let go first
+        self.leaderless: list[replication.Parked] = []  # observers' Fetches that wait to hear of a leader
         self.elections_started: float | None = None
         self.fx = Effects()
 
@@ -166,6 +172,15 @@ class Raft:
             or self.voters.is_only_voter(self.me)
             or (self.leader_id is not None and self.leader_id != self.me.id)
         )
+
+    @property
+    def has_unsettled(self) -> bool:
+        """Whether a leader has records that are not committed, or no other voter has all that it has."""
+        if self.leading is None or self.voters.is_only_voter(self.me):
+            return False
+        end = self.log.end_offset
+        behind = all(replication.end_of(self, v.key) < end for v in self.voters if v.id != self.me.id)
+        return self.hwm is None or self.hwm < end or behind
 
     def address_of(self, node_id: int) -> Address | None:
         """Where requests to this replica go: the leader's own word first, then the voter set's."""
@@ -306,6 +321,7 @@ class Raft:
     def leader_unreachable(self, address: Address, now: float) -> None:
         f = self.following
         if f is not None and self.leader_id is not None and address == self.address_of(self.leader_id):
+            f.heard = False
             if self.may_stand and self.params.quick_failover and f.quick_at == NEVER and not self.shutting_down:
                 f.quick_at = now + self.rng.uniform(0, QUICK_FIRST_S)
                 self.quick_until = f.fetch_deadline
@@ -330,9 +346,17 @@ class Raft:
             self.following = None
         self.fx.role = RoleChange(role, self.epoch, self.leader_id)
 
-    def persist(self) -> None:
+    def persist(self, again: bool = False) -> None:
+        """Has the state written unless it is (again: in any case). Only the name of another leader may wait: whoever
+        forgets it knows the epoch and its vote still."""
         voted = None if self.leader_id == self.me.id and self.params.can_vote else self.voted  # as Kafka writes a leader
-        self.fx.save_quorum_state = QuorumState(self.epoch, self.leader_id, voted)
+        state, saved, fx = QuorumState(self.epoch, self.leader_id, voted), self._saved, self.fx
+        if state == saved and not again:
+            return
+        only_leader = saved is not None and (saved.epoch, saved.voted) == (state.epoch, state.voted)
+        may_wait = only_leader and state.leader_id not in (None, self.me.id) and not again
+        fx.save_may_wait = may_wait and (fx.save_quorum_state is None or fx.save_may_wait)
+        fx.save_quorum_state = self._saved = state
 
     def draw_election_deadline(self, now: float) -> float:
         return now + self.params.election_timeout_s * (1 + self.rng.random())
@@ -405,7 +429,9 @@ class Raft:
         """Prospective with a majority becomes candidate, candidate with one becomes leader."""
         if self.election is None or not self.election.granted():
             return
-        if self.role is Role.PROSPECTIVE:
+        if self.role is Role.PROSPECTIVE and now < self.election.not_before:
+            self.wake(self.election.not_before)
+        elif self.role is Role.PROSPECTIVE:
             self.become_candidate(now)
         elif self.role is Role.CANDIDATE:
             granting = sorted(i for i, v in self.election.votes.items() if v)
@@ -429,6 +455,32 @@ class Raft:
                 self.following.quick_at = now + self.rng.uniform(*QUICK_AGAIN_S)
         else:
             self.become_unattached(self.epoch, self.leader_id, now)
+
+    def give_way(self, other: ReplicaKey, last: OffsetEpoch, now: float) -> None:
+        """A pre-vote was granted: its asker goes first, or both would stand and split the votes. Of two that ask at the
+        same time the one with the longer log goes first, then the one with the lower id."""
+        if not self.params.quick_failover or self.gave_way == self.epoch:
+            return
+        until = now + self.rng.uniform(*GIVE_WAY_S)
+        f, election = self.following, self.election
+        if f is not None and f.quick_at < until:
+            f.quick_at = until
+        elif self.role is Role.UNATTACHED and self.election_deadline < until:
+            self.election_deadline = until
+        elif (
+            self.role is Role.PROSPECTIVE
+            and election is not None
+            and (last.log_order, -other.id) > (self.end.log_order, -self.me.id)
+        ):
+            election.not_before = until
+        else:
+            return
+        self.gave_way = self.epoch
+
+    def stand_soon(self, now: float) -> None:
+        """A candidate was refused for want of records that we have: our own chance is better."""
+        if self.is_voter and self.params.quick_failover and not self.shutting_down:
+            self.election_deadline = min(self.election_deadline, now + self.rng.uniform(*QUICK_AGAIN_S))
 
     def back_off(self, now: float) -> None:
         """A candidate that cannot win any more: random and doubling, so that two of them part company."""
@@ -505,6 +557,10 @@ class Raft:
         """Deadlines that have passed, requests that the role wants sent, and the next alarm."""
         while self._expired(now):
             pass
+        if self.role is Role.PROSPECTIVE:
+            self.forward_if_won(now)
+        if self.leaderless:
+            replication.answer_leaderless(self, now)
         if self.election_deadline > now:
             self.wake(self.election_deadline)
         if self.fx.high_watermark is not None and self.fx.high_watermark > self.committed:

@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from quorate.log.errors import LogDirFailure
+from quorate.log.errors import LogDirFailure, trace_of
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaError
-from quorate.protocol.schema import Response
+from quorate.protocol.schema import Request, Response
 from quorate.raft import messages as m
 from quorate.raft import wire
 from quorate.raft.config import RaftConfig
@@ -28,7 +28,7 @@ from quorate.raft.fsync import Syncer
 from quorate.raft.log import MetadataLog
 from quorate.raft.ports import Clock, LoopClock, Transport
 from quorate.raft.proposals import Proposals
-from quorate.raft.quorum_state import QuorumStateFile
+from quorate.raft.quorum_state import QuorumState, QuorumStateFile
 from quorate.raft.serving import Asked, Upgrade, respond
 from quorate.raft.snapshots import SnapshotWriter
 from quorate.raft.types import (
@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 NEVER = float("inf")
+LATE_SAVE_S = 0.2  # the name of a leader is written so long after it is known
+SETTLE_S = 0.25  # a leader that stops waits so long for what it has written to commit
+WARM_S = 3.0  # so often voters see to it that they are connected
 
 
 class RaftClient(RaftView):
@@ -69,7 +72,8 @@ class RaftClient(RaftView):
         self._rng = rng if rng is not None else random.Random()
         self._files = files
         self._directory = config.metadata_dir / f"{METADATA_TOPIC}-0"
-        self._state_file = QuorumStateFile(self._directory / "quorum-state")
+        self._state_file = QuorumStateFile(self._directory / "quorum-state", durable=config.is_controller)
+        self._late_state: QuorumState | None = None  # to be written soon
         self._queue: deque[m.Event] = deque()
         self._stepping = False
         self._drain_scheduled = False
@@ -81,8 +85,10 @@ class RaftClient(RaftView):
         self._early: list[RaftListener] = []
         self._told: tuple[Role, int, int | None] | None = None
         self._cut = 0  # how often the log was cut: an fsync that began before says nothing of what came after
-        self._changed = asyncio.Event()
+        self._changed: asyncio.Future[None] | None = None  # done after the next step, where somebody waits for that
         self._proposals = Proposals()
+        self._held: m.Effects | None = None  # its requests are on their way out, its other duties come next turn
+        self._warm_timer: asyncio.TimerHandle | None = None
         self.failure: BaseException | None = None
         self._sync: Syncer
         self.routes: dict[int, Callable[[RequestContext, Any], Response | Awaitable[Response]]] = dict.fromkeys(
@@ -100,7 +106,14 @@ class RaftClient(RaftView):
         self.log.load_membership(members)
         if config.is_controller:
             self.log.flush()
-        self.core = Raft(config.params(), self.log, self._state_file.read(), members, self._rng)
+        stored = self._state_file.read()
+        if stored is not None and stored.epoch < self.log.last_epoch and config.is_controller:
+            raise RaftError(  # the file is durable before an epoch's first record, so one of the two is not what was written
+                f"{self._state_file.path} is in epoch {stored.epoch}, but the log beside it has records of epoch "
+                f"{self.log.last_epoch}: one of them is damaged or from a backup. Restore the newer file; where this node is the "
+                "only voter, its quorum-state may be removed"
+            )
+        self.core = Raft(config.params(), self.log, stored, members, self._rng)
         self._delivery = Delivery(self.log, self._fatal)
         self._sync = Syncer(self.log.flush, config.inline_fsync_s, durable=config.is_controller)
         self._proposals.reset(self.log.end_offset)
@@ -124,6 +137,7 @@ class RaftClient(RaftView):
             self._delivery.register(listener)
         self._early.clear()
         self._clean_timer = asyncio.get_running_loop().call_later(config.clean_interval_s, self._clean)
+        self._warm()
 
     async def shutdown(self, timeout_s: float = 5.0) -> None:
         """Resigns if leading, waits up to timeout_s for another leader, closes the log cleanly."""
@@ -131,19 +145,12 @@ class RaftClient(RaftView):
             return
         if self.failure is None:
             self._write_proposals()
+            if timeout_s > 0:
+                await self._settle(min(timeout_s, SETTLE_S))
             self._step(m.Shutdown())
-            deadline = self._clock.now() + timeout_s
-            while not self.core.shutdown_complete and self.failure is None:
-                left = deadline - self._clock.now()
-                if left <= 0:
-                    break
-                self._changed.clear()
-                try:
-                    await asyncio.wait_for(self._changed.wait(), left)
-                except TimeoutError:
-                    break
+            await self._until(lambda: self.core.shutdown_complete, timeout_s)
         self._delivery.close()
-        for timer in (self._timer, self._clean_timer):
+        for timer in (self._timer, self._clean_timer, self._warm_timer):
             if timer is not None:
                 timer.cancel()
         for call in list(self._calls):
@@ -155,17 +162,32 @@ class RaftClient(RaftView):
         self._sync.close()
         if self._download is not None:
             self._download.abandon()
+        self._save_late()
         if self.failure is None:
             self.log.close()
             self.failure = RuntimeError("closed")
+
+    async def _settle(self, timeout_s: float) -> None:
+        """Before a leader resigns: what was written commits, and a successor has all of it, so that nobody asks twice."""
+        await self._until(lambda: not self.core.has_unsettled, timeout_s)
+
+    async def _until(self, condition: Callable[[], bool], timeout_s: float) -> None:
+        """Returns when the condition holds, looked at after every step, or the time is over, or Raft has failed."""
+        deadline = self._clock.now() + timeout_s
+        while self.failure is None and not condition():
+            left = deadline - self._clock.now()
+            if left <= 0:
+                return
+            self._changed = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._changed], timeout=left)
 
     def _fatal(self, error: BaseException) -> None:
         """The metadata directory or a rule of Raft has failed: nothing more is promised."""
         if self.failure is not None:
             return
         self.failure = error
-        log.error("[RaftClient id=%d] fatal: %s", self.config.node_id, error, exc_info=error)
-        self._changed.set()
+        log.error("[RaftClient id=%d] fatal: %s", self.config.node_id, error, exc_info=trace_of(error))
+        self._notice()
         self._delivery.close()
         if self.config.on_fatal is not None:
             self.config.on_fatal(error)
@@ -240,7 +262,7 @@ class RaftClient(RaftView):
 
     def _write_proposals(self) -> bool:
         """Writes what was proposed and makes it durable; whether there was anything."""
-        if not self._proposals.pending or not self.core.is_leader:
+        if not self._proposals.pending or not self.core.is_leader or self._held is not None:
             return False
         try:
             self._append_proposals()
@@ -288,22 +310,52 @@ class RaftClient(RaftView):
             self._run_queue()
 
     def _run_queue(self) -> None:
-        if self._stepping:
+        if self._stepping or self._held is not None:
             return
         self._stepping = True
         queue = self._queue
         try:
-            while queue and self.failure is None:
+            while queue and self.failure is None and self._held is None:
                 self._apply(self.core.step(queue.popleft(), self._clock.now()))
         except Exception as e:
             self._fatal(e)
         finally:
             self._stepping = False
+        self._notice()
+
+    def _notice(self) -> None:
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)
 
     def _apply(self, fx: m.Effects) -> None:
+        """Duty 1, and the others at once, or in the next turn where a blocking write would hold back what was just sent."""
+        sent = False
+        for outgoing in fx.send:
+            sent = self._send(outgoing) or sent
+        if sent and fx.save_quorum_state is not None and not fx.save_may_wait:
+            self._held = fx
+            asyncio.get_running_loop().call_soon(self._resume)
+        else:
+            self._perform(fx)
+
+    def _resume(self) -> None:
+        fx, self._held = self._held, None
+        if fx is None or self.failure is not None:
+            return
+        self._stepping = True
+        try:
+            self._perform(fx)
+        except Exception as e:
+            self._fatal(e)
+        finally:
+            self._stepping = False
+        self._run_queue()
+        self._drain()
+
+    def _perform(self, fx: m.Effects) -> None:
         core = self.core
         if fx.save_quorum_state is not None:
-            self._state_file.write(fx.save_quorum_state, core.members.kraft_version, core.voters.ids)
+            self._save(fx.save_quorum_state, fx.save_may_wait)
         if fx.role is not None and not core.is_leader:
             self._proposals.clear()
         if fx.truncate_to is not None:
@@ -324,19 +376,31 @@ class RaftClient(RaftView):
             self._append_control(fx.append_control)
         for answer in fx.answers:
             self._answer(answer.token, answer.reply)  # type: ignore[arg-type]
-        for outgoing in fx.send:
-            call = asyncio.get_running_loop().create_task(self._call(outgoing))
-            self._calls.add(call)
-            call.add_done_callback(self._calls.discard)
         if fx.role is not None:
             self._announce()
         if fx.high_watermark is not None:
             self._delivery.committed(min(fx.high_watermark, self.log.end_offset))
         self._set_timer(fx.wake_at)
 
+    def _save(self, state: QuorumState, may_wait: bool) -> None:
+        if not may_wait:
+            self._late_state = None
+            self._state_file.write(state, self.core.members.kraft_version, self.core.voters.ids)
+        elif self._late_state is None:
+            self._late_state = state
+            asyncio.get_running_loop().call_later(LATE_SAVE_S, self._save_late)
+        else:
+            self._late_state = state
+
+    def _save_late(self) -> None:
+        if self._late_state is not None and self.failure is None:
+            try:
+                self._save(self._late_state, False)
+            except (OSError, LogDirFailure) as e:
+                self._fatal(e)
+
     def _announce(self) -> None:
         core = self.core
-        self._changed.set()
         now = (core.role, core.epoch, core.leader_id)
         if now == self._told:
             return
@@ -403,26 +467,73 @@ class RaftClient(RaftView):
         log.info("[RaftClient id=%d] snapshot %s of %d bytes", self.config.node_id, tuple(writer.snapshot), writer.size)
         return self._step(m.SnapshotInstalled(writer.snapshot, head.voters, head.kraft_version))
 
-    async def _call(self, out: m.Outgoing) -> None:
-        from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
+    def _send(self, out: m.Outgoing) -> bool:
+        """Whether the request was written at once; over a connection that has to be made first it goes a little later."""
+        assert self._transport is not None
+        message = wire.encode_request(out.request)
+        loop = asyncio.get_running_loop()
+        try:
+            answer = self._transport.post(out.to.address, message, self.config.request_timeout_s)
+        except Exception as e:
+            loop.call_soon(self._replied, out, self._failure(out, e))
+            return False
+        if answer is None:
+            call = loop.create_task(self._call(out, message))
+            self._calls.add(call)
+            call.add_done_callback(self._calls.discard)
+            return False
+        answer.add_done_callback(lambda done: self._answered(out, done))
+        return True
 
-        reply: m.Reply | m.Failure
+    def _answered(self, out: m.Outgoing, answer: asyncio.Future[Response]) -> None:
+        if answer.cancelled():
+            return self._replied(out, m.Failure.DISCONNECTED)
+        error = answer.exception()
+        return self._replied(out, self._failure(out, error) if error is not None else self._read(out, answer.result()))
+
+    async def _call(self, out: m.Outgoing, message: Request) -> None:
         assert self._transport is not None
         try:
-            message = wire.encode_request(out.request)
             response = await self._transport.call(out.to.address, message, self.config.request_timeout_s)
-            reply = wire.decode_response(response, out.request, self.config.listener_name)
-        except (UnsupportedVersion, EncodeError):
-            reply = m.Failure.UNSUPPORTED_VERSION
-        except RequestTimedOut:
-            reply = m.Failure.TIMEOUT
-        except (KafkaConnectionError, OSError):
-            reply = m.Failure.DISCONNECTED
+        except Exception as e:
+            return self._replied(out, self._failure(out, e))
+        return self._replied(out, self._read(out, response))
+
+    def _read(self, out: m.Outgoing, response: Response) -> m.Reply | m.Failure:
+        try:
+            return wire.decode_response(response, out.request, self.config.listener_name)
         except (wire.WireError, ValueError) as e:
-            log.error("[RaftClient id=%d] answer of %s: %s", self.config.node_id, out.to.address, e)
-            reply = m.Failure.BAD_ANSWER
+            return self._failure(out, e)
+
+    def _failure(self, out: m.Outgoing, error: BaseException) -> m.Failure:
+        """What the core is told of a request without an answer."""
+        from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
+
+        match error:
+            case UnsupportedVersion() | EncodeError():
+                return m.Failure.UNSUPPORTED_VERSION
+            case RequestTimedOut():
+                return m.Failure.TIMEOUT
+            case KafkaConnectionError() | OSError():
+                return m.Failure.DISCONNECTED
+            case wire.WireError() | ValueError():
+                log.error("[RaftClient id=%d] answer of %s: %s", self.config.node_id, out.to.address, error)
+                return m.Failure.BAD_ANSWER
+        log.error("[RaftClient id=%d] %s to %s", self.config.node_id, type(out.request).__name__, out.to.address, exc_info=error)
+        return m.Failure.BAD_ANSWER
+
+    def _replied(self, out: m.Outgoing, reply: m.Reply | m.Failure) -> None:
         if self.failure is None:
             self._step(m.Replied(out.to, out.request, reply))
+
+    def _warm(self) -> None:
+        """Voters keep connections to one another: an election, and the first Fetch after it, need not make them first."""
+        if self.failure is not None:
+            return
+        core, listener = self.core, self.config.listener_name
+        if core.is_voter and self._transport is not None:
+            self._transport.warm([v.endpoints[listener] for v in core.voters if v.id != core.me.id and listener in v.endpoints])
+        self._warm_timer = asyncio.get_running_loop().call_later(WARM_S, self._warm)
 
     # --- timers -----------------------------------------------------------------------------------------------------
 

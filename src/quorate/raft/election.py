@@ -59,6 +59,10 @@ def on_vote(r: Raft, q: Vote, token: Token, now: float) -> None:
         r.voted = q.candidate
         r.election_deadline = r.draw_election_deadline(now)  # the candidate's chance is at least as good as ours
         r.persist()
+    elif granted and q.pre_vote:
+        r.give_way(q.candidate, q.last, now)
+    elif not q.pre_vote and r.role is Role.UNATTACHED and r.voted is None and q.last.log_order < r.end.log_order:
+        r.stand_soon(now)  # a candidate without all of our log may not win where we can
     log.info(
         "[Raft id=%d] %s for %s epoch=%d last=%s: %s",
         r.me.id, "pre-vote" if q.pre_vote else "vote", q.candidate, q.epoch, tuple(q.last), granted,
@@ -170,7 +174,13 @@ def on_end_epoch(r: Raft, q: EndEpoch, token: Token, now: float) -> None:
         return r.answer(token, EpochReply(ErrorCode.INVALID_REQUEST))
     r.adopt(q.epoch, q.leader_id, q.endpoints, now)
     if r.following is not None and r.leader_id == q.leader_id and r.epoch == q.epoch:
-        r.following.fetch_deadline = now + end_epoch_backoff_s(r, q.preferred)
+        wait_s = end_epoch_backoff_s(r, q.preferred)
+        r.following.heard = False
+        r.following.fetch_deadline = now + wait_s
+        if wait_s == 0 and r.may_stand and r.params.quick_failover and not r.shutting_down:
+            r.become_prospective(now)  # the leader itself has asked for it: nobody's pre-vote is needed
+            if r.role is Role.PROSPECTIVE:
+                r.become_candidate(now)
     return r.answer(token, EpochReply())
 
 

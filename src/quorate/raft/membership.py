@@ -144,7 +144,7 @@ def apply_control(r: Raft, control: ControlRecord) -> None:
         before = r.members.kraft_version
         r.members.add_kraft_version(control.offset, control.value.kraft_version)  # type: ignore[attr-defined]
         if before != r.members.kraft_version:
-            r.persist()  # quorum-state changes its version with kraft.version
+            r.persist(again=True)  # quorum-state changes its version with kraft.version
 
 
 # --- preconditions that changes share -------------------------------------------------------------------------------

@@ -338,6 +338,7 @@ class Effects:
     """What the driver must do, in the order of the fields (the duties are numbered in `core`)."""
 
     save_quorum_state: QuorumState | None = None
+    save_may_wait: bool = False  # nothing said before depends on it: soon is enough
     truncate_to: int | None = None
     start_snapshot: OffsetEpoch | None = None
     snapshot_chunk: SnapshotChunk | None = None

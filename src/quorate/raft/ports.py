@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from asyncio import Future
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from quorate.raft.types import Address
@@ -19,6 +20,15 @@ class Transport(Protocol):
     on_lost: Callable[[Address], None] | None
 
     async def call(self, address: Address, request: Request, timeout_s: float) -> Response: ...
+
+    def post(self, address: Address, request: Request, timeout_s: float) -> Future[Response] | None:
+        """Writes at once where there is a connection, else gives None: `call` then. Raises and fails as `call` does."""
+        ...
+
+    def warm(self, addresses: Iterable[Address]) -> None:
+        """Sees to it that there are connections; says nothing where there cannot be."""
+        ...
+
     def close(self) -> None: ...
 
 

@@ -70,10 +70,11 @@ def decode_quorum_state(data: bytes, name: str = "quorum-state") -> QuorumState:
 
 
 class QuorumStateFile:
-    """Reads and writes the file; a write is on the platter when it returns."""
+    """Reads and writes the file; a write is on the platter when it returns (not so for a broker, which never votes)."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, durable: bool = True) -> None:
         self.path = path
+        self._durable = durable
 
     def read(self) -> QuorumState | None:
         """None when there is none. Raises QuorumStateError, OSError."""
@@ -89,7 +90,7 @@ class QuorumStateFile:
 
     def write(self, state: QuorumState, kraft_version: int, voter_ids: list[int]) -> None:
         """Temporary file, fsync, rename, fsync of the directory. Raises OSError, which the caller must treat as fatal."""
-        write_atomically(str(self.path), encode_quorum_state(state, kraft_version, voter_ids))
+        write_atomically(str(self.path), encode_quorum_state(state, kraft_version, voter_ids), sync=self._durable)
 
     def clear(self) -> None:
         self.path.unlink(missing_ok=True)

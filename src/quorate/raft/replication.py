@@ -25,6 +25,7 @@ from quorate.raft.messages import (
     SnapshotReply,
     Token,
 )
+from quorate.raft.roles import NEVER
 from quorate.raft.types import MAX_FETCH_BYTES, NO_DIRECTORY, OffsetEpoch, ReplicaKey, Role
 
 if TYPE_CHECKING:
@@ -88,7 +89,10 @@ def stop_leading(r: Raft) -> None:
         return
     r.leading = None
     for parked in leading.parked:
-        r.answer(parked.token, FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        if may_wait_for_leader(r, parked.request):
+            r.leaderless.append(parked)
+        else:
+            r.answer(parked.token, FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER))
     membership.fail_pending(r, leading)
 
 
@@ -174,6 +178,38 @@ def expire_parked(r: Raft, now: float) -> None:
         r.wake(waiting.deadline)
 
 
+# --- without a leader -----------------------------------------------------------------------------------------------
+
+
+def may_wait_for_leader(r: Raft, q: Fetch) -> bool:
+    """Whether an observer's Fetch may be held until a leader is known, so that it need not ask again and again.
+
+    Not a voter's: Kafka sends one request at a time over a connection, and its vote would have to wait behind it.
+    """
+    return r.params.quick_failover and r.params.can_vote and q.replica.id >= 0 and not r.voters.is_voter(q.replica)
+
+
+def is_leaderless(r: Raft) -> bool:
+    """Whether the leader that this replica knows, if any, is gone as far as it can tell."""
+    if r.role is Role.FOLLOWER:
+        return r.following is not None and r.following.quick_at != NEVER
+    if r.role is Role.UNATTACHED:
+        return r.leader_id is None
+    return r.role is not Role.LEADER
+
+
+def answer_leaderless(r: Raft, now: float) -> None:
+    """Tells those who wait who leads, or when their time is over that nobody does."""
+    known = not is_leaderless(r)
+    waiting, r.leaderless = r.leaderless, []
+    for parked in waiting:
+        if known or parked.deadline <= now:
+            r.answer(parked.token, evaluate(r, parked.request))
+        else:
+            r.leaderless.append(parked)
+            r.wake(parked.deadline)
+
+
 # --- Fetch ----------------------------------------------------------------------------------------------------------
 
 
@@ -196,6 +232,8 @@ def on_fetch(r: Raft, q: Fetch, token: Token, now: float) -> None:
         return r.answer(token, FetchReply(ErrorCode.INVALID_REQUEST))
     error = leader_error(r, q.epoch)
     if error != ErrorCode.NONE:
+        if error != ErrorCode.UNKNOWN_LEADER_EPOCH and q.max_wait_ms > 0 and is_leaderless(r) and may_wait_for_leader(r, q):
+            return r.leaderless.append(Parked(q, token, now + q.max_wait_ms / 1000))
         return r.answer(token, FetchReply(error))
     if position(r, q) is None:
         track(r, q, now)

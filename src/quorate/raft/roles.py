@@ -43,6 +43,7 @@ class Election:
     votes: dict[int, bool | None]
     unreachable: set[int] = field(default_factory=set)
     backed_off: bool = False
+    not_before: float = 0.0  # a prospective that gave way does not stand before
 
     def granted(self) -> bool:
         return sum(v is True for v in self.votes.values()) >= self.voters.majority

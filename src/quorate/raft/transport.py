@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from asyncio import Future, Task, get_running_loop
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from quorate.net.client import NodeChannel
@@ -16,8 +18,16 @@ BACKOFF_MIN_S = 0.02  # between attempts to connect: a restarting controller is 
 BACKOFF_MAX_S = 0.5
 
 
+def is_polled(request: Request) -> bool:
+    return type(request).KEY in (ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT)
+
+
 class NetTransport:
-    """Connections by address, made when needed."""
+    """Connections by address, made when needed or ahead.
+
+    `on_lost` is told of the connections for Fetches only: a leader always owes its followers an answer there, so that
+    its process has ended, or will be asked again, while others are also closed for being idle.
+    """
 
     def __init__(self, client_id: str, connect_timeout_s: float, **options: Any) -> None:
         self.on_lost: Callable[[Address], None] | None = None
@@ -25,11 +35,34 @@ class NetTransport:
         self._connect_timeout_s = connect_timeout_s
         self._options = options  # ssl, sasl
         self._channels: dict[tuple[Address, bool], NodeChannel] = {}
+        self._warming: dict[tuple[Address, bool], Task[Any]] = {}
         self._closed = False
 
     async def call(self, address: Address, request: Request, timeout_s: float) -> Response:
         """Raises KafkaConnectionError, RequestTimedOut, UnsupportedVersion, EncodeError."""
-        polled = type(request).KEY in (ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT)
+        response: Response = await self._channel(address, is_polled(request)).call(request, timeout_s)
+        return response
+
+    def post(self, address: Address, request: Request, timeout_s: float) -> Future[Response] | None:
+        """As `Transport.post`."""
+        connection = self._channel(address, is_polled(request)).connection
+        return None if connection is None else connection.send(request, timeout_s=timeout_s)
+
+    def warm(self, addresses: Iterable[Address]) -> None:
+        """Connects where there is no connection; what fails is tried again when it is needed, or at the next call."""
+        for address in addresses:
+            for polled in (False, True):
+                channel = self._channel(address, polled)
+                if channel.connection is None and (address, polled) not in self._warming:
+                    self._warming[address, polled] = task = get_running_loop().create_task(channel.connected())
+                    task.add_done_callback(partial(self._warmed, (address, polled)))
+
+    def _warmed(self, key: tuple[Address, bool], task: Task[Any]) -> None:
+        del self._warming[key]
+        if not task.cancelled():
+            task.exception()  # seen
+
+    def _channel(self, address: Address, polled: bool) -> NodeChannel:
         channel = self._channels.get((address, polled))
         if channel is None:
             channel = self._channels[address, polled] = NodeChannel(
@@ -39,11 +72,10 @@ class NetTransport:
                 connect_timeout_s=self._connect_timeout_s,
                 backoff_min_s=BACKOFF_MIN_S,
                 backoff_max_s=BACKOFF_MAX_S,
-                on_lost=lambda error: self._lost(address, error),
+                on_lost=(lambda error: self._lost(address, error)) if polled else None,
                 **self._options,
             )
-        response: Response = await channel.call(request, timeout_s)
-        return response
+        return channel
 
     def _lost(self, address: Address, error: Exception | None) -> None:
         if error is not None and self.on_lost is not None and not self._closed:
@@ -51,6 +83,8 @@ class NetTransport:
 
     def close(self) -> None:
         self._closed = True
+        for task in self._warming.values():
+            task.cancel()
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()

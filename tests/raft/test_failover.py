@@ -1,0 +1,334 @@
+"""A leader goes: who stands, who gives way, who is told, and what waits for the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from quorate.protocol.errors import ErrorCode
+from quorate.protocol.schema import Request, Response
+from quorate.raft import messages as m
+from quorate.raft.core import Raft
+from quorate.raft.quorum_state import QuorumState, QuorumStateFile
+from quorate.raft.types import Address, OffsetEpoch, RaftParams, ReplicaKey, Role
+from quorate.raft.voters import Membership, VoterSet
+from tests.raft.nodes import MemoryTransport, Network, Node, dynamic, format_dynamic
+from tests.raft.world import CLUSTER, LISTENER, Entry, MemoryLog, World, address, directory, voter
+
+OBSERVER = ReplicaKey(9, directory(9))
+
+
+def replica(i: int = 1, stored: QuorumState | None = None, epochs: tuple[int, ...] = (1, 1, 2), voters: int = 3) -> Raft:
+    """Node i of a dynamic quorum in epoch 3, started at time 0; without more said it follows node 2."""
+    members = Membership()
+    members.reset(-1, VoterSet.of(voter(j) for j in range(1, voters + 1)), 1)
+    params = RaftParams(ReplicaKey(i, directory(i)), CLUSTER, LISTENER, {LISTENER: address(i)}, True, (address(2),))
+    log = MemoryLog([Entry(e, e) for e in epochs])
+    r = Raft(params, log, stored if stored is not None else QuorumState(3, 2), members, random.Random(i))
+    r.start(0.0)
+    return r
+
+
+def hear(r: Raft, leader: int, now: float) -> None:
+    """One good Fetch answer from the leader."""
+    request = next(q for link in r.links.values() for q in link.in_flight.values() if isinstance(q, m.Fetch))
+    reply = m.FetchReply(leader_id=leader, epoch=3, high_watermark=0)
+    r.step(m.Replied(m.Peer(leader, address(leader)), request, reply), now)
+
+
+def asks(r: Raft, request: m.RaftRequest, now: float) -> m.Reply:
+    fx = r.step(m.Received(request, "t"), now)
+    return next(a.reply for a in fx.answers if a.token == "t")
+
+
+def pre_vote(i: int, to: int = 1, last: tuple[int, int] = (3, 2), epoch: int = 3) -> m.Vote:
+    return m.Vote(epoch, ReplicaKey(i, directory(i)), OffsetEpoch(*last), ReplicaKey(to, directory(to)), True, CLUSTER)
+
+
+# --- who has lost its leader grants a pre-vote ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", [m.PeerLost(address(2)), m.EndEpoch(2, 3, [], {}, CLUSTER)])
+def test_a_leader_that_was_reset_or_took_its_leave_is_heard_no_more(lost: m.PeerLost | m.EndEpoch) -> None:
+    r = replica()
+    hear(r, 2, 0.1)
+    refused = asks(r, pre_vote(3), 0.15)
+    assert isinstance(refused, m.VoteReply)
+    assert not refused.granted
+    r.step(lost if isinstance(lost, m.PeerLost) else m.Received(lost, "e"), 0.2)
+    granted = asks(r, pre_vote(3), 0.2)
+    assert isinstance(granted, m.VoteReply)
+    assert granted.granted
+
+
+def test_a_reset_connection_of_another_voter_says_nothing_of_the_leader() -> None:
+    r = replica()
+    hear(r, 2, 0.1)
+    r.step(m.PeerLost(address(3)), 0.2)
+    reply = asks(r, pre_vote(3), 0.2)
+    assert isinstance(reply, m.VoteReply)
+    assert not reply.granted
+
+
+def test_a_leader_that_answers_again_is_heard_again() -> None:
+    r = replica()
+    hear(r, 2, 0.1)
+    r.step(m.PeerLost(address(2)), 0.2)
+    assert r.following is not None
+    r.following.quick_at = 9.0
+    elsewhere = r.link(address(3)).in_flight[m.Fetch]
+    told = m.FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=2, epoch=3)
+    r.step(m.Replied(m.Peer(3, address(3)), elsewhere, told), 0.3)
+    hear(r, 2, 0.35)
+    reply = asks(r, pre_vote(3), 0.4)
+    assert isinstance(reply, m.VoteReply)
+    assert not reply.granted
+    assert r.role is Role.FOLLOWER
+
+
+# --- giving way -----------------------------------------------------------------------------------------------------
+
+
+def test_who_granted_a_pre_vote_leaves_the_asker_time() -> None:
+    r = replica()
+    r.step(m.PeerLost(address(2)), 0.1)
+    asks(r, pre_vote(3), 0.1)
+    r.step(m.Timeout(), 0.129)
+    assert r.role is Role.FOLLOWER
+    r.step(m.Timeout(), 0.161)
+    assert r.role is Role.PROSPECTIVE
+
+
+def test_way_is_given_once_an_epoch_so_that_nobody_can_hold_an_election_up() -> None:
+    r = replica()
+    r.step(m.PeerLost(address(2)), 0.1)
+    for at in range(1, 20):
+        asks(r, pre_vote(3), 0.1 + at * 0.01)
+    assert r.role is Role.PROSPECTIVE
+
+
+@pytest.mark.parametrize(
+    ("me", "other", "last", "waits"),
+    [
+        (1, 3, (3, 2), False),  # as long a log: the lower id goes first
+        (3, 1, (3, 2), True),
+        (1, 3, (4, 2), True),  # the longer log goes first
+    ],
+)
+def test_of_two_that_ask_at_once_one_stands_first(me: int, other: int, last: tuple[int, int], waits: bool) -> None:
+    r = replica(me)
+    r.step(m.PeerLost(address(2)), 0.1)
+    r.step(m.Timeout(), 0.121)
+    assert r.role is Role.PROSPECTIVE
+    asks(r, pre_vote(other, me, last), 0.122)
+    request = next(q for q in r.link(address(other)).in_flight.values() if isinstance(q, m.Vote))
+    r.step(m.Replied(m.Peer(other, address(other)), request, m.VoteReply(epoch=3, granted=True)), 0.123)
+    assert r.role is (Role.PROSPECTIVE if waits else Role.CANDIDATE)
+    r.step(m.Timeout(), 0.183)
+    assert r.role is Role.CANDIDATE
+
+
+def test_two_followers_that_lose_their_leader_at_once_do_not_split_the_votes() -> None:
+    epochs = []
+    for seed in range(30):
+        world = World(3, seed=seed, kraft=1)
+        world.boot_all()
+        leader = world.elect()
+        world.settle("a")
+        world.run(3)
+        before = leader.core.epoch
+        world.kill(leader.id)
+        world.settle("b")
+        assert world.leader is not None
+        epochs.append(world.leader.core.epoch - before)
+    assert sum(epochs) <= 33  # hardly ever a second attempt
+
+
+# --- standing at once, standing soon --------------------------------------------------------------------------------
+
+
+def test_the_successor_that_a_leader_names_stands_without_asking() -> None:
+    r = replica()
+    hear(r, 2, 0.1)
+    keys = [ReplicaKey(1, directory(1)), ReplicaKey(3, directory(3))]
+    fx = r.step(m.Received(m.EndEpoch(2, 3, keys, {}, CLUSTER), "t"), 0.2)
+    assert (r.role, r.epoch) == (Role.CANDIDATE, 4)
+    assert fx.save_quorum_state == QuorumState(4, None, r.me)
+    assert not any(isinstance(o.request, m.Vote) and o.request.pre_vote for o in fx.send)
+
+
+def test_who_refuses_a_shorter_log_stands_soon_itself() -> None:
+    r = replica(stored=QuorumState(3))
+    r.step(m.Received(m.Vote(4, ReplicaKey(3, directory(3)), OffsetEpoch(2, 1), None, False, CLUSTER), "t"), 0.01)
+    assert (r.role, r.voted) == (Role.UNATTACHED, None)
+    r.step(m.Timeout(), 0.062)
+    assert r.role is Role.PROSPECTIVE
+
+
+# --- observers are told ---------------------------------------------------------------------------------------------
+
+
+def fetch(key: ReplicaKey, epoch: int = 3, wait: int = 500) -> m.Fetch:
+    return m.Fetch(key, epoch, 0, 0, wait, -1, cluster_id=CLUSTER)
+
+
+def test_an_observers_fetch_waits_for_the_next_leader_and_names_it() -> None:
+    r = replica()
+    r.step(m.PeerLost(address(2)), 0.1)
+    fx = r.step(m.Received(fetch(OBSERVER), "o"), 0.105)
+    assert not fx.answers
+    assert fx.wake_at <= 0.605
+    fx = r.step(m.Received(m.BeginEpoch(3, 4, {LISTENER: address(3)}, None, CLUSTER), "b"), 0.2)
+    reply = next(a.reply for a in fx.answers if a.token == "o")
+    assert (reply.error, reply.leader_id, reply.epoch) == (ErrorCode.FENCED_LEADER_EPOCH, 3, 4)
+
+
+def test_it_waits_no_longer_than_it_said() -> None:
+    r = replica(stored=QuorumState(3))
+    r.election_deadline = 99.0
+    r.step(m.Received(fetch(OBSERVER, wait=200), "o"), 0.01)
+    fx = r.step(m.Timeout(), 0.22)
+    assert [(a.token, a.reply.error) for a in fx.answers] == [("o", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [fetch(ReplicaKey(3, directory(3))), fetch(OBSERVER, wait=0), fetch(OBSERVER, epoch=4), fetch(ReplicaKey(-1))],
+    ids=["a voter", "no time", "of a later epoch", "no replica"],
+)
+def test_whose_fetch_is_answered_at_once(request_: m.Fetch) -> None:
+    assert asks(replica(stored=QuorumState(3)), request_, 0.01).error != ErrorCode.NONE
+
+
+def test_a_follower_of_a_living_leader_names_it_at_once() -> None:
+    assert asks(replica(), fetch(OBSERVER), 0.01).leader_id == 2
+
+
+def test_a_leader_that_resigns_keeps_observers_until_it_knows_its_successor() -> None:
+    world = World(3, seed=1, observers=1, kraft=1)
+    world.boot_all()
+    leader = world.elect()
+    world.settle("a")
+    observer = world.nodes[4]
+    assert world.run(
+        5, lambda: observer.core.leader_id == leader.id and any(p.request.replica.id == 4 for p in parked(leader.core))
+    )
+    leader.step(m.Shutdown())
+    assert [p.request.replica.id for p in leader.core.leaderless] == [4]
+    assert world.run(1, lambda: observer.core.leader_id not in (None, leader.id))
+    assert not leader.core.leaderless
+
+
+def parked(r: Raft) -> list[object]:
+    return list(r.leading.parked) if r.leading is not None else []
+
+
+# --- what waits for the disk ----------------------------------------------------------------------------------------
+
+
+def test_an_unchanged_state_is_not_written_again() -> None:
+    r = replica()
+    r.step(m.PeerLost(address(2)), 0.1)
+    fx = r.step(m.Timeout(), 0.121)
+    assert (r.role, fx.save_quorum_state) == (Role.PROSPECTIVE, None)
+
+
+def test_only_the_name_of_another_leader_may_be_written_later() -> None:
+    r = replica(stored=QuorumState(3))
+    vote = m.Vote(4, ReplicaKey(3, directory(3)), OffsetEpoch(3, 2), None, False, CLUSTER)
+    fx = r.step(m.Received(vote, "v"), 0.01)
+    assert (fx.save_quorum_state, fx.save_may_wait) == (QuorumState(4, None, vote.candidate), False)
+    fx = r.step(m.Received(m.BeginEpoch(3, 4, {LISTENER: address(3)}, None, CLUSTER), "b"), 0.02)
+    assert (fx.save_quorum_state, fx.save_may_wait) == (QuorumState(4, 3, vote.candidate), True)
+    fx = r.step(m.Received(m.BeginEpoch(2, 5, {LISTENER: address(2)}, None, CLUSTER), "b"), 0.03)
+    assert (fx.save_quorum_state, fx.save_may_wait) == (QuorumState(5, 2), False)
+
+
+def test_a_new_leaders_own_name_does_not_wait() -> None:
+    r = replica(voters=1, stored=QuorumState(3))
+    assert r.role is Role.LEADER
+    assert r.fx.save_quorum_state == QuorumState(4, 1)
+    assert not r.fx.save_may_wait
+
+
+class QuickTransport(MemoryTransport):
+    """Has a connection to everybody: requests are written within the call."""
+
+    def __init__(self, network: Network, order: list[str]) -> None:
+        super().__init__(network)
+        self.order = order
+        self.warmed: set[Address] = set()
+
+    def post(self, where: Address, request: Request, timeout_s: float) -> asyncio.Future[Response]:
+        self.order.append(type(request).__name__)
+        return asyncio.ensure_future(self.call(where, request, timeout_s))
+
+    def warm(self, addresses: Iterable[Address]) -> None:
+        self.warmed |= set(addresses)
+
+
+def test_requests_go_out_before_the_state_is_written_and_answers_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    write = QuorumStateFile.write
+
+    def noted(self: QuorumStateFile, state: QuorumState, kraft_version: int, voter_ids: list[int]) -> None:
+        if self.path.is_relative_to(tmp_path / "1"):
+            order.append(f"write {state.epoch} voted {state.voted.id if state.voted else None} leader {state.leader_id}")
+        write(self, state, kraft_version, voter_ids)
+
+    monkeypatch.setattr(QuorumStateFile, "write", noted)
+
+    async def main() -> None:
+        network = Network()
+        for i in (1, 2):
+            format_dynamic(tmp_path / str(i), dynamic(1, 2))
+        transport = QuickTransport(network, order)
+        network.transport = lambda: transport  # type: ignore[method-assign]
+        first = Node(network, tmp_path / "1", 1)
+        await first.start()
+        del network.transport  # type: ignore[method-assign]
+        second = Node(network, tmp_path / "2", 2, election_timeout_s=5.0, quick_failover=False)
+        await second.start()
+        await first.lead()
+        await first.commit(b"a")
+        assert transport.warmed == {address(2)}
+        vote = order.index("write 1 voted 1 leader None")
+        assert order[vote - 1] == "VoteRequest"
+        begin = order.index("write 1 voted None leader 1")
+        assert order[begin - 1] == "BeginQuorumEpochRequest"
+        await second.stop()
+        await first.stop()
+        assert not first.fatal + second.fatal
+
+    asyncio.run(main())
+
+
+def test_a_leader_that_stops_lets_its_last_writes_commit(tmp_path: Path) -> None:
+    async def main() -> None:
+        network = Network()
+        nodes = {}
+        for i in (1, 2, 3):
+            format_dynamic(tmp_path / str(i), dynamic(1, 2, 3))
+            nodes[i] = await Node(network, tmp_path / str(i), i).start()
+        async with asyncio.timeout(10):
+            while not any(n.client.is_leader for n in nodes.values()):
+                await asyncio.sleep(0.005)
+        leader = next(n for n in nodes.values() if n.client.is_leader)
+        await leader.commit(b"a")
+        last = leader.client.append(leader.client.epoch, [b"b"])
+        await leader.client.shutdown(2.0)
+        assert leader.machine.hwm > last
+        network.clients.pop(address(leader.id))
+        others = [n for n in nodes.values() if n is not leader]
+        for node in others:
+            await node.machine.until(lambda machine=node.machine: b"b" in machine.values)
+        for node in others:
+            await node.kill()
+
+    asyncio.run(main())

@@ -27,6 +27,12 @@ class NoNetwork:
     async def call(self, *args: Any) -> Any:
         raise ConnectionError("there is nobody")
 
+    def post(self, *args: Any) -> None:
+        return None
+
+    def warm(self, addresses: Any) -> None:
+        assert not addresses
+
     def close(self) -> None:
         pass
 

@@ -21,12 +21,14 @@ from quorate.controller.activation import ActivationError, activation_records
 from quorate.controller.clock import Clock, LoopClock
 from quorate.controller.config import ControllerConfig
 from quorate.controller.context import Context, Result, View
+from quorate.controller.held import HeldRequests
 from quorate.controller.liveness import Liveness
 from quorate.controller.pending import Answer, Pending
 from quorate.controller.reads import read_routes
 from quorate.controller.record_versions import level_in, version_of
 from quorate.controller.registration import ControllerRegistrar
 from quorate.controller.routes import WRITES, write_handler
+from quorate.controller.standby import Preparation
 from quorate.controller.tasks import NEVER, PeriodicTasks
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.features import KRAFT_VERSION
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NO_EPOCH = -1
+DRAIN_S = 0.25  # a controller that closes waits so long for its last changes to commit: their clients need not ask again
 
 
 class QuorumController:
@@ -93,6 +96,8 @@ class QuorumController:
             now_ms=self.clock.now_ms,
         )
         self._registrar = ControllerRegistrar(self)
+        self._held = HeldRequests()
+        self._preparation = Preparation()
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -109,15 +114,20 @@ class QuorumController:
         """Begins to follow the log. timers: False leaves the clock's work to the caller (`run_due`)."""
         if timers:
             self._loop = asyncio.get_running_loop()
+            self._preparation.begin()
         self.raft.register(self)
         self._arm()
 
     async def close(self) -> None:
-        """Answers what is pending with NOT_CONTROLLER and stops the clock; Raft is shut down by its owner."""
+        """Takes on nothing more, lets what is written commit for a moment, answers the rest with NOT_CONTROLLER and stops the
+        clock; Raft is shut down by its owner."""
         self._closed = True
+        self._preparation.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self.pending and self.is_active:
+            await self.pending.emptied(DRAIN_S)
         self._drop_term()
         await self._registrar.close()
         await self.snapshots.close()
@@ -204,6 +214,8 @@ class QuorumController:
             self._drop_term()
         if mine and not self.is_active and not self._closed and not self._failed:
             self._claim(leader.epoch)
+        if self._held and (self.is_active or not self.raft.is_leader):
+            self._held.release(lambda ctx, request, with_offset: self._submit(ctx, request, with_offset=with_offset))
         self._registrar.check()
         self._arm()
 
@@ -360,7 +372,9 @@ class QuorumController:
 
         Raises KafkaError.
         """
-        if not self.is_active:
+        if not self.is_active or self._closed:
+            if self.raft.is_leader and not self._failed and not self._held.full:
+                return self._held.add(ctx, request, with_offset)
             raise self.not_controller()
         now = self.clock.now()
         handler = write_handler(ctx.api_key)

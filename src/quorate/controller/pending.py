@@ -32,10 +32,11 @@ class _Waiting:
 class Pending:
     """In order of offset, since each answer waits for at least what the one before it waits for."""
 
-    __slots__ = ("_queue",)
+    __slots__ = ("_empty", "_queue")
 
     def __init__(self) -> None:
         self._queue: deque[_Waiting] = deque()
+        self._empty: asyncio.Future[None] | None = None
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -60,6 +61,15 @@ class Pending:
             waiting = queue.popleft()
             if not waiting.future.done():
                 waiting.future.set_result(Answer(waiting.response, waiting.offset) if waiting.with_offset else waiting.response)
+
+        if not queue and self._empty is not None and not self._empty.done():
+            self._empty.set_result(None)
+
+    async def emptied(self, timeout_s: float) -> None:
+        """Returns when nothing waits any more, at the latest after the time given."""
+        if self._queue:
+            self._empty = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._empty], timeout=timeout_s)
 
     def fail_all(self, error: Callable[[], KafkaError]) -> None:
         queue, self._queue = self._queue, deque()

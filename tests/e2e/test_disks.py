@@ -1,0 +1,176 @@
+"""Disks that fill up, fail or become read-only: the metadata directory's stops the node, a data directory's takes its replicas
+offline; nothing acknowledged is lost, and what failed is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import NewTopic
+
+from tests.support.cluster import Node, wait_for
+from tests.support.disk import Disk
+from tests.support.ledger import QUIET, read_partition
+
+pytestmark = pytest.mark.timeout(120)
+
+BREAK = {"full": Disk.fill, "failed": Disk.fail, "read-only": Disk.make_read_only}
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    disk = Disk(tmp_path / "disk")
+    yield disk
+    disk.close()
+
+
+def create(node: Node, *names: str) -> set[str]:
+    """The topics that were acknowledged."""
+    done = set()
+    admin = node.admin()
+    for name, future in admin.create_topics([NewTopic(n, 1, 1) for n in names], request_timeout=3).items():
+        try:
+            future.result()
+            done.add(name)
+        except KafkaException:
+            pass
+    return done
+
+
+def produce(node: Node, topic: str, count: int, size: int = 100) -> dict[int, bytes]:
+    """What was acknowledged, by offset."""
+    acknowledged: dict[int, bytes] = {}
+    p = Producer({"bootstrap.servers": node.bootstrap, "message.timeout.ms": 1500, "linger.ms": 2, **QUIET})
+    for i in range(count):
+        p.produce(
+            topic,
+            b"%d" % i * (size // 4),
+            partition=0,
+            on_delivery=lambda e, m: None if e else acknowledged.__setitem__(m.offset(), m.value()),
+        )
+        p.poll(0)
+    p.flush(10)
+    return acknowledged
+
+
+def complaints(node: Node) -> str:
+    log = node.log_tail(2000)
+    assert "Traceback" not in log, log
+    return "\n".join(line for line in log.splitlines() if " ERROR " in line or " FATAL " in line)
+
+
+@pytest.mark.parametrize("how", BREAK)
+def test_a_broken_metadata_directory_stops_the_node_and_keeps_what_was_acknowledged(disk: Disk, tmp_path: Path, how: str) -> None:
+    metadata = disk.path / "metadata"
+    node = Node(tmp_path / "node", extra={"log.dirs": tmp_path / "data", "metadata.log.dir": metadata})
+    node.format()
+    try:
+        node.start()
+        created = create(node, *(f"before-{i}" for i in range(20)))
+        assert len(created) == 20
+        BREAK[how](disk)
+        for i in range(400):  # a full disk still has room in blocks that are partly used
+            if node.proc is None or node.proc.poll() is not None:
+                break
+            done = create(node, *(f"{'x' * 200}-{i}-{k}" for k in range(10)))
+            created |= done
+            if not done:
+                break
+        assert node.proc is not None and node.proc.wait(10) == 1
+        assert str(metadata) in complaints(node)
+        (node.base / "out.log").unlink()
+        node.start(wait=False)
+        assert node.proc.wait(20) == 1 and str(metadata) in complaints(node)
+        if how == "full":
+            disk.free()
+        else:
+            disk.replug()
+        node.start()
+        assert created <= set(node.admin().list_topics(timeout=20).topics)
+        assert node.stop() == 0
+    except BaseException:
+        print(node.log_tail())
+        raise
+    finally:
+        node.kill()
+
+
+@pytest.mark.parametrize("how", BREAK)
+def test_a_broken_data_directory_takes_only_its_replicas_offline(disk: Disk, tmp_path: Path, how: str) -> None:
+    good, bad = tmp_path / "good", disk.path / "bad"
+    node = Node(tmp_path / "node", extra={"log.dirs": f"{good},{bad}"})
+    node.format()
+    try:
+        node.start()
+        names = [f"t{i}" for i in range(6)]
+        assert create(node, *names) == set(names)
+        held = {n: produce(node, n, 20) for n in names}
+        assert all(len(h) == 20 for h in held.values())
+        there = [n for n in names if (bad / f"{n}-0").is_dir()]
+        here = [n for n in names if (good / f"{n}-0").is_dir()]
+        assert there and here and len(there) + len(here) == 6
+        if how == "full":
+            disk.fill()
+            for n in there:
+                held[n] |= produce(node, n, 2000, 4000)
+        else:
+            BREAK[how](disk)
+            assert not produce(node, there[0], 1)
+
+        def leaders() -> dict[str, int]:
+            return {n: t.partitions[0].leader for n, t in node.admin().list_topics(timeout=5).topics.items() if n in names}
+
+        wait_for("the metadata to say so", lambda: leaders() == dict.fromkeys(there, -1) | dict.fromkeys(here, 1), 10)
+        for n in here:
+            held[n] |= produce(node, n, 20)
+        assert create(node, "new") == {"new"} and len(produce(node, "new", 5)) == 5
+        assert (good / "new-0").is_dir()
+        assert not produce(node, there[0], 1)
+        assert node.stop() == 0
+        assert str(bad) in complaints(node)
+
+        node.start()
+        if how == "full":  # it can be read again
+            disk.free()
+        else:
+            assert leaders() == dict.fromkeys(there, -1) | dict.fromkeys(here, 1)
+            assert str(bad) in complaints(node)
+            assert not produce(node, there[0], 1) and not (good / f"{there[0]}-0").exists()
+        for n in here:
+            assert read_partition(node.bootstrap, n, 0) == [v for _, v in sorted(held[n].items())]
+        assert node.stop() == 0
+
+        if how != "full":
+            disk.replug()
+        node.start()
+        wait_for("all to be led", lambda: leaders() == dict.fromkeys(names, 1), 10)
+        for n in names if how == "full" else here:  # what was not synced is gone with a failed disk: other replicas are for that
+            found = read_partition(node.bootstrap, n, 0)
+            assert all(found[offset] == value for offset, value in held[n].items())
+        assert all(len(produce(node, n, 3)) == 3 for n in names)
+        assert node.stop() == 0
+    except BaseException:
+        print(node.log_tail())
+        raise
+    finally:
+        node.kill()
+
+
+def test_the_last_data_directory_that_fails_stops_a_broker(disk: Disk, tmp_path: Path) -> None:
+    bad = disk.path / "bad"
+    node = Node(tmp_path / "node", extra={"log.dirs": bad, "metadata.log.dir": tmp_path / "metadata"})
+    node.format()
+    try:
+        node.start()
+        assert create(node, "t") == {"t"} and len(produce(node, "t", 5)) == 5
+        disk.fail()
+        assert not produce(node, "t", 1)
+        assert node.proc is not None and node.proc.wait(20) == 1
+        assert str(bad) in complaints(node)
+        (node.base / "out.log").unlink()
+        node.start(wait=False)
+        assert node.proc.wait(20) == 1 and str(bad) in complaints(node)
+    finally:
+        node.kill()

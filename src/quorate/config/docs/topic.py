@@ -27,8 +27,8 @@ preallocate  Whether the file of a new segment is given its full size at once.
 message.timestamp.type  CreateTime keeps the producer's timestamps, LogAppendTime replaces them by the broker's clock.
 message.timestamp.before.max.ms  How far behind the broker's clock a producer's timestamp may be.
 message.timestamp.after.max.ms  How far ahead of the broker's clock a producer's timestamp may be.
-leader.replication.throttled.replicas  Replicas whose leader's sending is throttled: partition:broker pairs, or *; without effect here.
-follower.replication.throttled.replicas  Replicas whose follower's fetching is throttled: partition:broker pairs, or *; without effect here.
+leader.replication.throttled.replicas  Replicas whose leader's sending is throttled (partition:broker, or *); without effect here.
+follower.replication.throttled.replicas  Replicas whose fetching is throttled (partition:broker, or *); without effect here.
 remote.storage.enable  Whether segments are also kept in remote storage (not available here).
 local.retention.ms  How long segments stay on local disk beside remote storage; -2 for retention.ms.
 local.retention.bytes  Bytes that stay on local disk beside remote storage; -2 for retention.bytes.

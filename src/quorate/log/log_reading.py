@@ -200,13 +200,13 @@ class ReadableLog:
                 if place.last_offset >= offset:
                     return place
             return None
-        place = self._segments[number].find(offset)
-        if place is not None and place.last_offset >= self._segment_end(number):
+        found = self._segments[number].find(offset)
+        if found is not None and found.last_offset >= self._segment_end(number):
             raise CorruptRecordError(
-                f"Batch at byte {place.position} of {self._segments[number].log_path} claims the offsets {place.base_offset} to "
-                f"{place.last_offset}, but its segment ends before {self._segment_end(number)}"
+                f"Batch at byte {found.position} of {self._segments[number].log_path} claims the offsets {found.base_offset} to "
+                f"{found.last_offset}, but its segment ends before {self._segment_end(number)}"
             )
-        return place
+        return found
 
     def read(self, offset: int, max_bytes: int, *, upper_offset: int | None = None, min_one: bool = True) -> FetchData:
         """Batches of one segment from the one with `offset` on, up to `upper_offset`, the watermark that binds the reader.

@@ -1,0 +1,92 @@
+"""Writes docs/benchmarks.md from bench/results/*.json: `python bench/table.py`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FIGURES = {  # figure -> what it says
+    "coldstart": {
+        "start_s": "start to first Metadata, s",
+        "rss_mb": "memory when idle, MB",
+        "stop_s": "SIGTERM to end, s",
+    },
+    "topics": {
+        "create_p50_ms": "create a topic, p50, ms",
+        "create_p99_ms": "create a topic, p99, ms",
+        "pipelined_per_s": "creations in flight, per second",
+        "one_request_1000_per_s": "1,000 topics in one request, per second",
+        "visible_after_answer_s": "until 3,320 partitions are in Metadata, s",
+        "restart_s": "back after kill -9 with 3,320 partitions, s",
+    },
+    "partitions": {
+        "visible_s": "10,000 partitions until all are visible, s (ours with 4,096 open files)",
+        "rss_mb": "memory with 10,000 partitions, MB",
+    },
+    "produce": {
+        "produce_acks_1_mb_s": "librdkafka, produce, acks 1, MB/s",
+        "produce_acks_all_mb_s": "librdkafka, produce, acks all, MB/s",
+        "consume_mb_s": "librdkafka, consume, MB/s",
+        "produce_one_p50_ms": "one acknowledged record, p50, ms",
+        "produce_one_p99_ms": "one acknowledged record, p99, ms",
+    },
+    "perf_tools": {
+        "acks_1_mb_s": "Java tools, produce, acks 1, MB/s",
+        "acks_all_mb_s": "Java tools, produce, acks all, MB/s",
+        "consume_mb_s": "Java tools, consume, MB/s",
+        "acks_1_broker_cpu_s_per_gb": "broker CPU, acks 1, s/GB",
+        "acks_all_broker_cpu_s_per_gb": "broker CPU, acks all, s/GB",
+        "consume_broker_cpu_s_per_gb": "broker CPU, consume, s/GB",
+    },
+    "quorum_topics": {
+        "create_p50_ms": "three controllers: create a topic, p50, ms",
+        "in_flight_per_s": "three controllers: creations in flight, per second",
+    },
+    "failover": {
+        "median_s": "kill -9 of the active controller to the next topic, median of 7, s",
+        "max_s": "the same, worst of 7, s",
+    },
+    "failover_term": {
+        "median_s": "SIGTERM of the active controller to the next topic, median of 7, s",
+        "max_s": "the same, worst of 7, s",
+    },
+    "replicated": {
+        "produce_rf3_mb_s": "three nodes, replication factor 3, acks all, MB/s",
+        "rf3_one_p50_ms": "the same, one record, p50, ms",
+    },
+}
+HEAD = """# Measured against Apache Kafka
+
+Apache Kafka 4.1.1 and Quorate in turn on one machine, the same clients for both (`bench/compare.py`; medians, minimum to maximum in brackets; files in
+`bench/results/`). The machine has 2 cores, shared by node and client; other work ran on it, so compare the columns with each other and with nothing else.
+
+| figure | Apache Kafka | Quorate | ratio | runs |
+|---|---|---|---|---|
+"""
+
+
+def number(x: float) -> str:
+    return f"{x:,.0f}" if abs(x) >= 100 else f"{x:.3g}"
+
+
+def main() -> None:
+    rows = []
+    for probe, figures in FIGURES.items():
+        path = ROOT / "bench" / "results" / f"{probe}.json"
+        if not path.exists():
+            continue
+        result = json.loads(path.read_text())
+        for key, says in figures.items():
+            cells = []
+            for impl in ("java", "quorate"):
+                f = result["figures"][impl].get(key)
+                cells.append(f"{number(f['median'])} ({number(f['min'])}-{number(f['max'])})" if f else "-")
+            rows.append(
+                f"| {says} | {cells[0]} | {cells[1]} | {result['ratio_quorate_to_java'].get(key, '-')} | {result['rounds']} |"
+            )
+    (ROOT / "docs" / "benchmarks.md").write_text(HEAD + "\n".join(rows) + "\n")
+
+
+if __name__ == "__main__":
+    main()

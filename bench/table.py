@@ -58,8 +58,9 @@ FIGURES = {  # figure -> what it says
 }
 HEAD = """# Measured against Apache Kafka
 
-Apache Kafka 4.1.1 and Quorate in turn on one machine, the same clients for both (`bench/compare.py`; medians, minimum to maximum in brackets; files in
-`bench/results/`). The machine has 2 cores, shared by node and client; other work ran on it, so compare the columns with each other and with nothing else.
+Apache Kafka 4.1.1 and Quorate in turn on one machine, the same clients for both (`bench/compare.py`; medians, minimum to
+maximum in brackets; files in `bench/results/`). The machine has 2 cores, shared by node and client, and other work ran on it:
+compare the columns with each other and with nothing else.
 
 | figure | Apache Kafka | Quorate | ratio | runs |
 |---|---|---|---|---|

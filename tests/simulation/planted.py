@@ -40,9 +40,9 @@ def forget_quorum_state(patch: Patch) -> None:
     save, die = Replica._save, Replica.die
     before: dict[Any, QuorumState | None] = {}
 
-    def remember(self: Replica, fx: m.Effects) -> None:
+    def remember(self: Replica, state: QuorumState, may_wait: bool) -> None:
         before[self.key] = self.disk.stored
-        save(self, fx)
+        save(self, state, may_wait)
 
     def forget(self: Replica, power: bool) -> None:
         if self.alive and power:

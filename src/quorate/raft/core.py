@@ -204,7 +204,12 @@ class Raft:
             self.role, self.leader_id = Role.RESIGNED, self.me.id
             self.unacknowledged = {i for i in self.voters.ids if i != self.me.id}
             self.election_deadline = self.draw_election_deadline(now)
-        elif stored.leader_id is None and stored.voted is not None and self._voted_self(stored.voted):
+        elif (
+            stored.leader_id is None
+            and stored.voted is not None
+            and self._voted_self(stored.voted)
+            and end.epoch < stored.epoch  # else another has led the epoch, and its name was not written in time
+        ):
             self.role = Role.CANDIDATE
             self._hold_election(now)
         elif stored.leader_id is not None and self.voters.endpoints(stored.leader_id):

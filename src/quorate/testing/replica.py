@@ -10,7 +10,8 @@ from quorate.protocol.errors import ErrorCode
 from quorate.raft import messages as m
 from quorate.raft.core import Raft
 from quorate.raft.membership import reply_endpoints
-from quorate.raft.types import OffsetEpoch, RaftParams, ReplicaKey, Role
+from quorate.raft.quorum_state import QuorumState
+from quorate.raft.types import Address, OffsetEpoch, RaftParams, ReplicaKey, Role
 from quorate.raft.voters import VoterSet
 from quorate.testing.invariants import InvariantError, Keys, Subject, keys_of
 from quorate.testing.memory import BOOTSTRAP, SNAPSHOT_BYTES, MemoryDisk, Snapshot
@@ -26,6 +27,7 @@ CLUSTER = "world"
 MOMENT_S = 1e-6
 MAX_WAKINGS = 50  # in a moment: more is a loop that would burn a processor
 MAX_BATCHES = 16  # in one Fetch answer
+LATE_SAVE_S = 0.2  # a state that may wait is written so long after
 CHUNK_BYTES = 160  # of a snapshot in one answer: a download takes a few
 
 
@@ -58,6 +60,7 @@ class Replica:
         self.proposed: list[Any] = []
         self.syncing = False
         self.cuts = 0
+        self.late_state: QuorumState | None = None  # to be written soon
         self.hears = False  # a good Fetch answer from the leader that it follows
         self.download = 0
         self.wake_at = NEVER
@@ -77,6 +80,7 @@ class Replica:
         self.open.clear()
         self.replies.clear()
         self.proposed = []
+        self.late_state = None
         self.stepping = self.syncing = self.hears = False
         self.dies_at_duty = None
         self.wake_at = NEVER
@@ -146,8 +150,10 @@ class Replica:
             self._apply_some(fx)
             return
         core, disk, world = self.core, self.disk, self.world
+        for out in fx.send:
+            world.send(self, out)
         if fx.save_quorum_state is not None:
-            self._save(fx)
+            self._save(fx.save_quorum_state, fx.save_may_wait)
         if fx.role is not None:
             self._role(fx.role)
         if fx.truncate_to is not None:
@@ -162,8 +168,6 @@ class Replica:
             self._append_control(fx.append_control)
         for answer in fx.answers:
             self._answer(answer.token, answer.reply)
-        for out in fx.send:
-            world.send(self, out)
         if fx.high_watermark is not None:
             hwm = min(fx.high_watermark, disk.end)
             if core.leading is not None:
@@ -178,18 +182,17 @@ class Replica:
             world.push(max(world.now, fx.wake_at / self.rate) + TICK_S, self.alarm, (self.life, fx.wake_at))
 
     def _apply_some(self, fx: m.Effects) -> None:
-        """Dies after some of the duties: the state stored, the log cut, records written, a few requests gone."""
+        """Dies after some of the duties: requests gone, the state stored, the log cut, records written, answers gone."""
         duties, self.dies_at_duty = self.dies_at_duty or 0, None
-        some = m.Effects()
-        if duties > 0:
-            some.save_quorum_state = fx.save_quorum_state
+        some = m.Effects(send=fx.send if duties > 0 else fx.send[:1])
         if duties > 1:
-            some.truncate_to, some.role = fx.truncate_to, fx.role
+            some.save_quorum_state, some.save_may_wait = fx.save_quorum_state, fx.save_may_wait
         if duties > 2:
-            some.append_fetched, some.append_control = fx.append_fetched, fx.append_control
+            some.truncate_to, some.role = fx.truncate_to, fx.role
         if duties > 3:
+            some.append_fetched, some.append_control = fx.append_fetched, fx.append_control
+        if duties > 4:
             some.answers = fx.answers
-            some.send = fx.send[: duties - 3]
         self.apply(some)
         self.die(self.world.dies_by_power())
 
@@ -220,10 +223,21 @@ class Replica:
 
     # --- duties -----------------------------------------------------------------------------------------------------
 
-    def _save(self, fx: m.Effects) -> None:
-        state = self.disk.stored = fx.save_quorum_state
-        assert state is not None
+    def _save(self, state: QuorumState, may_wait: bool) -> None:
+        if may_wait:
+            if self.late_state is None:
+                self.world.push(self.world.now + LATE_SAVE_S, self._save_late, self.life)
+            self.late_state = state
+            return
+        self.late_state = None
+        self.disk.stored = state
         self.world.history.stored(self.subject, state)
+
+    def _save_late(self, life: int) -> bool:
+        if life != self.life or self.late_state is None:
+            return False
+        self._save(self.late_state, False)
+        return True
 
     def _role(self, change: m.RoleChange) -> None:
         core = self.core
@@ -358,7 +372,20 @@ class Replica:
                 self.step(m.Replied(out.to, request, reply))
                 self.hears = self.alive and core.role is Role.FOLLOWER
                 return
+        if reply is m.Failure.DISCONNECTED:
+            self.unreachable(out.to.address)
         self.step(m.Replied(out.to, request, reply))
+
+    def unreachable(self, address: Address) -> None:
+        """Who cannot reach its leader hears it no longer."""
+        if self.core.leader_id is not None and self.core.address_of(self.core.leader_id) == address:
+            self.hears = False
+
+    def received(self, request: m.RaftRequest, call: Call) -> None:
+        if isinstance(request, m.EndEpoch) and (request.leader_id, request.epoch) == self.core.leader_and_epoch:
+            self.hears = False
+        self.open.add(call)
+        self.step(m.Received(request, call))
 
     def ask(self, request: m.RaftRequest) -> object:
         """A request from outside; its answer appears in `replies` under the token given back."""

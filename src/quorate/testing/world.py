@@ -214,8 +214,7 @@ class World:
         if isinstance(out.request, m.ProbeVersions):
             self.answered(target, call, m.ProbeReply(kraft_versions=(0, 1)))
             return None
-        target.open.add(call)
-        target.step(m.Received(out.request, call))
+        target.received(out.request, call)
         return None
 
     def answered(self, target: Replica, token: object, reply: m.Reply) -> None:
@@ -277,6 +276,7 @@ class World:
         replica, life, lost = what
         if life != replica.life:
             return False
+        replica.unreachable(lost)
         replica.step(m.PeerLost(lost))
         return None
 

@@ -1,5 +1,8 @@
 """`kill -9` under load: what was acknowledged is there afterwards, and the next start succeeds.
 
+The kill comes at a random moment of the load, now and then of a clean stop, and again at random moments of the starts that
+follow. Small segments and frequent metadata snapshots make the moments in between likely ones.
+
 python -m tests.e2e.test_kill --rounds 50     # the long run; the tests do a few rounds
 """
 
@@ -27,11 +30,12 @@ PARTITIONS = 3
 
 @dataclass
 class Load:
-    """Threads that produce, create topics, alter a config and commit offsets until told to stop; what was answered is kept."""
+    """Threads that produce, create and delete topics, alter a config and commit offsets; keeps what was answered."""
 
     node: Node
     produced: dict[int, dict[int, bytes]] = field(default_factory=lambda: {p: {} for p in range(PARTITIONS)})
     created: set[str] = field(default_factory=set)
+    deleted: set[str] = field(default_factory=set)
     committed: int = -1
     attempted: int = -1
     retention: int = 0
@@ -44,7 +48,8 @@ class Load:
         self.round = round_
         self._stop.clear()
         self._threads = [
-            threading.Thread(target=f, daemon=True) for f in (self._produce, self._create, self._commit, self._configure)
+            threading.Thread(target=f, daemon=True)
+            for f in (self._produce, self._create, self._delete, self._commit, self._configure)
         ]
         for t in self._threads:
             t.start()
@@ -95,6 +100,24 @@ class Load:
             except KafkaException:
                 pass
 
+    def _delete(self) -> None:
+        """Topics with a record, so that there are files to go."""
+        admin = self.node.admin()
+        p = Producer({"bootstrap.servers": self.node.bootstrap, "message.timeout.ms": 1000, **QUIET})
+        i = 0
+        while not self._stop.is_set():
+            name = f"d-{self.round}-{i}"
+            i += 1
+            try:
+                admin.create_topics([NewTopic(name, 2, 1)], operation_timeout=1, request_timeout=1)[name].result()
+                p.produce(name, b"x" * 100, partition=i % 2)
+                p.flush(1)
+                admin.delete_topics([name], operation_timeout=1, request_timeout=1)[name].result()
+                self.deleted.add(name)
+            except KafkaException:
+                pass
+        p.purge()
+
     def _configure(self) -> None:
         admin = self.node.admin()
         while not self._stop.is_set():
@@ -127,6 +150,7 @@ def check(load: Load) -> None:
     admin = node.admin()
     present = set(admin.list_topics(timeout=20).topics)
     assert load.created <= present, f"topics lost: {sorted(load.created - present)[:5]}"
+    assert not load.deleted & present, f"deleted topics are back: {sorted(load.deleted & present)[:5]}"
     for partition, held in load.produced.items():
         there = read_partition(node.bootstrap, "load", partition, "read_uncommitted")
         for offset, value in held.items():
@@ -147,20 +171,43 @@ def check(load: Load) -> None:
 def campaign(base: Path, rounds: int, seed: int, report: bool = False) -> dict[str, object]:
     """Rounds of load, kill, restart, check; the figures of the whole."""
     rng = random.Random(seed)
-    node = Node(base / "node", extra={"log.segment.bytes": 1 << 20, "metadata.log.max.record.bytes.between.snapshots": 100_000})
+    node = Node(
+        base / "node",
+        extra={
+            "auto.create.topics.enable": "false",  # or producers bring deleted topics back
+            "log.segment.bytes": 1 << 20,
+            "log.retention.check.interval.ms": 200,
+            "log.segment.delete.delay.ms": 300,
+            "metadata.log.max.record.bytes.between.snapshots": 30_000,
+            "internal.metadata.log.segment.bytes": 50_000,
+        },
+    )
     node.format()
     load = Load(node)
     starts = []
+    stops_cut = starts_cut = 0
     try:
         node.start()
         admin = node.admin()
-        for f in admin.create_topics([NewTopic("load", PARTITIONS, 1)], operation_timeout=10).values():
+        topic = NewTopic("load", PARTITIONS, 1, config={"segment.ms": "200"})
+        for f in admin.create_topics([topic], operation_timeout=10).values():
             f.result()
         for r in range(rounds):
             load.start(r)
             time.sleep(rng.uniform(0.05, 1.5))  # the moment of the kill is the random input of this test
+            assert node.proc is not None
+            if rng.random() < 0.25:
+                node.proc.terminate()
+                time.sleep(rng.uniform(0, 0.25))
+                stops_cut += node.proc.poll() is None
             node.kill()
             load.stop()
+            while rng.random() < 0.4:
+                node.start(wait=False)
+                time.sleep(rng.uniform(0.05, 0.6))
+                starts_cut += 1
+                assert node.proc.poll() is None, "a start failed"
+                node.kill()
             t = time.perf_counter()
             node.start()
             starts.append(time.perf_counter() - t)
@@ -183,6 +230,9 @@ def campaign(base: Path, rounds: int, seed: int, report: bool = False) -> dict[s
         "seed": seed,
         "records": sum(map(len, load.produced.values())),
         "topics": len(load.created),
+        "topics_deleted": len(load.deleted),
+        "kills_during_start": starts_cut,
+        "kills_during_stop": stops_cut,
         "commits": load.committed + 1,
         "config_changes": load.retention,
         "restart_median_s": round(sorted(starts)[len(starts) // 2], 3),

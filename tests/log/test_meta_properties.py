@@ -61,6 +61,7 @@ def test_a_file_is_read_back(tmp_path: Path) -> None:
         ("version=1\nnode.id=1\ncluster.id=x\ndirectory.id=oops", "directory.id=oops"),
         ("version=1\nnode.id=1\ncluster.id=x\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ", "reserved"),
         ("version=1\nnode.id=\\u00zz", "line 2"),
+        ("version=1\nnode.id=1\ncluster.id=x\ndjrectory.id=mwBBvG3oSIWDRk7crIrIug", "djrectory.id"),
     ],
 )
 def test_a_bad_file_is_refused_by_key_and_value(tmp_path: Path, text: str, names: str) -> None:

@@ -265,3 +265,17 @@ def test_starting_imports_only_what_a_node_needs() -> None:
     messages = [m for m in modules if m.startswith("quorate.protocol.messages.")]
     assert len(messages) < 60, messages
     assert len(modules) < 420
+
+
+def test_a_voter_whose_directory_id_changed_says_why_it_does_not_lead(node: Node) -> None:
+    node.format()
+    node.start()
+    assert node.stop() == 0
+    meta = node.data / "meta.properties"
+    was = re.search(r"directory\.id=(.*)", meta.read_text())
+    assert was is not None
+    meta.write_text(meta.read_text().replace(was[1], "mwBBvG3oSIWDRk7crIrIug"))
+    node.start(wait=False)
+    wait_for(
+        "the reason", lambda: f"directory.id={was[1]}" in node.log_tail() and "mwBBvG3oSIWDRk7crIrIug" in node.log_tail(), 20
+    )

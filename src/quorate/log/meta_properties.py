@@ -16,6 +16,7 @@ from quorate.log.files import write_atomically
 from quorate.protocol.uuids import parse_uuid, random_uuid, uuid_text
 
 FILE_NAME = "meta.properties"
+_KEYS = {"version", "cluster.id", "node.id", "directory.id"}
 RESERVED_IDS = 100
 """Directory ids below this number, high half zero, are Kafka's own (KIP-858)."""
 
@@ -64,6 +65,9 @@ def read(directory: Path) -> MetaProperties | None:
     except ValueError:
         raise MetaPropertiesError(f"{path}: node.id={values['node.id']} is not a number") from None
     directory_id: bytes | None = None
+    strange = values.keys() - _KEYS
+    if "directory.id" not in values and strange:  # a new id would make this another disk than the one that the cluster knows
+        raise MetaPropertiesError(f"{path}: directory.id is missing, and {min(strange)!r} is not known; the file may be damaged")
     if text := values.get("directory.id"):
         try:
             directory_id = parse_uuid(text)

@@ -27,6 +27,7 @@ from quorate.net.limits import ConnectionLimits
 from quorate.net.server import Listener
 from quorate.node.limits import connection_cap, hold_collections, open_file_cache, raise_open_files, settle_memory
 from quorate.node.support import refuse_unsupported
+from quorate.protocol.uuids import uuid_text
 from quorate.raft.config import RaftConfig
 from quorate.raft.driver import RaftClient
 
@@ -94,6 +95,7 @@ class KafkaServer:
         await self.raft.start()
         self._raft_started = True
         self._phase("metadata log open")
+        self._warn_if_replaced(ensemble.directory_ids[config.metadata_log_dir])
         if config.is_controller:
             await self._start_controller(allowed)
         if config.is_broker:
@@ -138,6 +140,20 @@ class KafkaServer:
                     "correct metadata.log.dir or the order of log.dirs, or remove the stale one"
                 )
 
+    def _warn_if_replaced(self, directory_id: bytes) -> None:
+        """A voter on another disk than the quorum knows cannot vote, and waits in vain where it is the only one."""
+        voter = self.raft.voters.by_id.get(self.config.node_id)
+        if self.config.is_controller and voter is not None and voter.key.directory_id not in (directory_id, bytes(16)):
+            self._log(
+                logging.WARNING,
+                "The voters know node %d with directory.id=%s, but %s has directory.id=%s: was the disk replaced, or "
+                "meta.properties changed? This node does not vote until it is added again (or the file is restored)",
+                self.config.node_id,
+                uuid_text(voter.key.directory_id),
+                self.config.metadata_log_dir,
+                uuid_text(directory_id),
+            )
+
     def _raft_config(self, directory_id: bytes) -> RaftConfig:
         config, get = self.config, self.config.get
         segment_bytes = get("internal.metadata.log.segment.bytes") or get("metadata.log.segment.bytes")
@@ -151,6 +167,7 @@ class KafkaServer:
             is_controller=config.is_controller,
             voters=config.quorum_voters or None,
             bootstrap_servers=config.quorum_bootstrap_servers,
+            auto_join=get("controller.quorum.auto.join.enable"),
             election_timeout_s=get("controller.quorum.election.timeout.ms") / 1000,
             fetch_timeout_s=get("controller.quorum.fetch.timeout.ms") / 1000,
             election_backoff_max_s=get("controller.quorum.election.backoff.max.ms") / 1000,

@@ -138,22 +138,22 @@ def test_kafka_dumps_a_snapshot_of_ours_without_a_complaint(snapshot: Path, caps
     ]  # fmt: skip
 
 
-def shell(snapshot: Path, path: str) -> str:
-    """What Kafka's shell shows; asked again when it shows nothing: it does not always wait for what it loads."""
+def shell(snapshot: Path, path: str, first: str) -> str:
+    """What Kafka's shell shows; asked again while `first` is not there: it does not always wait for what it loads."""
     command = java.command("org.apache.kafka.shell.MetadataShell", "--snapshot", snapshot, "tree", path)
     for _ in range(8):
         done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
         assert done.returncode == 0, done.stderr
-        if done.stdout:
+        if first in done.stdout:
             return done.stdout
-    raise AssertionError(done.stderr)
+    raise AssertionError(f"no {first!r} in 8 answers; the last: {done.stdout}{done.stderr}")
 
 
 def test_the_metadata_shell_reads_a_snapshot_of_ours(snapshot: Path) -> None:
-    topics = shell(snapshot, "/image/topics/byName")
+    topics = shell(snapshot, "/image/topics/byName", "PartitionRegistration")
     assert "PartitionRegistration(replicas=[1]" in topics
     assert "elr=[1], lastKnownElr=[1], leader=-1, leaderRecoveryState=RECOVERED, leaderEpoch=3, partitionEpoch=4" in topics
-    rest = shell(snapshot, "/image")
+    rest = shell(snapshot, "/image", "retention.ms")
     for fact in (
         "retention.ms", "4.1-IV1", "BrokerRegistration(id=1, epoch=5", "ControllerRegistration(id=2", "user(bob)",
         "producer_byte_rate",

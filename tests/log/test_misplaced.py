@@ -59,13 +59,15 @@ def test_the_end_of_a_log_is_not_taken_from_a_batch_that_is_out_of_its_place(tmp
         assert f"{SEGMENT}.log" in str(e)
 
 
-@pytest.mark.parametrize("byte", [0, 3, 6, 8, 11, 16])
-def test_a_closed_log_is_not_cut_in_front_of_a_whole_batch(tmp_path: Path, byte: int) -> None:
+@pytest.mark.parametrize(
+    ("batch", "byte"), [(b, i) for b in (2, 4) for i in (0, 3, 6, 8, 16) if (b, i) not in ((4, 6), (4, 0), (4, 3))] + [(2, 11)]
+)
+def test_a_closed_log_is_not_cut_where_a_header_is_damaged(tmp_path: Path, batch: int, byte: int) -> None:
     """Recovery after a kill may cut there, as Kafka's does; a log that was closed was whole."""
     log = open_log(tmp_path)
     for i in range(5):
         put(log, b"%d" % i, b"x")
-    position = log.segments[0].find(4).position
+    position = log.segments[0].find(2 * batch).position
     log.close()
     flip(path := log.dir / f"{SEGMENT}.log", position + byte)
     before = path.read_bytes()

@@ -44,6 +44,27 @@ def whole_batch_behind(fd: int, position: int, end: int, last_offset: int) -> in
     return None
 
 
+def cut_tail_only(path: str) -> Callable[[int, int, int, int], None]:
+    """As `torn_tail_only`, for a log that was closed in order: only a file that lost its end may be cut, not a batch whose header
+    is no header any more. (Kafka does not start then.)"""
+    torn = torn_tail_only(path, 0)
+
+    def check(fd: int, position: int, end: int, last_offset: int) -> None:
+        torn(fd, position, end, last_offset)
+        if end - position >= BATCH_OVERHEAD:
+            try:
+                header = parse_header(os.pread(fd, BATCH_OVERHEAD, position))
+            except CorruptRecordError as e:
+                raise CorruptRecordError(f"{path} is damaged behind offset {last_offset}, although it was closed: {e}") from None
+            if position + header.size_bytes <= end:
+                raise CorruptRecordError(
+                    f"{path} is damaged at byte {position}, although it was closed: offsets {header.base_offset} to "
+                    f"{header.last_offset} have a wrong checksum"
+                )
+
+    return check
+
+
 def torn_tail_only(path: str, segments_behind: int) -> Callable[[int, int, int, int], None]:
     """A check for `Segment.recover` to make before it cuts a segment: refuses damage, lets a torn tail go.
 

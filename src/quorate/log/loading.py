@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from quorate.log.config import LogConfig
-from quorate.log.damage import torn_tail_only
+from quorate.log.damage import cut_tail_only, torn_tail_only
 from quorate.log.errors import CheckpointError, CorruptIndexError
 from quorate.log.files import OpenFiles
 from quorate.log.segment import (
@@ -196,7 +196,7 @@ def load_segments(
             state.log_end_offset = last.next_offset()
         except (CorruptRecordError, CorruptIndexError) as e:
             logger.warning("The end of %s is not whole although it was closed: %s", last.log_path, e)
-            _recover(last, state, on_batch, torn_tail_only(last.log_path, 0))
+            _recover(last, state, on_batch, cut_tail_only(last.log_path))
             state.log_end_offset = last.next_offset()
     return state
 

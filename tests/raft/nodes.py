@@ -10,7 +10,8 @@ from typing import Any
 
 from quorate.net.dispatch import RequestContext
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut
-from quorate.protocol.api import REGISTRY
+from quorate.protocol.api import REGISTRY, ApiKey
+from quorate.protocol.messages.api_versions import ApiVersionsResponse
 from quorate.protocol.regions import FileRegion
 from quorate.protocol.schema import Request, Response
 from quorate.raft.config import RaftConfig
@@ -60,6 +61,9 @@ class MemoryTransport:
         network.calls.append((where, key))
         if client is None:
             raise KafkaConnectionError("refused")
+        if key == ApiKey.API_VERSIONS:
+            feature = ApiVersionsResponse.SupportedFeatureKey(name="kraft.version", min_version=0, max_version=1)
+            return ApiVersionsResponse(supported_features=[feature])
         version = network.versions.get(key, REGISTRY[key].max_version)
         received = type(request).decode(request.encode(version), version)
         try:

@@ -15,6 +15,7 @@ from quorate.raft import messages as m
 from quorate.raft.core import Raft
 from quorate.raft.membership import KRAFT_VERSION, KRAFT_VOTERS
 from quorate.raft.quorum_state import QuorumState
+from quorate.raft.standing import Standing
 from quorate.raft.types import NO_DIRECTORY, Address, OffsetEpoch, RaftParams, ReplicaKey
 from quorate.raft.voters import Membership, Voter, VoterSet
 
@@ -98,6 +99,9 @@ class Node:
         self.log = MemoryLog()
         self.durable_end = 0
         self.stored: QuorumState | None = None
+        self.directory_id = directory(i)
+        self.auto_join = False
+        self.standing = Standing.NEVER
         self.committed = 0
         self.committed_entries: list[Entry] = []
         self.alive = False
@@ -115,19 +119,20 @@ class Node:
         for offset, entry in enumerate(self.log.entries, self.log.start):
             self._apply_history(members, offset, entry)
         params = RaftParams(
-            me=ReplicaKey(self.id, directory(self.id)),
+            me=ReplicaKey(self.id, self.directory_id),
             cluster_id=CLUSTER,
             listener_name=LISTENER,
             endpoints={LISTENER: address(self.id)} if self.can_vote else {},
             can_vote=self.can_vote,
             bootstrap=tuple(address(i) for i in world.bootstrap),
+            auto_join=self.auto_join,
             quick_failover=world.quick,
         )
         self.generation += 1
         self.alive = True
         self.answers = {}
         self.download = None
-        self.core = Raft(params, self.log, self.stored, members, random.Random(world.rng.random()))
+        self.core = Raft(params, self.log, self.stored, members, random.Random(world.rng.random()), self.standing)
         self.perform(self.core.start(world.now))
 
     @staticmethod
@@ -140,6 +145,12 @@ class Node:
                 members.add_voters(offset, voter_set(value))
             elif kind == KRAFT_VERSION:
                 members.add_kraft_version(offset, value.kraft_version)
+
+    def replace_disk(self, directory_id: bytes) -> None:
+        """Another directory under the same node id, empty."""
+        self.crash()
+        self.log, self.durable_end, self.committed = MemoryLog(), 0, 0
+        self.stored, self.standing, self.boot, self.directory_id = None, Standing.NEVER, None, directory_id
 
     def crash(self) -> None:
         self.alive = False
@@ -179,6 +190,8 @@ class Node:
         world, events = self.world, []
         if fx.save_quorum_state is not None:
             self.stored = fx.save_quorum_state
+        if fx.save_standing is not None:
+            self.standing = fx.save_standing
         if fx.truncate_to is not None:
             assert fx.truncate_to >= self.committed, "a committed record was cut"
             del self.log.entries[fx.truncate_to - self.log.start :]

@@ -35,6 +35,7 @@ class RaftConfig:
     clean_interval_s: float = 60.0
     inline_fsync_s: float = 0.001  # fsync in the loop while the recent p99 is below this
     kraft_versions: tuple[int, int] = (0, 1)
+    auto_join: bool = False  # controller.quorum.auto.join.enable
     quick_failover: bool = True
     on_fatal: Callable[[BaseException], None] | None = None  # the metadata directory has failed: stop the node
 
@@ -53,5 +54,6 @@ class RaftConfig:
             retry_backoff_s=self.retry_backoff_s,
             fetch_max_wait_ms=int(self.fetch_max_wait_s * 1000),
             kraft_versions=self.kraft_versions,
+            auto_join=self.auto_join,
             quick_failover=self.quick_failover,
         )

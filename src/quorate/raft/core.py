@@ -17,6 +17,7 @@ The driver's duties, for every Effects returned, in this order:
    `append_control`: append, after all records proposed before, one control batch; step(Appended), later step(Synced).
    Records that the state machine proposes in the leader's epoch are appended by the driver itself, then both steps too.
 5. `answers`: may go now; bytes named by `read_from` and `read` are read from the log and the snapshot.
+   `save_standing`: write it durably, at any time.
 6. `role`: tell the listeners. `high_watermark`: deliver what is below it.
 7. Call step(Timeout) no later than `wake_at`.
 
@@ -28,7 +29,7 @@ from __future__ import annotations
 import logging
 import random
 
-from quorate.raft import election, follower, membership, replication
+from quorate.raft import changes, election, follower, joining, membership, replication
 from quorate.raft.messages import (
     AddVoter,
     Answer,
@@ -63,6 +64,7 @@ from quorate.raft.messages import (
 )
 from quorate.raft.quorum_state import QuorumState
 from quorate.raft.roles import NEVER, Election, Following, Link, LogView
+from quorate.raft.standing import Standing
 from quorate.raft.types import (
     MOVES,
     NO_ENDPOINTS,
@@ -89,13 +91,21 @@ class Raft:
     """One replica of the metadata log. See the module's text for the caller's duties."""
 
     def __init__(
-        self, params: RaftParams, view: LogView, stored: QuorumState | None, members: Membership, rng: random.Random
+        self,
+        params: RaftParams,
+        view: LogView,
+        stored: QuorumState | None,
+        members: Membership,
+        rng: random.Random,
+        standing: Standing = Standing.NEVER,
     ) -> None:
         self.params = params
         self.me: ReplicaKey = params.me
         self.log = view
         self.members = members
         self.rng = rng
+        self.standing = standing
+        self.noted_set: VoterSet | None = None  # the committed one by which standing was judged last
         self._stored = stored
         self._saved: QuorumState | None = None  # what this process has had written
         self.role = Role.UNATTACHED
@@ -284,9 +294,9 @@ class Raft:
             case DescribeQuorum():
                 replication.on_describe(self, token, now)
             case AddVoter():
-                membership.on_add_voter(self, request, token, now)
+                changes.on_add_voter(self, request, token, now)
             case RemoveVoter():
-                membership.on_remove_voter(self, request, token, now)
+                changes.on_remove_voter(self, request, token, now)
             case UpdateVoter():
                 membership.on_update_voter(self, request, token, now)
             case ProbeVersions():
@@ -308,9 +318,11 @@ class Raft:
             case FetchSnapshot():
                 good = follower.on_snapshot_reply(self, event, current, now)
             case UpdateVoter():
-                good = membership.on_update_reply(self, event, now)
+                good = joining.on_update_reply(self, event, now)
+            case AddVoter() | RemoveVoter():
+                good = joining.on_join_reply(self, event, now)
             case ProbeVersions():
-                good = membership.on_probe_reply(self, event, now)
+                good = changes.on_probe_reply(self, event, now)
             case _:
                 raise RaftError(f"a reply to {kind.__name__}, which is never sent")
         if not good and current:
@@ -402,8 +414,7 @@ class Raft:
         self.role = Role.FOLLOWER
         self.election_deadline = NEVER
         self.leader_hwm = -1
-        update_at = now if self.members.kraft_version == 0 else now + self.params.update_voter_period_s
-        self.following = Following(now + self.params.fetch_timeout_s, update_at)
+        self.following = Following(now + self.params.fetch_timeout_s, now)
 
     def become_prospective(self, now: float) -> None:
         if not self.may_stand:
@@ -570,6 +581,7 @@ class Raft:
             self.wake(self.election_deadline)
         if self.fx.high_watermark is not None and self.fx.high_watermark > self.committed:
             self.committed = self.fx.high_watermark
+            joining.note_standing(self)
         match self.role:
             case Role.LEADER:
                 replication.drive_leader(self, now)

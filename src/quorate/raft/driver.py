@@ -21,6 +21,7 @@ from quorate.protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaEr
 from quorate.protocol.schema import Request, Response
 from quorate.raft import messages as m
 from quorate.raft import wire
+from quorate.raft.changes import REMOVE_TIMEOUT_S
 from quorate.raft.config import RaftConfig
 from quorate.raft.core import Raft
 from quorate.raft.delivery import INLINE_BYTES, Delivery, RaftListener
@@ -31,6 +32,7 @@ from quorate.raft.proposals import Proposals
 from quorate.raft.quorum_state import QuorumState, QuorumStateFile
 from quorate.raft.serving import Asked, Upgrade, respond
 from quorate.raft.snapshots import SnapshotWriter
+from quorate.raft.standing import StandingFile
 from quorate.raft.types import (
     METADATA_TOPIC,
     CommittedBatch,
@@ -73,6 +75,7 @@ class RaftClient(RaftView):
         self._files = files
         self._directory = config.metadata_dir / f"{METADATA_TOPIC}-0"
         self._state_file = QuorumStateFile(self._directory / "quorum-state", durable=config.is_controller)
+        self._standing_file = StandingFile(self._directory, config.directory_id)
         self._late_state: QuorumState | None = None  # to be written soon
         self._queue: deque[m.Event] = deque()
         self._stepping = False
@@ -356,6 +359,8 @@ class RaftClient(RaftView):
         core = self.core
         if fx.save_quorum_state is not None:
             self._save(fx.save_quorum_state, fx.save_may_wait)
+        if fx.save_standing is not None:
+            self._standing_file.write(fx.save_standing)
         if fx.role is not None and not core.is_leader:
             self._proposals.clear()
         if fx.truncate_to is not None:
@@ -473,7 +478,7 @@ class RaftClient(RaftView):
         message = wire.encode_request(out.request)
         loop = asyncio.get_running_loop()
         try:
-            answer = self._transport.post(out.to.address, message, self.config.request_timeout_s)
+            answer = self._transport.post(out.to.address, message, self._patience_s(out.request))
         except Exception as e:
             loop.call_soon(self._replied, out, self._failure(out, e))
             return False
@@ -485,6 +490,15 @@ class RaftClient(RaftView):
         answer.add_done_callback(lambda done: self._answered(out, done))
         return True
 
+    def _patience_s(self, request: m.RaftRequest) -> float:
+        """Most are answered at once; a change of voters when it has been committed."""
+        match request:
+            case m.AddVoter():
+                return self.config.request_timeout_s + request.timeout_ms / 1000
+            case m.RemoveVoter():
+                return self.config.request_timeout_s + REMOVE_TIMEOUT_S
+        return self.config.request_timeout_s
+
     def _answered(self, out: m.Outgoing, answer: asyncio.Future[Response]) -> None:
         if answer.cancelled():
             return self._replied(out, m.Failure.DISCONNECTED)
@@ -494,7 +508,7 @@ class RaftClient(RaftView):
     async def _call(self, out: m.Outgoing, message: Request) -> None:
         assert self._transport is not None
         try:
-            response = await self._transport.call(out.to.address, message, self.config.request_timeout_s)
+            response = await self._transport.call(out.to.address, message, self._patience_s(out.request))
         except Exception as e:
             return self._replied(out, self._failure(out, e))
         return self._replied(out, self._read(out, response))

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from quorate.protocol.errors import ErrorCode
-from quorate.raft import membership
+from quorate.raft import joining
 from quorate.raft.election import common_reply, top_level_error
 from quorate.raft.messages import (
     Failure,
@@ -38,7 +38,9 @@ def drive_follower(r: Raft, now: float) -> None:
     if r.may_stand and not f.installing and not r.shutting_down:
         r.wake(f.fetch_deadline)
         r.wake(f.quick_at)
-        membership.drive_update(r, now)
+        joining.drive_update(r, now)
+    if not r.is_voter and not f.installing and not r.shutting_down:
+        joining.drive_join(r, now)
     if r.unsynced or f.installing or r.shutting_down:
         return None
     if not r.may_stand and now >= f.fetch_deadline:

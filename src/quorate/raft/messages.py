@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.quorum_state import QuorumState
+from quorate.raft.standing import Standing
 from quorate.raft.types import Address, Endpoints, OffsetEpoch, ReplicaKey, Role
 
 if TYPE_CHECKING:
@@ -338,6 +339,7 @@ class Effects:
     """What the driver must do, in the order of the fields (the duties are numbered in `core`)."""
 
     save_quorum_state: QuorumState | None = None
+    save_standing: Standing | None = None
     save_may_wait: bool = False  # nothing said before depends on it: soon is enough
     truncate_to: int | None = None
     start_snapshot: OffsetEpoch | None = None

@@ -6,12 +6,13 @@ A replica's Fetch acknowledges everything below its offset. The leader's own off
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from quorate.protocol.errors import ErrorCode
-from quorate.raft import follower, membership
+from quorate.raft import changes, follower, membership
 from quorate.raft.election import wrong_cluster
 from quorate.raft.messages import (
     BeginEpoch,
@@ -69,7 +70,9 @@ class Leading:
     latest_by_id: dict[int, Progress] = field(default_factory=dict)  # for voters whose directory is not known
     fetched: set[int] = field(default_factory=set)  # voters heard since the check-quorum timer was reset
     parked: list[Parked] = field(default_factory=list)
-    change: membership.Change | None = None
+    change: changes.Change | None = None  # of the voters: the one whose turn it is
+    waiting: deque[changes.Change] = field(default_factory=deque)
+    writing: bool = True  # control records are on their way into the log: a new leader's first at once
     reported: dict[int, Voter] = field(default_factory=dict)  # under kraft.version 0: voters by their UpdateVoter
     upgrade_tokens: list[Token] = field(default_factory=list)
 
@@ -122,6 +125,8 @@ def end_of(r: Raft, key: ReplicaKey) -> int:
 def on_appended(r: Raft, controls: Sequence[ControlRecord], now: float) -> None:
     for control in controls:
         membership.apply_control(r, control)
+    if r.leading is not None and controls:
+        r.leading.writing = False
     if r.leading is not None and r.leading.parked:
         wake_parked(r, now)
 
@@ -392,9 +397,11 @@ def drive_leader(r: Raft, now: float) -> None:
     if leading is None:
         return
     expire_parked(r, now)
-    membership.drive_change(r, now)
+    if leading.change is not None or leading.waiting:
+        changes.drive(r, now)
     others = len(r.voters) - (1 if r.is_voter else 0)
     if others == 0:
+        leading.check_quorum_deadline = now + r.params.check_quorum_s  # counts from when there is somebody to hear
         return
     if now >= leading.check_quorum_deadline:
         log.info("[Raft id=%d] no Fetch from a majority within %.1f s", r.me.id, r.params.check_quorum_s)

@@ -127,6 +127,7 @@ class RaftParams:
     retry_backoff_s: float = 0.02
     fetch_max_wait_ms: int = 500
     kraft_versions: tuple[int, int] = (0, 1)  # supported range of the feature kraft.version
+    auto_join: bool = False  # controller.quorum.auto.join.enable
     quick_failover: bool = True  # ask for pre-votes soon after the leader's connection was reset
 
     @property

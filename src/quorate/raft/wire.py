@@ -387,6 +387,17 @@ def encode_request(r: m.RaftRequest) -> Request:
                 listeners=[u.Listener(name=n, host=h, port=p) for n, (h, p) in r.voter.endpoints.items()],
                 kraft_version_feature=u.KRaftVersionFeature(min_supported_version=low, max_supported_version=high),
             )
+        case m.AddVoter():
+            a = AddRaftVoterRequest
+            return a(
+                cluster_id=r.cluster_id,
+                timeout_ms=r.timeout_ms,
+                voter_id=r.voter.key.id,
+                voter_directory_id=r.voter.key.directory_id,
+                listeners=[a.Listener(name=n, host=h, port=p) for n, (h, p) in r.voter.endpoints.items()],
+            )
+        case m.RemoveVoter():
+            return RemoveRaftVoterRequest(cluster_id=r.cluster_id, voter_id=r.key.id, voter_directory_id=r.key.directory_id)
         case m.ProbeVersions():
             from quorate import __version__
             from quorate.protocol.messages.api_versions import ApiVersionsRequest
@@ -450,6 +461,9 @@ def decode_response(response: Response, asked: m.RaftRequest, listener: str) -> 
             leader = _leader(c.leader_id)
             ends = {listener: (c.host, c.port)} if leader is not None and c.host else NO_ENDPOINTS
             return m.VoterReply(_code(response.error_code), False, leader, c.leader_epoch, ends)
+        case m.AddVoter() | m.RemoveVoter():
+            assert isinstance(response, AddRaftVoterResponse | RemoveRaftVoterResponse)
+            return m.VoterReply(_code(response.error_code), message=response.error_message)
         case m.ProbeVersions():
             probe = m.ProbeReply(_code(response.error_code))  # type: ignore[attr-defined]
             for feature in response.supported_features:  # type: ignore[attr-defined]

@@ -1,0 +1,288 @@
+"""AddRaftVoter and RemoveRaftVoter on the leader (KIP-853): one change at a time, each a small story of waits.
+
+A change waits for its turn, for the voter set before it and a record of this epoch to be committed; an addition then for
+the new voter to have caught up and to tell its range of kraft.version. It acts when its record is appended and is answered
+when that commits. All waiting ends with the request's own time: the answer then names what was waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from quorate.protocol.errors import ErrorCode
+from quorate.raft.messages import AddVoter, Failure, Peer, ProbeReply, ProbeVersions, RemoveVoter, Replied, Token, VoterReply
+from quorate.raft.types import NO_DIRECTORY, ReplicaKey
+from quorate.raft.voters import Voter, VoterSet
+
+if TYPE_CHECKING:
+    from quorate.raft.core import Raft
+    from quorate.raft.replication import Leading, Progress
+
+log = logging.getLogger(__name__)
+
+REMOVE_TIMEOUT_S = 25.0  # RemoveRaftVoter names no time; clients wait thirty seconds for an answer
+MAX_WAITING = 16  # changes in a queue: nobody has reason for more
+
+
+@dataclass(slots=True)
+class Change:
+    """One request until it is answered."""
+
+    token: Token
+    deadline: float
+    adding: Voter | None = None
+    removing: ReplicaKey | None = None
+    ack_when_committed: bool = True
+    waits_for: str = "its turn"
+    probe: ProbeVersions | None = None  # under way
+    failure: str = ""  # of the last probe
+    kraft_versions: tuple[int, int] | None = None  # what the new voter has told
+    proposed: bool = False  # its record is on the way into the log
+    offset: int | None = None  # of its record
+
+
+def refuse(r: Raft, token: Token, error: ErrorCode, message: str | None = None) -> None:
+    r.answer(token, VoterReply(error, message=message))
+
+
+# --- requests -------------------------------------------------------------------------------------------------------
+
+
+def on_add_voter(r: Raft, q: AddVoter, token: Token, now: float) -> None:
+    if _not_here(r, q, token):
+        return None
+    key, listener = q.voter.key, r.params.listener_name
+    if key.id < 0 or key.directory_id == NO_DIRECTORY:
+        return refuse(r, token, ErrorCode.INVALID_REQUEST, "no voter id or no directory id")
+    if listener not in q.voter.endpoints:
+        return refuse(r, token, ErrorCode.INVALID_REQUEST, f"the voter has no endpoint for listener {listener}")
+    deadline = now + max(0.0, q.timeout_ms / 1000)
+    return _enqueue(r, Change(token, deadline, adding=q.voter, ack_when_committed=q.ack_when_committed))
+
+
+def on_remove_voter(r: Raft, q: RemoveVoter, token: Token, now: float) -> None:
+    if _not_here(r, q, token):
+        return None
+    if q.key.id < 0 or q.key.directory_id == NO_DIRECTORY:
+        return refuse(r, token, ErrorCode.INVALID_REQUEST, "no voter id or no directory id")
+    return _enqueue(r, Change(token, now + REMOVE_TIMEOUT_S, removing=q.key))
+
+
+def _not_here(r: Raft, request: AddVoter | RemoveVoter, token: Token) -> bool:
+    """Refuses what this replica cannot do at all; whether it did."""
+    from quorate.raft.election import wrong_cluster
+
+    if wrong_cluster(r, request.cluster_id):
+        text = f'the given id "{request.cluster_id}" is not the cluster id "{r.params.cluster_id}"'
+        refuse(r, token, ErrorCode.INCONSISTENT_CLUSTER_ID, text)
+    elif r.leading is None:
+        refuse(r, token, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    elif r.shutting_down:
+        refuse(r, token, ErrorCode.BROKER_NOT_AVAILABLE)
+    elif r.members.kraft_version < 1:
+        refuse(r, token, ErrorCode.UNSUPPORTED_VERSION, "voters can be changed from kraft.version 1 on, it is 0")
+    else:
+        return False
+    return True
+
+
+def _enqueue(r: Raft, change: Change) -> None:
+    """`drive` takes it from here, still in this step."""
+    leading = r.leading
+    assert leading is not None
+    refused = impossible(r, change)
+    if refused is not None:
+        refuse(r, change.token, *refused)
+    elif leading.change is None:
+        leading.change = change
+    elif len(leading.waiting) < MAX_WAITING:
+        leading.waiting.append(change)
+    else:
+        refuse(r, change.token, ErrorCode.REQUEST_TIMED_OUT, "too many changes of voters are waiting")
+
+
+def impossible(r: Raft, change: Change) -> tuple[ErrorCode, str] | None:
+    """Why the change makes no sense for the voters as they are."""
+    if change.adding is not None:
+        key = change.adding.key
+        there = r.voters.by_id.get(key.id)
+        if there is None:
+            return None
+        text = f"a voter with id {key.id} is there already: {there.key}"
+        if there.key != key:
+            from quorate.protocol.uuids import uuid_text
+
+            text += (
+                f"; remove it first: kafka-metadata-quorum remove-controller --controller-id {key.id}"
+                f" --controller-directory-id {uuid_text(there.key.directory_id)}"
+            )
+        return ErrorCode.DUPLICATE_VOTER, text
+    assert change.removing is not None
+    if r.voters.has_key(change.removing) and len(r.voters) > 1:
+        return None
+    return ErrorCode.VOTER_NOT_FOUND, f"cannot remove voter {change.removing} from {[str(v.key) for v in r.voters]}"
+
+
+# --- the way of a change --------------------------------------------------------------------------------------------
+
+
+def drive(r: Raft, now: float) -> None:
+    """Takes the change whose turn it is as far as it can go now."""
+    leading = r.leading
+    if leading is None:
+        return
+    _expire(r, leading, now)
+    while r.leading is leading and r.fx.append_control is None:
+        change = leading.change
+        if change is None and leading.waiting:
+            change = leading.change = leading.waiting.popleft()
+        if change is None or change.proposed:
+            return
+        awaited = blocked_by(r)
+        if awaited is None:
+            refused = impossible(r, change)
+            if refused is None and change.adding is not None:
+                awaited, refused = _prepare(r, change, change.adding, now)
+            if refused is not None:
+                log.info("[Raft id=%d] no change of voters: %s", r.me.id, refused[1])
+                leading.change = None
+                refuse(r, change.token, *refused)
+                continue
+        if awaited is not None:
+            change.waits_for = awaited
+            return
+        if r.fx.high_watermark is not None:  # what has just been committed is told first
+            r.wake(now)
+            return
+        _propose(r, change)
+
+
+def blocked_by(r: Raft) -> str | None:
+    """What any change of the voters has to wait for."""
+    leading, at = r.leading, r.members.current_offset
+    assert leading is not None
+    if r.hwm is None:
+        return f"the first record of the leader's epoch {r.epoch} to be committed"
+    if leading.upgrade_tokens:
+        return "the change of kraft.version to be committed"
+    if leading.writing:
+        return "the voter set that is being written"
+    if at is None or at >= r.hwm:
+        return f"the voter set at offset {at} to be committed (the high watermark is {r.hwm})"
+    return None
+
+
+def _prepare(r: Raft, change: Change, voter: Voter, now: float) -> tuple[str | None, tuple[ErrorCode, str] | None]:
+    """Catching up and ApiVersions: (what is waited for, why it is refused), neither when both are done."""
+    from quorate.raft.replication import progress_of
+
+    level, key = r.members.kraft_version, voter.key
+    behind = why_behind(r, progress_of(r, key), now)
+    if behind is not None:
+        return f"voter {key} to catch up with the log: {behind}", None
+    if change.kraft_versions is None:
+        address = voter.endpoints[r.params.listener_name]
+        if change.probe is None:
+            probe = ProbeVersions()
+            if r.send(Peer(key.id, address), probe, now):
+                change.probe = probe
+        why = f" ({change.failure})" if change.failure else ""
+        return f"ApiVersions of voter {key} at {address[0]}:{address[1]}{why}", None
+    low, high = change.kraft_versions
+    if not low <= level <= high:
+        text = f"voter {key} supports kraft.version {low} to {high}, the cluster is at {level}"
+        return None, (ErrorCode.INVALID_REQUEST, text)
+    return None, None
+
+
+def why_behind(r: Raft, progress: Progress | None, now: float) -> str | None:
+    """None for a replica that is alive and has been at the log's end a moment ago."""
+    end = r.log.end_offset
+    if progress is None or progress.last_fetch is None:
+        return "it has not fetched from this leader"
+    if now - progress.last_fetch > r.params.fetch_timeout_s:
+        return f"its last fetch was {now - progress.last_fetch:.1f} s ago"
+    if progress.last_caught_up is None or now - progress.last_caught_up > r.params.check_quorum_s:
+        return f"it is at {progress.end} of {end}"
+    return None
+
+
+def _propose(r: Raft, change: Change) -> None:
+    from quorate.raft.membership import KRAFT_VOTERS, voters_record
+
+    if change.adding is not None:
+        assert change.kraft_versions is not None
+        voters: VoterSet = r.voters.with_voter(Voter(change.adding.key, change.adding.endpoints, change.kraft_versions))
+    else:
+        assert change.removing is not None
+        voters = r.voters.without(change.removing.id)
+    assert r.leading is not None
+    r.leading.writing = True
+    change.proposed = True
+    change.waits_for = "the new voter set to be committed"
+    r.fx.append_control = [(KRAFT_VOTERS, voters_record(voters))]
+
+
+def on_probe_reply(r: Raft, event: Replied, now: float) -> bool:
+    leading = r.leading
+    change = leading.change if leading is not None else None
+    if change is None or change.probe is not event.request:
+        return True
+    change.probe = None
+    reply = event.reply
+    if isinstance(reply, ProbeReply) and reply.error == ErrorCode.NONE:
+        change.kraft_versions = reply.kraft_versions
+        return True
+    change.failure = reply.value if isinstance(reply, Failure) else reply.error.name
+    return False
+
+
+def appended(r: Raft, offset: int) -> None:
+    """A voter set is in the log; it may be that of the change under way."""
+    change = r.leading.change if r.leading is not None else None
+    if change is not None and change.proposed and change.offset is None:
+        change.offset = offset
+        if not change.ack_when_committed:
+            r.answer(change.token, VoterReply())
+
+
+def committed(r: Raft) -> None:
+    """The high watermark has moved: a change that it has passed is done."""
+    leading = r.leading
+    if leading is None or r.hwm is None:
+        return
+    change = leading.change
+    if change is not None and change.offset is not None and r.hwm > change.offset:
+        leading.change = None
+        if change.ack_when_committed:
+            r.answer(change.token, VoterReply())
+
+
+def _expire(r: Raft, leading: Leading, now: float) -> None:
+    change = leading.change
+    if change is not None:
+        if now >= change.deadline:
+            leading.change = None
+            _time_out(r, change)
+        else:
+            r.wake(change.deadline)
+    for late in [c for c in leading.waiting if now >= c.deadline]:
+        leading.waiting.remove(late)
+        late.waits_for = "an earlier change of voters to finish"
+        _time_out(r, late)
+    for waiting in leading.waiting:
+        r.wake(waiting.deadline)
+
+
+def _time_out(r: Raft, change: Change) -> None:
+    if change.ack_when_committed or change.offset is None:
+        refuse(r, change.token, ErrorCode.REQUEST_TIMED_OUT, f"timed out waiting for {change.waits_for}")
+
+
+def fail_all(r: Raft, leading: Leading) -> None:
+    """Leadership is lost: whoever waits must ask the next leader."""
+    for change in (leading.change, *leading.waiting):
+        if change is not None and (change.ack_when_committed or change.offset is None):
+            refuse(r, change.token, ErrorCode.NOT_LEADER_OR_FOLLOWER)

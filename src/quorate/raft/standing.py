@@ -1,0 +1,55 @@
+"""Whether this replica has been a voter, and was removed: one small file beside the metadata log, of ours.
+
+`quorum-standing` holds JSON: version, directory id, standing. Kafka leaves files that it does not know alone. A file of
+another directory id says nothing of this one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from enum import Enum
+from pathlib import Path
+
+from quorate.log.files import write_atomically
+from quorate.protocol.uuids import uuid_text
+
+log = logging.getLogger(__name__)
+FILE_NAME = "quorum-standing"
+MAX_FILE_BYTES = 4096
+
+
+class Standing(Enum):
+    """By the committed voter sets that this replica has seen."""
+
+    NEVER = "never a voter"
+    VOTER = "voter"
+    REMOVED = "removed"
+
+
+class StandingFile:
+    def __init__(self, directory: Path, directory_id: bytes) -> None:
+        self._path = directory / FILE_NAME
+        self._directory_id = directory_id
+
+    def read(self) -> Standing:
+        """NEVER where there is no file, or one of another directory. What cannot be read counts as REMOVED: whoever is
+        wrongly kept from joining by itself can be added. Raises OSError."""
+        try:
+            with self._path.open("rb") as file:
+                data = file.read(MAX_FILE_BYTES)
+        except FileNotFoundError:
+            return Standing.NEVER
+        try:
+            found = json.loads(data)
+            if found["directoryId"] != uuid_text(self._directory_id):
+                return Standing.NEVER
+            return Standing(found["standing"])
+        except (ValueError, KeyError, TypeError, RecursionError) as e:
+            log.warning("[Raft] %s cannot be read (%s): this controller will not join by itself", self._path, e)
+            return Standing.REMOVED
+
+    def write(self, standing: Standing) -> None:
+        """Durable when it returns. Raises OSError."""
+        text = json.dumps({"version": 0, "directoryId": uuid_text(self._directory_id), "standing": standing.value})
+        write_atomically(str(self._path), text.encode() + b"\n")

@@ -1,0 +1,370 @@
+"""Voters come and go: what a change waits for, what it is refused for, who joins by itself and who does not (KIP-853)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from quorate.protocol.errors import ErrorCode
+from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
+from quorate.raft import messages as m
+from quorate.raft.standing import FILE_NAME, Standing, StandingFile
+from quorate.raft.types import METADATA_TOPIC, ReplicaKey, Role
+from tests.raft.nodes import Network, Node, context, dynamic, format_dynamic
+from tests.raft.world import LISTENER, World, address, directory, voter
+from tests.raft.world import Node as Replica
+
+
+def key(i: int) -> ReplicaKey:
+    return ReplicaKey(i, directory(i))
+
+
+def quorum(voters: int, others: int = 0, seed: int = 1, **options: bool) -> World:
+    """Voters that have elected a leader, and controllers that are none yet, started and caught up."""
+    world = World(voters, seed=seed, observers=others, kraft=1)
+    for i in range(voters + 1, voters + others + 1):
+        world.nodes[i].can_vote = True
+        world.nodes[i].auto_join = options.get("auto_join", False)
+    world.boot_all()
+    world.elect()
+    offset = world.settle("begin")
+    world.run(8, lambda: all(n.committed > offset for n in world.nodes.values()))
+    return world
+
+
+def lead(world: World) -> Replica:
+    assert world.leader is not None
+    return world.leader
+
+
+def ask(world: World, request: m.RaftRequest, seconds: float = 60.0) -> m.Reply:
+    leader = lead(world)
+    token = world.ask(leader, request)
+    assert world.run(seconds, lambda: token in leader.answers)
+    return leader.answers[token]
+
+
+def timed_out(reply: m.Reply, words: str) -> bool:
+    return reply.error == ErrorCode.REQUEST_TIMED_OUT and words in (reply.message or "")
+
+
+# --- what an addition waits for -------------------------------------------------------------------------------------
+
+
+def test_an_addition_waits_until_the_new_replica_has_come_and_caught_up() -> None:
+    world = quorum(1, others=1)
+    world.kill(2)
+    world.run(5)
+    token = world.ask(lead(world), m.AddVoter(voter(2)))
+    world.run(3)
+    assert token not in lead(world).answers
+    assert lead(world).core.voters.ids == [1]
+    world.nodes[2].boot_up()
+    assert world.run(10, lambda: token in lead(world).answers)
+    assert lead(world).answers[token].error == ErrorCode.NONE
+    assert lead(world).core.voters.ids == [1, 2]
+
+
+@pytest.mark.parametrize(("alive", "words"), [(False, "it has not fetched"), (True, "its last fetch was")])
+def test_an_addition_whose_time_is_over_names_the_replica_that_does_not_fetch(alive: bool, words: str) -> None:
+    world = quorum(1, others=1)
+    if alive:
+        world.kill(2)
+        world.run(5)
+    chosen = 2 if alive else 3
+    asked = world.now
+    reply = ask(world, m.AddVoter(voter(chosen), timeout_ms=3000))
+    assert timed_out(reply, "to catch up"), reply.message
+    assert words in (reply.message or "")
+    assert world.now - asked == pytest.approx(3.0, abs=0.1)
+
+
+def test_an_addition_asks_again_for_api_versions_and_names_them_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = quorum(1, others=1)
+    send, probes = World.send, []
+
+    def refuse(self: World, sender: Replica, out: m.Outgoing) -> None:
+        if isinstance(out.request, m.ProbeVersions):
+            probes.append(out)
+            life = sender.generation
+            self.after(0.01, lambda: life == sender.generation and sender.step(m.Replied(out.to, out.request, m.Failure.TIMEOUT)))
+        else:
+            send(self, sender, out)
+
+    monkeypatch.setattr(World, "send", refuse)
+    reply = ask(world, m.AddVoter(voter(2), timeout_ms=2000))
+    assert timed_out(reply, f"ApiVersions of voter {key(2)}"), reply.message
+    assert "timeout" in (reply.message or "")
+    assert len(probes) > 10
+    token = world.ask(lead(world), m.AddVoter(voter(2), timeout_ms=5000))
+    world.run(1)
+    monkeypatch.setattr(World, "send", send)
+    assert world.run(3, lambda: token in lead(world).answers)
+    assert lead(world).answers[token].error == ErrorCode.NONE
+
+
+def test_a_voter_that_does_not_support_the_level_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = quorum(1, others=1)
+    monkeypatch.setattr(m.ProbeReply, "__init__", _only_level_0)
+    assert ask(world, m.AddVoter(voter(2))).error == ErrorCode.INVALID_REQUEST
+
+
+def _only_level_0(self: m.ProbeReply, **values: object) -> None:
+    m.Reply.__init__(self)
+    self.kraft_versions = (0, 0)
+
+
+def test_a_change_waits_for_the_one_before_it() -> None:
+    world = quorum(3, others=2)
+    tokens = [world.ask(lead(world), m.AddVoter(voter(i))) for i in (4, 5)]
+    assert world.run(10, lambda: all(t in lead(world).answers for t in tokens))
+    assert [lead(world).answers[t].error for t in tokens] == [ErrorCode.NONE] * 2
+    assert lead(world).core.voters.ids == [1, 2, 3, 4, 5]
+    sets = [e.control[1] for e in lead(world).log.entries if e.control and e.control[0] == 6]
+    sizes = [len(s.voters) for s in sets]
+    assert sizes == [3, 4, 5]
+
+
+def test_a_change_that_waits_behind_another_says_so() -> None:
+    world = quorum(1, others=1)
+    first = world.ask(lead(world), m.AddVoter(voter(3), timeout_ms=10_000))
+    second = ask(world, m.AddVoter(voter(2), timeout_ms=1000))
+    assert timed_out(second, "an earlier change of voters")
+    assert first not in lead(world).answers
+    third = world.ask(lead(world), m.AddVoter(voter(2), timeout_ms=20_000))
+    assert world.run(12, lambda: third in lead(world).answers)
+    assert timed_out(lead(world).answers[first], "to catch up")
+    assert lead(world).answers[third].error == ErrorCode.NONE
+
+
+def test_too_many_changes_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quorate.raft.changes.MAX_WAITING", 2)
+    world = quorum(1, others=1)
+    tokens = [world.ask(lead(world), m.AddVoter(voter(3))) for _ in range(4)]
+    refused = [t for t in tokens if t in lead(world).answers]
+    assert refused == tokens[3:]
+    assert timed_out(lead(world).answers[tokens[3]], "too many")
+
+
+def test_an_uncommitted_set_is_waited_for_and_named() -> None:
+    world = quorum(3, others=1)
+    leader = lead(world)
+    followers = [i for i in (1, 2, 3) if i != leader.id]
+    token = world.ask(leader, m.AddVoter(voter(4), timeout_ms=1000))
+    assert world.run(5, lambda: len(leader.core.voters) == 4)
+    for i in followers:
+        world.isolate(i)
+    late = world.ask(leader, m.RemoveVoter(key(followers[0])))
+    world.run(1.2)
+    assert timed_out(leader.answers[token], "the new voter set to be committed")
+    assert leader.core.leading is not None
+    assert leader.core.leading.change is not None
+    assert "to be committed" in leader.core.leading.change.waits_for
+    assert late not in leader.answers
+    world.heal()
+    assert world.run(10, lambda: late in leader.answers)
+
+
+def test_who_waits_is_told_when_leadership_is_lost() -> None:
+    world = quorum(3, others=1)
+    leader = lead(world)
+    tokens = [world.ask(leader, m.AddVoter(voter(9))), world.ask(leader, m.RemoveVoter(key(2)))]
+    leader.step(m.Resign(leader.core.epoch, "a test"))
+    assert [leader.answers[t].error for t in tokens] == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+
+
+def test_an_addition_need_not_be_awaited_until_it_is_committed() -> None:
+    world = quorum(3, others=1)
+    token = world.ask(lead(world), m.AddVoter(voter(4), ack_when_committed=False))
+    assert world.run(5, lambda: token in lead(world).answers)
+    leader = lead(world)
+    assert leader.answers[token].error == ErrorCode.NONE
+    assert leader.core.hwm is not None
+    assert leader.core.members.current_offset is not None
+    assert leader.core.members.current_offset >= leader.core.hwm
+
+
+def test_a_duplicate_names_the_command_that_makes_room() -> None:
+    world = quorum(3)
+    replaced = voter(3)
+    replaced = type(replaced)(ReplicaKey(3, directory(33)), replaced.endpoints, (0, 1))
+    reply = ask(world, m.AddVoter(replaced))
+    assert reply.error == ErrorCode.DUPLICATE_VOTER
+    from quorate.protocol.uuids import uuid_text
+
+    command = f"remove-controller --controller-id 3 --controller-directory-id {uuid_text(directory(3))}"
+    assert command in (reply.message or "")
+
+
+# --- procedures -----------------------------------------------------------------------------------------------------
+
+
+def test_a_disk_is_replaced_under_the_same_id() -> None:
+    world = quorum(3)
+    node = next(n for n in world.nodes.values() if n is not lead(world))
+    node.replace_disk(directory(50 + node.id))
+    node.boot_up()
+    assert ask(world, m.RemoveVoter(key(node.id))).error == ErrorCode.NONE
+    entry = type(voter(1))(ReplicaKey(node.id, directory(50 + node.id)), {LISTENER: address(node.id)}, (0, 1))
+    assert ask(world, m.AddVoter(entry)).error == ErrorCode.NONE
+    assert lead(world).core.voters.by_id[node.id].key == entry.key
+    assert world.run(10, lambda: node.core.is_voter)
+
+
+def test_a_node_is_replaced_under_a_new_id() -> None:
+    world = quorum(3, others=1)
+    gone = next(i for i in (1, 2, 3) if world.nodes[i] is not lead(world))
+    world.kill(gone)
+    assert ask(world, m.AddVoter(voter(4))).error == ErrorCode.NONE
+    assert ask(world, m.RemoveVoter(key(gone))).error == ErrorCode.NONE
+    assert sorted(lead(world).core.voters.ids) == sorted({1, 2, 3, 4} - {gone})
+    world.settle("afterwards")
+
+
+def test_a_leader_that_is_removed_does_not_count_itself_answers_and_hands_over() -> None:
+    world = quorum(3)
+    old = lead(world)
+    token = world.ask(old, m.RemoveVoter(key(old.id)))
+    for i in world.nodes:
+        if i != old.id:
+            world.kill(i)
+    world.run(1)
+    assert token not in old.answers  # it has the record, but does not count
+    assert old.core.role is Role.LEADER
+    for i in world.nodes:
+        if i != old.id:
+            world.nodes[i].boot_up()
+    assert world.run(10, lambda: token in old.answers)
+    assert old.answers[token].error == ErrorCode.NONE
+    assert world.run(5, lambda: world.leader is not None and world.leader is not old)
+    world.settle("by the others")
+    assert not old.core.is_voter
+
+
+# --- joining by itself ----------------------------------------------------------------------------------------------
+
+
+def test_controllers_join_by_themselves_one_after_the_other() -> None:
+    world = quorum(1, others=2, auto_join=True)
+    assert world.run(60, lambda: lead(world).core.voters.ids == [1, 2, 3])
+    assert world.run(10, lambda: all(world.nodes[i].standing is Standing.VOTER for i in (1, 2, 3)))
+    world.settle("together")
+
+
+def test_without_the_setting_nobody_joins() -> None:
+    world = quorum(1, others=1)
+    world.run(60)
+    assert lead(world).core.voters.ids == [1]
+
+
+def test_a_brokers_replica_never_joins() -> None:
+    world = World(1, observers=1, kraft=1)
+    world.nodes[2].auto_join = True
+    world.boot_all()
+    world.elect()
+    world.run(60)
+    assert lead(world).core.voters.ids == [1]
+
+
+def test_a_controller_with_a_new_disk_takes_the_place_of_its_old_one() -> None:
+    world = quorum(3)
+    node = next(n for n in world.nodes.values() if n is not lead(world))
+    node.auto_join = True
+    node.replace_disk(directory(50 + node.id))
+    node.boot_up()
+    wanted = ReplicaKey(node.id, directory(50 + node.id))
+    assert world.run(60, lambda: lead(world).core.voters.has_key(wanted))
+    world.settle("afterwards")
+
+
+def test_a_removed_voter_does_not_come_back_by_itself_not_even_after_a_restart() -> None:
+    world = quorum(1, others=1, auto_join=True)
+    node = world.nodes[2]
+    assert world.run(60, lambda: node.standing is Standing.VOTER)
+    assert ask(world, m.RemoveVoter(key(2))).error == ErrorCode.NONE
+    assert world.run(10, lambda: node.standing is Standing.REMOVED)
+    world.run(30)
+    world.kill(2)
+    node.boot_up()
+    world.run(60)
+    assert lead(world).core.voters.ids == [1]
+    assert ask(world, m.AddVoter(voter(2))).error == ErrorCode.NONE
+    assert world.run(10, lambda: node.standing is Standing.VOTER)
+
+
+def test_a_removal_that_is_not_committed_is_no_removal() -> None:
+    world = quorum(3)
+    leader = lead(world)
+    other = next(n for n in world.nodes.values() if n is not leader)
+    third = next(n for n in world.nodes.values() if n not in (leader, other))
+    world.isolate(third.id)
+    world.ask(leader, m.RemoveVoter(key(other.id)))
+    assert world.run(5, lambda: not other.core.is_voter)
+    assert other.standing is Standing.VOTER
+    assert other.committed <= (other.core.members.current_offset or 0)
+
+
+def test_a_removal_that_a_snapshot_tells_of_is_remembered_too() -> None:
+    world = quorum(3)
+    gone = next(n for n in world.nodes.values() if n is not lead(world))
+    assert gone.standing is Standing.VOTER
+    world.kill(gone.id)
+    assert ask(world, m.RemoveVoter(key(gone.id))).error == ErrorCode.NONE
+    for i in range(5):
+        world.settle(i)
+    world.run(2)
+    for node in world.nodes.values():
+        if node.alive:
+            node.take_snapshot(cut=True)
+    gone.auto_join = True
+    gone.boot_up()
+    assert world.run(20, lambda: gone.log.start > 0)
+    assert world.run(10, lambda: gone.standing is Standing.REMOVED)
+    world.run(30)
+    assert gone.id not in lead(world).core.voters.ids
+
+
+# --- the file -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("standing", list(Standing))
+def test_standing_is_kept_for_this_directory(tmp_path: Path, standing: Standing) -> None:
+    StandingFile(tmp_path, directory(1)).write(standing)
+    assert StandingFile(tmp_path, directory(1)).read() is standing
+    assert StandingFile(tmp_path, directory(2)).read() is Standing.NEVER
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"version":0}', b"\xff"])
+def test_a_broken_file_keeps_the_controller_from_joining(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / FILE_NAME).write_bytes(text)
+    assert StandingFile(tmp_path, directory(1)).read() is Standing.REMOVED
+
+
+# --- clients on files -----------------------------------------------------------------------------------------------
+
+
+def test_a_controller_joins_by_itself_over_the_wire_and_is_barred_after_its_removal(tmp_path: Path) -> None:
+    async def main() -> None:
+        network = Network()
+        format_dynamic(tmp_path / "1", dynamic(1))
+        first = await (await Node(network, tmp_path / "1", 1).start()).lead()
+        second = await Node(network, tmp_path / "2", 2, auto_join=True, fetch_timeout_s=0.2).start()
+        async with asyncio.timeout(15):
+            while first.client.voters.ids != [1, 2] or not second.client.core.is_voter:
+                await asyncio.sleep(0.01)
+            where = tmp_path / "2" / f"{METADATA_TOPIC}-0"
+            while not (where / FILE_NAME).exists():
+                await asyncio.sleep(0.01)
+        assert StandingFile(where, directory(2)).read() is Standing.VOTER
+        request = AddRaftVoterRequest(cluster_id=None, timeout_ms=500, voter_id=7, voter_directory_id=directory(7))
+        request.listeners = [AddRaftVoterRequest.Listener(name=LISTENER, host="n7", port=9007)]
+        answer = await first.client.handle(context(80, 0), request)  # type: ignore[misc]
+        assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert "has not fetched" in answer.error_message
+        await second.kill()
+        await first.kill()
+        assert not first.fatal + second.fatal
+
+    asyncio.run(main())

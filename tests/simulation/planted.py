@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quorate.raft import election, follower, membership, replication
+from quorate.raft import changes, election, follower, membership, replication
 from quorate.raft import messages as m
 from quorate.raft.core import Raft
 from quorate.raft.quorum_state import QuorumState
@@ -139,15 +139,12 @@ def apply_voters_at_commit(patch: Patch) -> None:
 def change_two_voters_at_once(patch: Patch) -> None:
     """A second change is allowed while the first is not committed."""
 
-    def anything_goes(r: Raft, token: Any) -> bool:
-        if r.leading is not None and (r.hwm is None or r.members.kraft_version < 1):
-            membership.refuse(r, token, election.ErrorCode.REQUEST_TIMED_OUT)
-            return True
+    def appended(r: Raft, offset: int) -> None:
         if r.leading is not None:
             r.leading.change = None
-        return False
 
-    patch.setattr(membership, "cannot_change", anything_goes)
+    patch.setattr(changes, "blocked_by", lambda r: None if r.hwm is not None else "a first record")
+    patch.setattr(changes, "appended", appended)
 
 
 def truncate_too_much(patch: Patch) -> None:

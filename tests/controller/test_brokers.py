@@ -24,6 +24,7 @@ from quorate.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from .support import CLUSTER, LATEST, Cluster, directory, uid
 
 Feature = BrokerRegistrationRequest.Feature
+Listener = BrokerRegistrationRequest.Listener
 
 
 def registration(broker_id: int = 1, **changes: Any) -> BrokerRegistrationRequest:
@@ -54,6 +55,8 @@ def refused(cluster: Cluster, handler: Any, request: Any, version: int | None = 
     [
         ({"cluster_id": "other"}, ErrorCode.INCONSISTENT_CLUSTER_ID),
         ({"is_migrating_zk_broker": True}, ErrorCode.BROKER_ID_NOT_REGISTERED),
+        ({"listeners": [Listener(name="P", host="b", port=1, security_protocol=4)]}, ErrorCode.INVALID_REGISTRATION),
+        ({"listeners": [Listener(name="P", host="b", port=1, security_protocol=-1)]}, ErrorCode.INVALID_REGISTRATION),
         ({"log_dirs": []}, ErrorCode.INVALID_REGISTRATION),
         ({"log_dirs": [uid(2)]}, ErrorCode.INVALID_REGISTRATION),
         ({"log_dirs": [directory(1), directory(1)]}, ErrorCode.INVALID_REGISTRATION),
@@ -271,3 +274,9 @@ def test_controllers_register_from_metadata_version_15_on() -> None:
     (record,) = cluster.run(register_controller, request).records
     assert isinstance(record, RegisterControllerRecord)
     assert cluster.image.cluster.controllers[3].listeners[0].port == 9
+
+
+def test_a_controllers_security_protocol_must_be_a_known_one() -> None:
+    listener = ControllerRegistrationRequest.Listener(name="CONTROLLER", host="c", port=1, security_protocol=99)
+    request = ControllerRegistrationRequest(controller_id=2, incarnation_id=uid(7), listeners=[listener])
+    assert refused(Cluster(), register_controller, request) == ErrorCode.INVALID_REGISTRATION

@@ -23,6 +23,7 @@ from quorate.protocol.messages.expire_delegation_token import ExpireDelegationTo
 from quorate.protocol.messages.fetch import FetchRequest
 from quorate.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from quorate.protocol.messages.join_group import JoinGroupRequest
+from quorate.protocol.messages.metadata import MetadataRequest
 from quorate.protocol.messages.offset_commit import OffsetCommitRequest
 from quorate.protocol.messages.produce import ProduceRequest
 from quorate.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
@@ -83,6 +84,25 @@ def test_a_refused_batch_tells_where_the_log_starts(peer: Peer) -> None:
     answer = produce(peer, late)
     assert (answer.error_code, answer.log_start_offset) == (ErrorCode.INVALID_TIMESTAMP, 0)
     assert produce(peer, b"").log_start_offset == -1
+
+
+def test_half_a_batch_is_no_batch(peer: Peer) -> None:
+    answer = produce(peer, one_record()[:-3])
+    assert (answer.error_code, answer.log_start_offset) == (ErrorCode.INVALID_RECORD, -1)
+
+
+# -- Metadata
+
+
+def test_a_topic_with_neither_name_nor_id_is_refused(peer: Peer) -> None:
+    asked = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=None)])
+    assert peer.ask(asked, 12).response.topics[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_operations_on_a_topic_that_cannot_be(peer: Peer) -> None:
+    asked = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="a b")], include_topic_authorized_operations=True)
+    answer = peer.ask(asked, 8).response.topics[0]
+    assert (answer.error_code, answer.topic_authorized_operations) == (ErrorCode.INVALID_TOPIC_EXCEPTION, 3576)
 
 
 # -- groups
@@ -156,9 +176,10 @@ def test_quotas_that_nothing_enforces_are_refused_and_can_be_removed(peer: Peer)
     ],
 )
 def test_tokens_are_not_for_clients_that_nobody_knows(peer: Peer, request_: Any, version: int) -> None:
-    answer = peer.ask(request_, version).response
-    assert answer.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
-    assert getattr(answer, "expiry_timestamp_ms", -1) == -1
+    for to in LISTENERS if request_.KEY != DescribeDelegationTokenRequest.KEY else ("broker",):
+        answer = peer.ask(request_, version, to=to).response
+        assert answer.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+        assert getattr(answer, "expiry_timestamp_ms", -1) == -1
 
 
 @pytest.mark.parametrize("to", LISTENERS)

@@ -45,6 +45,8 @@ def as_text(value: Any) -> str | None:
         return "true" if value else "false"
     if isinstance(value, list | tuple):
         return ",".join(str(item) for item in value)
+    if isinstance(value, float):
+        return str(value).replace("e+", "E").replace("e", "E")
     return str(value)
 
 

@@ -6,6 +6,9 @@ RegisterBrokerRecord is the last of its batch: if the controller dies in between
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from quorate.controller.context import Context, Result, Touch, View
 from quorate.controller.directories import is_reserved
 from quorate.controller.isr_updates import (
@@ -36,6 +39,8 @@ from quorate.protocol.schema import Data
 from quorate.protocol.uuids import uuid_text
 
 FENCED, UNFENCED, CONTROLLED_SHUTDOWN, SHUTDOWN_NOW = "fenced", "unfenced", "controlled shutdown", "shutdown now"
+SECURITY_PROTOCOLS = range(4)
+"""PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL."""
 PREVIOUS_EPOCH_SINCE_VERSION = 3
 """BrokerRegistration v3 first tells the epoch of the last clean shutdown."""
 
@@ -59,6 +64,7 @@ def register_broker(view: View, request: BrokerRegistrationRequest, ctx: Context
         )
     if request.is_migrating_zk_broker:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "Brokers of a ZooKeeper cluster cannot register here.")
+    _check_listeners(f"Broker {broker_id}", request.listeners)
     directories_supported = view.metadata_version >= FIRST_DIRECTORIES
     if directories_supported:
         _check_directories(view, broker_id, request.log_dirs)
@@ -107,6 +113,16 @@ def _may_live(view: View, existing: BrokerRegistration, request: BrokerRegistrat
         return False
     gone = session in view.liveness.cut_off
     return not (gone and set(existing.log_dirs) & set(request.log_dirs))
+
+
+def _check_listeners(who: str, listeners: Iterable[Any]) -> None:
+    """A number that no node knows the meaning of stops every Apache Kafka node that replays it."""
+    for listener in listeners:
+        if listener.security_protocol not in SECURITY_PROTOCOLS:
+            raise KafkaError(
+                ErrorCode.INVALID_REGISTRATION,
+                f"{who} names the unknown security protocol {listener.security_protocol} for its listener {listener.name}.",
+            )
 
 
 def _check_directories(view: View, broker_id: int, directories: list[bytes]) -> None:
@@ -160,9 +176,10 @@ def _check_range(name: str, low: int, high: int, level: int) -> None:
 def register_controller(
     view: View, request: ControllerRegistrationRequest, ctx: Context
 ) -> Result[ControllerRegistrationResponse]:
-    """Raises UNSUPPORTED_VERSION below metadata.version 15."""
+    """Raises UNSUPPORTED_VERSION below metadata.version 15, INVALID_REGISTRATION."""
     if view.metadata_version < FIRST_CONTROLLER_REGISTRATION:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version has no registrations of controllers.")
+    _check_listeners(f"Controller {request.controller_id}", request.listeners)
     record = RegisterControllerRecord(
         controller_id=request.controller_id,
         incarnation_id=request.incarnation_id,

@@ -1,12 +1,15 @@
-"""Questions that any controller answers, active or not, from committed metadata."""
+"""Questions that any controller answers, active or not, from committed metadata; and what a client that asks a controller itself
+is refused before it gets to a handler."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from quorate.net.dispatch import SecurityProtocol
 from quorate.protocol.api import ApiKey
+from quorate.protocol.errors import ErrorCode
 from quorate.protocol.schema import Response
-from quorate.security.unenforced import refuse_acls, refuse_quotas
+from quorate.security.unenforced import refuse_acls, refuse_quotas, token_refusal
 
 if TYPE_CHECKING:
     from quorate.controller.driver import QuorumController
@@ -44,9 +47,19 @@ def read_routes(controller: QuorumController) -> dict[int, Handler]:
         refuse_quotas(request)
         return controller._write_route(ctx, request)
 
+    def tokens(ctx: RequestContext, request: Any) -> Any:
+        """Only for those who have shown who they are."""
+        if ctx.security_protocol == SecurityProtocol.PLAINTEXT:
+            code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+            return token_refusal(request, code, ctx.principal, ctx.api_version)
+        return controller._write_route(ctx, request)
+
     return {
         ApiKey.DESCRIBE_CLUSTER: cluster,
         ApiKey.DESCRIBE_CONFIGS: configs,
         ApiKey.DESCRIBE_ACLS: acls,
         ApiKey.ALTER_CLIENT_QUOTAS: quotas,
+        ApiKey.CREATE_DELEGATION_TOKEN: tokens,
+        ApiKey.RENEW_DELEGATION_TOKEN: tokens,
+        ApiKey.EXPIRE_DELEGATION_TOKEN: tokens,
     }

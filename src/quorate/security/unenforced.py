@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from quorate.protocol.api import REGISTRY
 from quorate.protocol.errors import ErrorCode, KafkaError
 
 
@@ -22,3 +23,21 @@ def refuse_quotas(request: Any) -> None:
             "Client quotas are not enforced here: they are not taken, only removed. Limit clients at the network, or run the "
             "brokers with Apache Kafka.",
         )
+
+
+def token_refusal(request: Any, code: ErrorCode, principal: str, api_version: int) -> Any:
+    """Kafka's answer to a refused request about delegation tokens: no times, and who it would have been for."""
+    response: Any = REGISTRY[request.KEY].response()
+    response.error_code = code
+    for time in ("issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms"):
+        if hasattr(response, time):
+            setattr(response, time, -1)
+    if hasattr(response, "principal_type"):
+        kind, _, name = principal.partition(":")
+        response.principal_type, response.principal_name = kind, name
+        if api_version >= 3:
+            response.token_requester_principal_type, response.token_requester_principal_name = kind, name
+            if request.owner_principal_name:
+                response.principal_type = request.owner_principal_type
+                response.principal_name = request.owner_principal_name
+    return response

@@ -47,6 +47,8 @@ class MetadataHandler:
             return self._answer(context, request, list(services.metadata.image.topics.by_name.values()), [])
         assert wanted is not None
         for topic in wanted:
+            if topic.name is None and topic.topic_id == ZERO_UUID and version >= 12:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is asked for by its name or by its id; one has neither")
             if version < 12 and topic.name is None:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic name can not be null for version {version}")
             if version < 12 and topic.topic_id != ZERO_UUID:
@@ -118,6 +120,9 @@ class MetadataHandler:
                 )
                 for topic in topics
             ]
+            for other in others:
+                if other.name is not None:  # allowed to do all that, were it there
+                    other.topic_authorized_operations = TOPIC_OPERATIONS
         response = MetadataResponse(
             brokers=metadata.metadata_brokers(context.listener),
             cluster_id=services.cluster_id,

@@ -70,14 +70,17 @@ def check_records(records: Records | None, version: int, transactional_id: str |
     """The batch, if it is what a Produce request may carry for a partition: exactly one, of magic 2, with zstd only where
     readers of that version know it. Raises INVALID_RECORD, UNSUPPORTED_COMPRESSION_TYPE, CORRUPT_MESSAGE, INVALID_TXN_STATE,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transactional batch in a request that names no transactional id."""
+    nothing = f"Produce requests with version {version} must have at least one record batch"
     if not isinstance(records, memoryview | bytes) or len(records) == 0:
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"Produce requests with version {version} must have at least one record batch")
+        raise KafkaError(ErrorCode.INVALID_RECORD, nothing)
     if len(records) > _MAGIC and records[_MAGIC] in (0, 1) and int.from_bytes(records[8:12], "big") >= _LEAST_OLD_SIZE:
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
             f"Produce requests with version {version} are only allowed to contain record batches with magic version 2",
         )
     header = parse_header(records)
+    if header.size_bytes > len(records):  # not one that is whole
+        raise KafkaError(ErrorCode.INVALID_RECORD, nothing)
     if header.size_bytes < len(records):
         raise KafkaError(
             ErrorCode.INVALID_RECORD,

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from quorate.net.dispatch import SecurityProtocol
-from quorate.protocol.api import REGISTRY, ApiKey
+from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
-from quorate.security.unenforced import refuse_quotas
+from quorate.security.unenforced import refuse_quotas, token_refusal
 
 if TYPE_CHECKING:
     from quorate.broker.handlers import Services
@@ -38,24 +38,11 @@ def describe_acls(_services: Services, _context: RequestContext, _request: Any) 
 def tokens(services: Services, context: RequestContext, request: Any) -> Any:
     """Create, renew, expire and describe: refused in Kafka's order, first the channel, then whether there are tokens at all."""
     if context.security_protocol == SecurityProtocol.PLAINTEXT or context.token_authenticated:
-        return _token_error(request, context, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+        code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+        return token_refusal(request, code, context.principal, context.api_version)
     if request.KEY != ApiKey.DESCRIBE_DELEGATION_TOKEN:
         return services.channel.forward(context, request)
-    return _token_error(request, context, ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
-
-
-def _token_error(request: Any, context: RequestContext, code: ErrorCode) -> Any:
-    response: Any = REGISTRY[request.KEY].response()
-    response.error_code = code
-    for time in ("issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms"):
-        if hasattr(response, time):
-            setattr(response, time, -1)
-    if request.KEY == ApiKey.CREATE_DELEGATION_TOKEN:
-        kind, _, name = context.principal.partition(":")
-        response.principal_type, response.principal_name = kind, name
-        if context.api_version >= 3:
-            response.token_requester_principal_type, response.token_requester_principal_name = kind, name
-    return response
+    return token_refusal(request, ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, context.principal, context.api_version)
 
 
 def alter_quotas(services: Services, context: RequestContext, request: Any) -> Any:

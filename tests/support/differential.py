@@ -23,13 +23,16 @@ CLOSED, SILENCE = "closed", "silence"
 
 MASKED = frozenset(
     {
-        "throttleTimeMs", "errorMessage", "batchIndexErrorMessage", "port", "sessionId", "memberId", "leader_member",
+        "throttleTimeMs", "errorMessage", "batchIndexErrorMessage", "port", "sessionId", "memberId", "leader",
         "topicId", "producerId", "logAppendTimeMs", "lastTimestamp", "clusterAuthorizedOperations", "usableBytes", "totalBytes",
         "lastCaughtUpTimestamp", "lastFetchTimestamp", "finalizedFeaturesEpoch", "size", "directoryId", "brokerEpoch",
         "clientInstanceId", "replicaDirectoryId",
     }
 )  # fmt: skip
 """Fields that each node fills in its own way. Masked values still tell nothing, something, or the protocol's "none"."""
+
+_OURS = frozenset({"startTimeMs"})
+"""Our tagged fields (quorate.protocol.our_tags): others skip them."""
 
 _IDENTITY = (
     "name", "topicName", "topic", "resourceName", "groupId", "key", "apiKey", "partitionIndex", "partitionId", "partition",
@@ -50,11 +53,11 @@ class Answer:
 class Peer:
     """One node, asked over one connection to each listener; a connection that it ends is made anew for the next request."""
 
-    def __init__(self, name: str, ports: dict[str, int]) -> None:
+    def __init__(self, name: str, ports: dict[str, int], data: str = "") -> None:
+        """ports: of the listeners "broker" and "controller". data: the node's directory, which is masked."""
         self.name = name
         self.ports = ports
-        self.kept: dict[str, Any] = {}
-        """What a case needs again: ids, epochs, sessions of this node."""
+        self.data = data
         self._sockets: dict[str, socket.socket] = {}
         self._correlation = 0
 
@@ -90,7 +93,16 @@ class Peer:
             read_version = 0
         _, response = decode_response(memoryview(raw), request.KEY, read_version)
         messages: list[str] = []
-        return Answer(response, mask(to_json(response, read_version), messages), messages)
+        return Answer(response, self._anywhere(mask(to_json(response, read_version), messages)), messages)
+
+    def _anywhere(self, shown: Any) -> Any:
+        """The same wherever the node lies and listens."""
+        text = json.dumps(shown)
+        if self.data:
+            text = text.replace(self.data, "DATA")
+        for to, port in self.ports.items():
+            text = text.replace(f":{port}", f":{to.upper()}")
+        return json.loads(text)
 
     def _socket(self, to: str, via: str) -> socket.socket:
         s = self._sockets.get(to + via)
@@ -133,7 +145,7 @@ def _exactly(s: socket.socket, n: int) -> bytes:
 def mask(value: Any, messages: list[str], key: str = "") -> Any:
     """The JSON with volatile values replaced by what they tell, lists of things in the order of their names."""
     if isinstance(value, dict):
-        return {k: mask(v, messages, k) for k, v in value.items()}
+        return {k: mask(v, messages, k) for k, v in value.items() if k not in _OURS}
     if isinstance(value, list):
         items = [mask(v, messages, key) for v in value]
         return sorted(items, key=_order) if items and isinstance(items[0], dict) else items
@@ -149,8 +161,12 @@ def mask(value: Any, messages: list[str], key: str = "") -> Any:
     return value
 
 
+def _identity(item: Any) -> str:
+    return json.dumps([item.get(name) for name in _IDENTITY]) if isinstance(item, dict) else json.dumps(item)
+
+
 def _order(item: dict[str, Any]) -> str:
-    return json.dumps([item.get(name) for name in _IDENTITY]) + json.dumps(item, sort_keys=True)
+    return _identity(item) + json.dumps(item, sort_keys=True)
 
 
 def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
@@ -160,8 +176,16 @@ def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
         for k in dict.fromkeys([*ours, *theirs]):
             found += differences(ours.get(k, "(absent)"), theirs.get(k, "(absent)"), f"{path}.{k}")
         return found
-    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
-        return [d for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) for d in differences(a, b, f"{path}[{i}]")]
+    if isinstance(ours, list) and isinstance(theirs, list):
+        if len(ours) == len(theirs):
+            return [d for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) for d in differences(a, b, f"{path}[{i}]")]
+        mine, kafkas = ({_identity(item): item for item in items} for items in (ours, theirs))
+        if len(mine) == len(ours) and len(kafkas) == len(theirs):  # each tells what it is about
+            found = []
+            for k in dict.fromkeys([*mine, *kafkas]):
+                names = ",".join(str(x) for x in json.loads(k) if x is not None) if k[0] == "[" else k
+                found += differences(mine.get(k, "(absent)"), kafkas.get(k, "(absent)"), f"{path}[{names}]")
+            return found
     if ours == theirs:
         return []
     return [f"{path or '.'}: ours {json.dumps(ours)[:300]}, Kafka's {json.dumps(theirs)[:300]}"]

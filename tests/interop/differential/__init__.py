@@ -1,0 +1,1 @@
+"""Requests that both implementations are asked, and the differences between their answers that are meant."""

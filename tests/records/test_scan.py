@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from quorate.records import scan
 from quorate.records.batch import BATCH_OVERHEAD, build_batch, decode_records, parse_header
 from quorate.records.errors import InvalidRecordError
 from quorate.records.record import encode_one
@@ -33,6 +34,8 @@ def batches(draw: st.DrawFn) -> list:
 @given(batches())
 @example([(None, b"v", [], NOW + i) for i in range(9000)])
 @example([(b"k", b"v" * 10, [], NOW - i) for i in range(200)])
+@example([(None, b"", [], NOW)] * 20_000)
+@example([(None, b"v" * (1 if i == 12_345 else 2), [], NOW + i % 100) for i in range(17_000)])
 @settings(max_examples=150, deadline=None)
 def test_scan_says_what_reading_says(rows: list) -> None:
     data = build_batch(rows)
@@ -83,3 +86,20 @@ def test_a_count_that_is_not_the_number_of_records_is_refused(n: int) -> None:
         if count != n:
             with pytest.raises(InvalidRecordError):
                 scan_records(body, count)
+
+
+def test_a_hundred_thousand_small_records_are_not_walked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = build_batch([(None, b"", [], NOW)] * 100_000)[BATCH_OVERHEAD:]
+    walked = []
+    walk = scan._walk_one
+    monkeypatch.setattr(scan, "_walk_one", lambda *args: walked.append(1) or walk(*args))
+    assert scan_records(body, 100_000).contiguous
+    assert len(walked) < 1000
+
+
+@pytest.mark.parametrize("wrong", [8191, 8192, 8193, 16_384, 19_999])
+def test_a_wrong_offset_delta_far_behind_is_noticed(wrong: int) -> None:
+    body = bytearray()
+    for i in range(20_000):
+        encode_one(body, i + (i == wrong), 0, None, b"value")
+    assert not scan_records(bytes(body), 20_000).contiguous

@@ -14,7 +14,7 @@ from quorate.records.batch import Compression, TimestampType, build_batch, decod
 from quorate.records.compression import compress
 from quorate.records.errors import InvalidRecordError
 from quorate.records.record import encode_one
-from quorate.records.validate import ValidatedBatch, validate_produced
+from quorate.records.validate import MAX_RECORD_ERRORS, ValidatedBatch, validate_produced
 
 NOW = 1_700_000_000_000
 ROWS = [(b"k%d" % i, b"v" * i, [], NOW - i) for i in range(20)]
@@ -148,3 +148,42 @@ def test_a_compressed_batch_that_does_not_decompress_is_corrupt(codec: Compressi
     with pytest.raises(KafkaError) as caught:
         validate(resealed(bytes(data), ">i", b.RECORDS_COUNT, 20))
     assert caught.value.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
+
+
+def test_of_very_many_wrong_records_the_first_are_named() -> None:
+    """A small compressed batch can hold a million records; naming each would take a minute and a gigabyte."""
+    late = build_batch([(None, b"v", [], NOW + 10**10)] * 50_000, compression=Compression.ZSTD)
+    with pytest.raises(InvalidRecordError) as raised:
+        validate(late)
+    assert raised.value.code == ErrorCode.INVALID_TIMESTAMP
+    assert [index for index, _ in raised.value.record_errors] == list(range(MAX_RECORD_ERRORS))
+    keyless = build_batch([(None, b"v", [], NOW)] * 50_000, compression=Compression.ZSTD)
+    with pytest.raises(InvalidRecordError, match="50000 record errors") as raised:
+        validate(keyless, cleanup_policy=("compact",))
+    assert len(raised.value.record_errors) == MAX_RECORD_ERRORS
+
+
+def test_the_offsets_of_wrong_records_are_those_of_the_batch() -> None:
+    rows = [(None, b"v", [], NOW), (None, b"v", [], NOW + 10**10), (None, b"v", [("h", b"x")], NOW - 5), (None, b"v", [], -7)]
+    with pytest.raises(InvalidRecordError) as raised:
+        validate(build_batch(rows, base_offset=40), message_timestamp_before_max_ms=10**9)
+    assert [(index, text.split(" of message with offset ")[1].split(" ")[0]) for index, text in raised.value.record_errors] == [
+        (1, "41"),
+        (3, "43"),
+    ]
+
+
+@pytest.mark.parametrize("target", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_another_codec_leaves_the_records_as_they_were(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And makes no object of each: a small batch may hold a million."""
+    rows = [(b"k", b"v" * 50, [("h", b"1")], NOW + i % 7) for i in range(3000)]
+    source = Compression.SNAPPY if target != "snappy" else Compression.NONE
+    data = build_batch(rows, compression=source, producer_id=3, producer_epoch=1, base_sequence=7)
+    with monkeypatch.context() as patch:
+        patch.setattr("quorate.records.validate.decode_records", lambda *_: pytest.fail("records were decoded"))
+        valid = validate(data, compression_type=target)
+    header = parse_header(valid.data)
+    assert (valid.max_timestamp, header.max_timestamp, header.count, header.last_offset_delta) == (NOW + 6, NOW + 6, 3000, 2999)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (3, 1, 7)
+    assert verify_crc(valid.data)
+    assert [(r.key, r.value, r.headers, r.timestamp) for r in decode_records(valid.data)] == rows

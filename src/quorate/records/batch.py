@@ -329,6 +329,35 @@ def build_batch(
     )
 
 
+def repack(
+    header: BatchHeader,
+    records: Buffer,
+    *,
+    compression: Compression,
+    compression_level: int | None,
+    timestamp_type: TimestampType,
+    max_timestamp: int,
+) -> bytes:
+    """The batch of `header` with its uncompressed records as they are, under another codec, from offset 0 on."""
+    attributes = int(compression)
+    if timestamp_type is TimestampType.LOG_APPEND_TIME:
+        attributes |= _LOG_APPEND_TIME
+    attributes |= header.attributes & (_TRANSACTIONAL | _CONTROL)
+    return _seal(
+        records if compression is Compression.NONE else compress(compression, records, compression_level),
+        header.count,
+        base_offset=0,
+        leader_epoch=NO_LEADER_EPOCH,
+        attributes=attributes,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+    )
+
+
 def build_metadata_batch(values: Sequence[Buffer], *, base_offset: int, leader_epoch: int, timestamp: int) -> bytes:
     """A batch as Raft leaders and snapshots write them: null keys, no headers, every timestamp delta 0, uncompressed."""
     if not values:

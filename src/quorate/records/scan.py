@@ -10,6 +10,7 @@ interpreter compares at memory speed. So runs of equal shape are checked by colu
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from quorate.records.errors import InvalidRecordError
@@ -67,6 +68,14 @@ def scan_records(body: bytes | bytearray, count: int, *, find_null_keys: bool = 
     if pos != end:
         raise InvalidRecordError(f"Incorrect declared batch size, {end - pos} bytes are left after {count} records")
     return ScanResult(highest, lowest, contiguous, null_keys)
+
+
+def walk_deltas(body: bytes | bytearray, count: int) -> Iterator[tuple[int, int]]:
+    """Timestamp and offset delta of each record, one by one. Raises InvalidRecordError."""
+    pos, end = 0, len(body)
+    for _ in range(count):
+        pos, timestamp_delta, offset_delta, _ = _walk_one(body, pos, end)
+        yield timestamp_delta, offset_delta
 
 
 def _walk_one(body: bytes | bytearray, pos: int, end: int) -> tuple[int, int, int, bool]:
@@ -209,13 +218,15 @@ def _run(body: bytes | bytearray, start: int, end: int, index: int, count: int) 
         pos += max(value_size, 0)
     except InvalidRecordError:
         return None
-    if pos + 1 != stop or body[pos] or offset_delta != index or timestamp_width > 2 or offset_width > 2:
+    if pos + 1 != stop or body[pos] or offset_delta != index or timestamp_width > 2 or offset_width > 3:
         return None
     if key_size < -1 or value_size < -1:
         return None
     stride = stop - start
-    # As many as fit, and as have an offset delta of the same width (64 and 8192 are where it grows).
-    n = min(count - index, (end - start) // stride, (64 if offset_width == 1 else 8192) - index)
+    # As many as fit, and as have an offset delta of the same width (64 and 8192 are where it grows); of three bytes, as have
+    # the same last one.
+    same_width = 64 - index if offset_width == 1 else _BLOCK - index % _BLOCK
+    n = min(count - index, (end - start) // stride, same_width)
     if n < _MIN_RUN:
         return None
     # The run ends where a column of the frame stops repeating its byte: sizes of record, key and value, the header count.
@@ -241,13 +252,24 @@ def _run(body: bytes | bytearray, start: int, end: int, index: int, count: int) 
         values = [((a & 0x7F | b << 7) >> 1) ^ -(a & 1) for a, b in set(zip(low, high, strict=True))]
     if n < _MIN_RUN:
         return None
-    if body[offset_at : offset_at + n * stride : stride] != _OFFSET_LOW[offset_width - 1][index : index + n]:
+    first = index % _BLOCK
+    if body[offset_at : offset_at + n * stride : stride] != _OFFSET_LOW[offset_width - 1][first : first + n]:
         return None
-    if offset_width == 2 and body[offset_at + 1 : offset_at + 1 + n * stride : stride] != _OFFSET_HIGH[index : index + n]:
+    if (
+        offset_width > 1
+        and body[offset_at + 1 : offset_at + 1 + n * stride : stride] != _OFFSET_HIGH[offset_width - 2][first : first + n]
+    ):
         return None
+    if offset_width > 2:
+        column = body[offset_at + 2 : offset_at + 2 + n * stride : stride]
+        if column.count(column[0]) != n:  # of the first record it is right: its offset delta was decoded
+            return None
     return n, start + n * stride, max(values), min(values), key_size < 0
 
 
-# What the offset delta columns of records 0, 1, 2... look like: zig-zag 2n, in one byte below 64, in two below 8192.
-_OFFSET_LOW = (bytes(range(0, 0x80, 2)), bytes(range(0x80, 0x100, 2)) * 128)
-_OFFSET_HIGH = b"".join(bytes([n]) * 64 for n in range(128))
+# What the offset delta columns of records 0, 1, 2... look like: zig-zag 2n, in one byte below 64, in two below 8192, then in
+# three, of which the first two repeat every 8192 records.
+_BLOCK = 8192
+_LOW = bytes(range(0x80, 0x100, 2)) * 128
+_OFFSET_LOW = (bytes(range(0, 0x80, 2)), _LOW, _LOW)
+_OFFSET_HIGH = (b"".join(bytes([n]) * 64 for n in range(128)), b"".join(bytes([n | 0x80]) * 64 for n in range(128)))

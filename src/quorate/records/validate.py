@@ -9,6 +9,7 @@ new batch.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -19,13 +20,17 @@ from quorate.records.batch import (
     build_batch,
     decode_records,
     records_section,
+    repack,
     with_max_timestamp,
 )
 from quorate.records.compression import Compression
 from quorate.records.errors import InvalidRecordError
 from quorate.records.record import NO_TIMESTAMP
-from quorate.records.scan import ScanResult, scan_records
+from quorate.records.scan import ScanResult, scan_records, walk_deltas
 from quorate.records.varint import Buffer
+
+MAX_RECORD_ERRORS = 1000
+"""So many records of a batch are told to be wrong, each with a text. Kafka names all, and there may be millions."""
 
 
 class ProduceRules(Protocol):
@@ -75,21 +80,25 @@ def validate_produced(
     body = records_section(batch, header)
     log_append_time = rules.message_timestamp_type is TimestampType.LOG_APPEND_TIME
     find_null_keys = rules.compacts and not header.is_control
-    scan = scan_records(bytes(body), header.count, find_null_keys=find_null_keys)
+    body = bytes(body)
+    scan = scan_records(body, header.count, find_null_keys=find_null_keys)
     if scan.null_keys:
         errors = tuple(
-            (index, "Compacted topic cannot accept message without key in topic partition") for index in scan.null_keys
+            (index, "Compacted topic cannot accept message without key in topic partition")
+            for index in scan.null_keys[:MAX_RECORD_ERRORS]
         )
         raise InvalidRecordError(
-            f"One or more records have been rejected due to {len(errors)} record errors in total: "
+            f"One or more records have been rejected due to {len(scan.null_keys)} record errors in total: "
             "records without a key in a compacted topic",
             errors,
         )
     if not log_append_time:
-        _check_timestamps(batch, header, scan, rules, now_ms)
+        _check_timestamps(body, header, scan, rules, now_ms)
     elif header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         raise _log_append_time_refused()
     if source is not target or (source is not Compression.NONE and not scan.contiguous):
+        if scan.contiguous and header.timestamp_type is TimestampType.CREATE_TIME:
+            return _repacked(body, header, target, rules, now_ms, scan)
         return _rebuild(batch, header, target, rules, now_ms)
     max_timestamp = now_ms if log_append_time else _max_timestamp(header, scan)
     if max_timestamp != header.max_timestamp or header.timestamp_type is not rules.message_timestamp_type:
@@ -138,7 +147,7 @@ def _max_timestamp(header: BatchHeader, scan: ScanResult) -> int:
     return header.base_timestamp + scan.max_timestamp_delta
 
 
-def _check_timestamps(batch: memoryview, header: BatchHeader, scan: ScanResult, rules: ProduceRules, now_ms: int) -> None:
+def _check_timestamps(body: bytes, header: BatchHeader, scan: ScanResult, rules: ProduceRules, now_ms: int) -> None:
     earliest = now_ms - rules.message_timestamp_before_max_ms
     latest = now_ms + rules.message_timestamp_after_max_ms
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
@@ -150,16 +159,39 @@ def _check_timestamps(batch: memoryview, header: BatchHeader, scan: ScanResult, 
         lowest, highest = header.base_timestamp + scan.min_timestamp_delta, header.base_timestamp + scan.max_timestamp_delta
     if lowest >= earliest and highest <= latest:
         return
+    append_time = header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
+    wrong = (
+        (index, timestamp, header.base_offset + offset_delta)
+        for index, (timestamp_delta, offset_delta) in enumerate(walk_deltas(body, header.count))
+        if (timestamp := header.base_timestamp + timestamp_delta if append_time is None else append_time) != NO_TIMESTAMP
+        and not earliest <= timestamp <= latest
+    )
     errors = tuple(
-        (index, f"Timestamp {r.timestamp} of message with offset {r.offset} is out of range. "
+        (index, f"Timestamp {timestamp} of message with offset {offset} is out of range. "
                 f"The timestamp should be within [{earliest}, {latest}]")
-        for index, r in enumerate(decode_records(batch))
-        if r.timestamp != NO_TIMESTAMP and not earliest <= r.timestamp <= latest
+        for index, timestamp, offset in islice(wrong, MAX_RECORD_ERRORS)
     )  # fmt: skip
     if errors:
         raise InvalidRecordError(
             "One or more records have been rejected due to invalid timestamp", errors, ErrorCode.INVALID_TIMESTAMP
         )
+
+
+def _repacked(
+    body: bytes, header: BatchHeader, target: Compression, rules: ProduceRules, now_ms: int, scan: ScanResult
+) -> ValidatedBatch:
+    """Another codec, the records themselves untouched."""
+    log_append_time = rules.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+    max_timestamp = now_ms if log_append_time else header.base_timestamp + scan.max_timestamp_delta
+    data = repack(
+        header,
+        body,
+        compression=target,
+        compression_level=rules.compression_level(target),
+        timestamp_type=rules.message_timestamp_type,
+        max_timestamp=max_timestamp,
+    )
+    return ValidatedBatch(data, header.count, max_timestamp, now_ms if log_append_time else NO_TIMESTAMP, True)
 
 
 def _rebuild(batch: Buffer, header: BatchHeader, target: Compression, rules: ProduceRules, now_ms: int) -> ValidatedBatch:

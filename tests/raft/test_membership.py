@@ -368,3 +368,18 @@ def test_a_controller_joins_by_itself_over_the_wire_and_is_barred_after_its_remo
         assert not first.fatal + second.fatal
 
     asyncio.run(main())
+
+
+def test_a_client_that_was_removed_knows_it_after_a_restart(tmp_path: Path) -> None:
+    async def main() -> None:
+        network = Network()
+        format_dynamic(tmp_path / "1", dynamic(1, 2))
+        format_dynamic(tmp_path / "2", dynamic(1, 2))
+        where = tmp_path / "2" / f"{METADATA_TOPIC}-0"
+        where.joinpath(FILE_NAME).unlink(missing_ok=True)
+        StandingFile(where, directory(2)).write(Standing.REMOVED)
+        node = await Node(network, tmp_path / "2", 2).start()
+        assert node.client.core.standing is Standing.REMOVED
+        await node.kill()
+
+    asyncio.run(main())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quorate.admin.errors import ErrorCode, KafkaError, check
 from quorate.admin.transport import Transport
@@ -16,6 +16,9 @@ from quorate.admin.types import (
     QuorumReplica,
     TopicPartition,
 )
+
+if TYPE_CHECKING:
+    from quorate.protocol.schema import Request
 
 METADATA_TOPIC = "__cluster_metadata"
 
@@ -58,12 +61,15 @@ class ClusterOperations:
             voters=tuple(_replica(r) for r in found.current_voters),
             observers=tuple(_replica(r) for r in found.observers),
             endpoints={n.node_id: tuple((e.name, e.host, e.port) for e in n.listeners) for n in answer.nodes},
+            adding=_keys(found.uncommitted_added_voters),
+            removing=_keys(found.uncommitted_removed_voters),
         )
 
     async def add_raft_voter(
         self, voter_id: int, directory_id: bytes, endpoints: Sequence[tuple[str, str, int]], *, cluster_id: str | None = None
     ) -> None:
-        """Makes a caught-up observer a voter (KIP-853). Raises KafkaError."""
+        """Makes an observer a voter (KIP-853); the leader waits up to thirty seconds for it to catch up. Raises KafkaError:
+        REQUEST_TIMED_OUT names what was waited for."""
         from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
 
         request = AddRaftVoterRequest(
@@ -73,14 +79,19 @@ class ClusterOperations:
             voter_directory_id=directory_id,
             listeners=[AddRaftVoterRequest.Listener(name=n, host=h, port=p) for n, h, p in endpoints],
         )
-        await self.transport.call(request, lambda a: check(a.error_code, a.error_message))
+        await self._change_voters(request)
+
+    async def _change_voters(self, request: Request) -> None:
+        final = (ErrorCode.REQUEST_TIMED_OUT,)
+        await self.transport.call(request, lambda a: check(a.error_code, a.error_message), timeout_s=40.0, final=final)
 
     async def remove_raft_voter(self, voter_id: int, directory_id: bytes, *, cluster_id: str | None = None) -> None:
         """Takes a voter out of the quorum (KIP-853). Raises KafkaError."""
         from quorate.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 
-        request = RemoveRaftVoterRequest(cluster_id=cluster_id, voter_id=voter_id, voter_directory_id=directory_id)
-        await self.transport.call(request, lambda a: check(a.error_code, a.error_message))
+        await self._change_voters(
+            RemoveRaftVoterRequest(cluster_id=cluster_id, voter_id=voter_id, voter_directory_id=directory_id)
+        )
 
     async def unregister_broker(self, broker_id: int) -> None:
         """Takes a broker that is gone out of the metadata. Raises KafkaError."""
@@ -161,6 +172,10 @@ class ClusterOperations:
             for t in answer.replica_election_results
             for p in t.partition_result
         }
+
+
+def _keys(voters: Any) -> tuple[tuple[int, bytes], ...] | None:
+    return None if voters is None else tuple((v.replica_id, v.replica_directory_id) for v in voters)
 
 
 def _replica(state: Any) -> QuorumReplica:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import re
 import ssl as ssl_module
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from quorate.admin.types import ClusterDescription, Node
@@ -101,11 +101,13 @@ class Transport:
             sasl=self._sasl,
         )
 
-    async def ask(self, address: tuple[str, int], request: Request, version: int | None = None) -> Any:
+    async def ask(
+        self, address: tuple[str, int], request: Request, version: int | None = None, timeout_s: float | None = None
+    ) -> Any:
         """One request to one address, once."""
         self._in_flight[address] = self._in_flight.get(address, 0) + 1
         try:
-            return await self.channel(*address).call(request, self._request_timeout_s, version)
+            return await self.channel(*address).call(request, timeout_s or self._request_timeout_s, version)
         finally:
             self._in_flight[address] -= 1
 
@@ -178,8 +180,9 @@ class Transport:
 
     # -- asking until there is an answer ---------------------------------------------------------------------------------
 
-    async def until_answered(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
-        """Repeats an attempt while it fails for connections or retriable errors; the last error when the time is over."""
+    async def until_answered(self, attempt: Callable[[], Awaitable[T]], what: str, final: Collection[ErrorCode] = ()) -> T:
+        """Repeats an attempt while it fails for connections or retriable errors, `final` ones aside; the last error when the
+        time is over."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.api_timeout_s
         backoff = self._backoff_s
@@ -193,7 +196,7 @@ class Transport:
             except TimeoutError:
                 raise timed_out(what, last) from last
             except KafkaError as error:
-                if not worth_retrying(error.code):
+                if not worth_retrying(error.code) or error.code in final:
                     raise
                 last = error
             if loop.time() + backoff >= deadline:
@@ -203,12 +206,21 @@ class Transport:
             await asyncio.sleep(backoff)
             backoff = min(backoff * 2, self._backoff_max_s)
 
-    async def call(self, request: Request, check: Callable[[Any], None] | None = None) -> Any:
-        """Asks any broker, or, by controller bootstrap, the active controller; `check` raises what the answer says."""
+    async def call(
+        self,
+        request: Request,
+        check: Callable[[Any], None] | None = None,
+        *,
+        timeout_s: float | None = None,
+        final: Collection[ErrorCode] = (),
+    ) -> Any:
+        """Asks any broker, or, by controller bootstrap, the active controller; `check` raises what the answer says.
+
+        timeout_s: of one attempt, instead of the usual time. final: errors that are answers, though others would retry them."""
 
         async def one() -> Any:
             address = await self.controller_address() if self.endpoint_type == CONTROLLERS else await self.any_address()
-            answer = await self.ask(address, request)
+            answer = await self.ask(address, request, timeout_s=timeout_s)
             if check is not None:
                 try:
                     check(answer)
@@ -218,7 +230,7 @@ class Transport:
                     raise
             return answer
 
-        return await self.until_answered(one, f"an answer to {type(request).__name__.removesuffix('Request')}")
+        return await self.until_answered(one, f"an answer to {type(request).__name__.removesuffix('Request')}", final)
 
     async def controller_address(self) -> tuple[str, int]:
         """The active controller. Raises NOT_CONTROLLER (retriable) while none is known."""

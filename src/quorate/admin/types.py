@@ -200,6 +200,9 @@ class QuorumInfo:
     observers: tuple[QuorumReplica, ...]
     endpoints: Mapping[int, tuple[tuple[str, str, int], ...]]
     """(listener, host, port) of each voter."""
+    adding: tuple[tuple[int, bytes], ...] | None = None
+    """(id, directory id) of voters that an uncommitted change adds; None where the leader does not say (Apache Kafka)."""
+    removing: tuple[tuple[int, bytes], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
+from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ log_ = logging.getLogger("quorate.broker.controller_channel")
 
 FORWARD_TIMEOUT_S = 60.0
 """How long Kafka's brokers retry a forwarded request."""
+_PATIENT_S: dict[int, float] = {ApiKey.ADD_RAFT_VOTER: 45.0, ApiKey.REMOVE_RAFT_VOTER: 45.0}
+"""A new voter may have to catch up first; the leader answers within thirty seconds at the latest."""
 _RETRY_MIN_S = 0.002
 """A new leader is active some milliseconds after it is known: asking again soon costs nothing and saves start-up time."""
 _RETRY_MAX_S = 0.1
@@ -85,10 +88,11 @@ class ControllerChannel:
         connection = None if self._node is None else self._node.connection
         return None if connection is None else connection.api_versions
 
-    async def send(self, request: Request, timeout_s: float | None = None) -> Any:
+    async def send(self, request: Request, timeout_s: float | None = None, *, patience_s: float = 0.0) -> Any:
         """The active controller's response. Raises RequestTimedOut when none answered in time, UnsupportedVersion when
-        the controller does not know the request."""
+        the controller does not know the request. patience_s: that long at least for one attempt."""
         deadline = self._loop.time() + (FORWARD_TIMEOUT_S if timeout_s is None else timeout_s)
+        once_s = max(self._request_timeout_s, patience_s)
         pause = _RETRY_MIN_S
         while not self._closed:
             left = deadline - self._loop.time()
@@ -101,7 +105,7 @@ class ControllerChannel:
             try:
                 connection = await asyncio.wait_for(self._connection(leader[1], leader[2]), left)
                 left = deadline - self._loop.time()
-                response = await connection.call(request, min(self._request_timeout_s, max(left, 0.001)))
+                response = await connection.call(request, min(once_s, max(left, 0.001)))
             except UnsupportedVersion:
                 raise
             except (KafkaConnectionError, RequestTimedOut, TimeoutError, OSError) as error:
@@ -153,7 +157,7 @@ class ControllerChannel:
         )
         started = self._loop.time()
         try:
-            answer = await self.send(envelope, timeout_s)
+            answer = await self.send(envelope, timeout_s, patience_s=_PATIENT_S.get(context.api_key, 0.0))
         except RequestTimedOut:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The active controller did not answer in time.") from None
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:

@@ -52,7 +52,7 @@ class RaftConfig:
             fetch_timeout_s=self.fetch_timeout_s,
             backoff_max_s=self.election_backoff_max_s,
             retry_backoff_s=self.retry_backoff_s,
-            fetch_max_wait_ms=int(self.fetch_max_wait_s * 1000),
+            fetch_max_wait_ms=int(min(self.fetch_max_wait_s, self.fetch_timeout_s / 2) * 1000),
             kraft_versions=self.kraft_versions,
             auto_join=self.auto_join,
             quick_failover=self.quick_failover,

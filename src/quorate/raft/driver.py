@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from quorate.log.errors import LogDirFailure, trace_of
+from quorate.log.files import fsync_directory
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaError
 from quorate.protocol.schema import Request, Response
@@ -103,7 +104,9 @@ class RaftClient(RaftView):
     async def start(self) -> None:
         """Opens the log, takes up the stored role. Raises OSError, SnapshotError, QuorumStateError, RaftError."""
         config, started = self.config, time.perf_counter()
-        self._directory.mkdir(parents=True, exist_ok=True)
+        if not self._directory.is_dir():
+            self._directory.mkdir(parents=True)
+            fsync_directory(str(self._directory.parent))  # or the vote in it could be forgotten with it
         self.log = MetadataLog.open(self._directory, config, files=self._files, now_ms=self._clock.now_ms())
         members = Membership(VoterSet.static(config.voters, config.listener_name) if config.voters else None)
         self.log.load_membership(members)
@@ -116,7 +119,7 @@ class RaftClient(RaftView):
                 f"{self.log.last_epoch}: one of them is damaged or from a backup. Restore the newer file; where this node is the "
                 "only voter, its quorum-state may be removed"
             )
-        self.core = Raft(config.params(), self.log, stored, members, self._rng)
+        self.core = Raft(config.params(), self.log, stored, members, self._rng, self._standing_file.read())
         self._delivery = Delivery(self.log, self._fatal)
         self._sync = Syncer(self.log.flush, config.inline_fsync_s, durable=config.is_controller)
         self._proposals.reset(self.log.end_offset)

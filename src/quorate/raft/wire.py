@@ -285,10 +285,8 @@ def encode_quorum(reply: m.QuorumReply, version: int, wall_ms: Any, uncommitted:
         ]
     added, removed = uncommitted
     unc = DescribeQuorumResponse.UncommittedVoter
-    if added:
-        p.uncommitted_added_voters = [unc(replica_id=k.id, replica_directory_id=k.directory_id) for k in added]
-    if removed:
-        p.uncommitted_removed_voters = [unc(replica_id=k.id, replica_directory_id=k.directory_id) for k in removed]
+    p.uncommitted_added_voters = [unc(replica_id=k.id, replica_directory_id=k.directory_id) for k in added]
+    p.uncommitted_removed_voters = [unc(replica_id=k.id, replica_directory_id=k.directory_id) for k in removed]
     return answer
 
 

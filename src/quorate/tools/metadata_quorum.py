@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -33,14 +34,16 @@ def _parser() -> Parser:
     describe.add_argument("--json", action="store_true", help="The same as one JSON object.")
     add = commands.add_parser("add-controller", help="Add a controller to the KRaft controller cluster")
     add.add_argument("--config", dest="controller_config", help="The controller's properties, instead of --command-config.")
+    add.add_argument(
+        "--controller-id", "-i", type=int, help="Instead of properties: a controller that runs and is known as an observer."
+    )
     remove = commands.add_parser("remove-controller", help="Remove a controller from the KRaft controller cluster")
     remove.add_argument("--controller-id", "-i", type=int, required=True, help="The id of the controller to remove.")
     remove.add_argument(
         "--controller-directory-id",
         "--controller-uuid",
         "-d",
-        required=True,
-        help="The directory ID of the controller to remove.",
+        help="The directory ID of the controller to remove; by default that of the voter with this id.",
     )
     for command in (add, remove):
         command.add_argument("--dry-run", action="store_true", help="Print what would be done, but do not do it.")
@@ -124,6 +127,8 @@ async def _print_status(admin: AdminClient, args: argparse.Namespace) -> int:
                     "maxFollowerLagTimeMs": lag_ms,
                     "currentVoters": [_replica(quorum, replica) for replica in quorum.voters],
                     "currentObservers": [_replica(quorum, replica) for replica in quorum.observers],
+                    "uncommittedAddedVoters": _uncommitted(quorum, quorum.adding),
+                    "uncommittedRemovedVoters": _uncommitted(quorum, quorum.removing),
                 }
             )
         )
@@ -139,7 +144,15 @@ async def _print_status(admin: AdminClient, args: argparse.Namespace) -> int:
         ("CurrentObservers:", _replicas(quorum, quorum.observers)),
     ):
         print(f"{label:<24}{value}")
+    for label, keys in (("UncommittedAddedVoter:", quorum.adding), ("UncommittedRemovedVoter:", quorum.removing)):
+        for voter in _uncommitted(quorum, keys) or ():
+            print(f"{label:<26}{json.dumps(voter)}")
     return 0
+
+
+def _uncommitted(quorum: QuorumInfo, keys: Iterable[tuple[int, bytes]] | None) -> list[dict[str, object]] | None:
+    """None where the leader does not say."""
+    return None if keys is None else [_replica(quorum, QuorumReplica(i, d, -1)) for i, d in keys]
 
 
 async def _print_replication(admin: AdminClient, args: argparse.Namespace) -> int:
@@ -229,30 +242,100 @@ def controller_endpoints(properties: Mapping[str, str]) -> list[tuple[str, str, 
 def _add(args: argparse.Namespace) -> int:
     if args.controller_config is not None:
         args.command_config = args.controller_config
+    if args.controller_id is not None:
+        return with_admin(args, lambda admin: _add_known(admin, args))
     if args.command_config is None:
-        raise ToolError("You must supply the configuration file of the controller you are adding when using add-controller.")
+        raise ToolError(
+            "You must supply the configuration file of the controller you are adding when using add-controller, "
+            "or its --controller-id if it is running."
+        )
     properties = read_properties(args.command_config)
     node_id, directory_id = controller_id(properties), metadata_directory_id(properties)
     endpoints = controller_endpoints(properties)
     if not args.dry_run:
         with_admin(args, lambda admin: admin.add_raft_voter(node_id, directory_id, endpoints))
+    _say_added(args, node_id, directory_id, endpoints)
+    return 0
+
+
+def _say_added(args: argparse.Namespace, node_id: int, directory_id: bytes, endpoints: Sequence[tuple[str, str, int]]) -> None:
     shown = ", ".join(address(*endpoint) for endpoint in endpoints)
     verb = "DRY RUN of adding" if args.dry_run else "Added"
     print(f"{verb} controller {node_id} with directory id {uuid_text(directory_id)} and endpoints: {shown}")
+
+
+async def _add_known(admin: AdminClient, args: argparse.Namespace) -> int:
+    """A controller that fetches already: the cluster knows its directory id, and its registration where it listens."""
+    node_id = args.controller_id
+    quorum = await admin.describe_quorum()
+    if any(voter.replica_id == node_id for voter in quorum.voters):
+        raise ToolError(f"Controller {node_id} is a voter already.")
+    living = [o for o in quorum.observers if o.replica_id == node_id and o.directory_id != ZERO_UUID]
+    if not living:
+        raise ToolError(f"No controller {node_id} is fetching from the leader. Start it, or supply its --command-config.")
+    newest = max(living, key=lambda replica: replica.last_fetch_ms)
+    endpoints = [(listener, host, port) for listener, host, port in await _registered(admin, args, quorum, node_id)]
+    if not args.dry_run:
+        await admin.add_raft_voter(node_id, newest.directory_id, endpoints)
+    _say_added(args, node_id, newest.directory_id, endpoints)
     return 0
+
+
+async def _registered(
+    admin: AdminClient, args: argparse.Namespace, quorum: QuorumInfo, node_id: int
+) -> list[tuple[str, str, int]]:
+    """Where a registered controller listens, under the name by which the voters reach one another. Raises ToolError."""
+    if not args.bootstrap_controller:
+        raise ToolError("Brokers do not tell where controllers listen: use --bootstrap-controller, or supply --command-config.")
+    cluster = await admin.describe_cluster()
+    names = [endpoints[0][0] for endpoints in quorum.endpoints.values() if endpoints]
+    for node in cluster.nodes:
+        if node.id == node_id and names:
+            return [(names[0], node.host, node.port)]
+    raise ToolError(f"Controller {node_id} has not registered yet: try again in a moment, or supply its --command-config.")
+
+
+REJOINS_MS = 5000  # whoever has fetched in the last five seconds runs
 
 
 def _remove(args: argparse.Namespace) -> int:
     if args.controller_id < 0:
         raise ToolError(f"Invalid negative --controller-id: {args.controller_id}")
-    try:
-        directory_id = parse_uuid(args.controller_directory_id)
-    except ValueError as error:
-        raise ToolError(f"Failed to parse --controller-directory-id: {error}") from error
-    if not args.dry_run:
-        with_admin(args, lambda admin: admin.remove_raft_voter(args.controller_id, directory_id))
+    directory_id = None
+    if args.controller_directory_id is not None:
+        try:
+            directory_id = parse_uuid(args.controller_directory_id)
+        except ValueError as error:
+            raise ToolError(f"Failed to parse --controller-directory-id: {error}") from error
+    if directory_id is not None and args.dry_run:
+        _say_removed(args, directory_id)
+        return 0
+    return with_admin(args, lambda admin: _remove_voter(admin, args, directory_id))
+
+
+def _say_removed(args: argparse.Namespace, directory_id: bytes) -> None:
     verb = "DRY RUN of removing " if args.dry_run else "Removed "
     print(f"{verb} KRaft controller {args.controller_id} with directory id {uuid_text(directory_id)}")
+
+
+async def _remove_voter(admin: AdminClient, args: argparse.Namespace, directory_id: bytes | None) -> int:
+    quorum = await admin.describe_quorum()
+    voter = next((v for v in quorum.voters if v.replica_id == args.controller_id), None)
+    if directory_id is None:
+        if voter is None:
+            ids = sorted(v.replica_id for v in quorum.voters)
+            raise ToolError(f"Controller {args.controller_id} is not among the voters {ids}.")
+        directory_id = voter.directory_id
+    if not args.dry_run:
+        await admin.remove_raft_voter(args.controller_id, directory_id)
+    _say_removed(args, directory_id)
+    now_ms = time.time_ns() // 1_000_000
+    if voter is not None and voter.directory_id == directory_id and now_ms - voter.last_fetch_ms < REJOINS_MS:
+        print(
+            f"Warning: controller {args.controller_id} is running and fetching still. With controller.quorum.auto.join.enable "
+            "one of Apache Kafka joins again by itself (Quorate's remember that they were removed): stop it, or turn that off.",
+            file=sys.stderr,
+        )
     return 0
 
 

@@ -147,6 +147,7 @@ def _format(args: argparse.Namespace) -> int:
         if not config.is_controller:
             raise ToolError("You can only use --standalone on a controller.")
         voters = standalone_voters(config)
+        _refuse_second_quorum(config.quorum_bootstrap_servers, args.cluster_id.strip())
     elif config.is_controller and not config.quorum_voters and not args.no_initial_controllers:
         raise ToolError(
             "Because controller.quorum.voters is not set on this controller, you must specify one of the following: "
@@ -168,6 +169,45 @@ def _format(args: argparse.Namespace) -> int:
     except FormatError as e:
         raise ToolError(str(e)) from e
     return 0
+
+
+ANSWER_WITHIN_S = 2.0  # whoever runs answers in milliseconds; nobody does when a cluster is new
+
+
+def _refuse_second_quorum(servers: Sequence[tuple[str, int]], cluster_id: str) -> None:
+    """A standalone quorum beside the one that exists would be a second cluster under the same id. Raises ToolError."""
+    import asyncio
+
+    from quorate.net.client import Connection
+    from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
+    from quorate.protocol.errors import ErrorCode
+    from quorate.protocol.messages.describe_cluster import DescribeClusterRequest
+
+    async def ask(host: str, port: int) -> str | None:
+        try:
+            connection = await Connection.connect(host, port, client_id="kafka-storage", timeout_s=ANSWER_WITHIN_S)
+        except (KafkaConnectionError, RequestTimedOut):
+            return None
+        try:
+            answer = await connection.call(DescribeClusterRequest(endpoint_type=2), ANSWER_WITHIN_S)
+        except (KafkaConnectionError, RequestTimedOut, UnsupportedVersion):
+            return None
+        finally:
+            connection.close()
+        if answer.error_code != ErrorCode.NONE or answer.cluster_id != cluster_id:
+            return None
+        return f"{host}:{port}"
+
+    async def all_of_them() -> list[str | None]:
+        return await asyncio.gather(*(ask(host, port) for host, port in servers))
+
+    answering = [where for where in (asyncio.run(all_of_them()) if servers else []) if where is not None]
+    if answering:
+        raise ToolError(
+            f"{answering[0]} already answers as a controller of cluster {cluster_id}; --standalone would make a second quorum "
+            "under the same id. To add this controller to the one that exists: format with --no-initial-controllers, start it, "
+            "then run kafka-metadata-quorum add-controller."
+        )
 
 
 def _levels(items: Sequence[str]) -> dict[str, int]:

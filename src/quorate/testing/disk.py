@@ -370,7 +370,7 @@ class Files:
 
     def rename(self, source: Any, target: Any, **_: Any) -> None:
         disk, parts = self._at(source)
-        _, to = self._at(target)
+        to = self._at(target)[1]
         node = disk.find(parts)
         if parts[:-1] != to[:-1]:
             raise OSError(errno.EXDEV, "renames stay in their directory here")

@@ -123,7 +123,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _process_events(self, event_list: Any) -> None:
         pass
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]  # any callable
         """Runs a little later, in this thread; never if the process has died until then."""
         future = self.create_future()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from quorate.log.results import UnexpectedAppendOffset
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from quorate.raft.messages import NONE
@@ -145,6 +146,58 @@ def test_a_failed_fsync_is_fatal_and_acknowledges_nothing(tmp_path: Path, monkey
             node.client.append(node.client.epoch, [b"c"])
         monkeypatch.undo()
         await node.client.shutdown(0)
+
+    asyncio.run(main())
+
+
+def test_a_batch_larger_than_a_segment_is_kept(tmp_path: Path) -> None:
+    async def main() -> None:
+        large = b"x" * 5000
+        node = await sole(tmp_path, segment_bytes=2000)
+        await node.commit(b"a")
+        await node.commit(large)
+        await node.commit(b"b")
+        await node.kill()
+        again = await sole(tmp_path, segment_bytes=2000)
+        assert again.machine.values == [b"a", large, b"b"]
+        assert not again.fatal
+        await again.stop()
+
+    asyncio.run(main())
+
+
+def test_an_append_that_fails_for_any_reason_is_fatal_and_leaves_no_hole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        node = await sole(tmp_path)
+        await node.commit(b"a")
+
+        def refuse(*_: object) -> None:
+            raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, "refused")
+
+        monkeypatch.setattr(node.client.log, "append", refuse)
+        node.client.append(node.client.epoch, [b"b"])
+        await asyncio.sleep(0.01)
+        monkeypatch.undo()
+        assert len(node.fatal) == 1
+        with pytest.raises(NotLeaderError):
+            node.client.append(node.client.epoch, [b"c"])
+        await node.client.shutdown(0)
+        again = await sole(tmp_path)
+        assert again.machine.values == [b"a"]
+        await again.stop()
+
+    asyncio.run(main())
+
+
+def test_a_batch_that_leaves_a_gap_is_not_written(tmp_path: Path) -> None:
+    async def main() -> None:
+        node = await sole(tmp_path)
+        end = node.client.log.end_offset
+        behind = build_metadata_batch([b"z"], base_offset=end + 3, leader_epoch=node.client.epoch, timestamp=0)
+        with pytest.raises(UnexpectedAppendOffset):
+            node.client.log.append(behind, 0)
+        assert node.client.log.end_offset == end
+        await node.stop()
 
     asyncio.run(main())
 

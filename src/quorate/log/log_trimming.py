@@ -45,7 +45,7 @@ class TrimmableLog(ReadableLog):
     # ---- rolling and flushing
 
     def _should_roll(self, segment: Segment, info: AppendInfo, now_ms: int) -> bool:
-        if segment.size > self.config.segment_bytes - info.size_bytes:
+        if segment.size > max(0, self.config.segment_bytes - info.size_bytes):
             return True
         if segment.size > 0:
             waited = segment.time_waited_for_roll(now_ms, info.max_timestamp)

@@ -236,15 +236,23 @@ class PartitionLog(TrimmableLog):
             [prefix, memoryview(valid.data)[_PREFIX.size :]], [header], [memoryview(valid.data)], info, now_ms, origin
         )
 
-    def append_as_follower(self, batches: bytes | bytearray | memoryview, now_ms: int = 0) -> AppendInfo:
-        """Writes batches as their leader placed them; a cut last batch is left out.
+    def append_as_follower(
+        self, batches: bytes | bytearray | memoryview, now_ms: int = 0, *, contiguous: bool = False
+    ) -> AppendInfo:
+        """Writes batches as their leader placed them; a cut last batch is left out. What the leader took is not too large here.
 
-        Raises UnexpectedAppendOffset when they begin before the log end, CorruptRecordError, LogDirFailure.
+        Raises UnexpectedAppendOffset when they begin before the log end (with `contiguous` also when they leave a gap, as only
+        compaction does), CorruptRecordError, LogDirFailure.
         """
-        return self._append_placed(batches, None, now_ms, AppendOrigin.REPLICATION)
+        return self._append_placed(batches, None, now_ms, AppendOrigin.REPLICATION, contiguous)
 
     def _append_placed(
-        self, batches: bytes | bytearray | memoryview, epoch: int | None, now_ms: int, origin: AppendOrigin
+        self,
+        batches: bytes | bytearray | memoryview,
+        epoch: int | None,
+        now_ms: int,
+        origin: AppendOrigin,
+        contiguous: bool = False,
     ) -> AppendInfo:
         headers: list[BatchHeader] = []
         views: list[memoryview] = []
@@ -255,7 +263,7 @@ class PartitionLog(TrimmableLog):
                     f"Append from Raft leader did not set the batch epoch correctly, expected {epoch} but the batch has "
                     f"{header.leader_epoch}"
                 )
-            if header.base_offset < expected or (epoch is not None and header.base_offset != expected):
+            if header.base_offset < expected or ((contiguous or epoch is not None) and header.base_offset != expected):
                 last = header.last_offset
                 raise UnexpectedAppendOffset(
                     f"Unexpected offset in append to {self.name}. Batch [{header.base_offset}, {last}], expected offset "
@@ -295,7 +303,7 @@ class PartitionLog(TrimmableLog):
         now_ms: int,
         origin: AppendOrigin,
     ) -> AppendInfo:
-        if info.size_bytes > self.config.segment_bytes:
+        if info.size_bytes > self.config.segment_bytes and origin is not AppendOrigin.REPLICATION:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"Message batch size is {info.size_bytes} bytes in append to partition {self.name}, which exceeds the maximum "

@@ -273,7 +273,7 @@ class RaftClient(RaftView):
         try:
             self._append_proposals()
             self._start_sync()
-        except (OSError, LogDirFailure) as e:
+        except Exception as e:  # whatever it is: what was proposed next would leave a hole in the log
             self._fatal(e)
             return False
         return True

@@ -179,7 +179,7 @@ class MetadataLog:
 
     def append(self, batches: bytes | memoryview, now_ms: int) -> None:
         """Batches with offsets and epochs as they shall be, continuing the log. Raises CorruptRecordError, LogDirFailure."""
-        self._log.append_as_follower(batches, now_ms)
+        self._log.append_as_follower(batches, now_ms, contiguous=True)
 
     def flush(self) -> None:
         """Everything appended is on the platter when this returns."""

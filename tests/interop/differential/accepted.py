@@ -29,6 +29,13 @@ class Accepted:
 
 
 ACCEPTED: tuple[Accepted, ...] = (
+    # -- DescribeQuorum
+    Accepted(
+        ".*quorum.*",
+        ".*",
+        "uncommitted(Added|Removed)Voters",
+        "tagged fields of ours, which Kafka's clients skip",
+    ),
     # -- Produce
     Accepted(
         "strange Produce",

@@ -117,8 +117,6 @@ class LogManager:
         clean = clean_shutdown.read(text) is not None
         if clean:
             clean_shutdown.remove(text)
-        else:
-            logger.info("[LogManager] %s was not closed in order; its logs are recovered", text)
         recovery_points = self._read_checkpoint(directory, RECOVERY_POINTS)
         log_starts = self._read_checkpoint(directory, LOG_STARTS)
         high_watermarks = self._read_checkpoint(directory, HIGH_WATERMARKS)
@@ -137,6 +135,8 @@ class LogManager:
                 wanted.append((name, parse_directory_name(name)))
             except ValueError as e:
                 logger.warning("[LogManager] Leaving %s alone: %s", os.path.join(text, name), e)
+        if wanted and not clean:
+            logger.info("[LogManager] %s was not closed in order; its logs are recovered", text)
         for done, (name, key) in enumerate(wanted):
             if progress is not None and done % 100 == 0:
                 progress(directory, done, len(wanted))
@@ -192,11 +192,12 @@ class LogManager:
         """Deletes logs that the metadata does not give to this broker; how many strays there were.
 
         Where it gives this broker a partition of that name (`wants_name`), the log is of an earlier topic or its
-        `partition.metadata` is damaged: nobody can tell, so it is set aside as `-stray`, which is Kafka's way with all strays.
+        `partition.metadata` is damaged; where there is no topic id, it may be anything: nobody can tell, so these are set aside
+        as `-stray`, which is Kafka's way with all strays.
         """
         strays = [log for log in self._logs.values() if is_stray(log.topic, log.partition, log.topic_id)]
         for log in strays:
-            if log.is_materialised and wants_name(log.topic, log.partition):
+            if log.is_materialised and (log.topic_id is None or wants_name(log.topic, log.partition)):
                 was = log.dir
                 self._forget(log.topic, log.partition)
                 logger.warning(

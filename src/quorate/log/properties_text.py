@@ -58,8 +58,11 @@ def _unescape(text: str) -> str:
     return "".join(out).encode("utf-16-be", "surrogatepass").decode("utf-16-be", "replace")
 
 
-def parse(text: str) -> dict[str, str]:
-    """The keys and values, a later line winning over an earlier one. Raises ValueError naming the line of a malformed escape."""
+def parse(text: str, repeated: dict[str, int] | None = None) -> dict[str, str]:
+    """The keys and values, a later line winning over an earlier one; `repeated` is given how often each such key is there.
+
+    Raises ValueError naming the line of a malformed escape.
+    """
     found: dict[str, str] = {}
     for number, line in _logical_lines(text):
         i = 0
@@ -69,9 +72,12 @@ def parse(text: str) -> dict[str, str]:
         if rest[:1] in ("=", ":"):
             rest = rest[1:].lstrip(_WHITE)
         try:
-            found[_unescape(key)] = _unescape(rest)
+            key, value = _unescape(key), _unescape(rest)
         except ValueError as e:
             raise ValueError(f"line {number}: {e}") from None
+        if repeated is not None and key in found:
+            repeated[key] = repeated.get(key, 1) + 1
+        found[key] = value
     return found
 
 

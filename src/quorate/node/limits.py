@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import resource
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,16 @@ def raise_open_files() -> int:
         except (OSError, ValueError) as e:
             log.warning("[KafkaServer] the limit of %d open files cannot be raised to %d: %s", soft, hard, e)
     return soft
+
+
+def keep_standard_streams() -> None:
+    """Opens /dev/null in place of standard streams that the parent has closed: a socket that took such a number would end the
+    process when it is closed (libuv does not close numbers below 3)."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
 
 
 def open_file_cache(allowed: int) -> int:

@@ -15,6 +15,7 @@ from quorate.node.server import KafkaServer
 log = logging.getLogger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Of these, SIGINT and SIGHUP stay ignored if the parent ignores them (`nohup`, `&` in a script), as under a JVM."""
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -55,7 +56,8 @@ async def run_node(config: KafkaConfig, on_ready: Callable[[], None] | None = No
             os._exit(128 + number)
 
     server = KafkaServer(config)
-    for number in _SIGNALS:
+    heeded = [n for n in _SIGNALS if n == signal.SIGTERM or signal.getsignal(n) != signal.SIG_IGN]
+    for number in heeded:
         loop.add_signal_handler(number, on_signal, number)
     status = 0
     try:
@@ -77,6 +79,6 @@ async def run_node(config: KafkaConfig, on_ready: Callable[[], None] | None = No
         await asyncio.wait([starting])
     elif not starting.cancelled():
         starting.exception()
-    for number in _SIGNALS:
+    for number in heeded:
         loop.remove_signal_handler(number)
     return status

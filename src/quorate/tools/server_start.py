@@ -26,8 +26,10 @@ def _main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
 
     from quorate.node import logs
+    from quorate.node.limits import keep_standard_streams
     from quorate.node.properties import load_config
 
+    keep_standard_streams()
     logs.set_up(args.log_level)
     config = load_config(args.config, args.override)
     if args.daemon:

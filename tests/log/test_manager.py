@@ -125,12 +125,25 @@ def test_a_log_keeps_the_descriptors_of_all_logs_within_the_limit(tmp_path: Path
 def test_what_is_not_the_managers_is_left_alone(tmp_path: Path) -> None:
     directory = tmp_path / "d"
     directory.mkdir()
-    for name in ("__cluster_metadata-0", "t-0-stray", "t-1.abc-stray", "lost+found", "t-2.x-future", "readme"):
+    for name in ("__cluster_metadata-0", "t-0-stray", "t-1.abc-stray", "lost+found", "t-2.x-future", "readme", "to-delete"):
         (directory / name).mkdir()
     (directory / "file-0").write_text("x")
+    (directory / "backup-2024").mkdir()
+    (directory / "backup-2024" / "precious").write_text("x")
     before = names(directory)
     logs = manager(directory)
     assert logs.load() == [] and len(logs) == 0 and names(directory) == before
+    assert logs.delete_strays(lambda *_: True) == 0
+    logs.close()
+    assert names(directory / "backup-2024") == {"precious"}
+
+
+def test_a_log_without_a_topic_id_is_set_aside_when_nobody_wants_it(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d", file_delete_delay_ms=0)
+    logs.load()
+    put(logs.create("t", 0, None), b"a")
+    assert logs.delete_strays(lambda *_: True) == 1
+    assert [name[-6:] for name in names(tmp_path / "d") if name.startswith("t-0")] == ["-stray"]
 
 
 def test_deleted_logs_are_renamed_at_once_and_removed_after_the_delay(tmp_path: Path) -> None:

@@ -22,5 +22,9 @@ class CheckpointError(Exception):
     """A checkpoint file does not follow its format; the message names the file and the line."""
 
 
+class NotALogError(Exception):
+    """A directory with the name of a partition's, but without any of its files."""
+
+
 class CorruptIndexError(Exception):
     """An index contradicts its segment; the log rebuilds it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from quorate.log.checkpoints import (
     write_offsets,
 )
 from quorate.log.config import LONG_MAX, LogConfig
-from quorate.log.errors import CheckpointError, LogDirFailure
+from quorate.log.errors import CheckpointError, LogDirFailure, NotALogError
 from quorate.log.files import OpenFiles
 from quorate.log.partition_log import PartitionLog, parse_directory_name
 
@@ -40,6 +41,8 @@ _CHECKPOINTS: dict[str, Callable[[PartitionLog], int | None]] = {
     HIGH_WATERMARKS: lambda log: log.high_watermark,
 }
 """What each checkpoint file holds of a log; None leaves the log out."""
+
+_DELETED = re.compile(r"-\d+\.[0-9a-f]{32}-delete$")
 
 Progress = Callable[[Path, int, int], None]
 
@@ -128,7 +131,7 @@ class LogManager:
         for name in names:
             if name == METADATA_DIRECTORY or name.endswith(("-stray", "-future")):
                 continue
-            if name.endswith("-delete"):
+            if _DELETED.search(name):
                 doomed.append(os.path.join(text, name))
                 continue
             try:
@@ -146,16 +149,21 @@ class LogManager:
                 )
             if overrides_of is not None and key[0] not in self._overrides:
                 self._overrides[key[0]] = overrides_of(key[0])
-            log = PartitionLog.open(
-                directory / name,
-                self._config_for(key[0]),
-                files=self._files,
-                recovery_point=recovery_points.get(key, 0),
-                log_start_offset=log_starts.get(key, 0),
-                clean_shutdown=clean,
-                now_ms=now_ms,
-                housekeeping=self._background,
-            )
+            try:
+                log = PartitionLog.open(
+                    directory / name,
+                    self._config_for(key[0]),
+                    files=self._files,
+                    recovery_point=recovery_points.get(key, 0),
+                    log_start_offset=log_starts.get(key, 0),
+                    clean_shutdown=clean,
+                    now_ms=now_ms,
+                    housekeeping=self._background,
+                    must_exist=True,
+                )
+            except NotALogError as e:
+                logger.warning("[LogManager] Leaving %s alone: %s", directory / name, e)
+                continue
             committed = high_watermarks.get(key, 0)
             if committed > log.log_end_offset:
                 logger.error(
@@ -201,7 +209,9 @@ class LogManager:
                 was = log.dir
                 self._forget(log.topic, log.partition)
                 logger.warning(
-                    "[LogManager] %s holds another topic of that name: set aside as %s", was, log.rename_for_delete("stray")
+                    "[LogManager] %s is not what the metadata has under that name: set aside as %s",
+                    was,
+                    log.rename_for_delete("stray"),
                 )
             else:
                 logger.info("[LogManager] Deleting stray log %s", log.dir)

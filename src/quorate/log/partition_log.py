@@ -18,7 +18,7 @@ from quorate.log import loading
 from quorate.log.checkpoints import LEADER_EPOCHS, read_epochs
 from quorate.log.config import LogConfig
 from quorate.log.epoch_cache import EpochCache
-from quorate.log.errors import CheckpointError, LogDirFailure
+from quorate.log.errors import CheckpointError, LogDirFailure, NotALogError
 from quorate.log.files import OpenFiles
 from quorate.log.housekeeping import Housekeeping, Inline
 from quorate.log.log_reading import parse_directory_name
@@ -61,26 +61,30 @@ class PartitionLog(TrimmableLog):
         now_ms: int = 0,
         topic_id: bytes | None = None,
         housekeeping: Housekeeping | None = None,
+        must_exist: bool = False,
     ) -> PartitionLog:
         """The log in `directory`, recovered if its last stop was not clean; a new one, without files yet, if there is none.
 
-        Raises LogDirFailure (also for files that no second source can replace), KafkaError INCONSISTENT_TOPIC_ID.
+        Raises LogDirFailure (also for files that no second source can replace), KafkaError INCONSISTENT_TOPIC_ID; with
+        `must_exist` NotALogError, before anything is touched, for a directory that is none of a partition.
         """
         log = cls(Path(directory), config, files, housekeeping or _INLINE, topic_id)
         log.last_flush_ms = now_ms
         try:
             with log._disk("opening"):
-                log._load(recovery_point, log_start_offset, clean_shutdown, now_ms)
+                log._load(recovery_point, log_start_offset, clean_shutdown, now_ms, must_exist)
         except (CheckpointError, CorruptRecordError) as e:
             raise LogDirFailure(str(log.dir.parent), f"Error while opening log {log.name} in dir {log.dir.parent}: {e}") from e
         return log
 
-    def _load(self, recovery_point: int, log_start_offset: int, clean: bool, now_ms: int) -> None:
+    def _load(self, recovery_point: int, log_start_offset: int, clean: bool, now_ms: int, must_exist: bool) -> None:
         try:
             found = loading.list_directory(self._dir)
         except FileNotFoundError:
             self._start_empty(log_start_offset, now_ms)
             return
+        if must_exist and not found.logs and FILE_NAME not in found.names:
+            raise NotALogError(f"{self._dir} has neither {FILE_NAME} nor a segment")
         if loading.finish_interrupted(self._dir, found):
             found = loading.list_directory(self._dir)
         self._materialised = True

@@ -30,7 +30,7 @@ from quorate.raft.fsync import Syncer
 from quorate.raft.log import MetadataLog
 from quorate.raft.ports import Clock, LoopClock, Transport
 from quorate.raft.proposals import Proposals
-from quorate.raft.quorum_state import QuorumState, QuorumStateFile
+from quorate.raft.quorum_state import QuorumState, QuorumStateError, QuorumStateFile
 from quorate.raft.serving import Asked, Upgrade, respond
 from quorate.raft.snapshots import SnapshotWriter
 from quorate.raft.standing import StandingFile
@@ -112,7 +112,7 @@ class RaftClient(RaftView):
         self.log.load_membership(members)
         if config.is_controller:
             self.log.flush()
-        stored = self._state_file.read()
+        stored = self._stored_state()
         if stored is not None and stored.epoch < self.log.last_epoch and config.is_controller:
             raise RaftError(  # the file is durable before an epoch's first record, so one of the two is not what was written
                 f"{self._state_file.path} is in epoch {stored.epoch}, but the log beside it has records of epoch "
@@ -144,6 +144,16 @@ class RaftClient(RaftView):
         self._early.clear()
         self._clean_timer = asyncio.get_running_loop().call_later(config.clean_interval_s, self._clean)
         self._warm()
+
+    def _stored_state(self) -> QuorumState | None:
+        """A broker writes it without fsync, and needs it only to find the leader sooner: what a crash has torn is left alone."""
+        try:
+            return self._state_file.read()
+        except QuorumStateError as e:
+            if self.config.is_controller:
+                raise
+            log.warning("[RaftClient id=%d] %s; doing without", self.config.node_id, e)
+            return None
 
     async def shutdown(self, timeout_s: float = 5.0) -> None:
         """Resigns if leading, waits up to timeout_s for another leader, closes the log cleanly."""

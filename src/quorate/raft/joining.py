@@ -99,7 +99,8 @@ def drive_join(r: Raft, now: float) -> None:
             request = AddVoter(Voter(r.me, r.params.endpoints, r.params.kraft_versions), r.params.cluster_id, JOIN_TIMEOUT_MS)
         if AddVoter in r.link(address).in_flight or r.send(Peer(r.leader_id, address), request, now):
             f.update_voter_at = now + r.params.update_voter_period_s
-    r.wake(max(f.update_voter_at, now))
+    if f.update_voter_at > now:  # else the link's own alarm comes first
+        r.wake(f.update_voter_at)
 
 
 def on_join_reply(r: Raft, event: Replied, now: float) -> bool:

@@ -205,6 +205,13 @@ class KafkaConfig:
         text = self.originals.get(key, "")
         return tuple(parse_host_port(key, text, item) for item in text.split(",") if item.strip())
 
+    @cached_property
+    def http_listen(self) -> tuple[str, int] | None:
+        """quorate.http.listen: where /metrics and /health are served; None for nowhere."""
+        key = "quorate.http.listen"
+        text = self.originals.get(key, "").strip()
+        return parse_host_port(key, text, text) if text else None
+
     # -- directories
 
     @cached_property

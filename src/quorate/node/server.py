@@ -25,6 +25,7 @@ from quorate.metadata.shared_replay import SharedReplay
 from quorate.net.dispatch import Dispatcher, ListenerKind
 from quorate.net.limits import ConnectionLimits
 from quorate.net.server import Listener
+from quorate.node.exposition import Exposition
 from quorate.node.limits import connection_cap, hold_collections, open_file_cache, raise_open_files, settle_memory
 from quorate.node.support import refuse_unsupported
 from quorate.protocol.uuids import uuid_text
@@ -34,6 +35,7 @@ from quorate.raft.driver import RaftClient
 if TYPE_CHECKING:
     from quorate.broker.server import BrokerServer
     from quorate.controller.driver import QuorumController
+    from quorate.node.http import HttpEndpoint
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +68,10 @@ class KafkaServer:
         self._starting: asyncio.Task[None] | None = None
         self._stopping_broker: BrokerServer | None = None
         self._raft_started = False
+        self.metrics = Exposition()
+        self.http: HttpEndpoint | None = None
+        self._phase_now = "starting"
+        self._ready = False
         self.hurrying = False
         self._started_at = time.perf_counter()
         self._start_time_ms = time.time_ns() // 1_000_000
@@ -86,6 +92,8 @@ class KafkaServer:
             listener = Listener()
             listener.bind(endpoint.host, endpoint.port, endpoint.name)
             self.listeners[endpoint.name] = listener
+        if config.http_listen is not None:
+            await self._start_http(*config.http_listen)
         usable = self._lock_directories()
         ensemble = meta_properties.load(usable, node_id=config.node_id)
         self.cluster_id = ensemble.cluster_id
@@ -94,6 +102,7 @@ class KafkaServer:
         self.raft = RaftClient(self._raft_config(ensemble.directory_ids[config.metadata_log_dir]), files=None)
         await self.raft.start()
         self._raft_started = True
+        self.metrics.add("kafka_server_raft_metrics", self.raft.metrics)
         self._phase("metadata log open")
         self._warn_if_replaced(ensemble.directory_ids[config.metadata_log_dir])
         if config.is_controller:
@@ -102,6 +111,7 @@ class KafkaServer:
             self._starting = asyncio.create_task(self._start_broker(ensemble.directory_ids, allowed))
             await self._starting
         settle_memory()
+        self._ready, self._phase_now = True, "running"
         self._log(logging.INFO, "Kafka Server started in %d ms", (time.perf_counter() - self._started_at) * 1000)
 
     def _lock_directories(self) -> list[Path]:
@@ -181,6 +191,29 @@ class KafkaServer:
             file_delete_delay_s=get("internal.metadata.delete.delay.millis") / 1000,
             on_fatal=self._fail,
         )
+
+    async def _start_http(self, host: str, port: int) -> None:
+        from quorate.node.http import HttpEndpoint
+
+        http = HttpEndpoint(self.metrics, self.health)
+        await http.start(host, port)
+        self.http = http
+
+    def health(self) -> tuple[bool, dict[str, object]]:
+        """Whether the node does all that its roles are for, and what it is about."""
+        told: dict[str, object] = {
+            "ready": self._ready,
+            "phase": self._phase_now,
+            "nodeId": self.config.node_id,
+            "roles": sorted(self.config.process_roles),
+            "clusterId": self.cluster_id,
+            "version": __version__,
+            "startTimeMs": self._start_time_ms,
+        }
+        if self._raft_started:
+            leader, epoch = self.raft.leader_and_epoch
+            told |= {"leaderId": -1 if leader is None else leader, "epoch": epoch, "highWatermark": self.raft.high_watermark}
+        return self._ready, told
 
     async def _start_controller(self, allowed: int) -> None:
         from quorate.controller.config import ControllerConfig
@@ -262,6 +295,7 @@ class KafkaServer:
     async def shutdown(self) -> None:
         """Stops in order what has been started; safe at any point of `start`, and to repeat."""
         started = time.perf_counter()
+        self._ready, self._phase_now = False, "stopping"
         if self._starting is not None and not self._starting.done():
             self._starting.cancel()
             with contextlib.suppress(BaseException):
@@ -277,6 +311,9 @@ class KafkaServer:
             # Only a leader has to wait: for a successor.
             wait_s = _RAFT_HANDOVER_S if self.raft.is_leader and not self.hurrying else 0.0
             await self._step("Raft", self.raft.shutdown(wait_s))
+        if self.http is not None:
+            await self.http.close()
+            self.http = None
         for lock in self._locks:
             lock.release()
         self._locks.clear()
@@ -341,6 +378,7 @@ class KafkaServer:
             self._stopping_broker.lifecycle.shutting_down()
 
     def _phase(self, what: str) -> None:
+        self._phase_now = what
         self._log(logging.INFO, "%s after %d ms", what, (time.perf_counter() - self._started_at) * 1000)
 
     def _log(self, level: int, text: str, *values: object) -> None:

@@ -18,16 +18,17 @@ from typing import TYPE_CHECKING, Any
 from quorate.log.errors import LogDirFailure, trace_of
 from quorate.log.files import fsync_directory
 from quorate.protocol.api import ApiKey
-from quorate.protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaError
-from quorate.protocol.schema import Request, Response
+from quorate.protocol.errors import DecodeError, ErrorCode, KafkaError
+from quorate.protocol.schema import Response
 from quorate.raft import messages as m
 from quorate.raft import wire
-from quorate.raft.changes import REMOVE_TIMEOUT_S
+from quorate.raft.calls import Calls
 from quorate.raft.config import RaftConfig
 from quorate.raft.core import Raft
 from quorate.raft.delivery import INLINE_BYTES, Delivery, RaftListener
 from quorate.raft.fsync import Syncer
 from quorate.raft.log import MetadataLog
+from quorate.raft.metrics import RaftMeters
 from quorate.raft.ports import Clock, LoopClock, Transport
 from quorate.raft.proposals import Proposals
 from quorate.raft.quorum_state import QuorumState, QuorumStateError, QuorumStateFile
@@ -84,13 +85,15 @@ class RaftClient(RaftView):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
         self._clean_timer: asyncio.TimerHandle | None = None
-        self._calls: set[asyncio.Task[None]] = set()
+        self._calls: Calls
+        self._installing: asyncio.Task[None] | None = None
         self._download: SnapshotWriter | None = None
         self._early: list[RaftListener] = []
         self._told: tuple[Role, int, int | None] | None = None
         self._cut = 0  # how often the log was cut: an fsync that began before says nothing of what came after
         self._changed: asyncio.Future[None] | None = None  # done after the next step, where somebody waits for that
         self._proposals = Proposals()
+        self.meters: RaftMeters
         self._held: m.Effects | None = None  # its requests are on their way out, its other duties come next turn
         self._warm_timer: asyncio.TimerHandle | None = None
         self.failure: BaseException | None = None
@@ -104,6 +107,7 @@ class RaftClient(RaftView):
     async def start(self) -> None:
         """Opens the log, takes up the stored role. Raises OSError, SnapshotError, QuorumStateError, RaftError."""
         config, started = self.config, time.perf_counter()
+        self.meters = RaftMeters(self._clock.now())
         if not self._directory.is_dir():
             self._directory.mkdir(parents=True)
             fsync_directory(str(self._directory.parent))  # or the vote in it could be forgotten with it
@@ -128,6 +132,7 @@ class RaftClient(RaftView):
 
             self._transport = NetTransport(f"raft-client-{config.node_id}", config.request_timeout_s)
         self._transport.on_lost = lambda address: self._step(m.PeerLost(address))
+        self._calls = Calls(config, self._transport, self._replied)
         log.info(
             "[RaftClient id=%d] log from %d to %d (epoch %d), voters %s, opened in %.1f ms",
             config.node_id, self.log.start_offset, self.log.end_offset, self.log.last_epoch,
@@ -169,10 +174,10 @@ class RaftClient(RaftView):
         for timer in (self._timer, self._clean_timer, self._warm_timer):
             if timer is not None:
                 timer.cancel()
-        for call in list(self._calls):
-            call.cancel()
-        if self._calls:
-            await asyncio.wait(self._calls)
+        if self._installing is not None:
+            self._installing.cancel()
+            await asyncio.wait([self._installing])
+        await self._calls.close()
         if self._transport is not None:
             self._transport.close()
         self._sync.close()
@@ -292,6 +297,7 @@ class RaftClient(RaftView):
         for batch, data in self._proposals.take(self.core.epoch, self._clock.now_ms()):
             self.log.append(data, self._clock.now_ms())
             self._delivery.appended(batch)
+            self.meters.leader_appended(batch.last_offset + 1, batch.last_offset + 1 - batch.base_offset, self._clock.now())
         self._queue.append(m.Appended())
 
     def _start_sync(self) -> None:
@@ -329,7 +335,7 @@ class RaftClient(RaftView):
         if self._stepping or self._held is not None:
             return
         self._stepping = True
-        queue = self._queue
+        queue, began = self._queue, time.perf_counter()
         try:
             while queue and self.failure is None and self._held is None:
                 self._apply(self.core.step(queue.popleft(), self._clock.now()))
@@ -337,6 +343,7 @@ class RaftClient(RaftView):
             self._fatal(e)
         finally:
             self._stepping = False
+            self.meters.busy.record(time.perf_counter() - began, self._clock.now())
         self._notice()
 
     def _notice(self) -> None:
@@ -347,7 +354,7 @@ class RaftClient(RaftView):
         """Duty 1, and the others at once, or in the next turn where a blocking write would hold back what was just sent."""
         sent = False
         for outgoing in fx.send:
-            sent = self._send(outgoing) or sent
+            sent = self._calls.send(outgoing) or sent
         if sent and fx.save_quorum_state is not None and not fx.save_may_wait:
             self._held = fx
             asyncio.get_running_loop().call_soon(self._resume)
@@ -395,8 +402,10 @@ class RaftClient(RaftView):
         for answer in fx.answers:
             self._answer(answer.token, answer.reply)  # type: ignore[arg-type]
         if fx.role is not None:
+            self.meters.role(fx.role.role, self._clock.now())
             self._announce()
         if fx.high_watermark is not None:
+            self.meters.committed(fx.high_watermark, self._clock.now())
             self._delivery.committed(min(fx.high_watermark, self.log.end_offset))
         self._set_timer(fx.wake_at)
 
@@ -434,6 +443,7 @@ class RaftClient(RaftView):
         batch, controls, data = self.log.control_batch(records, self.core.epoch, self._clock.now_ms())
         self.log.append(data, self._clock.now_ms())
         self._delivery.appended(batch)
+        self.meters.leader_appended(batch.last_offset + 1, len(records), self._clock.now())
         self._proposals.reset(self.log.end_offset)
         self._queue.append(m.Appended(controls))
         self._start_sync()
@@ -448,6 +458,7 @@ class RaftClient(RaftView):
         except (CorruptRecordError, InvalidRecordError, DecodeError) as e:
             self._queue.append(m.FetchRejected(str(e)))
             return
+        self.meters.fetched.record(batches[-1].last_offset + 1 - batches[0].base_offset, self._clock.now())
         if small:
             for batch in batches:
                 self._delivery.appended(batch)
@@ -464,9 +475,7 @@ class RaftClient(RaftView):
         if not chunk.last:
             return
         self._download = None
-        task = asyncio.get_running_loop().create_task(self._install(writer))
-        self._calls.add(task)
-        task.add_done_callback(self._calls.discard)
+        self._installing = asyncio.get_running_loop().create_task(self._install(writer))
 
     async def _install(self, writer: SnapshotWriter) -> None:
         """A large file's fsync takes its time: it runs in a thread; the core waits for SnapshotInstalled."""
@@ -484,70 +493,6 @@ class RaftClient(RaftView):
         self._delivery.restarted()
         log.info("[RaftClient id=%d] snapshot %s of %d bytes", self.config.node_id, tuple(writer.snapshot), writer.size)
         return self._step(m.SnapshotInstalled(writer.snapshot, head.voters, head.kraft_version))
-
-    def _send(self, out: m.Outgoing) -> bool:
-        """Whether the request was written at once; over a connection that has to be made first it goes a little later."""
-        assert self._transport is not None
-        message = wire.encode_request(out.request)
-        loop = asyncio.get_running_loop()
-        try:
-            answer = self._transport.post(out.to.address, message, self._patience_s(out.request))
-        except Exception as e:
-            loop.call_soon(self._replied, out, self._failure(out, e))
-            return False
-        if answer is None:
-            call = loop.create_task(self._call(out, message))
-            self._calls.add(call)
-            call.add_done_callback(self._calls.discard)
-            return False
-        answer.add_done_callback(lambda done: self._answered(out, done))
-        return True
-
-    def _patience_s(self, request: m.RaftRequest) -> float:
-        """Most are answered at once; a change of voters when it has been committed."""
-        match request:
-            case m.AddVoter():
-                return self.config.request_timeout_s + request.timeout_ms / 1000
-            case m.RemoveVoter():
-                return self.config.request_timeout_s + REMOVE_TIMEOUT_S
-        return self.config.request_timeout_s
-
-    def _answered(self, out: m.Outgoing, answer: asyncio.Future[Response]) -> None:
-        if answer.cancelled():
-            return self._replied(out, m.Failure.DISCONNECTED)
-        error = answer.exception()
-        return self._replied(out, self._failure(out, error) if error is not None else self._read(out, answer.result()))
-
-    async def _call(self, out: m.Outgoing, message: Request) -> None:
-        assert self._transport is not None
-        try:
-            response = await self._transport.call(out.to.address, message, self._patience_s(out.request))
-        except Exception as e:
-            return self._replied(out, self._failure(out, e))
-        return self._replied(out, self._read(out, response))
-
-    def _read(self, out: m.Outgoing, response: Response) -> m.Reply | m.Failure:
-        try:
-            return wire.decode_response(response, out.request, self.config.listener_name)
-        except (wire.WireError, ValueError) as e:
-            return self._failure(out, e)
-
-    def _failure(self, out: m.Outgoing, error: BaseException) -> m.Failure:
-        """What the core is told of a request without an answer."""
-        from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
-
-        match error:
-            case UnsupportedVersion() | EncodeError():
-                return m.Failure.UNSUPPORTED_VERSION
-            case RequestTimedOut():
-                return m.Failure.TIMEOUT
-            case KafkaConnectionError() | OSError():
-                return m.Failure.DISCONNECTED
-            case wire.WireError() | ValueError():
-                log.error("[RaftClient id=%d] answer of %s: %s", self.config.node_id, out.to.address, error)
-                return m.Failure.BAD_ANSWER
-        log.error("[RaftClient id=%d] %s to %s", self.config.node_id, type(out.request).__name__, out.to.address, exc_info=error)
-        return m.Failure.BAD_ANSWER
 
     def _replied(self, out: m.Outgoing, reply: m.Reply | m.Failure) -> None:
         if self.failure is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quorate.raft.membership import reply_endpoints
-from quorate.raft.types import Address, LeaderAndEpoch, OffsetEpoch, Role
+from quorate.raft.types import Address, LeaderAndEpoch, OffsetEpoch
 from quorate.raft.voters import VoterSet
 
 if TYPE_CHECKING:
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from quorate.raft.core import Raft
     from quorate.raft.delivery import Delivery
     from quorate.raft.log import MetadataLog
+    from quorate.raft.metrics import Metric, RaftMeters
+    from quorate.raft.ports import Clock
     from quorate.raft.proposals import Proposals
 
 
@@ -24,6 +26,8 @@ class RaftView:
     log: MetadataLog
     _delivery: Delivery
     _proposals: Proposals
+    _clock: Clock
+    meters: RaftMeters
 
     @property
     def leader_and_epoch(self) -> LeaderAndEpoch:
@@ -77,24 +81,11 @@ class RaftView:
             out[self.core.leader_id] = leader
         return out
 
-    def metrics(self) -> dict[str, object]:
-        """raft-metrics of kraft-facts 8.1, as far as they are states."""
-        core, role = self.core, self.core.role.value
-        if not core.is_voter and core.role is Role.FOLLOWER:
-            role = "observer"
-        elif core.voted is not None and core.role in (Role.UNATTACHED, Role.PROSPECTIVE):
-            role += "-voted"
-        return {
-            "current-state": role,
-            "current-leader": -1 if core.leader_id is None else core.leader_id,
-            "current-vote": -1 if core.voted is None else core.voted.id,
-            "current-vote-directory-id": bytes(16) if core.voted is None else core.voted.directory_id,
-            "current-epoch": core.epoch,
-            "high-watermark": self._delivery.hwm,
-            "log-end-offset": self.log.end_offset,
-            "log-end-epoch": self.log.last_epoch,
-            "number-of-voters": len(core.voters),
-        }
+    def metrics(self) -> list[Metric]:
+        """raft-metrics of kraft-facts 8.1 and KIP-853's, as they are now."""
+        from quorate.raft.metrics import raft_metrics
+
+        return list(raft_metrics(self, self.meters, self._clock.now()))
 
     def latest_snapshot(self) -> OffsetEpoch | None:
         return self.log.latest_snapshot()

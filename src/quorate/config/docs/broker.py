@@ -20,6 +20,7 @@ controller.quorum.fetch.timeout.ms  Time without an answer of the leader after w
 controller.quorum.election.backoff.max.ms  Longest random wait before another election.
 controller.quorum.append.linger.ms  Time that the leader gathers records before it writes them. 0 here, 25 in Apache Kafka:
  what arrives while the disk writes is the next batch anyway.
+quorate.http.listen  host:port at which /metrics (for Prometheus) and /health are served; empty for nowhere. Not in Apache Kafka.
 controller.quorum.request.timeout.ms  Time that a request among controllers may take.
 controller.quorum.retry.backoff.ms  First wait before a request is sent again.
 controller.quorum.retry.backoff.max.ms  Longest wait before a request is sent again.

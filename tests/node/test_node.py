@@ -227,6 +227,28 @@ def test_the_stop_script_finds_the_node_by_its_id_and_no_other(tmp_path: Path) -
         other.kill()
 
 
+def test_the_stop_script_knows_nodes_of_quorate_up_and_leaves_what_only_names_one(tmp_path: Path) -> None:
+    node = Node(tmp_path / "node", node_id=870_004)
+    node.format()
+    idle = "import time; time.sleep(60)"
+    decoys = [
+        subprocess.Popen([sys.executable, "-c", idle, str(BIN / "kafka-server-start"), str(node.properties)]),
+        subprocess.Popen(["sh", "-c", "sleep 60; :", "kafka-server-start", str(node.properties)]),
+    ]
+    proc = subprocess.Popen([sys.executable, "-m", "quorate.tools.server_start", str(node.properties)])
+    try:
+        node.proc = proc
+        node.wait_ready()
+        done = stop("--node-id", "870004", "--wait", "20")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert proc.wait(5) == 0
+        assert [decoy.poll() for decoy in decoys] == [None, None]
+    finally:
+        for process in (proc, *decoys):
+            process.kill()
+            process.wait()
+
+
 def test_a_daemon_detaches_and_is_stopped(tmp_path: Path) -> None:
     node = Node(tmp_path / "node", node_id=870_003)
     node.format()

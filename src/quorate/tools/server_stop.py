@@ -1,6 +1,7 @@
 """kafka-server-stop: sends SIGTERM to the nodes of this machine that belong to this user, or to those chosen.
 
-A node is recognised by the lock that it holds on its log directories and by its command line; nothing else is touched.
+A node is recognised by its command line: what runs is kafka-server-start, or the module behind it, as `quorate up` starts its
+nodes. A process that has the name among its arguments only is none.
 """
 
 from __future__ import annotations
@@ -71,21 +72,34 @@ def running_nodes() -> Iterator[RunningNode]:
             if entry.stat().st_uid != os.getuid():
                 continue
             words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            position = next(i for i, w in enumerate(words) if Path(w).name in ("kafka-server-start", "kafka-server-start.sh"))
-            rest = words[position + 1 :]
+            rest = _arguments(words)
             names = [w for i, w in enumerate(rest) if w and not w.startswith("-") and rest[i - 1] not in _TAKES_VALUE]
             config = Path(names[0])
             if not config.is_absolute():
                 config = (entry / "cwd").readlink() / config
             properties = read_properties(config)
             properties |= parse_overrides(rest[i + 1] for i, w in enumerate(rest) if w == "--override")
-        except (OSError, ValueError, StopIteration, IndexError):
+        except (OSError, ValueError, IndexError):
             continue
         text = properties.get("node.id", properties.get("broker.id", "")).strip()
         roles = frozenset(r.strip() for r in properties.get("process.roles", "").split(","))
         yield RunningNode(int(entry.name), int(text) if text.isdigit() else None, roles, config)
 
 
+def _arguments(words: list[str]) -> list[str]:
+    """Those of a node's start, behind the interpreter and its options. Raises ValueError for another program."""
+    at = 0
+    if Path(words[0]).name.startswith("python"):
+        at = next((i for i, w in enumerate(words[1:], 1) if not w.startswith("-") or w in ("-m", "-c")), 0)
+    if words[at] == "-m" and words[at + 1] == _MODULE:
+        return words[at + 2 :]
+    if Path(words[at]).name in _SCRIPTS:
+        return words[at + 1 :]
+    raise ValueError("not a node")
+
+
+_SCRIPTS = frozenset({"kafka-server-start", "kafka-server-start.sh"})
+_MODULE = "quorate.tools.server_start"
 _TAKES_VALUE = frozenset({"--override", "--log-level", "-name"})
 
 

@@ -58,7 +58,18 @@ def test_every_kind_of_fault_and_work_occurs() -> None:
         Topology(voters=3, spares=2, observers=1, kraft_version=0),
         Links(loss=0.02, duplicate=0.05, stray=0.02),
         workload=Workload(0.02, (1, 4), 0.5, 1.0, 4.0, 4.0, 1.0),
-        faults=Faults(2.0, 0.5, 0.3, 15.0, (0.0, 2.0), 2.0, 4.0, 4.0, (0.1, 3.0), 3.0, (0.05, 3.0), 0.05),
+        faults=Faults(
+            crash_every_s=2.0,
+            blackout_every_s=15.0,
+            down_s=(0.0, 2.0),
+            cut_every_s=2.0,
+            isolate_every_s=4.0,
+            split_every_s=4.0,
+            cut_s=(0.1, 3.0),
+            pause_every_s=3.0,
+            pause_s=(0.05, 3.0),
+            skew=0.05,
+        ),
     )
     told: list[str] = []
     world = World(plan, told.append)

@@ -40,13 +40,13 @@ def test_what_is_written_is_read_at_once(disk: Disk) -> None:
     path.rename(path.with_name("b"))
     assert not path.exists()
     path.with_name("b").unlink()
-    assert [e.name for e in os.scandir(disk.path)] == []
+    assert list(Path(disk.path).iterdir()) == []
 
 
 def test_paths_elsewhere_are_the_real_ones(disk: Disk, tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"real")
     assert (tmp_path / "x").read_bytes() == b"real"
-    assert [e.name for e in os.scandir(tmp_path)] == ["x"]
+    assert [p.name for p in tmp_path.iterdir()] == ["x"]
 
 
 def test_a_file_that_was_synced_needs_its_directory_synced_too() -> None:

@@ -1,26 +1,89 @@
-"""Those who act on a world of the core: the workload's clients and the faults. Each draws its own next time."""
+"""Those who act on a world: the workload's clients and the faults. Each draws its own next time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
 
 from quorate.raft import messages as m
+from quorate.raft.core import Raft
+from quorate.raft.types import Address, ReplicaKey
 from quorate.raft.voters import Voter
-from quorate.testing.plan import Span
-from quorate.testing.replica import LISTENER, Replica
-from quorate.testing.world import World
+from quorate.testing.invariants import InvariantError
+from quorate.testing.plan import Plan, Span
+from quorate.testing.replica import LISTENER
 
+T = TypeVar("T")
 MIN_VOTERS = 1
 MAX_VOTERS = 5
+ADDING_S = 31.0  # an AddRaftVoter may act so long after it was sent
+
+
+class Player(Protocol):
+    """A replica of either kind, as actors treat it."""
+
+    id: int
+    key: ReplicaKey
+    address: Address
+    can_vote: bool
+
+    @property
+    def alive(self) -> bool: ...
+    @property
+    def leads(self) -> bool: ...
+    @property
+    def core(self) -> Raft: ...
+    @property
+    def committed(self) -> int: ...
+    def start(self) -> None: ...
+    def die(self, power: bool) -> None: ...
+    def doom(self, duties: int) -> None: ...
+    def break_disk(self) -> None: ...
+    def stop(self) -> None: ...
+    def pause(self, until: float) -> None: ...
+    def resign(self) -> None: ...
+    def upgrade(self) -> None: ...
+    def propose(self, values: list[Any]) -> bool: ...
+    def ask(self, request: m.RaftRequest) -> object: ...
+    def take_snapshot(self, clean: bool = True) -> object: ...
+
+
+class Stage(Protocol):
+    """A world of either level."""
+
+    plan: Plan
+    rng: random.Random
+    cut: set[tuple[int, int]]
+
+    @property
+    def now(self) -> float: ...
+    @property
+    def events(self) -> int: ...
+    @property
+    def players(self) -> Mapping[int, Player]: ...
+    @property
+    def leader(self) -> Player | None: ...
+    def push(self, at: float, do: Callable[[T], bool | None], what: T) -> None: ...
+    def unique(self) -> int: ...
+    def dies_by_power(self) -> bool: ...
+    def voter_anywhere(self, key: ReplicaKey) -> bool: ...
+    def renew(self, node_id: int) -> None: ...
+    def start_later(self, replica: Any) -> None: ...
+    def start_all(self) -> None: ...
+    def run(self, seconds: float = ..., until: Callable[[], bool] | None = None, events: int = ...) -> bool: ...
+    def calm_down(self) -> None: ...
+    def settle(self, value: Any, seconds: float = ...) -> int: ...
+    def fail(self, what: str) -> InvariantError: ...
 
 
 class Actors:
     """Workload and faults of the world's plan, from `begin` to `end`."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Stage) -> None:
         self.world = world
         self.acting = False
-        self.proposals = 0
+        self.adding: dict[ReplicaKey, float] = {}  # until when it may still become a voter
 
     def begin(self) -> None:
         self.acting = True
@@ -38,6 +101,7 @@ class Actors:
             (self.isolate, faults.isolate_every_s),
             (self.split, faults.split_every_s),
             (self.pause, faults.pause_every_s),
+            (self.break_disk, faults.bad_disk_every_s),
         ):
             if every_s > 0:
                 self._again(act, every_s)
@@ -61,8 +125,8 @@ class Actors:
         world = self.world
         world.push(world.now + world.rng.uniform(*span), lambda _: do(), None)
 
-    def _any(self, *, alive: bool = True) -> Replica | None:
-        found = [r for r in self.world.replicas.values() if r.alive or not alive]
+    def _any(self) -> Player | None:
+        found = [r for r in self.world.players.values() if r.alive]
         return self.world.rng.choice(found) if found else None
 
     # --- workload ---------------------------------------------------------------------------------------------------
@@ -70,10 +134,9 @@ class Actors:
     def propose(self) -> None:
         """To whoever believes to lead: there may be two, the older one in vain."""
         world = self.world
-        leaders = [r for r in world.replicas.values() if r.alive and r.core.is_leader and r.paused_until <= world.now]
+        leaders = [r for r in world.players.values() if r.leads]
         if leaders:
             count = world.rng.randint(*world.plan.workload.batch)
-            self.proposals += count
             world.rng.choice(leaders).propose([f"v{world.unique()}" for _ in range(count)])
 
     def change_voters(self) -> None:
@@ -81,24 +144,21 @@ class Actors:
         world, leader = self.world, self.world.leader
         if leader is None:
             return
-        chosen = world.rng.choice([r for r in world.replicas.values() if r.can_vote])
+        chosen = world.rng.choice([r for r in world.players.values() if r.can_vote])
         voters = leader.core.voters
         if chosen.id not in voters.by_id:
-            if world.rng.random() < 0.2 and not world.voter_anywhere(chosen.key) and not self._being_added(chosen):
+            # Whoever takes a directory away while it is being added, loses a voter for good.
+            free = self.adding.get(chosen.key, -1.0) < world.now and not world.voter_anywhere(chosen.key)
+            if free and world.rng.random() < 0.2:
                 chosen.die(power=True)
                 world.renew(chosen.id)
-                world.replicas[chosen.id].start()
-                return
-            if len(voters) < MAX_VOTERS:
+                world.players[chosen.id].start()
+            elif len(voters) < MAX_VOTERS:
                 entry = Voter(chosen.key, {LISTENER: chosen.address}, (0, 1))
+                self.adding[chosen.key] = world.now + ADDING_S
                 leader.ask(m.AddVoter(entry, ack_when_committed=world.rng.random() < 0.5))
         elif len(voters) > MIN_VOTERS:
             leader.ask(m.RemoveVoter(voters.by_id[chosen.id].key))
-
-    def _being_added(self, replica: Replica) -> bool:
-        """Its voter set entry may be written any moment: whoever takes its directory away now, loses a voter for good."""
-        leaders = [r.core.leading for r in self.world.replicas.values() if r.alive and r.core.leading is not None]
-        return any(g.change is not None and g.change.adding is not None and g.change.adding.id == replica.id for g in leaders)
 
     def snapshot(self) -> None:
         replica = self._any()
@@ -108,41 +168,19 @@ class Actors:
     def resign(self) -> None:
         leader = self.world.leader
         if leader is not None:
-            leader.step(m.Resign(leader.core.epoch, "asked"))
+            leader.resign()
 
     def restart(self) -> None:
-        """A graceful stop: resigned if it led, ended when another leads or time is over."""
         replica = self._any()
-        if replica is None:
-            return
-        world, life = self.world, replica.life
-        replica.step(m.Shutdown())
-        deadline = world.now + 5.0
-
-        def stopped(_: None) -> None:
-            if replica.life != life:
-                return
-            if replica.core.shutdown_complete or world.now >= deadline:
-                if replica.can_vote:  # a clean stop flushes
-                    replica.disk.durable_end = replica.disk.end
-                replica.die(power=False)
-                self._later(world.plan.faults.down_s, lambda: self._start(replica))
-            else:
-                world.push(world.now + 0.05, stopped, None)
-
-        stopped(None)
+        if replica is not None:
+            replica.stop()
 
     def upgrade(self) -> None:
         leader = self.world.leader
-        if leader is not None and leader.core.members.kraft_version == 0:
-            token = ("upgrade", self.world.unique())
-            leader.step(m.UpgradeKraftVersion(leader.core.epoch, 1, False, token))
+        if leader is not None:
+            leader.upgrade()
 
     # --- faults -----------------------------------------------------------------------------------------------------
-
-    def _start(self, replica: Replica) -> None:
-        if not replica.alive and self.world.replicas[replica.id] is replica:
-            replica.start()
 
     def crash(self) -> None:
         replica = self._any()
@@ -150,15 +188,15 @@ class Actors:
             return
         world, faults = self.world, self.world.plan.faults
         if world.rng.random() < faults.mid_step:
-            replica.dies_at_duty = world.rng.randint(0, 6)
+            replica.doom(world.rng.randint(0, 6))
         else:
             replica.die(world.dies_by_power())
-        self._later(faults.down_s, lambda: self._start(replica))
+        world.start_later(replica)
 
     def blackout(self) -> None:
-        for replica in list(self.world.replicas.values()):
+        for replica in list(self.world.players.values()):
             replica.die(power=True)
-            self._later(self.world.plan.faults.down_s, lambda r=replica: self._start(r))  # type: ignore[misc]
+            self.world.start_later(replica)
 
     def _cut(self, links: set[tuple[int, int]]) -> None:
         world = self.world
@@ -170,41 +208,44 @@ class Actors:
         self._later(world.plan.faults.cut_s, mend)
 
     def cut(self) -> None:
-        ids = list(self.world.replicas)
+        ids = list(self.world.players)
         if len(ids) > 1:
             a, b = self.world.rng.sample(ids, 2)
             self._cut({(a, b)})
 
     def isolate(self) -> None:
-        ids = list(self.world.replicas)
+        ids = list(self.world.players)
         alone = self.world.rng.choice(ids)
         self._cut({(alone, i) for i in ids if i != alone} | {(i, alone) for i in ids if i != alone})
 
     def split(self) -> None:
-        ids = list(self.world.replicas)
+        ids = list(self.world.players)
         camp = {i for i in ids if self.world.rng.random() < 0.5}
         self._cut({(a, b) for a in ids for b in ids if (a in camp) != (b in camp)})
 
-    def pause(self) -> None:
+    def break_disk(self) -> None:
         replica = self._any()
         if replica is not None:
-            world = self.world
-            replica.paused_until = max(replica.paused_until, world.now + world.rng.uniform(*world.plan.faults.pause_s))
+            replica.break_disk()
+
+    def pause(self) -> None:
+        replica, world = self._any(), self.world
+        if replica is not None:
+            replica.pause(world.now + world.rng.uniform(*world.plan.faults.pause_s))
 
 
-def run_plan(world: World, events: int) -> int:
+def run_plan(world: Stage, events: int) -> int:
     """The plan for so many events, then calm: a leader must be found, a value commit everywhere. Returns the events in all.
 
     Raises InvariantError naming the seed.
     """
     actors = Actors(world)
-    with world.named():
-        world.start_all()
-        actors.begin()
-        world.run(events=events)
-        actors.end()
-        world.calm_down()
-        offset = world.settle("the end", 120)
-        if not world.run(60, lambda: all(r.committed >= offset for r in world.replicas.values())):
-            raise world.fail(f"not all reach offset {offset}")
+    world.start_all()
+    actors.begin()
+    world.run(events=events)
+    actors.end()
+    world.calm_down()
+    offset = world.settle("the end", 120)
+    if not world.run(60, lambda: all(r.committed >= offset for r in world.players.values())):
+        raise world.fail(f"not all reach offset {offset}")
     return world.events

@@ -29,9 +29,10 @@ Write = tuple[int, bytes | None]  # (position, data); without data: cut there
 class File:
     """Content now and on the platter, and the writes between them."""
 
-    __slots__ = ("data", "durable", "modified_ns", "writes")
+    __slots__ = ("data", "durable", "modified_ns", "note", "writes")
 
     def __init__(self) -> None:
+        self.note: object = None  # an observer's, of `durable`; forgotten when that does not only grow
         self.data = bytearray()
         self.durable = bytearray()
         self.writes: list[Write] = []
@@ -47,6 +48,8 @@ class File:
 
     def sync(self) -> None:
         for write in self.writes:
+            if write[1] is None or write[0] < len(self.durable):
+                self.note = None
             _apply(self.durable, write)
         self.writes.clear()
 
@@ -63,6 +66,7 @@ class File:
                 _apply(self.durable, (position, torn))
         self.data = bytearray(self.durable)
         self.writes.clear()
+        self.note = None
 
 
 def _apply(content: bytearray, write: Write) -> None:

@@ -20,7 +20,7 @@ applied state             equal at equal offsets (digests of what listeners were
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from quorate.raft.membership import KRAFT_VOTERS
 from quorate.raft.quorum_state import QuorumState
@@ -93,7 +93,8 @@ class Subject:
 class History:
     """All that was ever led, voted, written and committed."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_set: Keys) -> None:
+        self.sets: list[tuple[int, Keys]] = [(0, first_set)]  # committed voter sets, by the end of their batch
         self.leaders: dict[int, Key] = {}
         self.votes: dict[int, dict[Key, int]] = {}  # epoch -> who voted for which node
         self.seen: dict[tuple[int, int], int] = {}  # (end, epoch) of a batch -> digest
@@ -112,6 +113,10 @@ class History:
     def committed_digest(self, offset: int) -> int | None:
         at = bisect_left(self.ends, offset)
         return self.digests[at] if at < len(self.ends) and self.ends[at] == offset else None
+
+    def set_at(self, end: int) -> Keys:
+        """The committed voter set below this offset."""
+        return next(keys for at, keys in reversed(self.sets) if at <= end)
 
     # --- logs -------------------------------------------------------------------------------------------------------
 
@@ -236,6 +241,7 @@ class History:
             self.ends.append(batch.end)
             self.digests.append(batch.digest)
             self.epochs.append(epoch)
+            self.sets += [(batch.end, keys_of(value.voters)) for kind, value in batch.controls if kind == KRAFT_VOTERS]
         if self.committed_end != hwm:
             raise InvariantError(f"high watermark: {s.name} commits {hwm}, where no batch ends")
 
@@ -244,16 +250,18 @@ class History:
         if offset > durable_end:
             raise InvariantError(f"acknowledged is durable: {s.name} fetches from {offset}, its disk has {durable_end}")
 
-    def reached(self, s: Subject, hwm: int, holds: Callable[[Key, int, int], bool]) -> None:
-        """A leader moves its high watermark. `holds(voter, hwm, digest)`: whether a disk has the log below it."""
+    def reached(self, s: Subject, hwm: int, holds: Callable[[Key, int, int], bool], sets: Sequence[Keys] | None = None) -> None:
+        """A leader moves its high watermark. `holds(voter, hwm, digest)`: whether a disk has the log below it. `sets`: one of
+        these voter sets has acted."""
         digest = s.trail.digest_at(hwm)
         if digest is None:
             raise InvariantError(f"high watermark: {s.name} commits {hwm}, where no batch ends")
-        voters = s.voters
-        have = [key for key in voters if holds(key, hwm, digest)]
-        if 2 * len(have) <= len(voters):
-            names = [key[0] for key in have]
-            raise InvariantError(f"majority: {s.name} commits {hwm} with {names} of {len(voters)} voters' disks")
+        names: list[int] = []
+        for voters in sets if sets is not None else [s.voters]:
+            names = [key[0] for key in voters if holds(key, hwm, digest)]
+            if 2 * len(names) > len(voters):
+                return
+        raise InvariantError(f"majority: {s.name} commits {hwm} with {names} of {len(s.voters)} voters' disks")
 
     def applied_at(self, s: Subject, offset: int, digest: int) -> None:
         known = self.applied.setdefault(offset, digest)

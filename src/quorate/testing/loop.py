@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+TICK_S = 1e-9  # at least so much passes between two timers: a clock never stands still
 TURNS = 10_000  # callbacks in one instant: more is a loop that burns a processor
 
 
@@ -22,6 +23,7 @@ class Host(Protocol):
 
     alive: bool
     blocked_until: float
+    tasks: dict[asyncio.Task[Any], None]
 
     def failed(self, error: BaseException) -> None: ...
 
@@ -38,7 +40,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._now = 0.0
         self._clock_resolution = 1e-9
-        self.touched: set[Host] = set()  # whose callbacks ran since it was last emptied
+        self.touched: dict[Host, None] = {}  # whose callbacks ran since it was last emptied
+        self.nobody = contextvars.Context()  # for callbacks of the world itself
         self.executor_delay: Callable[[], float] = lambda: 0.0
         self.set_exception_handler(self._unhandled)
 
@@ -68,7 +71,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             return None
         handle = heapq.heappop(self._scheduled)  # type: ignore[attr-defined]
         handle._scheduled = False
-        self._now = max(self._now, at)
+        self._now = max(self._now + TICK_S, at)
         return handle  # type: ignore[no-any-return]
 
     def run_ready(self) -> None:
@@ -87,7 +90,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 if host.blocked_until > self._now:
                     self._defer(handle, host.blocked_until)
                     continue
-                self.touched.add(host)
+                self.touched[host] = None
             turns += 1
             if turns > TURNS:
                 raise RuntimeError(f"{TURNS} callbacks in one instant, the last is {handle}")
@@ -102,6 +105,38 @@ class VirtualLoop(asyncio.BaseEventLoop):
         else:
             callback, args = handle._callback, handle._args  # type: ignore[attr-defined]
             self.call_at(until, _unless_cancelled, handle, callback, args, context=handle._context)  # type: ignore[attr-defined]
+
+    def advance(self, to: float) -> None:
+        self._now = max(self._now, to)
+
+    # --- tasks of processes -----------------------------------------------------------------------------------------
+
+    def make_task(
+        self, coroutine: Any, *, name: str | None = None, context: contextvars.Context | None = None
+    ) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=self, name=name, context=context)
+        host = HOST.get() if context is None else context.get(HOST)
+        if host is not None:
+            tasks = host.tasks
+            tasks[task] = None
+            task.add_done_callback(lambda done: tasks.pop(done, None))
+        return task
+
+    def bury(self, host: Host) -> None:
+        """Closes what a dead process has left suspended."""
+        for task in list(host.tasks):
+            if not task.done():
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                try:
+                    task.get_coro().close()
+                except BaseException as e:  # whatever its `finally` runs into
+                    if not isinstance(e, OSError | RuntimeError | CrashError):
+                        raise
+        host.tasks.clear()
+
+    def forget_all(self) -> None:
+        self._ready.clear()  # type: ignore[attr-defined]
+        self._scheduled.clear()  # type: ignore[attr-defined]
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -123,7 +158,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _process_events(self, event_list: Any) -> None:
         pass
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]  # any callable
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         """Runs a little later, in this thread; never if the process has died until then."""
         future = self.create_future()
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from quorate.log.epoch_cache import EpochCache
 from quorate.raft.membership import KRAFT_VERSION, KRAFT_VOTERS, voter_set
 from quorate.raft.quorum_state import QuorumState
+from quorate.raft.standing import Standing
 from quorate.raft.types import OffsetEpoch
 from quorate.raft.voters import Membership, VoterSet
 from quorate.testing.invariants import History, Keys, Subject, keys_of
@@ -38,6 +39,7 @@ class MemoryDisk:
     history: History
     snapshots: dict[OffsetEpoch, Snapshot] = field(default_factory=dict)
     stored: QuorumState | None = None
+    standing: Standing = Standing.NEVER
     durable_end: int = 0
     start: int = 0
     end: int = 0

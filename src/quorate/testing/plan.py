@@ -20,6 +20,7 @@ class Topology:
     observers: int = 0  # brokers
     kraft_version: int = 1
     quick_failover: bool = True
+    auto_join: bool = False  # controllers that are no voters ask for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class Disks:
     sync_s: Span = (0.0002, 0.01)
     slow: float = 0.0  # share of fsyncs that take `slow_s`
     slow_s: Span = (0.1, 1.5)
+    segment_ms: int = 7 * 24 * 3600 * 1000  # nodes roll their log so often
+    retention_bytes: int = 100 << 20  # and forget what is before a snapshot from so many on
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class Faults:
     cut_s: Span = (0.1, 6.0)
     pause_every_s: float = 0.0  # SIGSTOP
     pause_s: Span = (0.05, 5.0)
+    bad_disk_every_s: float = 0.0  # every change and fsync fails until the next start; nodes only
     skew: float = 0.0  # clocks run faster or slower by up to this share
 
 
@@ -103,6 +107,7 @@ class Plan:
                 observers=rng.choice((0, 0, 1, 2)),
                 kraft_version=kraft,
                 quick_failover=rng.random() < 0.7,
+                auto_join=rng.random() < 0.3,
             ),
             Links(
                 delay_s=rng.choice(((0.0001, 0.001), (0.0001, 0.01), (0.001, 0.1))),
@@ -110,7 +115,12 @@ class Plan:
                 duplicate=some(0.4, 0.01, 0.2),
                 stray=some(0.4, 0.005, 0.1),
             ),
-            Disks(inline=rng.choice((0.0, 0.5, 1.0)), slow=some(0.3, 0.01, 0.2)),
+            Disks(
+                inline=rng.choice((0.0, 0.5, 1.0)),
+                slow=some(0.3, 0.01, 0.2),
+                segment_ms=rng.choice((2000, 7 * 24 * 3600 * 1000)),
+                retention_bytes=rng.choice((3000, 20_000, 100 << 20)),
+            ),
             Workload(
                 propose_every_s=rng.choice((0.01, 0.05, 0.2)),
                 change_voters_every_s=some(0.9, 0.3, 5.0) if change else 0.0,
@@ -127,6 +137,7 @@ class Plan:
                 isolate_every_s=some(0.4, 2.0, 15.0),
                 split_every_s=some(0.4, 2.0, 15.0),
                 pause_every_s=some(0.3, 1.0, 10.0),
+                bad_disk_every_s=some(0.3, 3.0, 20.0),
                 skew=some(0.3, 0.0, 0.1),
             ),
         )

@@ -27,6 +27,7 @@ CLUSTER = "world"
 MOMENT_S = 1e-6
 MAX_WAKINGS = 50  # in a moment: more is a loop that would burn a processor
 MAX_BATCHES = 16  # in one Fetch answer
+STOP_S = 5.0
 LATE_SAVE_S = 0.2  # a state that may wait is written so long after
 CHUNK_BYTES = 160  # of a snapshot in one answer: a download takes a few
 
@@ -53,7 +54,7 @@ class Replica:
         self.rate = 1.0  # of its clock
         self.paused_until = 0.0
         self.dies_at_duty: int | None = None  # the next step ends after so many duties
-        self.open: set[Call] = set()  # requests of others that wait for an answer
+        self.open: dict[Call, None] = {}  # requests of others that wait for an answer
         self.replies: dict[object, m.Reply] = {}  # to `ask`
         self.queue: deque[m.Event] = deque()
         self.stepping = False
@@ -68,6 +69,11 @@ class Replica:
         self.wakings = 0  # since then
 
     # --- life -------------------------------------------------------------------------------------------------------
+
+    @property
+    def leads(self) -> bool:
+        """Leads and is not paused."""
+        return self.alive and self.core.is_leader and self.paused_until <= self.world.now
 
     def start(self) -> None:
         world = self.world
@@ -95,9 +101,11 @@ class Replica:
             can_vote=self.can_vote,
             bootstrap=world.bootstrap,
             quick_failover=world.plan.topology.quick_failover,
+            auto_join=world.plan.topology.auto_join,
         )
         members = self.disk.membership(self.static)
-        self.core = Raft(params, self.disk, self.disk.stored, members, random.Random(world.rng.getrandbits(32)))
+        rng = random.Random(world.rng.getrandbits(32))
+        self.core = Raft(params, self.disk, self.disk.stored, members, rng, self.disk.standing)
         world.note(self, "starts")
         self.stepping = True
         try:
@@ -149,13 +157,15 @@ class Replica:
         if self.dies_at_duty is not None:
             self._apply_some(fx)
             return
-        core, disk, world = self.core, self.disk, self.world
+        disk, world = self.disk, self.world
         for out in fx.send:
             world.send(self, out)
         if fx.save_quorum_state is not None:
             self._save(fx.save_quorum_state, fx.save_may_wait)
         if fx.role is not None:
             self._role(fx.role)
+        if fx.high_watermark is not None:
+            self._commit(min(fx.high_watermark, disk.end))
         if fx.truncate_to is not None:
             self._truncate(fx.truncate_to)
         if fx.start_snapshot is not None:
@@ -168,15 +178,8 @@ class Replica:
             self._append_control(fx.append_control)
         for answer in fx.answers:
             self._answer(answer.token, answer.reply)
-        if fx.high_watermark is not None:
-            hwm = min(fx.high_watermark, disk.end)
-            if core.leading is not None:
-                world.history.reached(self.subject, hwm, world.holds)
-            world.history.committed(self.subject, hwm, core.epoch)
-            if hwm > self.committed:
-                self.committed = hwm
-                if world.narrator is not None:
-                    world.note(self, f"commits up to {hwm}")
+        if fx.save_standing is not None:
+            disk.standing = fx.save_standing
         if fx.wake_at < self.wake_at:
             self.wake_at = fx.wake_at
             world.push(max(world.now, fx.wake_at / self.rate) + TICK_S, self.alarm, (self.life, fx.wake_at))
@@ -248,6 +251,17 @@ class Replica:
         else:
             self.proposed = []
         self.world.note(self, f"is {change.role.value} in epoch {change.epoch}")
+
+    def _commit(self, hwm: int) -> None:
+        """Noted before anything else: what the core writes in the same step may build on it."""
+        world = self.world
+        if self.core.leading is not None:
+            world.history.reached(self.subject, hwm, world.holds)
+        world.history.committed(self.subject, hwm, self.core.epoch)
+        if hwm > self.committed:
+            self.committed = hwm
+            if world.narrator is not None:
+                world.note(self, f"commits up to {hwm}")
 
     def _truncate(self, to: int) -> None:
         self.cuts += 1
@@ -384,8 +398,46 @@ class Replica:
     def received(self, request: m.RaftRequest, call: Call) -> None:
         if isinstance(request, m.EndEpoch) and (request.leader_id, request.epoch) == self.core.leader_and_epoch:
             self.hears = False
-        self.open.add(call)
+        self.open[call] = None
         self.step(m.Received(request, call))
+
+    def resign(self) -> None:
+        if self.alive:
+            self.step(m.Resign(self.core.epoch, "asked"))
+
+    def upgrade(self) -> None:
+        if self.alive and self.core.is_leader and self.core.members.kraft_version == 0:
+            self.step(m.UpgradeKraftVersion(self.core.epoch, 1, False, ("upgrade", self.world.unique())))
+
+    def pause(self, until: float) -> None:
+        self.paused_until = max(self.paused_until, until)
+
+    def doom(self, duties: int) -> None:
+        """Dies in the midst of its next step."""
+        self.dies_at_duty = duties
+
+    def break_disk(self) -> None:
+        """To the core that is a crash: the driver stops the node."""
+        self.die(power=False)
+        self.world.start_later(self)
+
+    def stop(self) -> None:
+        """Gracefully: resigned if it led, ended when another leads or time is over. Starts again later."""
+        world, life, deadline = self.world, self.life, self.world.now + STOP_S
+        self.step(m.Shutdown())
+
+        def stopped(_: None) -> None:
+            if self.life != life:
+                return
+            if self.core.shutdown_complete or world.now >= deadline:
+                if self.can_vote:  # a clean stop flushes
+                    self.disk.durable_end = self.disk.end
+                self.die(power=False)
+                world.start_later(self)
+            else:
+                world.push(world.now + 0.05, stopped, None)
+
+        stopped(None)
 
     def ask(self, request: m.RaftRequest) -> object:
         """A request from outside; its answer appears in `replies` under the token given back."""

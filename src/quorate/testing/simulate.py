@@ -1,7 +1,7 @@
 """`python -m quorate.testing.simulate --events N --seed S`: worlds drawn from S, S + 1, ... until N events have been run.
 
-`--level core` runs the pure core on logs in memory. A failure prints its seed; `--replay SEED` runs that one again and tells its
-last steps. Exit status 1 after a failure.
+`--level core` runs the pure core on logs in memory, `--level node` whole Raft clients on simulated files. A failure prints its
+seed; `--replay SEED` runs that one again and tells its last steps. Exit status 1 after a failure.
 """
 
 from __future__ import annotations
@@ -57,6 +57,14 @@ def run_core(plan: Plan, events: int, tally: Tally, narrate: Callable[[str], Non
         _count(tally, world.history, world.events, world.now)
 
 
+def run_nodes(plan: Plan, events: int, tally: Tally, narrate: Callable[[str], None] | None) -> None:
+    """One world of whole Raft clients. Raises InvariantError."""
+    from quorate.testing.cluster import run_cluster
+
+    cluster = run_cluster(plan, events, narrate)
+    _count(tally, cluster.history, cluster.events, cluster.now)
+
+
 def _count(tally: Tally, history: object, events: int, virtual_s: float) -> None:
     from quorate.testing.invariants import History
 
@@ -70,7 +78,7 @@ def _count(tally: Tally, history: object, events: int, virtual_s: float) -> None
     tally.virtual_s += virtual_s
 
 
-LEVELS: dict[str, Runner] = {"core": run_core}
+LEVELS: dict[str, Runner] = {"core": run_core, "node": run_nodes}
 
 
 def simulate(level: str, first: int, events: int, each: int, tell: Callable[[str], None]) -> Tally:

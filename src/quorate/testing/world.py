@@ -65,7 +65,6 @@ class World:
         self.heap: list[tuple[float, int, Callable[[Any], bool | None], Any]] = []
         self.sequence = 0
         self.uniques = 0
-        self.history = History()
         self.cut: set[tuple[int, int]] = set()
         self.snapshots: dict[OffsetEpoch, Snapshot] = {}
         top = plan.topology
@@ -75,6 +74,7 @@ class World:
             self.static, boot = VoterSet(), VoterSet.of(voter(i) for i in ids)
         else:
             self.static, boot = VoterSet.static({i: address(i) for i in ids}, LISTENER), None
+        self.history = History(keys_of(boot if boot is not None else self.static))
         self.replicas: dict[int, Replica] = {}
         for i in range(1, top.voters + top.spares + top.observers + 1):
             can_vote = i <= top.voters + top.spares
@@ -141,6 +141,17 @@ class World:
         with self.named():
             for replica in list(self.replicas.values()):
                 replica.start()
+
+    def start_later(self, replica: Replica) -> None:
+        """When it has been down as long as the plan says, unless it is up or replaced by then."""
+
+        def start(_: None) -> bool | None:
+            if replica.alive or self.replicas[replica.id] is not replica:
+                return False
+            replica.start()
+            return None
+
+        self.push(self.now + self.rng.uniform(*self.plan.faults.down_s), start, None)
 
     # --- disks ------------------------------------------------------------------------------------------------------
 
@@ -221,7 +232,7 @@ class World:
         if not isinstance(token, Call):
             target.replies[token] = reply
             return
-        target.open.discard(token)
+        target.open.pop(token, None)
         if token.done or token.life != token.sender.life:
             return
         if self.lost(target.id, token.sender.id):
@@ -259,7 +270,7 @@ class World:
 
     def died(self, replica: Replica, power: bool) -> None:
         """A killed process's connections are reset; a machine without power says nothing."""
-        waiting = sorted(replica.open, key=lambda c: (c.sender.id, c.sent_at))
+        waiting = list(replica.open)
         replica.open.clear()
         for call in waiting:
             if power or self.lost(replica.id, call.sender.id):
@@ -296,13 +307,18 @@ class World:
         """From now on no faults and no work; everybody is up and reaches everybody."""
         self.plan = replace(self.plan.calm(), disks=replace(self.plan.disks, slow=0.0))
         self.heal()
-        for replica in self.replicas.values():
-            replica.paused_until = 0.0
-            replica.dies_at_duty = None
-            if not replica.alive:
-                replica.start()
+        with self.named():
+            for replica in self.replicas.values():
+                replica.paused_until = 0.0
+                replica.dies_at_duty = None
+                if not replica.alive:
+                    replica.start()
 
     # --- looking ----------------------------------------------------------------------------------------------------
+
+    @property
+    def players(self) -> dict[int, Replica]:
+        return self.replicas
 
     @property
     def leader(self) -> Replica | None:

@@ -1,0 +1,83 @@
+"""A state machine on the metadata log that knows exactly what it was given: the ids of all records, in order."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from quorate.raft.types import CommittedBatch, LeaderAndEpoch, OffsetEpoch
+from quorate.records.batch import build_metadata_batch
+from quorate.testing.invariants import InvariantError
+
+if TYPE_CHECKING:
+    from quorate.testing.life import Life
+
+IDS_A_RECORD = 64
+
+
+class Machine:
+    """Implements RaftListener."""
+
+    def __init__(self, life: Life) -> None:
+        self.life = life
+        self.ids: list[int] = []
+        self.digest = 0
+        self.next_offset = 0
+        self.epoch = 0  # of the last batch
+        self.timestamp_ms = 0
+        self.leader = LeaderAndEpoch(None, 0)
+        self.hwm = 0
+        self.mine: dict[int, int] = {}  # proposed here and not yet seen: id -> epoch
+
+    def on_commit(self, batches: list[CommittedBatch]) -> None:
+        process = self.life.process
+        for batch in batches:
+            if batch.base_offset != self.next_offset:
+                raise InvariantError(f"applied state: n{process.id} is given offset {batch.base_offset} after {self.next_offset}")
+            for value in batch.values:
+                identity = int.from_bytes(value, "big")
+                self.ids.append(identity)
+                self.digest = zlib.crc32(value, self.digest)
+                epoch = self.mine.pop(identity, None)
+                if epoch is not None and epoch == batch.epoch:
+                    process.cluster.acknowledged.add(identity)
+            self.next_offset = batch.last_offset + 1
+            self.epoch, self.timestamp_ms = batch.epoch, batch.timestamp_ms
+            process.cluster.history.applied_at(process.subject, self.next_offset, hash((len(self.ids), self.digest)))
+
+    def on_snapshot(self, snapshot_id: OffsetEpoch, batches: Iterator[CommittedBatch]) -> None:
+        self.ids = []
+        for batch in batches:
+            for value in batch.values:
+                self.ids += [int.from_bytes(value[i : i + 8], "big") for i in range(0, len(value), 8)]
+            self.timestamp_ms = batch.timestamp_ms
+        self.digest = 0
+        for identity in self.ids:
+            self.digest = zlib.crc32(identity.to_bytes(8, "big"), self.digest)
+        self.next_offset, self.epoch = snapshot_id
+        process = self.life.process
+        process.cluster.note(process, f"applies the snapshot {snapshot_id.offset}-{snapshot_id.epoch}")
+        process.cluster.history.applied_at(process.subject, self.next_offset, hash((len(self.ids), self.digest)))
+
+    def on_leader_change(self, leader: LeaderAndEpoch) -> None:
+        if leader.epoch < self.leader.epoch:
+            raise InvariantError(f"epoch: n{self.life.process.id} is told of {leader} after {self.leader}")
+        self.leader = leader
+
+    def on_high_watermark(self, hwm: int) -> None:
+        if hwm < self.hwm:
+            raise InvariantError(f"high watermark: n{self.life.process.id} is told {hwm} after {self.hwm}")
+        self.hwm = hwm
+
+    def snapshot_batches(self) -> list[bytes]:
+        """The whole state as data batches."""
+        values = [
+            b"".join(i.to_bytes(8, "big") for i in self.ids[at : at + IDS_A_RECORD])
+            for at in range(0, len(self.ids), IDS_A_RECORD)
+        ]
+        make: Callable[..., bytes] = build_metadata_batch
+        return [
+            bytes(make(values[at : at + 16], base_offset=0, leader_epoch=0, timestamp=self.timestamp_ms))
+            for at in range(0, len(values), 16)
+        ]

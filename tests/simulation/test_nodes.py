@@ -1,0 +1,220 @@
+"""Whole Raft clients on a virtual loop, simulated files and network: random worlds, found again by their seed."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from quorate.log import files as log_files
+from quorate.log import log_trimming
+from quorate.testing.cluster import Cluster, run_cluster
+from quorate.testing.invariants import InvariantError
+from quorate.testing.loop import HOST, VirtualLoop
+from quorate.testing.plan import Disks, Faults, Links, Plan, Topology, Workload
+from quorate.testing.simulate import simulate
+from tests.simulation import planted
+
+Patch = pytest.MonkeyPatch
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def test_random_worlds_of_whole_nodes_keep_every_invariant() -> None:
+    tally = simulate("node", 700, 25_000, 2000, lambda line: None)
+    assert tally.elections > 20
+    assert tally.truncations > 3
+
+
+def test_a_seed_gives_the_same_history_each_time() -> None:
+    def history(seed: int) -> tuple[object, ...]:
+        told: list[str] = []
+        cluster = run_cluster(Plan.draw(seed), 1000, told.append)
+        return told, cluster.events, cluster.now, cluster.history.ends
+
+    assert history(7) == history(7)
+
+
+def test_every_kind_of_fault_and_work_occurs() -> None:
+    plan = Plan(
+        3,
+        Topology(voters=3, spares=2, observers=1, kraft_version=0),
+        Links(loss=0.01, duplicate=0.05, stray=0.02),
+        Disks(slow=0.02, segment_ms=2000, retention_bytes=3000),
+        Workload(0.05, (1, 4), 0.5, 0.7, 6.0, 6.0, 1.0),
+        Faults(
+            crash_every_s=3.0,
+            blackout_every_s=20.0,
+            down_s=(0.0, 2.0),
+            cut_every_s=2.0,
+            isolate_every_s=6.0,
+            split_every_s=6.0,
+            cut_s=(0.1, 3.0),
+            pause_every_s=5.0,
+            pause_s=(0.05, 2.0),
+            bad_disk_every_s=6.0,
+            skew=0.05,
+        ),
+    )
+    told: list[str] = []
+    cluster = run_cluster(plan, 12_000, told.append)
+    text = "\n".join(told)
+    for what in (
+        "is killed",
+        "loses power",
+        "takes the snapshot",
+        "applies the snapshot",
+        "truncates",
+        "stops:",
+        "forgets its log",
+    ):
+        assert what in text, what
+    assert cluster.history.set_changes > 1
+    assert cluster.history.elections > 3
+    assert len(cluster.acknowledged) > 100
+
+
+# --- bugs planted in storage and driver -----------------------------------------------------------------------------
+
+
+def no_fsync_of_the_log(patch: Patch) -> None:
+    patch.setattr(log_trimming.TrimmableLog, "flush", lambda self, up_to=None, now_ms=0: None)
+
+
+def no_fsync_of_the_quorum_state(patch: Patch) -> None:
+    write = log_files.write_atomically
+    patch.setattr("quorate.raft.quorum_state.write_atomically", lambda path, data, sync=True: write(path, data, sync=False))
+
+
+def no_fsync_of_directories(patch: Patch) -> None:
+    """A lost directory entry: the file was durable, its name was not."""
+    for module in ("files", "housekeeping", "log_trimming"):
+        patch.setattr(f"quorate.log.{module}.fsync_directory", lambda path: None)
+
+
+def a_torn_batch_is_kept(patch: Patch) -> None:
+    """Recovery believes the length of the file."""
+    from quorate.log import segment
+
+    patch.setattr(segment, "verify_crc", lambda batch: True)
+
+
+@pytest.mark.parametrize(
+    ("plant", "caught_by"),
+    [
+        (no_fsync_of_the_log, "acknowledged is durable|majority"),
+        (no_fsync_of_the_quorum_state, "one vote an epoch"),
+        (no_fsync_of_directories, "acknowledged is durable|majority|one vote an epoch"),
+        (planted.count_non_voters, "majority"),
+        (planted.vote_twice, "one vote an epoch|one leader an epoch"),
+        (planted.grant_a_pre_vote_while_hearing_the_leader, "pre-vote"),
+        (planted.apply_voters_at_commit, "majority|one leader an epoch|one voter of difference|nothing commits"),
+    ],
+)
+def test_a_planted_bug_is_caught_in_whole_nodes(plant: Callable[[Patch], None], caught_by: str, monkeypatch: Patch) -> None:
+    plant(monkeypatch)
+    with pytest.raises(InvariantError, match=rf"seed \d+, event \d+, [0-9.]+ s: .*({caught_by})"):
+        simulate("node", 0, 150_000, 2000, lambda line: None)
+
+
+# --- what simulation found --------------------------------------------------------------------------------------------
+
+
+def test_a_vote_is_not_forgotten_with_the_directory_that_it_is_in() -> None:
+    """A static quorum's first start makes the directory of the log; its name must be durable before a vote is given."""
+    plan = Plan(1, Topology(kraft_version=0), faults=Faults(power=1.0))
+    cluster = Cluster(plan)
+    with cluster.running():
+        cluster.start_all()
+        assert cluster.run(10, lambda: cluster.leader is not None)
+        for process in cluster.replicas.values():
+            state = process.disk.durable("meta", "__cluster_metadata-0", "quorum-state")
+            assert process.core.epoch == 0 or state is not None
+
+
+def test_a_broker_starts_beside_a_torn_quorum_state() -> None:
+    cluster = Cluster(Plan(1, Topology(voters=1, observers=1)))
+    with cluster.running():
+        cluster.start_all()
+        cluster.settle("a")
+        broker = cluster.replicas[2]
+        assert cluster.run(10, lambda: broker.committed == cluster.history.committed_end)
+        broker.die(power=False)
+        broker.disk.online = True
+        fd = os.open(f"{broker.disk.path}/meta/__cluster_metadata-0/quorum-state", os.O_RDWR | os.O_CREAT)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, b'{"clusterId":"', 0)
+        os.close(fd)
+        broker.start()
+        cluster.settle("b")
+        assert cluster.run(10, lambda: broker.committed == cluster.history.committed_end)
+
+
+# --- the loop ---------------------------------------------------------------------------------------------------------
+
+
+class Host:
+    def __init__(self) -> None:
+        self.alive = True
+        self.blocked_until = 0.0
+        self.tasks: dict[asyncio.Task[object], None] = {}
+        self.errors: list[BaseException] = []
+
+    def failed(self, error: BaseException) -> None:
+        self.errors.append(error)
+
+
+def test_virtual_time_passes_without_waiting() -> None:
+    loop, woke = VirtualLoop(), []
+
+    async def sleeper() -> None:
+        await asyncio.sleep(3600)
+        woke.append(loop.time())
+
+    with loop.running():
+        task = loop.create_task(sleeper())
+        started = time.monotonic()
+        loop.run_ready()
+        while loop.run_event():
+            pass
+        assert task.done()
+    assert 3600 <= woke[0] < 3600.001
+    assert time.monotonic() - started < 5
+
+
+def test_callbacks_of_a_dead_host_never_run_and_those_of_a_paused_one_wait() -> None:
+    loop, ran = VirtualLoop(), []
+    dead, paused = Host(), Host()
+    paused.blocked_until = 5.0
+    with loop.running():
+        for host in (dead, paused):
+            loop.nobody.copy().run(
+                lambda host=host: (HOST.set(host), loop.call_later(1.0, lambda: ran.append((host, loop.time()))))  # type: ignore[misc]
+            )
+        dead.alive = False
+        while loop.run_event():
+            pass
+    assert [(h, round(t, 6)) for h, t in ran] == [(paused, 5.0)]
+
+
+def test_a_full_disk_stops_the_node_that_finds_it_full() -> None:
+    cluster = Cluster(Plan(2))
+    with cluster.running():
+        cluster.start_all()
+        cluster.settle("a")
+        leader = cluster.leader
+        assert leader is not None
+        leader.disk.fails = errno.ENOSPC
+        leader.propose(["b"])
+        assert cluster.run(10, lambda: not leader.alive)
+        cluster.settle("c")

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from tests.support.cluster import BIN, free_ports, wait_for
 
@@ -142,6 +143,15 @@ def test_a_node_that_dies_ends_it_with_the_reason(up: Up) -> None:
     victim.kill()
     assert proc.wait(20) == 1
     assert re.search(r"node 2 ended with status -9: .*node-2/server\.log", up.out.read_text())
+
+
+def test_nodes_end_with_it_even_if_it_is_killed(up: Up) -> None:
+    proc, _ = up.start("--controllers", "1", "--brokers", "2", "--port", str(port_range(6)))
+    children = psutil.Process(proc.pid).children()
+    assert len(children) == 2
+    proc.kill()
+    _, left = psutil.wait_procs(children, timeout=20)
+    assert left == []
 
 
 def test_refusals_say_what_to_do(up: Up) -> None:

@@ -143,11 +143,11 @@ def _run_children(cluster: LocalCluster, args: argparse.Namespace) -> int:
         signal.signal(number, on_signal)
     level = ["--log-level", args.log_level] if args.log_level else []
     for node in cluster.nodes:
-        command = [sys.executable, "-m", "quorate.tools.server_start", *level, str(node.properties_file)]
+        command = [sys.executable, "-m", "quorate.tools.server_start", "--until-input-ends", *level, str(node.properties_file)]
         with node.log_file.open("ab") as out:
             output = None if args.verbose else out
-            # A session of its own: Ctrl-C in the terminal is ours to pass on, in order.
-            child = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True)
+            # A session of its own: Ctrl-C in the terminal is ours to pass on, in order. A pipe: they end with us however we end.
+            child = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.PIPE, start_new_session=True)
         children[child] = node
     status = 0
     try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,6 +25,9 @@ def _main(argv: Sequence[str]) -> int:
     parser.add_argument("config", type=Path, metavar="server.properties", help="the node's properties file")
     parser.add_argument("--override", action="append", default=[], metavar="property=value", help="sets a property; repeatable")
     parser.add_argument("--log-level", help="INFO, DEBUG, ...; also name=LEVEL,... (or QUORATE_LOG_LEVEL)")
+    parser.add_argument(
+        "--until-input-ends", action="store_true", help="stop when standard input is closed: not to outlive a parent"
+    )
     args = parser.parse_args(argv)
 
     from quorate.node import logs
@@ -38,7 +43,16 @@ def _main(argv: Sequence[str]) -> int:
 
     from quorate.node.main import run as run_node
 
+    if args.until_input_ends:
+        threading.Thread(target=_stop_at_end_of_input, name="parent-watch", daemon=True).start()
     return run_node(config)
+
+
+def _stop_at_end_of_input() -> None:
+    """The kernel closes the other end of a pipe also for a parent that was killed with -9."""
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _daemonise(name: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from quorate.log.checkpoints import write_epochs
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles
 from quorate.log.partition_log import AppendOrigin, PartitionLog
@@ -220,6 +221,28 @@ def test_leader_epochs_are_found_again_in_the_batches(tmp_path: Path, clean: boo
     damage(log.dir / "leader-epoch-checkpoint")
     again = reopened(log, clean_shutdown=clean)
     assert again.epoch_entries() == [(0, 0), (1, 40), (2, 80)]
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [[(0, 0), (1, 40), (3, 60)], [(0, 0), (1, 40), (3, 80)], [(0, 0), (5, 20), (6, 100)], [(0, 0), (1, 50), (2, 90)], [(7, 0)]],
+    ids=str,
+)
+def test_after_a_crash_the_epochs_of_the_batches_are_believed_before_those_of_the_file(
+    tmp_path: Path, entries: list[tuple[int, int]]
+) -> None:
+    """The file is durable when a log was truncated and written anew, the log itself not yet: the older one may come back."""
+    log = filled(tmp_path)
+    write_epochs(str(log.dir / "leader-epoch-checkpoint"), entries)
+    again = reopened(log)
+    assert again.epoch_entries() == [(0, 0), (1, 40), (2, 80)]
+    assert again.end_offset_for_epoch(3) == (-1, -1)
+
+
+def test_an_epoch_without_records_is_kept_by_recovery(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    write_epochs(str(log.dir / "leader-epoch-checkpoint"), [(0, 0), (1, 36), (2, 80)])  # its first batches were compacted away
+    assert reopened(log, recovery_point=70).epoch_entries() == [(0, 0), (1, 36), (2, 80)]
 
 
 def test_a_partition_metadata_file_that_is_not_one_fails_the_directory(tmp_path: Path) -> None:

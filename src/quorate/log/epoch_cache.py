@@ -52,6 +52,17 @@ class EpochCache:
         self.dirty = True
         return True
 
+    def correct(self, epoch: int, offset: int) -> None:
+        """A batch of this epoch stands at this offset: entries that say otherwise go. (A crash may bring back a log that had been
+        truncated and written anew, while the file of the newer epochs was durable.)"""
+        if epoch < 0 or self.epoch_for(offset) == epoch:
+            return
+        while self._epochs and (self._epochs[-1] > epoch or self._starts[-1] > offset):
+            self._epochs.pop()
+            self._starts.pop()
+            self.dirty = True
+        self.assign(epoch, offset)
+
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(epoch, end offset) of the greatest epoch not above `epoch`; (-1, -1) when it is not known."""
         if epoch == UNDEFINED or not self._epochs:

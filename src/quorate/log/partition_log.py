@@ -183,9 +183,7 @@ class PartitionLog(TrimmableLog):
         self._producers.clear(start)
 
     def _note_epoch_of_recovered(self, header: BatchHeader) -> None:
-        latest = self._epochs.latest_epoch
-        if header.leader_epoch >= 0 and (latest is None or header.leader_epoch > latest):
-            self._epochs.assign(header.leader_epoch, header.base_offset)
+        self._epochs.correct(header.leader_epoch, header.base_offset)
 
     def _materialise(self) -> None:
         """Makes the directory and its first files. The first flush makes `partition.metadata` durable: until then a lost or empty

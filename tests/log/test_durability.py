@@ -11,6 +11,7 @@ from quorate.log.config import LogConfig
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles, write_atomically
 from quorate.log.manager import LogManager
+from quorate.log.segment import Segment
 
 from .logs import NOW, TOPIC_ID, open_log, put
 
@@ -64,6 +65,19 @@ def test_a_rolled_segment_is_synced_with_its_indexes_before_the_recovery_point_m
     log.roll(NOW)
     assert {f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")} <= set(names(synced))
     assert "leader-epoch-checkpoint.tmp" in names(synced) and log.recovery_point == 1
+
+
+def test_where_only_a_torn_tail_is_cut_a_segment_is_durable_before_the_next_one_has_a_name(
+    tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a crash within the roll leaves a torn segment and an empty one behind it, as damage would."""
+    log = open_log(tmp_path, cuts_torn_tail_only=True)
+    put(log, b"a")
+    before: list[str] = []
+    create = Segment.create_files
+    monkeypatch.setattr(Segment, "create_files", lambda self: (before.extend(names(synced)), create(self)))
+    log.roll(NOW)
+    assert f"{0:020d}.log" in before
 
 
 def test_a_sync_that_fails_moves_nothing_and_fails_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

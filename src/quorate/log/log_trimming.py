@@ -64,6 +64,8 @@ class TrimmableLog(ReadableLog):
             return active
         self._snapshots_at_roll(base_offset)
         files = active.files_to_sync()
+        if self.config.cuts_torn_tail_only:  # a torn segment with another behind it would be damage
+            os.fdatasync(active.file().fileno())
         new = Segment(self._dir, base_offset, self.config, self._files, 0, now_ms)
         for path in new.paths():  # left by a roll that a crash interrupted
             with contextlib.suppress(FileNotFoundError):

@@ -38,7 +38,8 @@ class DescribeQuorumResponse(Response, key=55, versions="0-2", flexible="0+"):
         last_caught_up_timestamp: int64 = field(default=-1, versions="1+", ignorable=True)
 
     class UncommittedVoter(Struct):
-        """Of ours: a voter of a change that is not committed yet."""
+        """Of ours: a voter of a change that is not committed yet. Not in versions that know no directory ids: some clients of
+        those refuse a tagged field that they do not know."""
 
         replica_id: int32 = 0
         replica_directory_id: uuid = ZERO_UUID
@@ -53,10 +54,10 @@ class DescribeQuorumResponse(Response, key=55, versions="0-2", flexible="0+"):
         current_voters: list[DescribeQuorumResponse.ReplicaState] = field(default_factory=list)
         observers: list[DescribeQuorumResponse.ReplicaState] = field(default_factory=list)
         uncommitted_added_voters: list[DescribeQuorumResponse.UncommittedVoter] | None = field(
-            default=None, tag=our_tags.UNCOMMITTED_ADDED_VOTERS, ignorable=True
+            default=None, versions="2+", tag=our_tags.UNCOMMITTED_ADDED_VOTERS, ignorable=True
         )
         uncommitted_removed_voters: list[DescribeQuorumResponse.UncommittedVoter] | None = field(
-            default=None, tag=our_tags.UNCOMMITTED_REMOVED_VOTERS, ignorable=True
+            default=None, versions="2+", tag=our_tags.UNCOMMITTED_REMOVED_VOTERS, ignorable=True
         )
 
     class TopicData(Struct):

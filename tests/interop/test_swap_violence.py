@@ -124,10 +124,13 @@ def test_killed_under_load_the_other_goes_on_where_it_was(tmp_path: Path, static
         node.kill()
 
 
-def test_the_lock_keeps_the_second_from_running(node: Node, tmp_path: Path) -> None:
+def test_the_lock_keeps_the_second_from_running(tmp_path: Path) -> None:
+    """With a metadata directory of its own: without, Kafka's Raft writes for a while before it asks for the lock."""
+    metadata = {"metadata.log.dir": tmp_path / "metadata"}
+    node = Node(tmp_path / "node", extra=dict(BUSY) | metadata)
     node.format()
     ledger = Ledger()
-    second = Node(tmp_path / "second", extra={"log.dirs": node.data})
+    second = Node(tmp_path / "second", extra={"log.dirs": node.data} | metadata)
     for first, other in (("java", "quorate"), ("quorate", "java")):
         node.impl, second.impl = first, other
         ledger.patience_s = 10
@@ -147,8 +150,11 @@ def test_the_lock_keeps_the_second_from_running(node: Node, tmp_path: Path) -> N
         finally:
             second.kill()
             node.kill()
-    node.start()
-    ledger.verify(node.admin(), node.bootstrap)
+    try:
+        node.start()
+        ledger.verify(node.admin(), node.bootstrap)
+    finally:
+        node.kill()
 
 
 def everything(mode: str, node: Node, sasl_port: int) -> str:

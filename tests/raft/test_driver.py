@@ -189,6 +189,24 @@ def test_an_append_that_fails_for_any_reason_is_fatal_and_leaves_no_hole(tmp_pat
     asyncio.run(main())
 
 
+def test_what_another_process_wrote_into_the_log_is_not_written_over(tmp_path: Path) -> None:
+    async def main() -> None:
+        node = await sole(tmp_path)
+        await node.commit(b"a")
+        (segment,) = tmp_path.rglob("*.log")
+        with segment.open("ab") as file:
+            file.write(b"from elsewhere")
+        before = segment.read_bytes()
+        node.client.append(node.client.epoch, [b"b"])
+        await asyncio.sleep(0.01)
+        assert len(node.fatal) == 1
+        assert "another process writes to it" in str(node.fatal[0])
+        await node.client.shutdown(0)
+        assert segment.read_bytes() == before
+
+    asyncio.run(main())
+
+
 def test_a_batch_that_leaves_a_gap_is_not_written(tmp_path: Path) -> None:
     async def main() -> None:
         node = await sole(tmp_path)

@@ -248,6 +248,21 @@ class PartitionLog(TrimmableLog):
         """
         return self._append_placed(batches, None, now_ms, AppendOrigin.REPLICATION, contiguous)
 
+    def refuse_foreign_tail(self) -> None:
+        """For a log whose every write is checked: raises LogDirFailure when the file does not end where this log does."""
+        if not self._materialised:
+            return
+        segment = self._segments[-1]
+        with self._disk("looking at the end of"):
+            extra = segment.foreign_bytes()
+        if extra:
+            parent = os.path.dirname(self._dir)
+            raise LogDirFailure(
+                parent,
+                f"{segment.log_path} ends {abs(extra)} bytes {'behind' if extra > 0 else 'before'} what this node wrote: another "
+                f"process writes to it. Nothing more is written here. Find out which one has {parent} as its directory too",
+            )
+
     def _append_placed(
         self,
         batches: bytes | bytearray | memoryview,

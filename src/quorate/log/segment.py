@@ -267,6 +267,10 @@ class Segment:
         if self._time_index is not None:
             self._time_index.save_if_many(self._files)
 
+    def foreign_bytes(self) -> int:
+        """How far the file goes beyond what was written through this object (below 0: falls short). Raises OSError."""
+        return os.fstat(self.file().fileno()).st_size - self.size
+
     def truncate_to_position(self, position: int, offset: int) -> None:
         """Cuts the file at a batch boundary whose first offset is `offset`. Raises OSError."""
         offset_index, time_index = self.offset_index(), self.time_index()

@@ -178,7 +178,12 @@ class MetadataLog:
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def append(self, batches: bytes | memoryview, now_ms: int) -> None:
-        """Batches with offsets and epochs as they shall be, continuing the log. Raises CorruptRecordError, LogDirFailure."""
+        """Batches with offsets and epochs as they shall be, continuing the log. Raises CorruptRecordError, LogDirFailure.
+
+        A combined node of Apache Kafka takes the lock of its directory only after its Raft has begun to write: what it wrote
+        below a running node of ours is found here and left as it is, instead of being mixed with ours.
+        """
+        self._log.refuse_foreign_tail()
         self._log.append_as_follower(batches, now_ms, contiguous=True)
 
     def flush(self) -> None:

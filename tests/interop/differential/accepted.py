@@ -74,6 +74,7 @@ ACCEPTED: tuple[Accepted, ...] = (
     # -- configurations
     Accepted("describe_configs", "broker .*", r"\[broker\.id\]", "here broker.id is what was given: nothing; node.id says it"),
     Accepted("describe_configs", "broker .*", r"append\.linger\.ms", "another default: docs/configuration.md"),
+    Accepted("describe_configs", "broker .*", r"\[quorate\.", "keys of our own"),
     Accepted("describe_configs", "broker .*", r"auto\.join\.enable|retry\.backoff\.max\.ms", "keys of Kafka 4.2"),
     # -- the quorum
     Accepted("the_quorum", ".*: quorum, good .*", "highWatermark|logEndOffset|leaderEpoch", "each log has its own length"),

@@ -13,7 +13,8 @@ from quorate.testing.invariants import InvariantError
 if TYPE_CHECKING:
     from quorate.testing.life import Life
 
-IDS_A_RECORD = 64
+ID_BYTES = 8
+RECORD_BYTES = 64 * ID_BYTES
 
 
 class Machine:
@@ -21,7 +22,7 @@ class Machine:
 
     def __init__(self, life: Life) -> None:
         self.life = life
-        self.ids: list[int] = []
+        self.state = bytearray()  # ids, one after another
         self.digest = 0
         self.next_offset = 0
         self.epoch = 0  # of the last batch
@@ -37,28 +38,25 @@ class Machine:
                 raise InvariantError(f"applied state: n{process.id} is given offset {batch.base_offset} after {self.next_offset}")
             for value in batch.values:
                 identity = int.from_bytes(value, "big")
-                self.ids.append(identity)
+                self.state += value
                 self.digest = zlib.crc32(value, self.digest)
                 epoch = self.mine.pop(identity, None)
                 if epoch is not None and epoch == batch.epoch:
                     process.cluster.acknowledged.add(identity)
             self.next_offset = batch.last_offset + 1
             self.epoch, self.timestamp_ms = batch.epoch, batch.timestamp_ms
-            process.cluster.history.applied_at(process.subject, self.next_offset, hash((len(self.ids), self.digest)))
+            process.cluster.history.applied_at(process.subject, self.next_offset, hash((len(self.state), self.digest)))
 
     def on_snapshot(self, snapshot_id: OffsetEpoch, batches: Iterator[CommittedBatch]) -> None:
-        self.ids = []
+        self.state.clear()
         for batch in batches:
-            for value in batch.values:
-                self.ids += [int.from_bytes(value[i : i + 8], "big") for i in range(0, len(value), 8)]
+            self.state += b"".join(batch.values)
             self.timestamp_ms = batch.timestamp_ms
-        self.digest = 0
-        for identity in self.ids:
-            self.digest = zlib.crc32(identity.to_bytes(8, "big"), self.digest)
+        self.digest = zlib.crc32(self.state)
         self.next_offset, self.epoch = snapshot_id
         process = self.life.process
         process.cluster.note(process, f"applies the snapshot {snapshot_id.offset}-{snapshot_id.epoch}")
-        process.cluster.history.applied_at(process.subject, self.next_offset, hash((len(self.ids), self.digest)))
+        process.cluster.history.applied_at(process.subject, self.next_offset, hash((len(self.state), self.digest)))
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:
         if leader.epoch < self.leader.epoch:
@@ -70,12 +68,14 @@ class Machine:
             raise InvariantError(f"high watermark: n{self.life.process.id} is told {hwm} after {self.hwm}")
         self.hwm = hwm
 
+    @property
+    def ids(self) -> list[int]:
+        return [int.from_bytes(self.state[at : at + ID_BYTES], "big") for at in range(0, len(self.state), ID_BYTES)]
+
     def snapshot_batches(self) -> list[bytes]:
         """The whole state as data batches."""
-        values = [
-            b"".join(i.to_bytes(8, "big") for i in self.ids[at : at + IDS_A_RECORD])
-            for at in range(0, len(self.ids), IDS_A_RECORD)
-        ]
+        state = bytes(self.state)
+        values = [state[at : at + RECORD_BYTES] for at in range(0, len(state), RECORD_BYTES)]
         make: Callable[..., bytes] = build_metadata_batch
         return [
             bytes(make(values[at : at + 16], base_offset=0, leader_epoch=0, timestamp=self.timestamp_ms))

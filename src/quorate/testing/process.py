@@ -234,7 +234,10 @@ class Process:
             return
 
         async def stop() -> None:
-            await life.client.shutdown(3.0)
+            try:
+                await life.client.shutdown(3.0)
+            except Exception as e:  # its disk, perhaps
+                self.failed(life, e)
             if life.alive:
                 self.die(power=False)
                 self.cluster.start_later(self)

@@ -170,6 +170,7 @@ class Replica:
             self._truncate(fx.truncate_to)
         if fx.start_snapshot is not None:
             self.download = 0
+            self.queue.append(m.SnapshotOpened(fx.start_snapshot.snapshot, 0))
         if fx.snapshot_chunk is not None:
             self._chunk(fx.snapshot_chunk)
         if fx.append_fetched is not None:
@@ -274,6 +275,7 @@ class Replica:
             raise InvariantError(f"{self.subject.name}: a part of {tuple(chunk.snapshot)} that was not asked for")
         self.download += len(chunk.data)
         if not chunk.last:
+            self.queue.append(m.SnapshotWritten(chunk.snapshot, self.download))
             return
         self.cuts += 1
         content = self.world.snapshots[chunk.snapshot]

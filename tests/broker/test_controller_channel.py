@@ -83,6 +83,54 @@ def test_a_new_leader_is_followed():
     run(body)
 
 
+def test_what_a_silent_controller_holds_goes_to_its_successor():
+    """It may be stopped, or its cable be pulled: its connection stays as it was, and no answer ever comes."""
+
+    async def body() -> None:
+        never: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        silent, new = ScriptedController({ApiKey.BROKER_HEARTBEAT: lambda *_: never}), heartbeats(ErrorCode.NONE)
+        leader = Leader(asyncio.get_running_loop())
+        leader.set((1, "127.0.0.1", await silent.start()))
+        channel = channel_to(leader)
+        asked = asyncio.ensure_future(channel.send(BrokerHeartbeatRequest(broker_id=1), 15))
+        while not silent.asked:
+            await asyncio.sleep(0)
+        leader.set((2, "127.0.0.1", await new.start()))
+        assert (await asyncio.wait_for(asked, 5)).error_code == ErrorCode.NONE
+        channel.close()
+        never.cancel()
+        await silent.close()
+        await new.close()
+
+    run(body)
+
+
+@pytest.mark.parametrize("meanwhile", [False, True], ids=["alone", "while others are asked of the successor"])
+def test_the_last_answer_of_a_controller_that_was_replaced_counts(meanwhile: bool):
+    """It had committed: asked again, the successor would tell the client of a topic that exists already."""
+
+    async def body() -> None:
+        last: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        old, new = ScriptedController({ApiKey.BROKER_HEARTBEAT: lambda *_: last}), heartbeats(ErrorCode.NONE)
+        leader = Leader(asyncio.get_running_loop())
+        leader.set((1, "127.0.0.1", await old.start()))
+        channel = channel_to(leader)
+        asked = asyncio.ensure_future(channel.send(BrokerHeartbeatRequest(broker_id=1), 15))
+        while not old.asked:
+            await asyncio.sleep(0)
+        leader.set((2, "127.0.0.1", await new.start()))
+        if meanwhile:
+            assert (await channel.send(BrokerHeartbeatRequest(broker_id=2), 15)).error_code == ErrorCode.NONE
+        last.set_result(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
+        assert (await asked).error_code == ErrorCode.STALE_BROKER_EPOCH
+        assert len(new.asked) == meanwhile
+        channel.close()
+        await old.close()
+        await new.close()
+
+    run(body)
+
+
 def test_a_broken_connection_is_made_again():
     async def body() -> None:
         leader = Leader(asyncio.get_running_loop())

@@ -33,6 +33,9 @@ _PATIENT_S: dict[int, float] = {ApiKey.ADD_RAFT_VOTER: 45.0, ApiKey.REMOVE_RAFT_
 _RETRY_MIN_S = 0.002
 """A new leader is active some milliseconds after it is known: asking again soon costs nothing and saves start-up time."""
 _RETRY_MAX_S = 0.1
+_LAST_ANSWERS_S = 0.2
+"""A controller that was replaced has so long for the answers to what it has committed; then its successor is asked, which
+may find done what it is asked to do. One that is stopped or cut off never answers, and no reset connection tells."""
 
 
 class ControllerLocator:
@@ -43,14 +46,21 @@ class ControllerLocator:
         self._find = find
         self._loop = loop
         self._change: asyncio.Future[None] | None = None
+        self._watchers: list[Callable[[], None]] = []
 
     def current(self) -> tuple[int, str, int] | None:
         return self._find()
 
     def leader_changed(self, _leader: LeaderAndEpoch | None = None) -> None:
+        for watcher in self._watchers:
+            watcher()
         change, self._change = self._change, None
         if change is not None and not change.done():
             change.set_result(None)
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Called at every change from now on, before those who wait for it go on."""
+        self._watchers.append(watcher)
 
     async def changed(self, timeout_s: float) -> None:
         """Returns when the leader changes, at the latest after the time given."""
@@ -80,7 +90,9 @@ class ControllerChannel:
         self._loop = loop
         self._node: NodeChannel | None = None
         self._address: tuple[str, int] | None = None
+        self._replaced: set[NodeChannel] = set()  # may still give their last answers
         self._closed = False
+        locator.watch(self._leave_the_replaced)
 
     @property
     def api_versions(self) -> dict[int, tuple[int, int]] | None:
@@ -121,13 +133,28 @@ class ControllerChannel:
         from quorate.net.client import NodeChannel
 
         if self._node is None or self._address != (host, port):
-            if self._node is not None:
-                self._node.close()
+            self._leave()
             self._node = NodeChannel(
                 host, port, client_id=self._client_id, backoff_min_s=_RETRY_MIN_S, backoff_max_s=_RETRY_MAX_S
             )
             self._address = (host, port)
         return await self._node.connected()
+
+    def _leave_the_replaced(self) -> None:
+        leader = self._locator.current()
+        if leader is not None and leader[1:] != self._address:
+            self._leave()
+
+    def _leave(self) -> None:
+        """What is in flight fails soon, and is then sent to the active controller."""
+        node, self._node, self._address = self._node, None, None
+        if node is not None:
+            self._replaced.add(node)
+            self._loop.call_later(_LAST_ANSWERS_S, self._forget, node)
+
+    def _forget(self, node: NodeChannel) -> None:
+        self._replaced.discard(node)
+        node.close()
 
     def close(self) -> None:
         self._closed = True
@@ -135,6 +162,8 @@ class ControllerChannel:
         if self._node is not None:
             self._node.close()
             self._node = None
+        for node in tuple(self._replaced):
+            self._forget(node)
 
     # ---- forwarding
 

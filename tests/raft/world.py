@@ -199,6 +199,7 @@ class Node:
             events.append(m.Synced(fx.truncate_to))
         if fx.start_snapshot is not None:
             self.download = bytearray()
+            events.append(m.SnapshotOpened(fx.start_snapshot.snapshot, 0))
         if fx.snapshot_chunk is not None:
             events += self._take_chunk(fx.snapshot_chunk)
         if fx.append_fetched is not None:
@@ -253,7 +254,7 @@ class Node:
         assert len(self.download) == chunk.position
         self.download += chunk.data
         if not chunk.last:
-            return []
+            return [m.SnapshotWritten(chunk.snapshot, len(self.download))]
         self.log.snapshots = {chunk.snapshot: bytes(self.download)}
         self.log.entries.clear()
         self.log.start, self.log.start_epoch = chunk.snapshot

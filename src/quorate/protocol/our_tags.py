@@ -20,6 +20,8 @@ ATTRIBUTION_ADDRESS: Final = 10008
 ATTRIBUTION_API: Final = 10009
 ATTRIBUTION_REASON: Final = 10010
 CHANGED_END_POINTS: Final = 10011
+SNAPSHOT_PREFIX_DIGEST: Final = 10012
+SNAPSHOT_SAME_PREFIX: Final = 10013
 
 REGISTRY: Final[dict[int, tuple[tuple[str, ...], str]]] = {
     START_TIME_MS: (
@@ -59,6 +61,14 @@ REGISTRY: Final[dict[int, tuple[tuple[str, ...], str]]] = {
     CHANGED_END_POINTS: (
         ("BrokerRegistrationChangeRecord.end_points",),
         "new listeners of the broker, replacing all it had; null no change (KIP-746)",
+    ),
+    SNAPSHOT_PREFIX_DIGEST: (
+        ("FetchSnapshotRequest.PartitionSnapshot.prefix_digest",),
+        "SHA-256 of the headers of the whole batches before `position`, which came from another replica; null nothing to compare",
+    ),
+    SNAPSHOT_SAME_PREFIX: (
+        ("FetchSnapshotResponse.PartitionSnapshot.same_prefix",),
+        "whether the answering replica's file begins with the same batches: 1 yes, 0 no; -1 was not compared",
     ),
 }
 """Number to (where the field is, what it means)."""

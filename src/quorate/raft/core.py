@@ -10,8 +10,10 @@ The driver's duties, for every Effects returned, in this order:
    answer or failure by step(Replied).
 2. `save_quorum_state`: write it durably before doing anything below. A failure is fatal. With `save_may_wait` the
    state is written soon, or with the next one.
-3. `truncate_to`: cut the log there, then step(Synced). `start_snapshot`: begin an empty download. `snapshot_chunk`: add
-   its bytes; if it is the last, freeze the snapshot, restart the log behind it, then step(SnapshotInstalled).
+3. `truncate_to`: cut the log there, then step(Synced). `start_snapshot`: open a download, an empty one or one that was
+   broken off, then step(SnapshotOpened). `snapshot_chunk`: verify its bytes and add them, then step(SnapshotWritten); after
+   the last, freeze the snapshot, restart the log behind it and step(SnapshotInstalled) instead. What is no snapshot is
+   deleted: step(SnapshotRejected). All this may take its time: it runs beside the other duties, in order.
 4. `append_fetched`: check and append the bytes; step(Appended) with the control records in them, make them durable (a
    voter or controller), then step(Synced). What cannot be appended: step(FetchRejected).
    `append_control`: append, after all records proposed before, one control batch; step(Appended), later step(Synced).
@@ -55,6 +57,9 @@ from quorate.raft.messages import (
     RoleChange,
     Shutdown,
     SnapshotInstalled,
+    SnapshotOpened,
+    SnapshotRejected,
+    SnapshotWritten,
     Synced,
     Timeout,
     Token,
@@ -124,6 +129,7 @@ class Raft:
         self.successors: list[ReplicaKey] = []
         self.links: dict[Address, Link] = {}
         self.awaiting_sync = False  # fetched records are being written
+        self.installing: OffsetEpoch | None = None  # a whole snapshot is about to replace the log
         self.leader_hwm = -1
         self.quick_until = -1.0  # a refused quick pre-vote is repeated until then
         self.shutting_down = False
@@ -256,6 +262,12 @@ class Raft:
                 self._on_peer_lost(event.address, now)
             case FetchRejected():
                 follower.on_fetch_rejected(self, event.reason, now)
+            case SnapshotOpened():
+                follower.on_snapshot_opened(self, event)
+            case SnapshotWritten():
+                follower.on_snapshot_written(self, event)
+            case SnapshotRejected():
+                follower.on_snapshot_rejected(self, event, now)
             case SnapshotInstalled():
                 follower.on_snapshot_installed(self, event, now)
             case Resign():
@@ -598,8 +610,10 @@ class Raft:
     def _expired(self, now: float) -> bool:
         """Takes the one move that a passed deadline calls for; whether it did."""
         f = self.following
+        if self.installing is not None:  # a log that is about to be replaced is no ground to stand on
+            return False
         if f is not None:
-            if not self.may_stand or self.shutting_down or f.installing:
+            if not self.may_stand or self.shutting_down:
                 return False
             if now >= f.fetch_deadline or now >= f.quick_at:
                 quick = now < f.fetch_deadline

@@ -26,15 +26,17 @@ from quorate.raft.calls import Calls
 from quorate.raft.config import RaftConfig
 from quorate.raft.core import Raft
 from quorate.raft.delivery import INLINE_BYTES, Delivery, RaftListener
+from quorate.raft.downloads import Downloads
 from quorate.raft.fsync import Syncer
 from quorate.raft.log import MetadataLog
 from quorate.raft.metrics import RaftMeters
 from quorate.raft.ports import Clock, LoopClock, Transport
 from quorate.raft.proposals import Proposals
-from quorate.raft.quorum_state import QuorumState, QuorumStateError, QuorumStateFile
-from quorate.raft.serving import Asked, Upgrade, respond
-from quorate.raft.snapshots import SnapshotWriter
+from quorate.raft.quorum_state import QuorumStateFile
+from quorate.raft.serving import Asked, Upgrade, compare, respond
+from quorate.raft.snapshot_writing import write_snapshot
 from quorate.raft.standing import StandingFile
+from quorate.raft.state_saving import StateSaver
 from quorate.raft.types import (
     METADATA_TOPIC,
     CommittedBatch,
@@ -53,7 +55,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 NEVER = float("inf")
-LATE_SAVE_S = 0.2  # the name of a leader is written so long after it is known
 SETTLE_S = 0.25  # a leader that stops waits so long for what it has written to commit
 WARM_S = 3.0  # so often voters see to it that they are connected
 
@@ -76,9 +77,9 @@ class RaftClient(RaftView):
         self._rng = rng if rng is not None else random.Random()
         self._files = files
         self._directory = config.metadata_dir / f"{METADATA_TOPIC}-0"
-        self._state_file = QuorumStateFile(self._directory / "quorum-state", durable=config.is_controller)
+        state_file = QuorumStateFile(self._directory / "quorum-state", durable=config.is_controller)
+        self._state = StateSaver(state_file, self._fatal)
         self._standing_file = StandingFile(self._directory, config.directory_id)
-        self._late_state: QuorumState | None = None  # to be written soon
         self._queue: deque[m.Event] = deque()
         self._stepping = False
         self._drain_scheduled = False
@@ -86,8 +87,7 @@ class RaftClient(RaftView):
         self._timer_at = NEVER
         self._clean_timer: asyncio.TimerHandle | None = None
         self._calls: Calls
-        self._installing: asyncio.Task[None] | None = None
-        self._download: SnapshotWriter | None = None
+        self._downloads = Downloads(self._directory, self._step, self._install, self._fatal)
         self._early: list[RaftListener] = []
         self._told: tuple[Role, int, int | None] | None = None
         self._cut = 0  # how often the log was cut: an fsync that began before says nothing of what came after
@@ -116,14 +116,15 @@ class RaftClient(RaftView):
         self.log.load_membership(members)
         if config.is_controller:
             self.log.flush()
-        stored = self._stored_state()
+        stored = self._state.read(durable=config.is_controller, node_id=config.node_id)
         if stored is not None and stored.epoch < self.log.last_epoch and config.is_controller:
             raise RaftError(  # the file is durable before an epoch's first record, so one of the two is not what was written
-                f"{self._state_file.path} is in epoch {stored.epoch}, but the log beside it has records of epoch "
+                f"{self._state.path} is in epoch {stored.epoch}, but the log beside it has records of epoch "
                 f"{self.log.last_epoch}: one of them is damaged or from a backup. Restore the newer file; where this node is the "
                 "only voter, its quorum-state may be removed"
             )
         self.core = Raft(config.params(), self.log, stored, members, self._rng, self._standing_file.read())
+        self._state.core = self.core
         self._delivery = Delivery(self.log, self._fatal)
         self._sync = Syncer(self.log.flush, config.inline_fsync_s, durable=config.is_controller)
         self._proposals.reset(self.log.end_offset)
@@ -150,16 +151,6 @@ class RaftClient(RaftView):
         self._clean_timer = asyncio.get_running_loop().call_later(config.clean_interval_s, self._clean)
         self._warm()
 
-    def _stored_state(self) -> QuorumState | None:
-        """A broker writes it without fsync, and needs it only to find the leader sooner: what a crash has torn is left alone."""
-        try:
-            return self._state_file.read()
-        except QuorumStateError as e:
-            if self.config.is_controller:
-                raise
-            log.warning("[RaftClient id=%d] %s; doing without", self.config.node_id, e)
-            return None
-
     async def shutdown(self, timeout_s: float = 5.0) -> None:
         """Resigns if leading, waits up to timeout_s for another leader, closes the log cleanly."""
         if not hasattr(self, "core"):
@@ -174,16 +165,13 @@ class RaftClient(RaftView):
         for timer in (self._timer, self._clean_timer, self._warm_timer):
             if timer is not None:
                 timer.cancel()
-        if self._installing is not None:
-            self._installing.cancel()
-            await asyncio.wait([self._installing])
+        await self._downloads.close()
         await self._calls.close()
         if self._transport is not None:
             self._transport.close()
         self._sync.close()
-        if self._download is not None:
-            self._download.abandon()
-        self._save_late()
+        if self.failure is None:
+            self._state.save_late()
         if self.failure is None:
             self.log.close()
             self.failure = RuntimeError("closed")
@@ -207,6 +195,7 @@ class RaftClient(RaftView):
         if self.failure is not None:
             return
         self.failure = error
+        self._state.forget()
         log.error("[RaftClient id=%d] fatal: %s", self.config.node_id, error, exc_info=trace_of(error))
         self._notice()
         self._delivery.close()
@@ -271,8 +260,14 @@ class RaftClient(RaftView):
     def _answer(self, token: Asked | Upgrade, reply: m.Reply) -> None:
         if isinstance(token, Upgrade):
             token.finish(reply)
+        elif isinstance(reply, m.SnapshotReply) and reply.compare is not None:
+            compared = asyncio.get_running_loop().create_task(compare(self.log, reply))
+            compared.add_done_callback(lambda _: self._respond(token, reply))
         else:
-            token.finish(respond(self.core, self.log, token, reply, self._clock, self._delivery.hwm))
+            self._respond(token, reply)
+
+    def _respond(self, token: Asked, reply: m.Reply) -> None:
+        token.finish(respond(self.core, self.log, token, reply, self._clock, self._delivery.hwm))
 
     # --- proposals and group commit ---------------------------------------------------------------------------------
 
@@ -378,7 +373,7 @@ class RaftClient(RaftView):
     def _perform(self, fx: m.Effects) -> None:
         core = self.core
         if fx.save_quorum_state is not None:
-            self._save(fx.save_quorum_state, fx.save_may_wait)
+            self._state.save(fx.save_quorum_state, fx.save_may_wait)
         if fx.save_standing is not None:
             self._standing_file.write(fx.save_standing)
         if fx.role is not None and not core.is_leader:
@@ -390,11 +385,9 @@ class RaftClient(RaftView):
             self._delivery.truncated(fx.truncate_to)
             self._queue.append(m.Synced(self.log.end_offset))
         if fx.start_snapshot is not None:
-            if self._download is not None:
-                self._download.abandon()
-            self._download = self.log.snapshot_writer(fx.start_snapshot)
+            self._downloads.add(fx.start_snapshot)
         if fx.snapshot_chunk is not None:
-            self._take_chunk(fx.snapshot_chunk)
+            self._downloads.add(fx.snapshot_chunk)
         if fx.append_fetched is not None:
             self._append_fetched(fx.append_fetched)
         if fx.append_control is not None:
@@ -408,23 +401,6 @@ class RaftClient(RaftView):
             self.meters.committed(fx.high_watermark, self._clock.now())
             self._delivery.committed(min(fx.high_watermark, self.log.end_offset))
         self._set_timer(fx.wake_at)
-
-    def _save(self, state: QuorumState, may_wait: bool) -> None:
-        if not may_wait:
-            self._late_state = None
-            self._state_file.write(state, self.core.members.kraft_version, self.core.voters.ids)
-        elif self._late_state is None:
-            self._late_state = state
-            asyncio.get_running_loop().call_later(LATE_SAVE_S, self._save_late)
-        else:
-            self._late_state = state
-
-    def _save_late(self) -> None:
-        if self._late_state is not None and self.failure is None:
-            try:
-                self._save(self._late_state, False)
-            except (OSError, LogDirFailure) as e:
-                self._fatal(e)
 
     def _announce(self) -> None:
         core = self.core
@@ -467,32 +443,20 @@ class RaftClient(RaftView):
         self._queue.append(m.Appended(controls))
         self._start_sync()
 
-    def _take_chunk(self, chunk: m.SnapshotChunk) -> None:
-        writer = self._download
-        if writer is None or writer.snapshot != chunk.snapshot or writer.size != chunk.position:
-            raise RuntimeError(f"a part of snapshot {chunk.snapshot} that was not asked for")
-        writer.write(chunk.data)
-        if not chunk.last:
-            return
-        self._download = None
-        self._installing = asyncio.get_running_loop().create_task(self._install(writer))
-
-    async def _install(self, writer: SnapshotWriter) -> None:
-        """A large file's fsync takes its time: it runs in a thread; the core waits for SnapshotInstalled."""
+    def _install(self, snapshot: OffsetEpoch) -> None:
+        """A downloaded snapshot is durable: it replaces the log."""
+        if self.failure is not None:
+            return None
         try:
-            await asyncio.get_running_loop().run_in_executor(None, writer.freeze)
-            if self.failure is not None:
-                return None
             if self.core.is_leader:
-                raise RaftError(f"elected while snapshot {writer.snapshot} was being installed")
+                raise RaftError(f"elected while snapshot {tuple(snapshot)} was being installed")
             self._sync.wait()
             self._cut += 1
-            head = self.log.install(writer.snapshot)
+            head = self.log.install(snapshot)
         except Exception as e:
             return self._fatal(e)
         self._delivery.restarted()
-        log.info("[RaftClient id=%d] snapshot %s of %d bytes", self.config.node_id, tuple(writer.snapshot), writer.size)
-        return self._step(m.SnapshotInstalled(writer.snapshot, head.voters, head.kraft_version))
+        return self._step(m.SnapshotInstalled(snapshot, head.voters, head.kraft_version))
 
     def _replied(self, out: m.Outgoing, reply: m.Reply | m.Failure) -> None:
         if self.failure is None:
@@ -531,6 +495,7 @@ class RaftClient(RaftView):
         try:
             if self.log.clean(self._clock.now_ms(), self._delivery.hwm):
                 self.core.members.trim_before(self.log.start_offset)
+            self._downloads.clean(self.log.end_offset)
         except (OSError, LogDirFailure) as e:
             return self._fatal(e)
         loop = asyncio.get_running_loop()
@@ -553,18 +518,8 @@ class RaftClient(RaftView):
         members = self.core.members
         kraft, voters = members.kraft_version_at(end_offset - 1), members.voters_at(end_offset - 1)
         writer = self.log.snapshot_writer(snapshot)
-        try:
-            parts = self.log.snapshot_parts(snapshot, last_timestamp_ms, self._clock.now_ms(), kraft, voters, batches)
-            turn = time.perf_counter()
-            for part in parts:
-                writer.write(part)
-                if time.perf_counter() - turn > 0.002:  # slices: the loop goes on meanwhile
-                    await asyncio.sleep(0)
-                    turn = time.perf_counter()
-            await asyncio.get_running_loop().run_in_executor(None, writer.freeze)
-        except BaseException:
-            writer.abandon()
-            raise
+        parts = self.log.snapshot_parts(snapshot, last_timestamp_ms, self._clock.now_ms(), kraft, voters, batches)
+        await write_snapshot(writer, parts)
         self.log.add_snapshot(snapshot)
         log.info("[RaftClient id=%d] snapshot %s: %d bytes", self.config.node_id, tuple(snapshot), writer.size)
         return snapshot

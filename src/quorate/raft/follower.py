@@ -17,15 +17,28 @@ from quorate.raft.messages import (
     Replied,
     SnapshotChunk,
     SnapshotInstalled,
+    SnapshotOpened,
+    SnapshotRejected,
     SnapshotReply,
+    SnapshotStart,
+    SnapshotWritten,
 )
-from quorate.raft.types import ASK_FETCH_BYTES, ASK_SNAPSHOT_BYTES, OffsetEpoch, RaftError, Role
+from quorate.raft.types import (
+    ASK_FETCH_BYTES,
+    ASK_SNAPSHOT_BYTES,
+    MAX_SNAPSHOT_BYTES,
+    LeaderAndEpoch,
+    OffsetEpoch,
+    RaftError,
+    Role,
+)
 
 if TYPE_CHECKING:
     from quorate.raft.core import Raft
 
 log = logging.getLogger(__name__)
 NEVER = float("inf")
+REFUSED_SNAPSHOT_S = 1.0  # before a snapshot that turned out broken is fetched again: it may be a long one
 
 
 # --- what to send ---------------------------------------------------------------------------------------------------
@@ -33,15 +46,15 @@ NEVER = float("inf")
 
 def drive_follower(r: Raft, now: float) -> None:
     f = r.following
-    if f is None:
+    if f is None or r.installing is not None:
         return None
-    if r.may_stand and not f.installing and not r.shutting_down:
+    if r.may_stand and not r.shutting_down:
         r.wake(f.fetch_deadline)
         r.wake(f.quick_at)
         joining.drive_update(r, now)
-    if not r.is_voter and not f.installing and not r.shutting_down:
+    if not r.is_voter and not r.shutting_down:
         joining.drive_join(r, now)
-    if r.unsynced or f.installing or r.shutting_down:
+    if r.unsynced or r.shutting_down:
         return None
     if not r.may_stand and now >= f.fetch_deadline:
         return fetch_from_bootstrap(r, now)
@@ -54,8 +67,10 @@ def drive_follower(r: Raft, now: float) -> None:
         r.wake(r.link(address).ready_at)
         return fetch_from_bootstrap(r, now)
     if f.snapshot is not None:
-        q = FetchSnapshot(r.me, r.epoch, f.snapshot, f.position, ASK_SNAPSHOT_BYTES, r.params.cluster_id)
-        r.send(Peer(r.leader_id, address), q, now)
+        if f.opened and f.position - f.written <= ASK_SNAPSHOT_BYTES:  # the next part comes while one is being written
+            cluster, digest = r.params.cluster_id, f.prefix_digest
+            q = FetchSnapshot(r.me, r.epoch, f.snapshot, f.position, ASK_SNAPSHOT_BYTES, cluster, digest)
+            r.send(Peer(r.leader_id, address), q, now)
     else:
         r.send(Peer(r.leader_id, address), fetch_request(r), now)
     if not r.may_stand:
@@ -75,7 +90,7 @@ def fetch_under_way(r: Raft) -> bool:
 
 def fetch_from_bootstrap(r: Raft, now: float) -> None:
     """Asks any server that may know the leader. One Fetch at a time."""
-    if fetch_under_way(r) or r.shutting_down or r.unsynced:
+    if fetch_under_way(r) or r.shutting_down or r.unsynced or r.installing is not None:
         return
     listener = r.params.listener_name
     own = r.params.endpoints.get(listener)
@@ -138,8 +153,7 @@ def on_fetch_reply(r: Raft, event: Replied, current: bool, now: float) -> bool:
             log.error("[Raft id=%d] the leader sent a negative snapshot id", r.me.id)
             return False
         if r.log.snapshot_size(reply.snapshot) is None:
-            f.snapshot, f.position = reply.snapshot, 0
-            r.fx.start_snapshot = reply.snapshot
+            start_download(r, reply.snapshot)
             log.info("[Raft id=%d] fetching snapshot %s from leader %d", r.me.id, tuple(reply.snapshot), event.to.id)
         else:
             return False
@@ -211,14 +225,25 @@ def on_snapshot_reply(r: Raft, event: Replied, current: bool, now: float) -> boo
     if handled is not None:
         return handled
     f = r.following
-    if f is None or not current or f.snapshot != request.snapshot or request.epoch != r.epoch or f.installing:
+    if f is None or not current or f.snapshot != request.snapshot or request.epoch != r.epoch:
         return True
+    if r.installing is not None or not f.opened or request.position != f.position:
+        return True  # asked for by a download that has been begun anew meanwhile
     if not isinstance(reply, SnapshotReply):
         raise RaftError("an answer of another kind to FetchSnapshot")
     gone = reply.error == ErrorCode.NONE and (reply.snapshot.offset < 0 or reply.snapshot.epoch < 0)
     if reply.error == ErrorCode.SNAPSHOT_NOT_FOUND or gone:
         log.info("[Raft id=%d] the leader no longer has snapshot %s", r.me.id, tuple(request.snapshot))
         f.snapshot = None
+        heard(r, now)
+        return False
+    if reply.error == ErrorCode.POSITION_OUT_OF_RANGE:
+        log.warning("[Raft id=%d] the leader's snapshot %s ends before %d", r.me.id, tuple(request.snapshot), f.position)
+        if f.position > 0:
+            start_download(r, request.snapshot, fresh=True)
+        else:
+            f.snapshot = None
+        heard(r, now)
         return False
     if reply.error != ErrorCode.NONE:
         log.error("[Raft id=%d] FetchSnapshot: error %s", r.me.id, reply.error.name)
@@ -226,15 +251,61 @@ def on_snapshot_reply(r: Raft, event: Replied, current: bool, now: float) -> boo
     if reply.snapshot != request.snapshot or reply.position != f.position:
         raise RaftError(f"asked for snapshot {request.snapshot} at {f.position}, got {reply.snapshot}, {reply.position}")
     size = len(reply.data)
-    if f.position + size > reply.size or (size == 0 and f.position < reply.size):
+    if not 0 < size <= request.max_bytes or f.position + size > reply.size or reply.size > MAX_SNAPSHOT_BYTES:
         log.error("[Raft id=%d] FetchSnapshot: %d bytes at %d of %d", r.me.id, size, f.position, reply.size)
         return False
-    last = f.position + size == reply.size
-    r.fx.snapshot_chunk = SnapshotChunk(request.snapshot, f.position, reply.data, last)
-    f.position += size
-    f.installing = last
     heard(r, now)
+    changed = f.size not in (-1, reply.size)
+    if changed or (f.prefix_digest is not None and not reply.same_prefix):
+        why = f"has {reply.size} bytes instead of {f.size}" if changed else "is another than what is here of it"
+        log.info("[Raft id=%d] the leader's snapshot %s %s: from the start", r.me.id, tuple(request.snapshot), why)
+        start_download(r, request.snapshot, fresh=True)
+        return True
+    f.size, f.prefix_digest = reply.size, None
+    last = f.position + size == reply.size
+    r.fx.snapshot_chunk = SnapshotChunk(request.snapshot, f.position, reply.data, last, reply.size)
+    f.position += size
+    if last:
+        r.installing = request.snapshot
     return True
+
+
+def start_download(r: Raft, snapshot: OffsetEpoch, *, fresh: bool = False) -> None:
+    """What the driver has of this snapshot is used, unless it has to be `fresh`."""
+    f = r.following
+    if f is None or r.leader_id is None:
+        raise RaftError("a download without a leader")
+    f.snapshot, f.opened, f.position, f.written, f.size, f.prefix_digest = snapshot, False, 0, 0, -1, None
+    r.fx.start_snapshot = SnapshotStart(snapshot, LeaderAndEpoch(r.leader_id, r.epoch), fresh)
+
+
+def on_snapshot_opened(r: Raft, event: SnapshotOpened) -> None:
+    f = r.following
+    if f is None or f.snapshot != event.snapshot or f.opened:
+        return
+    f.opened, f.position, f.written, f.prefix_digest = True, event.position, event.position, event.prefix_digest
+
+
+def on_snapshot_written(r: Raft, event: SnapshotWritten) -> None:
+    f = r.following
+    if f is not None and f.opened and f.snapshot == event.snapshot and event.position <= f.position:
+        f.written = max(f.written, event.position)
+
+
+def on_snapshot_rejected(r: Raft, event: SnapshotRejected, now: float) -> None:
+    """Fetched anew, from whatever the leader then offers, and not at once."""
+    log.error("[Raft id=%d] snapshot %s refused: %s", r.me.id, tuple(event.snapshot), event.reason)
+    if r.installing == event.snapshot:
+        r.installing = None
+    f = r.following
+    if f is None:
+        return
+    if f.snapshot == event.snapshot:
+        f.snapshot = None
+    f.fetch_deadline = max(f.fetch_deadline, now + r.params.fetch_timeout_s)  # it was the disk's time, not the leader's
+    address = r.address_of(r.leader_id) if r.leader_id is not None else None
+    if address is not None:
+        r.link(address).ready_at = now + REFUSED_SNAPSHOT_S
 
 
 def on_snapshot_installed(r: Raft, event: SnapshotInstalled, now: float) -> None:
@@ -243,6 +314,7 @@ def on_snapshot_installed(r: Raft, event: SnapshotInstalled, now: float) -> None
     r.synced = event.snapshot.offset
     r.hwm = event.snapshot.offset
     r.fx.high_watermark = r.hwm
+    r.installing = None
     if r.following is not None and r.role is Role.FOLLOWER:
-        r.following.snapshot, r.following.position, r.following.installing = None, 0, False
+        r.following.snapshot = None
         heard(r, now)

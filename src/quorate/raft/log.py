@@ -1,8 +1,8 @@
 """The metadata log on disk: `__cluster_metadata-0` with its segments and snapshots, in Kafka's format.
 
-Start-up rules (kraft-facts 2.1): unfinished and deleted snapshots are removed, as are those below the log start; a log that
-begins behind 0 needs a snapshot at or above its start; a newest snapshot that is ahead of the log restarts the log behind
-it. Cleaning (3.11) moves the log start to the next snapshot and drops the segments and snapshots before it.
+Start-up rules (kraft-facts 2.1): unfinished and deleted snapshots are removed, as are those below the log start, but not the
+newest download that was broken off, which may go on; a log that begins behind 0 needs a snapshot at or above its start; a
+newest snapshot that is ahead of the log restarts the log behind it. Cleaning (3.11) moves the log start to the next snapshot and drops the segments and snapshots before it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from quorate.log.partition_metadata import FILE_NAME, write_topic_id
 from quorate.protocol.regions import FileRegion
 from quorate.raft.membership import KRAFT_VERSION, KRAFT_VOTERS, voter_set
 from quorate.raft.messages import ControlRecord
+from quorate.raft.parts import remove_useless_parts
 from quorate.raft.snapshots import (
     DELETED,
-    SnapshotError,
     SnapshotHead,
     SnapshotWriter,
     footer_batch,
@@ -36,6 +36,7 @@ from quorate.raft.snapshots import (
     snapshot_name,
 )
 from quorate.raft.types import MAX_BATCH_BYTES, METADATA_TOPIC_ID, CommittedBatch, OffsetEpoch, RaftError
+from quorate.raft.verifying import SnapshotError, prefix_digest
 from quorate.raft.voters import Membership, VoterSet
 from quorate.records.batch import (
     BatchHeader,
@@ -103,6 +104,8 @@ class MetadataLog:
             if named is None:
                 continue
             snapshot, kind = named
+            if kind == "download":
+                continue
             if kind != "snapshot" or snapshot.offset < self.start_offset:
                 doomed.append(Path(entry.path))
             else:
@@ -114,6 +117,7 @@ class MetadataLog:
             )
         for path in doomed:
             path.unlink(missing_ok=True)
+        remove_useless_parts(self._directory, self.end_offset)
         latest = self.latest_snapshot()
         last_epoch = self._log.latest_epoch or 0
         if latest is not None and (latest.epoch > last_epoch or (latest.epoch == last_epoch and latest.offset > self.end_offset)):
@@ -233,6 +237,11 @@ class MetadataLog:
     def read_snapshot(self, snapshot: OffsetEpoch, position: int, length: int) -> list[FileRegion]:
         file = OpenFile(os.open(self._path(snapshot), os.O_RDONLY | os.O_CLOEXEC))
         return [FileRegion(file, position, length)]
+
+    def snapshot_prefix_digest(self, snapshot: OffsetEpoch, end: int) -> bytes:
+        """As `verifying.prefix_digest`; may run in a thread."""
+        file = OpenFile(os.open(self._path(snapshot), os.O_RDONLY | os.O_CLOEXEC))
+        return prefix_digest(file.fileno(), end)
 
     def read_committed(self, offset: int, end: int, max_bytes: int) -> list[CommittedBatch]:
         """Batches from `offset` on, below `end`: at least one unless there is none."""

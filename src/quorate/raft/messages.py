@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.quorum_state import QuorumState
 from quorate.raft.standing import Standing
-from quorate.raft.types import Address, Endpoints, OffsetEpoch, ReplicaKey, Role
+from quorate.raft.types import Address, Endpoints, LeaderAndEpoch, OffsetEpoch, ReplicaKey, Role
 
 if TYPE_CHECKING:
     from quorate.protocol.schema import Data
@@ -72,6 +72,7 @@ class FetchSnapshot:
     position: int
     max_bytes: int
     cluster_id: str | None = None
+    prefix_digest: bytes | None = None  # of what the sender has from elsewhere: is it the beginning of your file too?
 
 
 @dataclass(slots=True, eq=False)
@@ -147,6 +148,8 @@ class SnapshotReply(Reply):
     size: int = 0
     position: int = 0
     read: int = 0  # the driver reads so many bytes from position
+    compare: bytes | None = None  # the driver compares this digest with that of its own file up to position
+    same_prefix: bool | None = None  # None: was not compared
     data: bytes | memoryview = b""
 
 
@@ -259,6 +262,32 @@ class FetchRejected:
 
 
 @dataclass(slots=True, eq=False)
+class SnapshotOpened:
+    """The download goes on at `position`. With a digest, what is there came from another leader, and the files of two
+    replicas may differ under the same id: this one has to confirm it."""
+
+    snapshot: OffsetEpoch
+    position: int
+    prefix_digest: bytes | None = None
+
+
+@dataclass(slots=True, eq=False)
+class SnapshotWritten:
+    """Every byte of the download below `position` was verified and written."""
+
+    snapshot: OffsetEpoch
+    position: int
+
+
+@dataclass(slots=True, eq=False)
+class SnapshotRejected:
+    """What was fetched is no snapshot, or does not fit on the disk; it has been deleted."""
+
+    snapshot: OffsetEpoch
+    reason: str
+
+
+@dataclass(slots=True, eq=False)
 class SnapshotInstalled:
     """The downloaded snapshot is frozen and the log restarted behind it."""
 
@@ -296,6 +325,9 @@ Event = (
     | Appended
     | Synced
     | FetchRejected
+    | SnapshotOpened
+    | SnapshotWritten
+    | SnapshotRejected
     | SnapshotInstalled
     | Resign
     | Shutdown
@@ -317,14 +349,25 @@ class Answer:
     reply: Reply
 
 
+@dataclass(frozen=True, slots=True)
+class SnapshotStart:
+    """A download begins, or one that was broken off goes on unless it is to be `fresh`. Report SnapshotOpened."""
+
+    snapshot: OffsetEpoch
+    leader: LeaderAndEpoch  # whose file it is: one leader's in one epoch never changes
+    fresh: bool = False
+
+
 @dataclass(slots=True, eq=False)
 class SnapshotChunk:
-    """Bytes of a snapshot download. `last`: freeze it, restart the log behind it, report SnapshotInstalled."""
+    """Bytes of a snapshot download: verify and write them, report SnapshotWritten or SnapshotRejected. `last`: freeze it,
+    restart the log behind it, report SnapshotInstalled."""
 
     snapshot: OffsetEpoch
     position: int
     data: bytes | memoryview
     last: bool
+    size: int  # of the whole, as the leader says
 
 
 @dataclass(slots=True, eq=False)
@@ -342,7 +385,7 @@ class Effects:
     save_standing: Standing | None = None
     save_may_wait: bool = False  # nothing said before depends on it: soon is enough
     truncate_to: int | None = None
-    start_snapshot: OffsetEpoch | None = None
+    start_snapshot: SnapshotStart | None = None
     snapshot_chunk: SnapshotChunk | None = None
     append_fetched: bytes | memoryview | None = None
     append_control: list[tuple[int, Data]] | None = None  # one batch of (type, value)

@@ -354,7 +354,8 @@ def on_fetch_snapshot(r: Raft, q: FetchSnapshot, token: Token, now: float) -> No
         return r.answer(token, SnapshotReply(ErrorCode.POSITION_OUT_OF_RANGE))
     mark_heard(r, q.replica, now)
     read = max(0, min(q.max_bytes, size - q.position, MAX_FETCH_BYTES))
-    return r.answer(token, SnapshotReply(snapshot=q.snapshot, size=size, position=q.position, read=read))
+    compare = q.prefix_digest if q.position > 0 else None
+    return r.answer(token, SnapshotReply(snapshot=q.snapshot, size=size, position=q.position, read=read, compare=compare))
 
 
 # --- DescribeQuorum -------------------------------------------------------------------------------------------------

@@ -66,6 +66,9 @@ class Following:
     heard: bool = False  # one good Fetch answer from this leader in this epoch
     updated_leader: bool = False  # this leader has our UpdateVoter (kraft.version 0)
     snapshot: OffsetEpoch | None = None  # being downloaded
-    position: int = 0
-    installing: bool = False
+    opened: bool = False  # the driver has said from where on
+    position: int = 0  # bytes that have arrived
+    written: int = 0  # of them verified and on disk
+    size: int = -1  # of the whole, as this leader says
+    prefix_digest: bytes | None = None  # this leader has to confirm what came from another
     quick_at: float = NEVER  # ask for pre-votes then: the leader's connection was reset

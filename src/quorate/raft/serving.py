@@ -11,6 +11,7 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.raft import messages as m
 from quorate.raft import wire
 from quorate.raft.membership import reply_endpoints
+from quorate.raft.threads import in_thread
 
 if TYPE_CHECKING:
     from quorate.protocol.schema import Request, Response
@@ -74,6 +75,17 @@ def respond(core: Raft, files: MetadataLog, asked: Asked, reply: m.Reply, clock:
         reply.error = ErrorCode.UNKNOWN_SERVER_ERROR
     endpoint = reply_endpoints(core, asked.where).get(asked.where)
     return wire.encode_reply(reply, asked.request, asked.version, endpoint, records)
+
+
+async def compare(files: MetadataLog, reply: m.SnapshotReply) -> None:
+    """Notes whether our file begins as the asker's does; that takes a thread, for the file may be large."""
+    wanted, reply.compare = reply.compare, None
+    try:
+        found = await in_thread(files.snapshot_prefix_digest, reply.snapshot, reply.position)
+    except OSError as e:
+        log.warning("[RaftClient] cannot compare snapshot %s: %s", tuple(reply.snapshot), e)
+    else:
+        reply.same_prefix = found == wanted
 
 
 def uncommitted(core: Raft, hwm: int) -> tuple[list[ReplicaKey], list[ReplicaKey]]:

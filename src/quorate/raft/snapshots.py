@@ -12,21 +12,24 @@ import re
 import secrets
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from quorate.log.files import fsync_directory, naming, write_all
 from quorate.protocol.errors import DecodeError
 from quorate.raft.membership import KRAFT_VERSION, KRAFT_VOTERS, SNAPSHOT_FOOTER, SNAPSHOT_HEADER, voter_set, voters_record
 from quorate.raft.types import CommittedBatch, OffsetEpoch
+from quorate.raft.verifying import MAX_SNAPSHOT_BATCH_BYTES, SnapshotError
 from quorate.raft.voters import VoterSet
 from quorate.records.batch import (
     BATCH_OVERHEAD,
     LOG_OVERHEAD,
+    BatchHeader,
     CorruptRecordError,
     InvalidRecordError,
     build_control_batch,
     control_records,
-    metadata_values,
+    iter_metadata_values,
     parse_header,
     set_placement,
     verify_crc,
@@ -45,11 +48,7 @@ PART = ".checkpoint.part"
 DELETED = ".checkpoint.deleted"
 _NAME = re.compile(r"(\d{20})-(\d{10})(\.checkpoint|-[^.]*\.checkpoint\.part|\.checkpoint\.part|\.checkpoint\.deleted)")
 READ_BYTES = 1 << 20
-MAX_SNAPSHOT_BATCH_BYTES = 64 << 20  # writers group 1024 records; anything larger is damage
-
-
-class SnapshotError(Exception):
-    """A snapshot that cannot be read: names the file and what is wrong."""
+PIECE_RECORDS = 256  # of a batch decoded at a time: two to three milliseconds of replaying
 
 
 def snapshot_name(snapshot: OffsetEpoch) -> str:
@@ -57,44 +56,47 @@ def snapshot_name(snapshot: OffsetEpoch) -> str:
 
 
 def parse_name(name: str) -> tuple[OffsetEpoch, str] | None:
-    """(id, kind) with kind one of "snapshot", "part", "deleted"; None for other files."""
+    """(id, kind) with kind one of "snapshot", "part", "download" (a part of one), "deleted"; None for other files."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None
     tail = found[3]
-    kind = "snapshot" if tail == SUFFIX else "deleted" if tail == DELETED else "part"
+    kind = "snapshot" if tail == SUFFIX else "deleted" if tail == DELETED else "download" if "-from-" in tail else "part"
     return OffsetEpoch(int(found[1]), int(found[2])), kind
 
 
 class SnapshotWriter:
     """A `.part` file that grows until it is frozen or given up. Raises OSError."""
 
-    def __init__(self, directory: Path, snapshot: OffsetEpoch) -> None:
+    def __init__(self, directory: Path, snapshot: OffsetEpoch, path: Path | None = None) -> None:
+        """`path`: of a file that may be there already."""
         self.snapshot = snapshot
         self.final = directory / snapshot_name(snapshot)
         stem = f"{snapshot.offset:020d}-{snapshot.epoch:010d}"
-        self.path = directory / f"{stem}-{secrets.randbits(63)}{PART}"
-        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        self.path = path or directory / f"{stem}-{secrets.randbits(63)}{PART}"
+        self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | (0 if path else os.O_EXCL) | os.O_CLOEXEC, 0o644)
         self.size = 0
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         with naming(str(self.path)):
-            self.size += write_all(self._fd, [data], self.size)
+            self.size += write_all(self.fd, [data], self.size)
 
     def freeze(self) -> None:
         """Durable under its final name when this returns; read-only from then on."""
         with naming(str(self.path)):
-            os.fsync(self._fd)
-            os.close(self._fd)
-            self._fd = -1
+            os.fsync(self.fd)
+            self.close()
             self.path.chmod(0o444)
             self.path.rename(self.final)
             fsync_directory(str(self.final.parent))
 
+    def close(self) -> None:
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
     def abandon(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self.close()
         self.path.unlink(missing_ok=True)
 
 
@@ -127,16 +129,17 @@ def iter_file(path: Path) -> Generator[memoryview, None, None]:
     """Each batch of the file, checksum verified. Raises SnapshotError, OSError."""
     with path.open("rb", buffering=0) as file:
         pending = b""
-        position = 0
+        position = missing = 0
         while True:
-            chunk = file.read(READ_BYTES)
+            chunk = file.read(max(READ_BYTES, missing))
             data = memoryview(pending + chunk if pending else chunk)
             at = 0
             while len(data) - at >= LOG_OVERHEAD:
                 size = int.from_bytes(data[at + 8 : at + 12], "big", signed=True) + LOG_OVERHEAD
                 if not BATCH_OVERHEAD <= size <= MAX_SNAPSHOT_BATCH_BYTES:
                     raise SnapshotError(f"{path}: batch of {size} bytes at byte {position + at}")
-                if len(data) - at < size:
+                missing = size - (len(data) - at)
+                if missing > 0:
                     break
                 batch = data[at : at + size]
                 if batch[16] != 2 or not verify_crc(batch):
@@ -182,7 +185,8 @@ def read_head(path: Path) -> SnapshotHead:
 
 
 def read_batches(path: Path, epoch: int) -> Iterator[CommittedBatch]:
-    """The data batches up to the footer. Raises SnapshotError when header or footer is missing."""
+    """The data batches up to the footer, large ones (Kafka's have up to 8 MiB) in pieces that are decoded one at a time.
+    Raises SnapshotError when header or footer is missing."""
     started = ended = False
     for batch in iter_file(path):
         if ended:
@@ -198,12 +202,19 @@ def read_batches(path: Path, epoch: int) -> Iterator[CommittedBatch]:
         if not started:
             raise SnapshotError(f"{path}: does not begin with a snapshot header")
         try:
-            values = metadata_values(batch)
+            yield from _pieces(header, batch, epoch)
         except (CorruptRecordError, InvalidRecordError) as e:
             raise SnapshotError(f"{path}: {e}") from e
-        yield CommittedBatch(header.base_offset, header.last_offset, epoch, header.base_timestamp, values, header.size_bytes)
     if not ended:
         raise SnapshotError(f"{path}: ends without a footer")
+
+
+def _pieces(header: BatchHeader, batch: memoryview, epoch: int) -> Iterator[CommittedBatch]:
+    values, offset = iter_metadata_values(batch), header.base_offset
+    while piece := list(islice(values, PIECE_RECORDS)):
+        last = offset + len(piece) - 1
+        yield CommittedBatch(offset, last, epoch, header.base_timestamp, piece, sum(map(len, piece)))
+        offset = last + 1
 
 
 def _controls(path: Path, batch: memoryview) -> Iterator[tuple[int, object]]:

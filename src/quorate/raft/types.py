@@ -20,7 +20,8 @@ METADATA_PARTITION = 0
 MAX_BATCH_BYTES = 8 * 1024 * 1024  # a leader's batch and one Fetch answer are at most this large, as in Kafka
 MAX_FETCH_BYTES = 8 * 1024 * 1024
 ASK_FETCH_BYTES = 1 * 1024 * 1024  # what we ask for at a time: a larger answer would hold the loop for more than a few ms
-ASK_SNAPSHOT_BYTES = 2 * 1024 * 1024
+ASK_SNAPSHOT_BYTES = 4 * 1024 * 1024
+MAX_SNAPSHOT_BYTES = 1 << 40  # a leader that speaks of more is not believed
 
 Address = tuple[str, int]
 Endpoints = Mapping[str, Address]  # listener name -> (host, port)

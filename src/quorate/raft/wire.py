@@ -105,7 +105,7 @@ def decode_request(q: Request, version: int) -> m.RaftRequest | Response:
             snapshot = OffsetEpoch(s.snapshot_id.end_offset, s.snapshot_id.epoch)
             replica = ReplicaKey(q.replica_id, s.replica_directory_id)
             return m.FetchSnapshot(
-                replica, s.current_leader_epoch, snapshot, s.position, q.max_bytes, q.cluster_id
+                replica, s.current_leader_epoch, snapshot, s.position, q.max_bytes, q.cluster_id, s.prefix_digest
             )  # fmt: skip
         case DescribeQuorumRequest():
             return m.DescribeQuorum() if _only(q.topics) is not None else _unknown_quorum(q)
@@ -214,6 +214,7 @@ def encode_reply(reply: m.Reply, q: Request, version: int, endpoint: Address | N
                 part.snapshot_id = FetchSnapshotResponse.SnapshotId(end_offset=reply.snapshot.offset, epoch=reply.snapshot.epoch)
                 part.size, part.position = reply.size, reply.position
                 part.unaligned_records = records if records is not None else b""
+                part.same_prefix = -1 if reply.same_prefix is None else int(reply.same_prefix)
             s = FetchSnapshotResponse(topics=[FetchSnapshotResponse.TopicSnapshot(name=METADATA_TOPIC, partitions=[part])])
             if nodes and version >= 1:
                 s.node_endpoints = [FetchSnapshotResponse.NodeEndpoint(node_id=leader, host=host, port=port)]
@@ -367,6 +368,7 @@ def encode_request(r: m.RaftRequest) -> Request:
                 snapshot_id=FetchSnapshotRequest.SnapshotId(end_offset=r.snapshot.offset, epoch=r.snapshot.epoch),
                 position=r.position,
                 replica_directory_id=r.replica.directory_id,
+                prefix_digest=r.prefix_digest,
             )
             return FetchSnapshotRequest(
                 cluster_id=r.cluster_id,
@@ -450,6 +452,7 @@ def decode_response(response: Response, asked: m.RaftRequest, listener: str) -> 
                 snapshot=OffsetEpoch(s.snapshot_id.end_offset, s.snapshot_id.epoch),
                 size=s.size,
                 position=s.position,
+                same_prefix=None if s.same_prefix < 0 else s.same_prefix == 1,
             )
             reply.data = s.unaligned_records  # type: ignore[assignment]
             return reply

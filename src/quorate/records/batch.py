@@ -55,6 +55,7 @@ __all__ = [
     "control_records",
     "decode_records",
     "iter_batches",
+    "iter_metadata_values",
     "metadata_values",
     "parse_header",
     "records_section",
@@ -386,21 +387,21 @@ def metadata_values(batch: Buffer) -> list[memoryview]:
     As strict as Kafka's Raft reader: timestamp deltas 0, null keys, values not empty, no headers, nothing left over.
     Raises CorruptRecordError or InvalidRecordError; control batches are the caller's to tell apart.
     """
+    return list(iter_metadata_values(batch))
+
+
+def iter_metadata_values(batch: Buffer) -> Iterator[memoryview]:
+    """The same one by one, for a batch that would take too long at once; what is wrong is raised when it is come to."""
     header = parse_header(batch)
     if len(batch) < header.size_bytes:
         raise CorruptRecordError(f"Batch of {header.size_bytes} bytes is cut at {len(batch)}")
-    return [
-        value
-        for _, value in _raft_records(memoryview(records_section(batch, header)), header, control=False)
-        if value is not None
-    ]
+    return _raft_values(memoryview(records_section(batch, header)), header)
 
 
-def _raft_records(body: memoryview, header: BatchHeader, *, control: bool) -> list[tuple[memoryview | None, memoryview | None]]:
+def _raft_values(body: memoryview, header: BatchHeader) -> Iterator[memoryview]:
     end = len(body)
     if not 0 <= header.count <= end:
         raise InvalidRecordError(f"Batch at offset {header.base_offset} has an invalid record count of {header.count}")
-    out: list[tuple[memoryview | None, memoryview | None]] = []
     pos = 0
     for index in range(header.count):
         size = body[pos] if pos < end else 0x80
@@ -428,19 +429,9 @@ def _raft_records(body: memoryview, header: BatchHeader, *, control: bool) -> li
             raise InvalidRecordError(
                 f"Got offset delta {offset_delta} for record {index} of the batch at offset {header.base_offset}"
             )
-        key: memoryview | None = None
         key_size, pos = decode(body, pos, stop)
         if key_size >= 0:
-            if not control:
-                raise InvalidRecordError(
-                    f"Got key size {key_size} in the batch at offset {header.base_offset}; the key must be null"
-                )
-            if pos + key_size > stop:
-                raise InvalidRecordError(f"Invalid key size {key_size} in the batch at offset {header.base_offset}")
-            key = body[pos : pos + key_size]
-            pos += key_size
-        elif control:
-            raise InvalidRecordError(f"Control record without a key in the batch at offset {header.base_offset}")
+            raise InvalidRecordError(f"Got key size {key_size} in the batch at offset {header.base_offset}; the key must be null")
         value_size, pos = decode(body, pos, stop)
         if value_size <= 0 or pos + value_size > stop:
             raise InvalidRecordError(f"Invalid value size {value_size} in the batch at offset {header.base_offset}")
@@ -451,10 +442,9 @@ def _raft_records(body: memoryview, header: BatchHeader, *, control: bool) -> li
                 f"Got headers or left-over bytes in record {index} of the batch at offset {header.base_offset}"
             )
         pos = stop
-        out.append((key, value))
+        yield value
     if pos != end:
         raise InvalidRecordError(f"{end - pos} bytes are left after the last record of the batch at offset {header.base_offset}")
-    return out
 
 
 def control_records(batch: Buffer) -> Iterator[tuple[int, memoryview]]:

@@ -8,7 +8,21 @@ Versions
 
 from __future__ import annotations
 
-from quorate.protocol.schema import ZERO_UUID, Records, Request, Response, Struct, field, int16, int32, int64, uint16, uuid
+from quorate.protocol import our_tags
+from quorate.protocol.schema import (
+    ZERO_UUID,
+    Records,
+    Request,
+    Response,
+    Struct,
+    field,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint16,
+    uuid,
+)
 
 
 class FetchSnapshotRequest(Request, key=59, versions="0-1", flexible="0+", listeners={"controller"}):
@@ -24,6 +38,7 @@ class FetchSnapshotRequest(Request, key=59, versions="0-1", flexible="0+", liste
         snapshot_id: FetchSnapshotRequest.SnapshotId = field(default_factory=lambda: FetchSnapshotRequest.SnapshotId())
         position: int64 = 0
         replica_directory_id: uuid = field(default=ZERO_UUID, versions="1+", tag=0, ignorable=True)
+        prefix_digest: bytes | None = field(default=None, tag=our_tags.SNAPSHOT_PREFIX_DIGEST, ignorable=True)
 
     class TopicSnapshot(Struct):
         name: str = ""
@@ -54,6 +69,7 @@ class FetchSnapshotResponse(Response, key=59, versions="0-1", flexible="0+"):
         size: int64 = 0
         position: int64 = 0
         unaligned_records: Records = b""
+        same_prefix: int8 = field(default=-1, tag=our_tags.SNAPSHOT_SAME_PREFIX, ignorable=True)
 
     class TopicSnapshot(Struct):
         name: str = ""

@@ -23,6 +23,7 @@ CONSTANTS
     None,           \* no server
     MaxEpoch,       \* bounds of the explored world ...
     MaxLog,
+    MaxWrites,      \* by one leader; its first entry and voter sets not counted
     MaxCrashes,
     MaxReconfigs
 
@@ -46,6 +47,9 @@ vars == <<epoch, voted, log, role, leader, heard, granted, hwm, match,
           requests, votes, elected, committed, crashes, reconfigs, calm>>
 
 Perms == Permutations(Server)
+
+(* For worlds in which some server is no voter at first.                    *)
+VoterPerms == {p \in Perms : {p[s] : s \in InitialVoters} = InitialVoters}
 
 Roles == {"unattached", "follower", "prospective", "candidate", "leader", "resigned"}
 
@@ -82,6 +86,27 @@ Init ==
     /\ match = [s \in Server |-> [t \in Server |-> 0]]
     /\ requests = {} /\ votes = {} /\ elected = {} /\ committed = <<>>
     /\ crashes = 0 /\ reconfigs = 0 /\ calm = FALSE
+
+(* The same world later: epoch 1 has its leader, and all voters hold its    *)
+(* first entry and know that it is committed.  What comes before is        *)
+(* explored from Init; a run from here reaches deeper.                     *)
+InitStanding ==
+    \E l \in InitialVoters :
+        LET of(s, voter, other) == IF s \in InitialVoters THEN voter ELSE other IN
+        /\ epoch = [s \in Server |-> of(s, 1, 0)]
+        /\ voted = [s \in Server |-> of(s, l, None)]
+        /\ log = [s \in Server |-> of(s, <<Entry(1, {})>>, <<>>)]
+        /\ role = [s \in Server |-> IF s = l THEN "leader" ELSE of(s, "follower", "unattached")]
+        /\ leader = [s \in Server |-> of(s, l, None)]
+        /\ heard = [s \in Server |-> s \in InitialVoters \ {l}]
+        /\ granted = [s \in Server |-> {}]
+        /\ hwm = [s \in Server |-> of(s, 1, 0)]
+        /\ match = [s \in Server |-> [t \in Server |-> IF s = l /\ t # l THEN of(t, 1, 0) ELSE 0]]
+        /\ requests = {[epoch |-> 1, from |-> l, last |-> 0, len |-> 0]}
+        /\ votes = {[epoch |-> 1, by |-> s, for |-> l] : s \in InitialVoters}
+        /\ elected = {[epoch |-> 1, who |-> l]}
+        /\ committed = <<Entry(1, {})>>
+        /\ crashes = 0 /\ reconfigs = 0 /\ calm = FALSE
 
 (* A leader whom everybody can still learn of.                              *)
 Current(l) == role[l] = "leader" /\ \A t \in Server : epoch[t] <= epoch[l]
@@ -234,27 +259,34 @@ Fetch(t) ==
 Reached(l, n) == {t \in Voters(l) : IF t = l THEN Len(log[l]) >= n ELSE match[l][t] >= n}
 
 Commit(l) ==
+    LET reached == {n \in (hwm[l] + 1) .. Len(log[l]) :
+                      log[l][n].epoch = epoch[l] /\ IsMajority(Reached(l, n), Voters(l))}
+    IN
     /\ role[l] = "leader"
-    /\ \E n \in (hwm[l] + 1) .. Len(log[l]) :
-         /\ log[l][n].epoch = epoch[l]
-         /\ IsMajority(Reached(l, n), Voters(l))
-         /\ hwm' = [hwm EXCEPT ![l] = n]
-         /\ committed' = IF n > Len(committed) THEN SubSeq(log[l], 1, n) ELSE committed
+    /\ reached # {}
+    /\ hwm' = [hwm EXCEPT ![l] = Last(reached)]
+    /\ committed' = IF Last(reached) > Len(committed) THEN SubSeq(log[l], 1, Last(reached)) ELSE committed
     /\ UNCHANGED <<epoch, voted, log, role, leader, heard, granted, match,
                    requests, votes, elected, crashes, reconfigs, calm>>
 
+Written(l) == {i \in DOMAIN log[l] : log[l][i].epoch = epoch[l] /\ log[l][i].voters = {}}
+
 Write(l) ==
     /\ role[l] = "leader" /\ Len(log[l]) < MaxLog /\ ~calm
+    /\ Cardinality(Written(l)) <= MaxWrites
     /\ log' = [log EXCEPT ![l] = Append(@, Entry(epoch[l], {}))]
     /\ UNCHANGED <<epoch, voted, role, leader, heard, granted, hwm, match,
                    requests, votes, elected, committed, crashes, reconfigs, calm>>
 
-(* One voter more or less: after this epoch's first entry is committed and  *)
-(* while no other change is uncommitted.                                   *)
+(* A change of the voters waits for this epoch's first entry to be         *)
+(* committed, and for the change before it.                                *)
+EpochHasCommitted(l) == hwm[l] > 0 /\ log[l][hwm[l]].epoch = epoch[l]
+NoChangePending(l) == \A i \in VoterEntries(log[l]) : i <= hwm[l]
+
+(* One voter more or less.                                                 *)
 ChangeVoters(l) ==
     /\ role[l] = "leader" /\ Len(log[l]) < MaxLog /\ reconfigs < MaxReconfigs /\ ~calm
-    /\ hwm[l] > 0 /\ log[l][hwm[l]].epoch = epoch[l]
-    /\ \A i \in VoterEntries(log[l]) : i <= hwm[l]
+    /\ EpochHasCommitted(l) /\ NoChangePending(l)
     /\ \E s \in Server :
          LET new == IF s \in Voters(l) THEN Voters(l) \ {s} ELSE Voters(l) \cup {s} IN
          /\ new # {}
@@ -312,6 +344,8 @@ Next == Protocol \/ Environment
 
 Spec == Init /\ [][Next]_vars
 
+SpecStanding == InitStanding /\ [][Next]_vars
+
 -----------------------------------------------------------------------------
 (* Safety                                                                  *)
 
@@ -341,6 +375,14 @@ ReconfigurationByOne ==
         LET before == {j \in VoterEntries(log[s]) : j < i}
             old == IF before = {} THEN InitialVoters ELSE log[s][Last(before)].voters
         IN Cardinality((old \ log[s][i].voters) \cup (log[s][i].voters \ old)) = 1
+
+(* To be violated: the world of a run is wide enough to hold what it names. *)
+NobodyJoins == \A s \in Server : ~(role[s] = "leader" /\ Voters(s) \ InitialVoters # {} /\ NoChangePending(s))
+NoLeaderIsRemoved == \A s \in Server : ~(role[s] = "leader" /\ s \notin Voters(s) /\ NoChangePending(s))
+NoneTakesOver ==  \* from a leader that was removed
+    \A s, t \in Server : ~(/\ role[s] = "leader" /\ t # s /\ t \in InitialVoters \ Voters(s)
+                            /\ [epoch |-> epoch[s] - 1, who |-> t] \in elected
+                            /\ EpochHasCommitted(s))
 
 CommittedOnlyGrows == [][ /\ Len(committed) <= Len(committed')
                           /\ SubSeq(committed', 1, Len(committed)) = committed ]_vars

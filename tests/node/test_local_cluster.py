@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -133,6 +134,16 @@ def test_three_controllers_and_brokers(up: Up) -> None:
         assert (up.folder / "quorate-data" / f"node-{node}" / "data" / ".kafka_cleanshutdown").exists()
 
 
+def test_every_node_tells_its_metrics_where_asked_to(up: Up) -> None:
+    first = port_range(6)
+    up.start("--controllers", "2", "--brokers", "1", "--port", str(first), "--http", str(first + 4))
+    shown = f"/metrics, /health   http://127.0.0.1:{first + 4}, http://127.0.0.1:{first + 5}"
+    assert shown in up.out.read_text()
+    for i, roles in enumerate((["broker", "controller"], ["controller"])):
+        with urllib.request.urlopen(f"http://127.0.0.1:{first + 4 + i}/health", timeout=5) as answer:
+            assert json.loads(answer.read())["roles"] == roles
+
+
 def test_a_node_that_dies_ends_it_with_the_reason(up: Up) -> None:
     port = port_range(4)
     proc, bootstrap = up.start("--brokers", "2", "--port", str(port))
@@ -158,6 +169,8 @@ def test_refusals_say_what_to_do(up: Up) -> None:
     assert "choose one" in up.refused("--ephemeral", "--data", "x")
     assert "at least one controller" in up.refused("--controllers", "0")
     assert "lower --port" in up.refused("--port", "65535")
+    assert "lower --http" in up.refused("--http", "65536")
+    assert "as in --http 9094" in up.refused("--http", "9093")
     (up.folder / "mine").mkdir()
     (up.folder / "mine" / "thesis.txt").write_text("precious")
     assert "name another folder with --data" in up.refused("--data", "mine")

@@ -198,6 +198,48 @@ def test_a_duplicate_names_the_command_that_makes_room() -> None:
     assert command in (reply.message or "")
 
 
+def test_a_removal_whose_time_is_over_names_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quorate.raft.changes.REMOVE_TIMEOUT_S", 1.0)
+    world = quorum(3, others=1)
+    adding = world.ask(lead(world), m.AddVoter(voter(9), timeout_ms=20_000))
+    assert timed_out(ask(world, m.RemoveVoter(key(2))), "an earlier change of voters to finish")
+    assert adding not in lead(world).answers
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "words"),
+    [
+        (ReplicaKey(1, directory(1)), ErrorCode.VOTER_NOT_FOUND, "it is the only one"),
+        (ReplicaKey(1, directory(7)), ErrorCode.VOTER_NOT_FOUND, f"the voters are {ReplicaKey(1, directory(1))}"),
+        (ReplicaKey(7, directory(7)), ErrorCode.VOTER_NOT_FOUND, f"the voters are {ReplicaKey(1, directory(1))}"),
+        (ReplicaKey(1), ErrorCode.INVALID_REQUEST, "no directory id"),
+        (ReplicaKey(7), ErrorCode.INVALID_REQUEST, "no directory id"),
+    ],
+    ids=["the last one", "another disk", "another id", "no disk", "neither"],
+)
+def test_removals_that_make_no_sense_say_why(asked: ReplicaKey, error: ErrorCode, words: str) -> None:
+    reply = ask(quorum(1), m.RemoveVoter(asked))
+    assert reply.error == error
+    assert words in (reply.message or "")
+
+
+def test_a_voter_that_never_came_to_tell_its_directory_is_removed_without_one() -> None:
+    world = World(3, kraft=1)
+    unknown = voter(3)
+    for node in world.nodes.values():
+        node.boot = node.boot.with_voter(type(unknown)(ReplicaKey(3), unknown.endpoints, unknown.kraft_versions))
+    for i in (1, 2):
+        world.nodes[i].boot_up()
+    world.elect()
+    world.settle("begin")
+    assert ask(world, m.RemoveVoter(key(3))).error == ErrorCode.VOTER_NOT_FOUND
+    duplicate = ask(world, m.AddVoter(voter(3)))
+    assert duplicate.error == ErrorCode.DUPLICATE_VOTER
+    assert "it tells its directory id when it starts" in (duplicate.message or "")
+    assert ask(world, m.RemoveVoter(ReplicaKey(3))).error == ErrorCode.NONE
+    assert lead(world).core.voters.ids == [1, 2]
+
+
 # --- procedures -----------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 Node i has the controller role if i is among the first `controllers`, the broker role if among the first `brokers`, so
 that 1 and 1, the default, is one node with both. Ports: a node's broker listener is at `port + 2 (i - 1)`, its controller
-listener one above.
+listener one above; /metrics and /health, where they are wanted, at `http_port + i - 1`.
 
     FOLDER/cluster.json       cluster id, how many controllers: what must not change
     FOLDER/node-i/server.properties   rewritten each time; FOLDER/node-i/local.properties, if there is one, is added to it
@@ -42,6 +42,7 @@ class LocalNode:
     broker: bool
     broker_port: int
     controller_port: int
+    http_port: int = 0
 
     @property
     def properties_file(self) -> Path:
@@ -65,6 +66,7 @@ class LocalCluster:
     brokers: int = 1
     host: str = "127.0.0.1"
     port: int = 9092
+    http_port: int = 0
     overrides: dict[str, str] = field(default_factory=dict)
     cluster_id: str = ""
     nodes: list[LocalNode] = field(default_factory=list)
@@ -73,6 +75,11 @@ class LocalCluster:
     @property
     def bootstrap(self) -> str:
         return ",".join(f"{self._shown_host}:{n.broker_port}" for n in self.nodes if n.broker)
+
+    @property
+    def http(self) -> str:
+        """Where the nodes tell about themselves; empty where they do not."""
+        return ", ".join(f"http://{self._shown_host}:{n.http_port}" for n in self.nodes if n.http_port)
 
     @property
     def _shown_host(self) -> str:
@@ -85,6 +92,14 @@ class LocalCluster:
         last = self.port + 2 * max(self.controllers, self.brokers) - 1
         if not 1 <= self.port <= last <= 65535:
             raise LocalClusterError(f"the ports {self.port} to {last} do not exist: choose a lower --port")
+        count = max(self.controllers, self.brokers)
+        if self.http_port and not 1 <= self.http_port <= self.http_port + count - 1 <= 65535:
+            raise LocalClusterError(f"{count} ports from {self.http_port} on do not exist: choose a lower --http")
+        if self.http_port and self.http_port <= last and self.port < self.http_port + count:
+            raise LocalClusterError(
+                f"--http {self.http_port} meets the listeners' ports, {self.port} to {last}: "
+                f"choose another, as in --http {last + 1}"
+            )
         self._load_or_create()
         self.nodes = [self._node(i) for i in range(1, max(self.controllers, self.brokers) + 1)]
         for node in self.nodes:
@@ -97,16 +112,18 @@ class LocalCluster:
     def check_ports(self) -> None:
         """Raises LocalClusterError naming the port that is taken."""
         for node in self.nodes:
-            for port, wanted in ((node.broker_port, node.broker), (node.controller_port, node.controller)):
+            for port, wanted, option in (
+                (node.broker_port, node.broker, f"--port {self.port + 1000}"),
+                (node.controller_port, node.controller, f"--port {self.port + 1000}"),
+                (node.http_port, node.http_port > 0, f"--http {self.http_port + 1000}"),
+            ):
                 if wanted:
                     try:
                         for sock in bind_sockets(self.host, port, "quorate up"):
                             sock.close()
                     except ListenerError as e:
-                        raise LocalClusterError(self.explain(e)) from e
-
-    def explain(self, error: ListenerError) -> str:
-        return f"{error}; with quorate up that is --port, as in: quorate up --port {self.port + 1000}"
+                        shown = f"{e}; with quorate up that is {option.split()[0]}, as in: quorate up {option}"
+                        raise LocalClusterError(shown) from e
 
     def _load_or_create(self) -> None:
         path = self.folder / "cluster.json"
@@ -147,6 +164,7 @@ class LocalCluster:
             node_id <= self.brokers,
             port,
             port + 1,
+            self.http_port + node_id - 1 if self.http_port else 0,
         )
 
     def _properties(self, node: LocalNode) -> dict[str, str]:
@@ -172,6 +190,8 @@ class LocalCluster:
             "share.coordinator.state.topic.min.isr": str(min(2, self.brokers)),
             "group.initial.rebalance.delay.ms": "0",
         }
+        if node.http_port:
+            properties["quorate.http.listen"] = f"{host}:{node.http_port}"
         extra = node.folder / "local.properties"
         if extra.exists():
             properties |= read_properties(extra)

@@ -103,8 +103,13 @@ class KafkaServer:
         await self.raft.start()
         self._raft_started = True
         self.metrics.add("kafka_server_raft_metrics", self.raft.metrics)
+        if config.is_broker:
+            self.metrics.add("kafka_server_broker_metadata_metrics", self.raft.broker_metrics)
+        if config.is_controller:
+            self.metrics.add("kafka_controller_KafkaController", self.raft.controller_metrics)
         self._phase("metadata log open")
         self._warn_if_replaced(ensemble.directory_ids[config.metadata_log_dir])
+        self._warn_if_without_voters()
         if config.is_controller:
             await self._start_controller(allowed)
         if config.is_broker:
@@ -162,6 +167,15 @@ class KafkaServer:
                 uuid_text(voter.key.directory_id),
                 self.config.metadata_log_dir,
                 uuid_text(directory_id),
+            )
+
+    def _warn_if_without_voters(self) -> None:
+        """controller.quorum.voters was taken away before the voters were in the log: nobody would ever be elected."""
+        if self.config.is_controller and not self.raft.voters.ids and self.raft.log_end_offset > 0:
+            self._log(
+                logging.WARNING,
+                "kraft.version is 0 and controller.quorum.voters is not set: this controller knows no voters and cannot vote. "
+                "Set it again, and take it away after kafka-features upgrade --feature kraft.version=1",
             )
 
     def _raft_config(self, directory_id: bytes) -> RaftConfig:
@@ -339,12 +353,20 @@ class KafkaServer:
     async def _give_up_without_quorum(self, broker: BrokerServer) -> None:
         """A controlled shutdown needs a controller: when the last nodes of a cluster stop, there is none any more."""
         loop = asyncio.get_running_loop()
-        seen_at = loop.time()
-        while loop.time() - seen_at < _LEADERLESS_S:
+        known_at = heard_at = loop.time()
+        # An observer goes on naming a leader that it cannot reach: until another must have been elected.
+        unheard_s = (
+            _LEADERLESS_S
+            + (self.config.get("controller.quorum.fetch.timeout.ms") + self.config.get("controller.quorum.election.timeout.ms"))
+            / 1000
+        )
+        while loop.time() - known_at < _LEADERLESS_S and loop.time() - heard_at < unheard_s:
             await asyncio.sleep(_LEADERLESS_S / 4)  # an absence has no event
             if self.raft.leader_and_epoch.leader_id is not None:
-                seen_at = loop.time()
-        self._log(logging.WARNING, "No controller for %g s: stopping without a controlled shutdown", _LEADERLESS_S)
+                known_at = loop.time()
+            if self.raft.hears_leader:
+                heard_at = loop.time()
+        self._log(logging.WARNING, "No controller for %.1f s: stopping without a controlled shutdown", loop.time() - heard_at)
         broker.lifecycle.shutting_down()
 
     async def _close_listeners(self, names: set[str]) -> None:

@@ -66,7 +66,9 @@ def on_remove_voter(r: Raft, q: RemoveVoter, token: Token, now: float) -> None:
     if _not_here(r, q, token):
         return None
     if q.key.id < 0 or q.key.directory_id == NO_DIRECTORY:
-        return refuse(r, token, ErrorCode.INVALID_REQUEST, "no voter id or no directory id")
+        there = r.voters.by_id.get(q.key.id)
+        if there is None or there.key != q.key:  # an entry whose voter has never told its directory can be removed too
+            return refuse(r, token, ErrorCode.INVALID_REQUEST, "no voter id or no directory id")
     return _enqueue(r, Change(token, now + REMOVE_TIMEOUT_S, removing=q.key))
 
 
@@ -82,7 +84,8 @@ def _not_here(r: Raft, request: AddVoter | RemoveVoter, token: Token) -> bool:
     elif r.shutting_down:
         refuse(r, token, ErrorCode.BROKER_NOT_AVAILABLE)
     elif r.members.kraft_version < 1:
-        refuse(r, token, ErrorCode.UNSUPPORTED_VERSION, "voters can be changed from kraft.version 1 on, it is 0")
+        text = "voters can be changed from kraft.version 1 on, it is 0; kafka-features upgrade --feature kraft.version=1"
+        refuse(r, token, ErrorCode.UNSUPPORTED_VERSION, text)
     else:
         return False
     return True
@@ -111,7 +114,9 @@ def impossible(r: Raft, change: Change) -> tuple[ErrorCode, str] | None:
         if there is None:
             return None
         text = f"a voter with id {key.id} is there already: {there.key}"
-        if there.key != key:
+        if there.key.directory_id == NO_DIRECTORY:
+            text += "; it tells its directory id when it starts"
+        elif there.key != key:
             from quorate.protocol.uuids import uuid_text
 
             text += (
@@ -120,9 +125,12 @@ def impossible(r: Raft, change: Change) -> tuple[ErrorCode, str] | None:
             )
         return ErrorCode.DUPLICATE_VOTER, text
     assert change.removing is not None
-    if r.voters.has_key(change.removing) and len(r.voters) > 1:
-        return None
-    return ErrorCode.VOTER_NOT_FOUND, f"cannot remove voter {change.removing} from {[str(v.key) for v in r.voters]}"
+    found = ", ".join(str(v.key) for v in r.voters)
+    if not r.voters.has_key(change.removing):
+        return ErrorCode.VOTER_NOT_FOUND, f"cannot remove voter {change.removing}: the voters are {found}"
+    if len(r.voters) == 1:
+        return ErrorCode.VOTER_NOT_FOUND, f"cannot remove voter {found}: it is the only one; add another controller first"
+    return None
 
 
 # --- the way of a change --------------------------------------------------------------------------------------------

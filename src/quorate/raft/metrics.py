@@ -161,10 +161,7 @@ def raft_metrics(view: RaftView, meters: RaftMeters, now: float) -> Iterator[Met
     without = sum(config.listener_name not in v.endpoints for v in voters)
     yield Metric("number-unknown-voter-connections", "Voters without a known endpoint.", without)
     yield Metric("number-of-voters", "Voters of the metadata quorum.", len(voters))
-    ignored = bool(config.voters) and core.members.kraft_version > 0
-    yield Metric(
-        "ignored-static-voters", "1 if controller.quorum.voters is set and not used, since kraft.version is above 0.", ignored
-    )
+    yield ignored_static_voters("ignored-static-voters", view)
     if config.is_controller:
         yield Metric("is-observer", "1 if this controller is not a voter.", not core.is_voter)
     yield Metric("commit-latency-avg", "Average ms from append to commit on this leader.", meters.commit_ms.average(now))
@@ -175,6 +172,12 @@ def raft_metrics(view: RaftView, meters: RaftMeters, now: float) -> Iterator[Met
     yield Metric("fetch-records-rate", "Records fetched a second from the leader.", meters.fetched.per_second(now))
     yield Metric("poll-idle-ratio-avg", "Share of time in which Raft had nothing to do.", meters.idle_ratio(now))
     yield from _leader_metrics(view, now)
+
+
+def ignored_static_voters(name: str, view: RaftView) -> Metric:
+    """Kafka has it three times: KIP-853's among the raft-metrics, and one more for brokers and one for controllers."""
+    text = "1 if controller.quorum.voters is set and not used, since kraft.version is above 0."
+    return Metric(name, text, view.ignores_static_voters)
 
 
 def _leader_metrics(view: RaftView, now: float) -> Iterator[Metric]:

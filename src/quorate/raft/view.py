@@ -42,6 +42,12 @@ class RaftView:
         return self.core.is_leader
 
     @property
+    def hears_leader(self) -> bool:
+        """Whether this replica leads, or has had an answer of the leader that it follows within the fetch timeout."""
+        f = self.core.following
+        return self.core.is_leader or (f is not None and f.heard and self._clock.now() < f.fetch_deadline)
+
+    @property
     def high_watermark(self) -> int:
         """What is known to be committed; 0 while nothing is."""
         return self._delivery.hwm
@@ -65,6 +71,11 @@ class RaftView:
         """The level below the high watermark, as ApiVersions tells it."""
         return self.core.members.kraft_version_at(self._delivery.hwm - 1)
 
+    @property
+    def ignores_static_voters(self) -> bool:
+        """Whether controller.quorum.voters is set in vain, since the log has the voters."""
+        return bool(self.config.voters) and self.kraft_version > 0
+
     def leader_address(self, listener: str | None = None) -> Address | None:
         """Where the leader's controller listener is; None while no leader is known."""
         core = self.core
@@ -86,6 +97,18 @@ class RaftView:
         from quorate.raft.metrics import raft_metrics
 
         return list(raft_metrics(self, self.meters, self._clock.now()))
+
+    def broker_metrics(self) -> list[Metric]:
+        """kafka.server:type=broker-metadata-metrics, what Raft knows of it."""
+        from quorate.raft.metrics import ignored_static_voters
+
+        return [ignored_static_voters("ignored-static-voters", self)]
+
+    def controller_metrics(self) -> list[Metric]:
+        """kafka.controller:type=KafkaController, what Raft knows of it."""
+        from quorate.raft.metrics import ignored_static_voters
+
+        return [ignored_static_voters("IgnoredStaticVoters", self)]
 
     def latest_snapshot(self) -> OffsetEpoch | None:
         return self.log.latest_snapshot()

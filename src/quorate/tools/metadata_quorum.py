@@ -75,10 +75,11 @@ def _describe(args: argparse.Namespace) -> int:
 
 
 def _leader(quorum: QuorumInfo) -> QuorumReplica:
-    for replica in quorum.voters:
+    """A leader that removes itself is an observer until that is committed."""
+    for replica in (*quorum.voters, *quorum.observers):
         if replica.replica_id == quorum.leader_id:
             return replica
-    raise ToolError(f"The leader {quorum.leader_id} is not among the voters.")
+    raise ToolError(f"The leader {quorum.leader_id} is neither among the voters nor among the observers.")
 
 
 def _lag(quorum: QuorumInfo) -> tuple[int, int]:
@@ -161,7 +162,7 @@ async def _print_replication(admin: AdminClient, args: argparse.Namespace) -> in
     now_ms = time.time_ns() // 1_000_000
     ordered = [(leader, "Leader")]
     ordered += [(replica, "Follower") for replica in quorum.voters if replica is not leader]
-    ordered += [(replica, "Observer") for replica in quorum.observers]
+    ordered += [(replica, "Observer") for replica in quorum.observers if replica is not leader]
 
     def shown(timestamp_ms: int, what: str) -> object:
         if timestamp_ms < 0 or not args.human_readable:

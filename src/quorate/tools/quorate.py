@@ -37,6 +37,10 @@ def _main(argv: Sequence[str]) -> int:
     up.add_argument("--ephemeral", action="store_true", help="keep nothing: a temporary folder, removed at the end")
     up.add_argument("--host", default="127.0.0.1", help="the address to listen on and to be reached by (127.0.0.1)")
     up.add_argument("--port", type=int, default=9092, help="the first broker's port (9092); others follow above it")
+    up.add_argument(
+        "--http", type=int, default=0, metavar="PORT",
+        help="serve /metrics and /health: the first node at PORT, the others above it (nowhere)",
+    )  # fmt: skip
     up.add_argument("--override", action="append", default=[], metavar="property=value", help="sets a property on every node")
     up.add_argument("--verbose", action="store_true", help="show the nodes' logs here too")
     up.add_argument("--log-level", help="INFO, DEBUG, ... (or QUORATE_LOG_LEVEL)")
@@ -59,7 +63,7 @@ def _up(args: argparse.Namespace) -> int:
     temporary = tempfile.TemporaryDirectory(prefix="quorate-") if args.ephemeral else None
     folder = Path(temporary.name) if temporary is not None else (args.data or Path(DEFAULT_FOLDER))
     cluster = LocalCluster(
-        folder, args.controllers, args.brokers, args.host.strip("[]"), args.port, parse_overrides(args.override)
+        folder, args.controllers, args.brokers, args.host.strip("[]"), args.port, args.http, parse_overrides(args.override)
     )
     try:
         cluster.prepare(lambda text: None)
@@ -90,6 +94,8 @@ def _announce(cluster: LocalCluster, kept: bool) -> None:
     first = cluster.bootstrap.split(",")[0]
     print(f"Kafka is up: {kind}, ready in {_since_start():.2f} s")
     print(f"  bootstrap servers   {cluster.bootstrap}")
+    if cluster.http:
+        print(f"  /metrics, /health   {cluster.http}")
     print(f"  data and logs       {shown}")
     print(f"  try                 kafka-topics --bootstrap-server {first} --create --topic hello")
     print(f"                      kafka-console-producer --bootstrap-server {first} --topic hello")

@@ -1,8 +1,8 @@
 """Raft as KIP-595, KIP-853 and KIP-996 amend it: a pure state machine. No I/O, no clock, no task.
 
 Everything enters as an event with the time at which it happened; what is to be done comes back as Effects. Randomness is
-drawn from the generator given. The rules live in `election` (votes, epochs), `replication` (the leader), `follower` and
-`membership` (voter changes); this file holds the state, the moves between roles and the timers.
+drawn from the generator given. The rules live in `election` (votes, epochs), `moves` (between roles), `replication` (the
+leader), `follower` and `membership` (voter changes); this file holds the state, the one entrance and the timers.
 
 The driver's duties, for every Effects returned, in this order:
 
@@ -31,7 +31,7 @@ from __future__ import annotations
 import logging
 import random
 
-from quorate.raft import changes, election, follower, joining, membership, replication
+from quorate.raft import changes, election, follower, joining, membership, moves, replication
 from quorate.raft.messages import (
     AddVoter,
     Answer,
@@ -71,7 +71,6 @@ from quorate.raft.quorum_state import QuorumState
 from quorate.raft.roles import NEVER, Election, Following, Link, LogView
 from quorate.raft.standing import Standing
 from quorate.raft.types import (
-    MOVES,
     NO_ENDPOINTS,
     Address,
     Endpoints,
@@ -86,10 +85,7 @@ from quorate.raft.voters import Membership, VoterSet
 
 log = logging.getLogger(__name__)
 QUICK_FIRST_S = 0.020  # after a reset connection: pre-vote within so long, so that two followers rarely collide
-QUICK_AGAIN_S = (0.020, 0.050)  # and again while it is refused
 QUICK_START_S = (0.05, 0.30)  # a voter that starts and knows no leader asks so soon: a quorum that forms need not wait
-SPLIT_VOTE_S = (0.010, 0.050)  # a candidate that has lost stands again after so long, doubled with each loss in a row
-GIVE_WAY_S = (0.030, 0.060)  # who has granted a pre-vote leaves its asker so long, once an epoch
 
 
 class Raft:
@@ -112,7 +108,7 @@ class Raft:
         self.standing = standing
         self.noted_set: VoterSet | None = None  # the committed one by which standing was judged last
         self._stored = stored
-        self._saved: QuorumState | None = None  # what this process has had written
+        self.saved: QuorumState | None = None  # what this process has had written
         self.role = Role.UNATTACHED
         self.epoch = 0
         self.leader_id: int | None = None
@@ -227,11 +223,11 @@ class Raft:
             and end.epoch < stored.epoch  # else another has led the epoch, and its name was not written in time
         ):
             self.role = Role.CANDIDATE
-            self._hold_election(now)
+            moves.hold_election(self, now)
         elif stored.leader_id is not None and self.voters.endpoints(stored.leader_id):
             self.leader_id = stored.leader_id
             self.leader_endpoints = self.voters.endpoints(stored.leader_id)
-            self._follow(now)
+            moves.start_following(self, now)
         else:
             self.leader_id = stored.leader_id
             self.election_deadline = self.draw_election_deadline(now) if self.may_stand else NEVER
@@ -357,202 +353,21 @@ class Raft:
             elif not self.may_stand:
                 f.fetch_deadline = min(f.fetch_deadline, now)
 
-    # --- moves between roles ----------------------------------------------------------------------------------------
+    # --- moves between roles: in `moves` --------------------------------------------------------------------------------
 
-    def _move(self, role: Role) -> None:
-        if role not in MOVES[self.role]:
-            raise RaftError(f"illegal move from {self.role.value} to {role.value} in epoch {self.epoch}")
-        if self.leading is not None and role is not Role.LEADER:
-            replication.stop_leading(self)
-        log.info(
-            "[Raft id=%d] %s -> %s epoch=%d leader=%s voted=%s",
-            self.me.id, self.role.value, role.value, self.epoch, self.leader_id, self.voted,
-        )  # fmt: skip
-        self.role = role
-        if role not in (Role.CANDIDATE, Role.PROSPECTIVE):
-            self.election = None
-        if role is not Role.FOLLOWER:
-            self.following = None
-        self.fx.role = RoleChange(role, self.epoch, self.leader_id)
-
-    def persist(self, again: bool = False) -> None:
-        """Has the state written unless it is (again: in any case). Only the name of another leader may wait: whoever
-        forgets it knows the epoch and its vote still."""
-        voted = None if self.leader_id == self.me.id and self.params.can_vote else self.voted  # as Kafka writes a leader
-        state, saved, fx = QuorumState(self.epoch, self.leader_id, voted), self._saved, self.fx
-        if state == saved and not again:
-            return
-        only_leader = saved is not None and (saved.epoch, saved.voted) == (state.epoch, state.voted)
-        may_wait = only_leader and state.leader_id not in (None, self.me.id) and not again
-        fx.save_may_wait = may_wait and (fx.save_quorum_state is None or fx.save_may_wait)
-        fx.save_quorum_state = self._saved = state
-
-    def draw_election_deadline(self, now: float) -> float:
-        return now + self.params.election_timeout_s * (1 + self.rng.random())
-
-    def _new_epoch(self, epoch: int) -> None:
-        if epoch < self.epoch:
-            raise RaftError(f"epoch falls from {self.epoch} to {epoch}")
-        if epoch > self.epoch:
-            self.epoch, self.voted, self.leader_id, self.leader_endpoints = epoch, None, None, NO_ENDPOINTS
-
-    def become_unattached(self, epoch: int, leader_id: int | None, now: float) -> None:
-        """A greater epoch without a reachable leader, or the end of a pre-vote or resignation."""
-        keeps_timer = self.role in (Role.CANDIDATE, Role.UNATTACHED, Role.RESIGNED) or (
-            self.role is Role.PROSPECTIVE and self.election is not None and not self.election.hopeless()
-        )
-        self._new_epoch(epoch)
-        self.leader_id = leader_id
-        if not self.may_stand:
-            self.election_deadline = NEVER
-        elif not keeps_timer or self.election_deadline == NEVER:
-            self.election_deadline = self.draw_election_deadline(now)
-        self._move(Role.UNATTACHED)
-        self.persist()
-        self.reset_links()
-
-    def become_follower(self, epoch: int, leader_id: int, endpoints: Endpoints, now: float) -> None:
-        if leader_id == self.me.id and self.is_voter:
-            raise RaftError(f"told to follow itself in epoch {epoch}")
-        self._new_epoch(epoch)
-        self.leader_id, self.leader_endpoints = leader_id, dict(endpoints)
-        self._move(Role.FOLLOWER)
-        self._follow(now)
-        self.losses = 0
-        self.persist()
-        self.reset_links()
-
-    def _follow(self, now: float) -> None:
-        self.role = Role.FOLLOWER
-        self.election_deadline = NEVER
-        self.leader_hwm = -1
-        self.following = Following(now + self.params.fetch_timeout_s, now)
-
-    def become_prospective(self, now: float) -> None:
-        if not self.may_stand:
-            raise RaftError("an observer cannot be elected")
-        self._move(Role.PROSPECTIVE)
-        self._hold_election(now)
-        self.forward_if_won(now)
-
-    def become_candidate(self, now: float) -> None:
-        if not self.may_stand:
-            raise RaftError("an observer cannot be elected")
-        self._new_epoch(self.epoch + 1)
-        self.voted = self.me
-        self._move(Role.CANDIDATE)
-        self.quick_until = -1.0
-        self._hold_election(now)
-        self.persist()
-        self.forward_if_won(now)
-
-    def _hold_election(self, now: float) -> None:
-        self.election_deadline = self.draw_election_deadline(now)
-        self.election = Election(self.voters, {i: True if i == self.me.id else None for i in self.voters.ids})
-        if self.elections_started is None:
-            self.elections_started = now
-        self.reset_links()
-
-    def forward_if_won(self, now: float) -> None:
-        """Prospective with a majority becomes candidate, candidate with one becomes leader."""
-        if self.election is None or not self.election.granted():
-            return
-        if self.role is Role.PROSPECTIVE and now < self.election.not_before:
-            self.wake(self.election.not_before)
-        elif self.role is Role.PROSPECTIVE:
-            self.become_candidate(now)
-        elif self.role is Role.CANDIDATE:
-            granting = sorted(i for i, v in self.election.votes.items() if v)
-            self.leader_id, self.leader_endpoints = self.me.id, dict(self.params.endpoints)
-            self._move(Role.LEADER)
-            self.election_deadline = NEVER
-            self.elections_started = None
-            self.losses = 0
-            self.hwm = None
-            self.persist()
-            self.reset_links()
-            replication.start_leading(self, granting, now)
-
-    def lose_election(self, now: float) -> None:
-        """A pre-vote that failed: back to the leader still known, else unattached; epoch and vote stay."""
-        if self.leader_id is not None and self.leader_endpoints:
-            deadline = self.quick_until
-            self.become_follower(self.epoch, self.leader_id, self.leader_endpoints, now)
-            if now < deadline and self.following is not None:  # a quick pre-vote was refused: the leader may live
-                self.following.fetch_deadline = deadline
-                self.following.quick_at = now + self.rng.uniform(*QUICK_AGAIN_S)
-        else:
-            self.become_unattached(self.epoch, self.leader_id, now)
-
-    def give_way(self, other: ReplicaKey, last: OffsetEpoch, now: float) -> None:
-        """A pre-vote was granted: its asker goes first, or both would stand and split the votes. Of two that ask at the
-        same time the one with the longer log goes first, then the one with the lower id."""
-        if not self.params.quick_failover or self.gave_way == self.epoch:
-            return
-        until = now + self.rng.uniform(*GIVE_WAY_S)
-        f, election = self.following, self.election
-        if f is not None and f.quick_at < until:
-            f.quick_at = until
-        elif self.role is Role.UNATTACHED and self.election_deadline < until:
-            self.election_deadline = until
-        elif (
-            self.role is Role.PROSPECTIVE
-            and election is not None
-            and (last.log_order, -other.id) > (self.end.log_order, -self.me.id)
-        ):
-            election.not_before = until
-        else:
-            return
-        self.gave_way = self.epoch
-
-    def stand_soon(self, now: float) -> None:
-        """A candidate was refused for want of records that we have: our own chance is better."""
-        if self.is_voter and self.params.quick_failover and not self.shutting_down:
-            self.election_deadline = min(self.election_deadline, now + self.rng.uniform(*QUICK_AGAIN_S))
-
-    def back_off(self, now: float) -> None:
-        """A candidate that cannot win any more: random and doubling, so that two of them part company."""
-        if self.election is None or self.election.backed_off:
-            return
-        self.election.backed_off = True
-        wait = self.rng.uniform(*SPLIT_VOTE_S) * (1 << min(self.losses, 10))
-        self.losses += 1
-        self.election_deadline = min(self.election_deadline, now + min(wait, self.params.backoff_max_s))
-
-    def become_resigned(self, now: float) -> None:
-        leading = self.leading
-        if leading is None:
-            raise RaftError("only a leader resigns")
-        self.successors = replication.successors(self)
-        self.unacknowledged = {i for i in self.voters.ids if i != self.me.id}
-        self._move(Role.RESIGNED)
-        self.election_deadline = self.draw_election_deadline(now)
-        self.reset_links()
-
-    def adopt(self, epoch: int, leader_id: int | None, endpoints: Endpoints, now: float) -> None:
-        """What another replica says of leader and epoch, for an epoch not below our own."""
-        if leader_id is not None and not endpoints:
-            endpoints = self.voters.endpoints(leader_id)
-        if epoch == self.epoch and leader_id is not None and self.leader_id not in (None, leader_id):
-            raise RaftError(f"two leaders in epoch {epoch}: {self.leader_id} and {leader_id}")
-        if leader_id == self.me.id:
-            if epoch > self.epoch:  # our own past life under another directory id, or a lost quorum-state
-                self.become_unattached(epoch, None, now)
-            return
-        if epoch > self.epoch:
-            if leader_id is not None and endpoints:
-                self.become_follower(epoch, leader_id, endpoints, now)
-            else:
-                self.become_unattached(epoch, leader_id, now)
-        elif leader_id is not None and self.role is not Role.LEADER:
-            more = len(endpoints) > len(self.leader_endpoints)
-            if endpoints and (self.leader_id is None or more or self.role is not Role.FOLLOWER):
-                if self.role is Role.PROSPECTIVE and not more and self.leader_id is not None:
-                    return  # a pre-vote for want of that very leader goes on
-                self.become_follower(epoch, leader_id, endpoints, now)
-            elif self.leader_id is None:
-                self.leader_id = leader_id
-                self.persist()
+    persist = moves.persist
+    draw_election_deadline = moves.draw_election_deadline
+    become_unattached = moves.become_unattached
+    become_follower = moves.become_follower
+    become_prospective = moves.become_prospective
+    become_candidate = moves.become_candidate
+    forward_if_won = moves.forward_if_won
+    lose_election = moves.lose_election
+    become_resigned = moves.become_resigned
+    adopt = moves.adopt
+    give_way = moves.give_way
+    stand_soon = moves.stand_soon
+    back_off = moves.back_off
 
     # --- links and timers -------------------------------------------------------------------------------------------
 

@@ -130,7 +130,8 @@ class FakeRaft:
         batches = [b for b in self.log.batches if b.base_offset >= self.delivered and b.last_offset < end]
         if batches:
             self.delivered = batches[-1].last_offset + 1
-            self._listener.on_commit(batches)
+            for _ in self._listener.on_commit(batches) or ():
+                pass
             self._listener.on_high_watermark(self.delivered)
 
     def become_leader(self, epoch: int) -> None:

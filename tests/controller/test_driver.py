@@ -643,7 +643,8 @@ def test_a_snapshot_replaces_the_state_of_a_standby() -> None:
         from quorate.metadata.snapshot import read_snapshot
 
         standby = await Harness(FakeRaft(2), node_id=2, listeners=[]).start(lead=False)
-        standby.controller.on_snapshot(OffsetEpoch(end, epoch), iter(read_snapshot(whole).batches))
+        for _ in standby.controller.on_snapshot(OffsetEpoch(end, epoch), iter(read_snapshot(whole).batches)):
+            pass
         assert standby.controller.committed_offset == end - 1
         assert set(standby.controller.image.cluster.brokers) == {1}
 

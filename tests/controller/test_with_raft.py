@@ -144,8 +144,8 @@ def test_a_restart_begins_at_the_snapshot(tmp_path: Path) -> None:
         loaded: list[int] = []
         on_snapshot = again.controller.on_snapshot
 
-        def see(snapshot_id: Any, batches: Any) -> None:
-            on_snapshot(snapshot_id, batches)
+        def see(snapshot_id: Any, batches: Any) -> Any:
+            yield from on_snapshot(snapshot_id, batches)
             loaded.append(snapshot_id.offset)
 
         again.controller.on_snapshot = see  # type: ignore[method-assign]

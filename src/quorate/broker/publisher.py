@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.image import EMPTY
-from quorate.metadata.shared_replay import SharedReplay
+from quorate.metadata.shared_replay import SharedReplay, too_many_at_once
 
 if TYPE_CHECKING:
     from quorate.broker.metadata_cache import MetadataCache
     from quorate.metadata.image import MetadataDelta, MetadataImage
     from quorate.metadata.snapshot_emitter import SnapshotEmitter
+    from quorate.raft.delivery import Steps
     from quorate.raft.types import CommittedBatch, LeaderAndEpoch, OffsetEpoch
 
 log_ = logging.getLogger("quorate.broker.metadata")
@@ -60,24 +61,38 @@ class BrokerMetadataListener:
 
     # ---- RaftListener
 
-    def on_commit(self, batches: list[CommittedBatch]) -> None:
+    def on_commit(self, batches: list[CommittedBatch]) -> Steps | None:
         if not batches:
-            return
+            return None
+        if too_many_at_once(batches):
+            return self._take_in_steps(batches)
         try:
             image = self._replay.apply(self.image, batches, ahead=True)
         except MetadataError as error:
             self._on_fault(error)
             raise
+        self._taken(batches, image)
+        return None
+
+    def _take_in_steps(self, batches: list[CommittedBatch]) -> Steps:
+        try:
+            image = yield from self._replay.apply_steps(self.image, batches, ahead=True)
+        except MetadataError as error:
+            self._on_fault(error)
+            raise
+        self._taken(batches, image)
+
+    def _taken(self, batches: list[CommittedBatch], image: MetadataImage) -> None:
         self.offset = batches[-1].last_offset
         self._advance(image)
         if self._snapshots is not None:
             size = sum(batch.size_bytes for batch in batches)
             self._snapshots.committed(image, self.offset, size, self._loop.time())
 
-    def on_snapshot(self, snapshot_id: OffsetEpoch, batches: Iterator[CommittedBatch]) -> None:
+    def on_snapshot(self, snapshot_id: OffsetEpoch, batches: Iterator[CommittedBatch]) -> Steps:
         log_.info("[MetadataListener id=%d] Loading snapshot %d-%d", self._node_id, snapshot_id.offset, snapshot_id.epoch)
         try:
-            image = self._replay.load(snapshot_id.offset, snapshot_id.epoch, batches, ahead=True)
+            image = yield from self._replay.load_steps(snapshot_id.offset, snapshot_id.epoch, batches, ahead=True)
         except MetadataError as error:
             self._on_fault(error)
             raise

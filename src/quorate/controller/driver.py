@@ -34,7 +34,7 @@ from quorate.metadata.errors import MetadataError
 from quorate.metadata.features import KRAFT_VERSION
 from quorate.metadata.framing import encode_record
 from quorate.metadata.image import EMPTY, MetadataImage, Provenance
-from quorate.metadata.shared_replay import SharedReplay
+from quorate.metadata.shared_replay import SharedReplay, too_many_at_once
 from quorate.metadata.snapshot_emitter import SnapshotEmitter
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -44,6 +44,7 @@ from quorate.raft.types import CommittedBatch, LeaderAndEpoch, NotLeaderError, O
 if TYPE_CHECKING:
     from quorate.net.dispatch import FeatureState, Handler, RequestContext
     from quorate.net.server import ServerConnection
+    from quorate.raft.delivery import Steps
     from quorate.raft.driver import RaftClient
 
 log = logging.getLogger(__name__)
@@ -173,28 +174,41 @@ class QuorumController:
 
     # -- Raft's side
 
-    def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
+    def on_commit(self, batches: Sequence[CommittedBatch]) -> Steps | None:
         if not batches or self._failed:
-            return
-        last = batches[-1]
+            return None
+        if not self.is_active and too_many_at_once(batches):
+            return self._take_in_steps(batches)
         if self.is_active:
-            self._advance(last)
+            self._advance(batches[-1])
         else:
             try:
                 self.image = self._replay.apply(self.image, batches)
             except MetadataError as error:
                 self._fatal(error)
-                return
-        self._committed = last.last_offset
+                return None
+        self._taken(batches)
+        return None
+
+    def _take_in_steps(self, batches: Sequence[CommittedBatch]) -> Steps:
+        try:
+            self.image = yield from self._replay.apply_steps(self.image, batches)
+        except MetadataError as error:
+            self._fatal(error)
+            return
+        self._taken(batches)
+
+    def _taken(self, batches: Sequence[CommittedBatch]) -> None:
+        self._committed = batches[-1].last_offset
         self._published()
         size = sum(batch.size_bytes for batch in batches)
         self.snapshots.committed(self.image, self._committed, size, self.clock.now())
 
-    def on_snapshot(self, snapshot_id: OffsetEpoch, batches: Iterator[Any]) -> None:
+    def on_snapshot(self, snapshot_id: OffsetEpoch, batches: Iterator[Any]) -> Steps:
         if self._failed:
             return
         try:
-            self.image = self._replay.load(snapshot_id.offset, snapshot_id.epoch, batches)
+            self.image = yield from self._replay.load_steps(snapshot_id.offset, snapshot_id.epoch, batches)
         except MetadataError as error:
             self._fatal(error)
             return

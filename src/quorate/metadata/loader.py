@@ -1,14 +1,27 @@
-"""From committed batches of the log, or the batches of a snapshot, to an image: what every listener of the log does first."""
+"""From committed batches of the log, or the batches of a snapshot, to an image: what every listener of the log does first.
+
+`apply_steps` and `load_steps` give the same images a little at a time: what takes longer than a few milliseconds at once would
+hold the event loop.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.framing import decode_record
 from quorate.metadata.image import EMPTY, MetadataImage
 from quorate.metadata.image.builder import ImageBuilder
+
+STEP_RECORDS = 128
+"""Replayed in one step: about a millisecond."""
+
+IMAGE_RECORDS = 1024
+"""Replayed before an image is made of them, which takes two more: one image for all of a million partitions takes seconds."""
+
+ImageSteps = Generator[None, None, MetadataImage]
+"""Yields between steps; its result is the image at the end."""
 
 
 class Batch(Protocol):
@@ -55,6 +68,52 @@ def load_snapshot(end_offset: int, epoch: int, batches: Iterable[Batch], *, time
             _replay(builder, value, contained)
         written_ms = batch.timestamp_ms
     return builder.finish(offset=contained, epoch=epoch, timestamp_ms=written_ms if timestamp_ms is None else timestamp_ms)
+
+
+def apply_steps(image: MetadataImage, batches: Iterable[Batch]) -> ImageSteps:
+    """As `apply_committed`."""
+    steps = _Steps(image)
+    last: Batch | None = None
+    for batch in batches:
+        yield from steps.take(batch, batch.base_offset, batch.epoch)
+        last = batch
+    return image if last is None else steps.finish(last.last_offset, last.epoch, last.timestamp_ms)
+
+
+def load_steps(end_offset: int, epoch: int, batches: Iterable[Batch]) -> ImageSteps:
+    """As `load_snapshot`."""
+    steps = _Steps(EMPTY)
+    written_ms = -1
+    for batch in batches:
+        yield from steps.take(batch, None, epoch, end_offset - 1)
+        written_ms = batch.timestamp_ms
+    return steps.finish(end_offset - 1, epoch, written_ms)
+
+
+class _Steps:
+    """Replays on an image that grows from time to time; what is in between is nobody's to see."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._builder = ImageBuilder(image)
+        self._count = 0
+
+    def take(self, batch: Batch, base_offset: int | None, epoch: int, contained: int = -1) -> Iterator[None]:
+        """Without a base offset every record counts as that at `contained`."""
+        values = batch.values
+        for start in range(0, len(values), STEP_RECORDS):
+            offset = contained
+            for at, value in enumerate(values[start : start + STEP_RECORDS], start):
+                offset = contained if base_offset is None else base_offset + at
+                _replay(self._builder, value, offset)
+            self._count += STEP_RECORDS
+            yield
+            if self._count >= IMAGE_RECORDS:
+                self._builder = ImageBuilder(self.finish(offset, epoch, batch.timestamp_ms))
+                self._count = 0
+                yield
+
+    def finish(self, offset: int, epoch: int, timestamp_ms: int) -> MetadataImage:
+        return self._builder.finish(offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
 
 
 def _replay(builder: ImageBuilder, value: bytes | memoryview, offset: int) -> None:

@@ -2,6 +2,9 @@
 
 A listener that keeps up gets new batches in the loop turn in which they commit, from memory. One that is behind (just
 registered, or a large Fetch answer came in) is served from snapshot and log in slices, between which the loop runs.
+
+A listener that cannot take what it is given within milliseconds gives back an iterator: its work in small steps, at the end of
+which it has taken it. What follows waits.
 """
 
 from __future__ import annotations
@@ -18,18 +21,22 @@ from quorate.raft.types import CommittedBatch, LeaderAndEpoch, OffsetEpoch
 
 log = logging.getLogger(__name__)
 
-SLICE_S = 0.005  # no callback should hold the loop for longer
+SLICE_S = 0.004  # no callback should hold the loop for more than 5 ms
+TELL_LOAD_S = 0.5  # a snapshot that took so long to load is worth a line
 MIN_SLICE_BYTES = 16 << 10
 MAX_SLICE_BYTES = 1 << 20
 INLINE_BYTES = 512 << 10  # what commits at once and is larger is delivered in slices
 RECENT_BYTES = 32 << 20  # uncommitted batches kept in memory; a listener finds older ones in the log
 
 
+Steps = Iterator[None]  # each a few milliseconds of work at most
+
+
 class RaftListener(Protocol):
     """What a state machine on the metadata log is told, always in log order."""
 
-    def on_commit(self, batches: list[CommittedBatch]) -> None: ...
-    def on_snapshot(self, snapshot_id: OffsetEpoch, batches: Iterator[CommittedBatch]) -> None: ...
+    def on_commit(self, batches: list[CommittedBatch]) -> Steps | None: ...
+    def on_snapshot(self, snapshot_id: OffsetEpoch, batches: Iterator[CommittedBatch]) -> Steps | None: ...
     def on_leader_change(self, leader: LeaderAndEpoch) -> None: ...
     def on_high_watermark(self, hwm: int) -> None: ...
 
@@ -119,7 +126,6 @@ class Delivery:
         for reader in list(self._readers):
             if whole and reader.pump is None and reader.next_offset == batches[0].base_offset:
                 self._deliver(reader, batches)
-                self._tell(reader)
             else:
                 self._advance(reader)
 
@@ -147,13 +153,24 @@ class Delivery:
         if self._closed:
             return
         try:
-            reader.listener.on_commit(list(batches))
-            reader.next_offset = batches[-1].last_offset + 1
-            reader.listener.on_high_watermark(self.hwm)
+            steps = reader.listener.on_commit(list(batches))
+            if steps is not None:
+                reader.pump = asyncio.get_running_loop().create_task(self._pump(reader, steps, batches[-1].last_offset + 1))
+                return
+            self._delivered(reader, batches[-1].last_offset + 1)
         except Exception as e:
-            what = f"{type(reader.listener).__name__} failed at"
-            log.error("[RaftDelivery] %s offset %d: %s", what, reader.next_offset, e, exc_info=trace_of(e))
-            self._failed(e)
+            self._broken(reader, e)
+            return
+        self._tell(reader)
+
+    def _delivered(self, reader: _Reader, next_offset: int) -> None:
+        reader.next_offset = next_offset
+        reader.listener.on_high_watermark(self.hwm)
+
+    def _broken(self, reader: _Reader, error: Exception) -> None:
+        what = f"{type(reader.listener).__name__} failed at"
+        log.error("[RaftDelivery] %s offset %d: %s", what, reader.next_offset, error, exc_info=trace_of(error))
+        self._failed(error)
 
     def _tell(self, reader: _Reader) -> None:
         if self._closed or reader.told == self._leader:
@@ -174,35 +191,50 @@ class Delivery:
         elif reader.pump is None:
             self._tell(reader)
 
-    async def _pump(self, reader: _Reader) -> None:
+    async def _pump(self, reader: _Reader, steps: Steps | None = None, then: int = 0) -> None:
+        """Steps that were begun, up to the offset `then`; after them whatever else is committed."""
         try:
+            if steps is not None:
+                await self._take(reader, steps, then)
             while reader.next_offset < self.hwm and not self._closed:
                 if reader.next_offset < self._source.start_offset or reader.next_offset < 0:
-                    self._load_snapshot(reader)
+                    await self._load_snapshot(reader)
                     await asyncio.sleep(0)
                     continue
                 batches = self._source.read_committed(reader.next_offset, self.hwm, reader.slice_bytes)
                 if not batches:
                     raise EOFError(f"no committed batch at offset {reader.next_offset} below {self.hwm}")
                 started = time.perf_counter()
-                self._deliver(reader, batches)
+                steps = reader.listener.on_commit(batches)
                 took = time.perf_counter() - started
-                if took > SLICE_S:
+                if steps is None and took > SLICE_S:
                     reader.slice_bytes = max(MIN_SLICE_BYTES, reader.slice_bytes // 2)
                 elif took < SLICE_S / 3:
                     reader.slice_bytes = min(MAX_SLICE_BYTES, reader.slice_bytes * 2)
+                await self._take(reader, steps, batches[-1].last_offset + 1)
                 await asyncio.sleep(0)
         except asyncio.CancelledError:
             raise
         except Exception as e:
-            log.error("[RaftDelivery] cannot deliver from offset %d: %s", reader.next_offset, e, exc_info=trace_of(e))
-            self._failed(e)
+            self._broken(reader, e)
             return
         finally:
             reader.pump = None
         self._tell(reader)
 
-    def _load_snapshot(self, reader: _Reader) -> None:
+    async def _take(self, reader: _Reader, steps: Steps | None, next_offset: int) -> None:
+        """Does the steps, as many in a turn of the loop as its time allows."""
+        if steps is not None:
+            until = time.perf_counter() + SLICE_S
+            for _ in steps:
+                if time.perf_counter() >= until:
+                    await asyncio.sleep(0)
+                    if self._closed:
+                        return
+                    until = time.perf_counter() + SLICE_S
+        self._delivered(reader, next_offset)
+
+    async def _load_snapshot(self, reader: _Reader) -> None:
         snapshot = self._source.latest_snapshot()
         if snapshot is None or snapshot.offset <= 0:
             if self._source.start_offset > max(reader.next_offset, 0):
@@ -211,6 +243,10 @@ class Delivery:
             return
         if snapshot.offset < reader.next_offset:
             raise EOFError(f"snapshot {tuple(snapshot)} is older than offset {reader.next_offset}")
-        reader.listener.on_snapshot(snapshot, self._source.snapshot_batches(snapshot))
-        reader.next_offset = snapshot.offset
-        reader.listener.on_high_watermark(self.hwm)
+        started = time.perf_counter()
+        steps = reader.listener.on_snapshot(snapshot, self._source.snapshot_batches(snapshot))
+        await self._take(reader, steps, snapshot.offset)
+        took = time.perf_counter() - started
+        if took > TELL_LOAD_S:
+            name = type(reader.listener).__name__
+            log.info("[RaftDelivery] %s has loaded snapshot %s in %.3f s", name, tuple(snapshot), took)

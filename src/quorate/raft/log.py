@@ -2,7 +2,8 @@
 
 Start-up rules (kraft-facts 2.1): unfinished and deleted snapshots are removed, as are those below the log start, but not the
 newest download that was broken off, which may go on; a log that begins behind 0 needs a snapshot at or above its start; a
-newest snapshot that is ahead of the log restarts the log behind it. Cleaning (3.11) moves the log start to the next snapshot and drops the segments and snapshots before it.
+newest snapshot that is ahead of the log restarts the log behind it. Cleaning (3.11) moves the log start to the next snapshot
+and drops the segments and snapshots before it.
 """
 
 from __future__ import annotations
@@ -123,6 +124,10 @@ class MetadataLog:
         if latest is not None and (latest.epoch > last_epoch or (latest.epoch == last_epoch and latest.offset > self.end_offset)):
             log.info("[MetadataLog] %s: restarting the log behind snapshot %s", self._directory, tuple(latest))
             self._restart(latest)
+        earliest = self.earliest_snapshot()
+        if earliest is not None and 0 < self.start_offset < earliest.offset <= self.end_offset:
+            self._log.high_watermark = earliest.offset  # its segment may begin before
+            self._log.increment_log_start_offset(earliest.offset, "snapshot")
 
     def _restart(self, snapshot: OffsetEpoch) -> None:
         self._log.truncate_fully_and_start_at(snapshot.offset)

@@ -218,20 +218,47 @@ def test_two_listeners_at_different_places_both_get_everything_once() -> None:
     asyncio.run(main())
 
 
-def test_leadership_of_this_replica_is_told_only_after_its_own_first_record() -> None:
+def test_leadership_of_this_replica_is_told_to_a_listener_that_has_all_before_it() -> None:
     async def main() -> None:
         source = Source(3)
         delivery, listener = Delivery(source, fail_test), Recorder()
         delivery.register(listener)
-        delivery.leader_changed(LeaderAndEpoch(1, 5), leads_from=3)
-        delivery.committed(3)
+        delivery.committed(2)
         await delivery.settled()
-        assert ("leader", LeaderAndEpoch(1, 5)) not in listener.events
-        delivery.appended(batch(3))
+        delivery.leader_changed(LeaderAndEpoch(1, 5), leads_from=3)
+        assert ("leader", LeaderAndEpoch(1, 5)) not in listener.events  # offset 2 is not known to be committed
+        source.batches.append(batch(3))  # of the new epoch: with it everything before commits
         delivery.committed(4)
         await delivery.settled()
         assert listener.events[-1] == ("leader", LeaderAndEpoch(1, 5))
         assert listener.offsets == [0, 1, 2, 3]
+
+    asyncio.run(main())
+
+
+def test_a_listener_that_lacks_nothing_need_not_wait_for_the_new_epochs_first_record() -> None:
+    async def main() -> None:
+        delivery, listener = Delivery(Source(3), fail_test), Recorder()
+        delivery.register(listener)
+        delivery.committed(3)
+        await delivery.settled()
+        delivery.leader_changed(LeaderAndEpoch(1, 5), leads_from=3)
+        assert listener.events[-1] == ("leader", LeaderAndEpoch(1, 5))
+
+    asyncio.run(main())
+
+
+def test_the_first_leader_of_all_is_told_after_its_own_first_record() -> None:
+    async def main() -> None:
+        source = Source(1)
+        delivery, listener = Delivery(source, fail_test), Recorder()
+        delivery.register(listener)
+        await delivery.settled()
+        delivery.leader_changed(LeaderAndEpoch(1, 1), leads_from=0)
+        assert ("leader", LeaderAndEpoch(1, 1)) not in listener.events
+        delivery.committed(1)
+        await delivery.settled()
+        assert listener.events[-1] == ("leader", LeaderAndEpoch(1, 1))
 
     asyncio.run(main())
 

@@ -74,7 +74,7 @@ class Delivery:
         self._recent: deque[CommittedBatch] = deque()
         self._recent_bytes = 0
         self._leader = LeaderAndEpoch(None, 0)
-        self._leads_from: int | None = None  # we lead: told once a listener has passed this offset
+        self._leads_from: int | None = None  # we lead: told once a listener has all that is below
         self._closed = False
         self.hwm = 0
 
@@ -130,7 +130,9 @@ class Delivery:
                 self._advance(reader)
 
     def leader_changed(self, leader: LeaderAndEpoch, leads_from: int | None) -> None:
-        """leads_from: the start of our own epoch when this replica leads."""
+        """leads_from: the start of our own epoch when this replica leads. A listener is told of that once it has everything
+        before it: what it proposes then comes behind the epoch's LeaderChange and commits with it. A quorum's first leader
+        waits for that record, which comes with the first voters."""
         self._leader = leader
         self._leads_from = leads_from
         for reader in list(self._readers):
@@ -175,7 +177,8 @@ class Delivery:
     def _tell(self, reader: _Reader) -> None:
         if self._closed or reader.told == self._leader:
             return
-        if self._leads_from is not None and reader.next_offset <= self._leads_from:
+        start = self._leads_from
+        if start is not None and (reader.next_offset < start or start == 0 == reader.next_offset):
             return
         reader.told = self._leader
         try:

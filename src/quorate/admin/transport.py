@@ -73,6 +73,8 @@ class Transport:
         self._channels: dict[tuple[str, int], NodeChannel] = {}
         self._in_flight: dict[tuple[str, int], int] = {}
         self.cluster: ClusterDescription | None = None
+        self._controller_lost = False  # the one that the description names does not answer
+        self._failed: dict[tuple[str, int], float] = {}  # when, and no answer since
         self._warned: set[tuple[str, int]] = set()
 
     async def close(self) -> None:
@@ -104,10 +106,17 @@ class Transport:
     async def ask(
         self, address: tuple[str, int], request: Request, version: int | None = None, timeout_s: float | None = None
     ) -> Any:
-        """One request to one address, once."""
+        """One request to one address, once. A node that does not answer in time loses its connection and is asked last."""
         self._in_flight[address] = self._in_flight.get(address, 0) + 1
         try:
-            return await self.channel(*address).call(request, timeout_s or self._request_timeout_s, version)
+            answer = await self.channel(*address).call(request, timeout_s or self._request_timeout_s, version)
+            self._failed.pop(address, None)
+            return answer
+        except (KafkaConnectionError, RequestTimedOut) as error:
+            self._failed[address] = asyncio.get_running_loop().time()
+            if isinstance(error, RequestTimedOut):
+                self.channel(*address).disconnect()
+            raise
         finally:
             self._in_flight[address] -= 1
 
@@ -117,15 +126,18 @@ class Transport:
     # -- the cluster -----------------------------------------------------------------------------------------------------
 
     async def any_address(self) -> tuple[str, int]:
-        """A node that answers: of the known ones the least loaded, else a bootstrap server. Raises the last one's error."""
+        """A node that answers: of the known ones the least loaded, else a bootstrap server; those that did not answer last.
+        Raises the last one's error."""
         known = [(n.host, n.port) for n in self.cluster.nodes if not n.fenced] if self.cluster is not None else []
         candidates = sorted(known, key=lambda a: self._in_flight.get(a, 0))
         last: Exception | None = None
-        for address in [*candidates, *(a for a in self._bootstrap if a not in known)]:
+        candidates += [a for a in self._bootstrap if a not in known]
+        for address in sorted(candidates, key=lambda a: self._failed.get(a, 0.0)):
             try:
                 await self.channel(*address).connected()
             except (KafkaConnectionError, RequestTimedOut) as error:
                 last = error
+                self._failed[address] = asyncio.get_running_loop().time()
                 if address not in self._warned:
                     self._warned.add(address)
                     log.warning("[AdminClient clientId=%s] %s; trying again", self._client_id, error)
@@ -155,6 +167,7 @@ class Transport:
             return ClusterDescription(answer.cluster_id, answer.controller_id, nodes, answer.endpoint_type)
 
         self.cluster = await self.until_answered(one, "a description of the cluster")
+        self._controller_lost = False
         return self.cluster
 
     async def _by_metadata(self, address: tuple[str, int]) -> ClusterDescription:
@@ -220,7 +233,11 @@ class Transport:
 
         async def one() -> Any:
             address = await self.controller_address() if self.endpoint_type == CONTROLLERS else await self.any_address()
-            answer = await self.ask(address, request, timeout_s=timeout_s)
+            try:
+                answer = await self.ask(address, request, timeout_s=timeout_s)
+            except (KafkaConnectionError, RequestTimedOut):
+                self._controller_lost = True
+                raise
             if check is not None:
                 try:
                     check(answer)
@@ -234,7 +251,7 @@ class Transport:
 
     async def controller_address(self) -> tuple[str, int]:
         """The active controller. Raises NOT_CONTROLLER (retriable) while none is known."""
-        cluster = self.cluster or await self.refresh()
+        cluster = self.cluster if self.cluster is not None and not self._controller_lost else await self.refresh()
         for node in cluster.nodes:
             if node.id == cluster.controller_id:
                 return node.host, node.port

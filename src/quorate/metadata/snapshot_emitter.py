@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.image import MetadataImage
 from quorate.metadata.snapshot import data_base_offset, data_batches
+from quorate.protocol.errors import KafkaError
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class SnapshotEmitter:
             await self._store.create_snapshot(end_offset, epoch, timestamp_ms, batches)
             self.end_offset = end_offset
             self.written += 1
-        except (MetadataError, ValueError, OSError) as error:
+        except (MetadataError, ValueError, OSError, KafkaError) as error:  # KafkaError: a log directory failed
             # The log still has everything: the node goes on, and says so at the next attempt again.
             log.error("[SnapshotEmitter id=%d] Snapshot at offset %d failed: %s", self._node_id, end_offset, error)
         finally:

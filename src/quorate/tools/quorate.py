@@ -89,7 +89,10 @@ def _since_start() -> float:
 
 def _announce(cluster: LocalCluster, kept: bool) -> None:
     count = len(cluster.nodes)
-    kind = "one node, broker and controller" if count == 1 else f"{cluster.brokers} brokers, {cluster.controllers} controllers"
+    kind = "one node, broker and controller"
+    if count > 1:
+        some = ((cluster.brokers, "broker"), (cluster.controllers, "controller"))
+        kind = ", ".join(f"{n} {what}{'s' if n > 1 else ''}" for n, what in some)
     shown = os.path.relpath(cluster.folder) if kept else f"{cluster.folder} (removed at the end)"
     first = cluster.bootstrap.split(",")[0]
     print(f"Kafka is up: {kind}, ready in {_since_start():.2f} s")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import random
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -20,7 +19,11 @@ from tests.support.netns import Network
 CONTROLLERS = (1, 2, 3)
 BROKER = 9
 DIRECTORIES = {1: "AAAAAAAAAAAAAAAAAAABAQ", 2: "AAAAAAAAAAAAAAAAAAABAg", 3: "AAAAAAAAAAAAAAAAAAABAw"}
-QUICK = {"controller.quorum.fetch.timeout.ms": 600, "controller.quorum.election.timeout.ms": 300}
+QUICK = {
+    "controller.quorum.fetch.timeout.ms": 600,
+    "controller.quorum.election.timeout.ms": 300,
+    "controller.quorum.request.timeout.ms": 600,  # a broker's Fetch that a silent leader holds
+}
 BUSY = {  # many segments and snapshots within seconds
     "metadata.log.max.record.bytes.between.snapshots": 20_000,
     "internal.metadata.log.segment.bytes": 60_000,
@@ -227,9 +230,6 @@ class Quorum:
 
     def others(self, *ids: int) -> list[int]:
         return [i for i in CONTROLLERS if i not in ids]
-
-    def random(self, rng: random.Random) -> int:
-        return rng.choice(CONTROLLERS)
 
     def log_tails(self, lines: int = 40) -> str:
         return "\n".join(f"--- {i}\n{n.log_tail(lines)}" for i, n in self.nodes.items())

@@ -61,14 +61,14 @@ class Campaign:
         self.load = Load(self.quorum.broker, pause_s=self.pause_s)
         self.audit = Audit({i: n.metadata for i, n in self.quorum.nodes.items()})
 
-    def run(self, count: int, tell: Callable[[str], None] = lambda _: None) -> None:
         self.load.prepare()
-        try:
-            for number in range(1, count + 1):
-                self._round(number, tell)
-        except BaseException:
-            self.quorum.heal()
-            raise
+
+    def run(self, count: int, tell: Callable[[str], None] = lambda _: None) -> None:
+        for number in range(1, count + 1):
+            self._round(number, tell)
+
+    def finish(self) -> None:
+        """Stops all; nobody may have anything to complain of."""
         for node in reversed(self.quorum.nodes.values()):
             assert node.stop() == 0, f"node {node.node_id} did not end in order"
         self.audit.check_replicas()
@@ -87,17 +87,15 @@ class Campaign:
         now = Round(number, fault, leader, [leader])
         at = time.perf_counter()
         mend = getattr(self, f"_{fault}")(now)
-        self._flows(now)
+        self.creations_flow(f"{now.fault} of {now.victims} (leader {leader})")
         flowed = time.perf_counter()
         now.gap_s = round(load.ledger.gap_s(at, flowed), 4)
         mend()
         quorum.settle()
         ended = time.perf_counter()
         now.back_s = round(ended - flowed, 3)
-        load.stop()
+        self.stop_and_check()
         now.mended_gap_s = round(load.ledger.gap_s(flowed, ended), 4)
-        self.audit.advance(quorum.settle())
-        self.audit.check(load.ledger)
         now.created = load.acknowledged()
         self.rounds.append(now)
         tell(
@@ -105,11 +103,16 @@ class Campaign:
             f"{now.back_s:.2f} s, {now.created} creations, {self.audit.end} offsets, {self.audit.snapshots} snapshots"
         )
 
-    def _flows(self, now: Round, timeout_s: float = 40) -> None:
-        """More creations are acknowledged than could have been in flight before the fault."""
+    def creations_flow(self, after: str, timeout_s: float = 40) -> None:
+        """More are acknowledged from now on than could have been in flight."""
         before = self.load.acknowledged()
-        what = f"creations after {now.fault} of {now.victims} (leader {now.leader})"
-        wait_for(what, lambda: self.load.acknowledged() > before + 10, timeout_s, 0.005)
+        wait_for(f"creations after {after}", lambda: self.load.acknowledged() > before + 10, timeout_s, 0.005)
+
+    def stop_and_check(self) -> None:
+        """No client asks any more, all replicas agree, all that was answered is on every disk, once."""
+        self.load.stop()
+        self.audit.advance(self.quorum.settle())
+        self.audit.check(self.load.ledger)
 
     def _until_cleaned(self, leader: int) -> None:
         directory = self.quorum.controllers[leader].metadata
@@ -239,6 +242,7 @@ def campaign(base: Path, count: int, seed: int, faults: tuple[str, ...], clean_e
         with network or nullcontext(), running(Quorum(base, network, disks, dict(BUSY))) as quorum:
             done = Campaign(quorum, random.Random(seed), faults, clean_every, pause_s)
             done.run(count, tell)
+            done.finish()
             return done
     finally:
         for disk in disks.values():

@@ -33,6 +33,10 @@ class ScriptedController:
         await self._listener.start("127.0.0.1", 0, self._dispatcher, "CONTROLLER")
         return self._listener.port
 
+    @property
+    def connections(self) -> int:
+        return len(self._listener.connections)
+
     async def close(self) -> None:
         await self._listener.close()
 

@@ -131,6 +131,51 @@ def test_the_last_answer_of_a_controller_that_was_replaced_counts(meanwhile: boo
     run(body)
 
 
+def test_a_standby_is_connected_to_before_it_leads():
+    async def body() -> None:
+        old, new = heartbeats(ErrorCode.NONE), heartbeats(ErrorCode.NONE)
+        addresses = [("127.0.0.1", await old.start()), ("127.0.0.1", await new.start())]
+        leader = Leader(asyncio.get_running_loop())
+        leader.set((1, *addresses[0]))
+        channel = channel_to(leader)
+        await channel.send(BrokerHeartbeatRequest(broker_id=1), 5)
+        channel.keep_warm(lambda: addresses)
+        while channel._standbys[addresses[1]].connection is None:
+            await asyncio.sleep(0.001)
+        assert (old.connections, new.connections) == (1, 1)
+        leader.set((2, *addresses[1]))
+        await channel.send(BrokerHeartbeatRequest(broker_id=1), 5)
+        assert (len(new.asked), new.connections) == (1, 1)
+        channel.close()
+        await old.close()
+        await new.close()
+
+    run(body)
+
+
+def test_who_is_no_controller_any_more_is_left(monkeypatch: pytest.MonkeyPatch):
+    async def body() -> None:
+        monkeypatch.setattr("quorate.broker.controller_channel._WARM_S", 0.01)
+        old, gone = heartbeats(ErrorCode.NONE), heartbeats(ErrorCode.NONE)
+        addresses = [("127.0.0.1", await old.start()), ("127.0.0.1", await gone.start())]
+        leader = Leader(asyncio.get_running_loop())
+        leader.set((1, *addresses[0]))
+        channel = channel_to(leader)
+        await channel.send(BrokerHeartbeatRequest(broker_id=1), 5)
+        channel.keep_warm(lambda: addresses)
+        while not gone.connections:
+            await asyncio.sleep(0.001)
+        del addresses[1]
+        while gone.connections:
+            await asyncio.sleep(0.001)
+        assert old.connections == 1
+        channel.close()
+        await old.close()
+        await gone.close()
+
+    run(body)
+
+
 def test_a_broken_connection_is_made_again():
     async def body() -> None:
         leader = Leader(asyncio.get_running_loop())

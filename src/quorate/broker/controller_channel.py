@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
@@ -36,6 +36,8 @@ _RETRY_MAX_S = 0.1
 _LAST_ANSWERS_S = 0.2
 """A controller that was replaced has so long for the answers to what it has committed; then its successor is asked, which
 may find done what it is asked to do. One that is stopped or cut off never answers, and no reset connection tells."""
+_WARM_S = 3.0
+"""So often a look is taken whether there is a connection to every controller."""
 
 
 class ControllerLocator:
@@ -91,6 +93,10 @@ class ControllerChannel:
         self._node: NodeChannel | None = None
         self._address: tuple[str, int] | None = None
         self._replaced: set[NodeChannel] = set()  # may still give their last answers
+        self._controllers: Callable[[], Iterable[tuple[str, int]]] = tuple
+        self._standbys: dict[tuple[str, int], NodeChannel] = {}
+        self._warming: set[asyncio.Task[Any]] = set()
+        self._warm_timer: asyncio.TimerHandle | None = None
         self._closed = False
         locator.watch(self._leave_the_replaced)
 
@@ -129,15 +135,45 @@ class ControllerChannel:
             pause = min(pause * 2, _RETRY_MAX_S)
         raise RequestTimedOut(f"no active controller answered {type(request).__name__} in time")
 
-    async def _connection(self, host: str, port: int) -> Connection:
+    def keep_warm(self, controllers: Callable[[], Iterable[tuple[str, int]]]) -> None:
+        """From now on keeps a connection to each of `controllers`, so that the next active one need not be connected to first."""
+        self._controllers = controllers
+        self._warm()
+
+    def _warm(self) -> None:
+        """What fails is tried again at the next look; who is no controller any more is left."""
+        self._warm_timer = self._loop.call_later(_WARM_S, self._warm)
+        wanted = set(self._controllers()) - {self._address}
+        for address in self._standbys.keys() - wanted:
+            self._standbys.pop(address).close()
+        for address in wanted:
+            node = self._standbys.get(address)
+            if node is None:
+                node = self._standbys[address] = self._channel(address)
+            if node.connection is None:
+                task = self._loop.create_task(node.connected())
+                self._warming.add(task)
+                task.add_done_callback(self._warmed)
+
+    def _warmed(self, task: asyncio.Task[Any]) -> None:
+        self._warming.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen
+
+    def _channel(self, address: tuple[str, int]) -> NodeChannel:
         from quorate.net.client import NodeChannel
 
+        return NodeChannel(*address, client_id=self._client_id, backoff_min_s=_RETRY_MIN_S, backoff_max_s=_RETRY_MAX_S)
+
+    async def _connection(self, host: str, port: int) -> Connection:
         if self._node is None or self._address != (host, port):
             self._leave()
-            self._node = NodeChannel(
-                host, port, client_id=self._client_id, backoff_min_s=_RETRY_MIN_S, backoff_max_s=_RETRY_MAX_S
-            )
+            standby = self._standbys.pop((host, port), None)
+            if standby is not None and standby.connection is None:  # it may be backing off
+                standby.close()
+                standby = None
             self._address = (host, port)
+            self._node = self._channel(self._address) if standby is None else standby
         return await self._node.connected()
 
     def _leave_the_replaced(self) -> None:
@@ -158,6 +194,10 @@ class ControllerChannel:
 
     def close(self) -> None:
         self._closed = True
+        if self._warm_timer is not None:
+            self._warm_timer.cancel()
+        for standby in self._standbys.values():
+            standby.close()
         self._locator.leader_changed()
         if self._node is not None:
             self._node.close()

@@ -241,6 +241,8 @@ class BrokerServer:
         await self._publisher.wait_until(
             lambda image: (broker := image.cluster.brokers.get(me)) is not None and not broker.fenced, _SEES_ITSELF_S
         )
+        listener = self._config.controller_listener_names[0]
+        self.channel.keep_warm(lambda: self._raft.node_endpoints(listener).values())
 
     async def _load_logs(self) -> None:
         """RECOVERY: opens the logs on disk; many of them in a thread, so that Raft and heartbeats go on meanwhile."""

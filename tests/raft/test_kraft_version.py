@@ -1,0 +1,204 @@
+"""kraft.version 0 becomes 1, and the voters' entries in the log are kept true (KIP-853)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from quorate.protocol.errors import ErrorCode
+from quorate.raft import messages as m
+from quorate.raft.types import NO_DIRECTORY, ReplicaKey, Role
+from quorate.raft.voters import Voter
+from tests.raft.world import LISTENER, Node, World, address, directory, voter
+
+ELSEWHERE = {LISTENER: ("elsewhere", 9077)}
+KRAFT_VERSION, KRAFT_VOTERS = 5, 6
+
+
+def quorum(voters: int, kraft: int) -> tuple[World, Node]:
+    """Voters that follow one leader and have told it who they are."""
+    world = World(voters, seed=8, kraft=kraft)
+    world.boot_all()
+    leader = world.elect()
+    offset = world.settle("begin")
+    world.run(8, lambda: all(n.committed > offset for n in world.nodes.values()))
+    world.run(8)
+    return world, leader
+
+
+def upgrade(node: Node, level: int = 1, validate_only: bool = False) -> str:
+    node.step(m.UpgradeKraftVersion(node.core.epoch, level, validate_only, "upgrade"))
+    return "upgrade"
+
+
+def controls(node: Node) -> list[int]:
+    return [e.control[0] for e in node.log.entries if e.control]
+
+
+def levels(world: World) -> set[int]:
+    return {n.core.members.kraft_version for n in world.nodes.values()}
+
+
+# --- the upgrade ----------------------------------------------------------------------------------------------------
+
+
+def test_an_upgrade_is_one_version_and_one_voter_set_side_by_side() -> None:
+    world, leader = quorum(3, kraft=0)
+    assert all(v.key.directory_id == NO_DIRECTORY for v in leader.core.voters)
+    token = upgrade(leader)
+    assert world.run(5, lambda: token in leader.answers)
+    assert leader.answers[token].error == ErrorCode.NONE
+    kinds = [e.control[0] if e.control else None for e in leader.log.entries]
+    at = kinds.index(KRAFT_VERSION)
+    assert kinds[at : at + 2] == [KRAFT_VERSION, KRAFT_VOTERS]
+    assert {v.key for v in leader.core.voters} == {ReplicaKey(i, directory(i)) for i in (1, 2, 3)}
+    assert world.run(5, lambda: levels(world) == {1})
+
+
+def test_it_is_finalised_only_when_it_is_committed_and_acts_before() -> None:
+    world, leader = quorum(3, kraft=0)
+    for node in world.nodes.values():
+        if node is not leader:
+            world.isolate(node.id)
+    token = upgrade(leader)
+    world.run(0.2)
+    members = leader.core.members
+    assert (members.kraft_version, members.kraft_version_at(leader.committed - 1)) == (1, 0)
+    assert token not in leader.answers
+    world.heal()
+    assert world.run(10, lambda: token in leader.answers)
+    assert leader.answers[token].error == ErrorCode.NONE
+    assert members.kraft_version_at(leader.committed - 1) == 1
+
+
+def test_an_upgrade_that_never_commits_is_undone_with_the_log_and_the_static_voters_are_back() -> None:
+    world, old = quorum(3, kraft=0)
+    world.isolate(old.id)
+    token = upgrade(old)
+    world.run(0.1)
+    assert old.core.members.kraft_version == 1
+    assert world.run(20, lambda: world.leader not in (None, old) and token in old.answers)
+    assert old.answers[token].error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    world.heal()
+    world.settle("by another leader")
+    assert world.run(20, lambda: levels(world) == {0})
+    assert all(v.key.directory_id == NO_DIRECTORY for v in old.core.voters)
+    assert KRAFT_VERSION not in controls(old)
+
+
+def test_nothing_is_written_where_it_is_only_validated() -> None:
+    world, leader = quorum(3, kraft=0)
+    token = upgrade(leader, validate_only=True)
+    world.run(1)
+    assert leader.answers[token].error == ErrorCode.NONE
+    assert KRAFT_VERSION not in controls(leader)
+
+
+def test_an_upgrade_to_the_level_that_there_is_changes_nothing() -> None:
+    world, leader = quorum(1, kraft=1)
+    before = controls(leader)
+    token = upgrade(leader)
+    world.run(1)
+    assert (leader.answers[token].error, controls(leader)) == (ErrorCode.NONE, before)
+
+
+def test_a_voter_that_has_never_told_who_it_is_is_named() -> None:
+    world = World(3, seed=8, kraft=0)
+    for i in (1, 2):
+        world.nodes[i].boot_up()
+    leader = world.elect()
+    world.run(8)
+    reply = leader.answers[upgrade(leader)]
+    assert reply.error == ErrorCode.INVALID_UPDATE_VERSION
+    assert "voter 3 has not told" in (reply.message or "")
+    world.nodes[3].boot_up()
+    world.run(8)
+    upgrade(leader, validate_only=True)
+    assert leader.answers["upgrade"].error == ErrorCode.NONE
+
+
+def test_a_voter_that_does_not_support_the_level_is_named() -> None:
+    world = World(3, seed=8, kraft=0)
+    world.boot_all()
+    leader = world.elect()
+    other = next(n for n in world.nodes.values() if n is not leader)
+    other.core.params = dataclasses.replace(other.core.params, kraft_versions=(0, 0))
+    world.run(8)
+    reply = leader.answers[upgrade(leader)]
+    assert reply.error == ErrorCode.INVALID_UPDATE_VERSION
+    assert f"voter {other.id} supports kraft.version 0 to 0" in (reply.message or "")
+
+
+@pytest.mark.parametrize(("kraft", "level"), [(1, 0), (1, 2), (0, 2), (0, -1)])
+def test_no_way_back_and_none_beyond_what_is_known(kraft: int, level: int) -> None:
+    _, leader = quorum(1, kraft)
+    reply = leader.answers[upgrade(leader, level)]
+    assert reply.error == ErrorCode.INVALID_UPDATE_VERSION
+    assert f"from {kraft} to {level}" in (reply.message or "")
+
+
+# --- entries kept true ----------------------------------------------------------------------------------------------
+
+
+def test_a_new_leader_whose_endpoints_have_changed_writes_its_own_entry_with_its_first_record() -> None:
+    world, old = quorum(3, kraft=1)
+    for node in world.nodes.values():
+        if node is not old:
+            node.core.params = dataclasses.replace(node.core.params, endpoints=ELSEWHERE)
+    world.kill(old.id)
+    assert world.run(20, lambda: world.leader not in (None, old))
+    leader = world.leader
+    assert leader is not None
+    assert dict(leader.core.voters.endpoints(leader.id)) == ELSEWHERE
+    first = [e.control[0] for e in leader.log.entries if e.control and e.epoch == leader.core.epoch][:3]
+    assert first == [2, KRAFT_VERSION, KRAFT_VOTERS]
+    other = next(i for i in (1, 2, 3) if i not in (old.id, leader.id))
+    assert dict(leader.core.voters.endpoints(other)) == {LISTENER: address(other)}  # not its own word yet
+
+
+def told(entry: Voter, epoch: int, kraft: int = 1) -> m.Reply:
+    world, leader = quorum(1, kraft)
+    token = world.ask(leader, m.UpdateVoter(entry, leader.core.epoch + epoch))
+    world.run(1)
+    return leader.answers[token]
+
+
+@pytest.mark.parametrize("kraft", [0, 1])
+@pytest.mark.parametrize(
+    ("entry", "epoch", "error"),
+    [
+        (Voter(ReplicaKey(1, directory(1)), {}, (0, 1)), 0, ErrorCode.INVALID_REQUEST),
+        (Voter(ReplicaKey(1, directory(1)), {"OTHER": address(1)}, (0, 1)), 0, ErrorCode.INVALID_REQUEST),
+        (Voter(ReplicaKey(1), {LISTENER: address(1)}, (0, 1)), 0, ErrorCode.INVALID_REQUEST),
+        (Voter(ReplicaKey(-1, directory(1)), {LISTENER: address(1)}, (0, 1)), 0, ErrorCode.INVALID_REQUEST),
+        (Voter(ReplicaKey(1, directory(1)), {LISTENER: address(1)}, (2, 3)), 0, ErrorCode.INVALID_REQUEST),
+        (Voter(ReplicaKey(1, directory(1)), {LISTENER: address(1)}, (1, 0)), 0, ErrorCode.INVALID_REQUEST),
+        (voter(7), 0, ErrorCode.VOTER_NOT_FOUND),
+        (voter(1), -1, ErrorCode.FENCED_LEADER_EPOCH),
+        (voter(1), 1, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (voter(1), 0, ErrorCode.NONE),
+    ],
+    ids=["no endpoint", "not the first listener", "no directory", "no id", "range above", "range upside down", "no voter",
+         "old epoch", "epoch to come", "good"],
+)  # fmt: skip
+def test_what_update_raft_voter_is_answered(kraft: int, entry: Voter, epoch: int, error: ErrorCode) -> None:
+    assert told(entry, epoch, kraft).error == error
+
+
+def test_another_disk_of_a_voters_id_cannot_change_its_entry() -> None:
+    assert told(Voter(ReplicaKey(1, directory(44)), ELSEWHERE, (0, 1)), 0).error == ErrorCode.VOTER_NOT_FOUND
+
+
+def test_an_update_waits_for_a_change_that_is_under_way_and_comes_again() -> None:
+    world, leader = quorum(3, kraft=1)
+    follower = next(n for n in world.nodes.values() if n is not leader)
+    adding = world.ask(leader, m.AddVoter(voter(9), timeout_ms=6000))
+    refused = world.ask(leader, m.UpdateVoter(Voter(ReplicaKey(2, directory(2)), ELSEWHERE, (0, 1)), leader.core.epoch))
+    assert leader.answers[refused].error == ErrorCode.REQUEST_TIMED_OUT
+    follower.core.params = dataclasses.replace(follower.core.params, endpoints=ELSEWHERE)
+    world.run(5)
+    assert dict(leader.core.voters.endpoints(follower.id)) != ELSEWHERE
+    assert world.run(12, lambda: dict(leader.core.voters.endpoints(follower.id)) == ELSEWHERE)
+    assert leader.answers[adding].error == ErrorCode.REQUEST_TIMED_OUT
+    assert leader.core.role is Role.LEADER

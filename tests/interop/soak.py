@@ -38,10 +38,10 @@ from quorate.metadata.framing import decode_record
 from quorate.metadata.records import RemoveTopicRecord, TopicRecord
 from quorate.records.batch import control_records
 from quorate.records.control import ControlRecordType, LeaderChangeMessage
-from tests.interop.soak_cluster import OUR_BROKER, Change, Cluster, Fault
+from tests.interop.soak_cluster import SMALL, Change, Cluster, Fault
 from tests.interop.soak_load import Load, Stream, longest_gap
 from tests.support import java
-from tests.support.cluster import BIN
+from tests.support.cluster import BIN, Node
 from tests.support.metadata_disk import Disk, DiskBatch, configs_of_no_topic, differences, read_disk, same_metadata
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,7 +79,7 @@ class Soak:
 
     def run(self) -> None:
         cluster, length_s = self.cluster, self.args.minutes * 60
-        cluster.start = time.monotonic()
+        cluster.started = time.monotonic()
         self._period()
         least, most = self.args.fault_every
         due = {
@@ -92,7 +92,7 @@ class Soak:
         swaps = iter(SWAPS)
         steps = {"swap": length_s / (len(SWAPS) + 1), "voters": length_s / 15, "check": length_s / 20, "sample": length_s / 12}
         rounds = 0
-        while (now := time.monotonic() - cluster.start) < length_s:
+        while (now := time.monotonic() - cluster.started) < length_s:
             assert self.load.failure is None, self.load.failure
             what = min(due, key=lambda key: due[key])
             if due[what] > now:
@@ -102,7 +102,7 @@ class Soak:
                 case "fault":
                     kind = self.random.choice(("kill", "shutdown"))
                     self._after(cluster.disturb(kind, self.random.choice(("leader", "follower")), self.random.uniform(0.5, 6)))
-                    due["fault"] = time.monotonic() - cluster.start + self.random.uniform(least, most)
+                    due["fault"] = time.monotonic() - cluster.started + self.random.uniform(least, most)
                     continue
                 case "swap":
                     node_id = next(swaps, None)
@@ -121,13 +121,13 @@ class Soak:
             due[what] += steps[what]
         self.check()
         self.sample()
-        self.took_s = time.monotonic() - cluster.start
+        self.took_s = time.monotonic() - cluster.started
         self.load.stop()
         assert self.load.failure is None, self.load.failure
         self._memory_is_bounded()
 
     def _period(self) -> None:
-        self.periods.append({"from_s": round(time.monotonic() - self.cluster.start), "controllers": self.cluster.letters})
+        self.periods.append({"from_s": round(time.monotonic() - self.cluster.started), "controllers": self.cluster.letters})
         self.say(f"controllers are {self.cluster.letters}")
 
     def _after(self, fault: Fault) -> None:
@@ -159,14 +159,14 @@ class Soak:
             self.say(f"{change.what} {change.victim} ({change.role}) under {change.leader} by the tool of {change.tool}")
 
     def say(self, text: str) -> None:
-        print(f"{time.monotonic() - self.cluster.start:7.1f} {text}", flush=True)
+        print(f"{time.monotonic() - self.cluster.started:7.1f} {text}", flush=True)
 
     # -- what must hold ---------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         """Raises AssertionError with all that is wrong."""
         self.load.pause(self.args.bound)
-        watermark = self.cluster.caught_up(self.args.bound).high_watermark
+        watermark = self.cluster.caught_up().high_watermark
         disks = self._disks(watermark)
         end = min(disk.end for disk in disks.values())
         wrong = differences(disks, end, self._sums)
@@ -244,19 +244,19 @@ class Soak:
 
     def sample(self) -> None:
         for node in self.cluster.nodes:
-            rss, files = node.rss_bytes_and_files()
+            rss, files = rss_bytes_and_files(node)
             assert node.proc is not None
             started = Path(f"/proc/{node.proc.pid}").stat().st_mtime
             self.samples.append(
                 {
-                    "at_s": round(time.monotonic() - self.cluster.start), "node": node.node_id, "role": node.roles,
+                    "at_s": round(time.monotonic() - self.cluster.started), "node": node.node_id, "role": node.roles,
                     "impl": node.impl, "rss_mb": round(rss / 1e6, 1), "files": files, "up_s": round(time.time() - started),
                 }
             )  # fmt: skip
 
     def _memory_is_bounded(self) -> None:
         """Our broker lives through the whole run: its second half may add little to what the first half took."""
-        own = [s for s in self.samples if s["node"] == OUR_BROKER]
+        own = [s for s in self.samples if s["node"] == self.cluster.broker.node_id]
         half = own[len(own) // 2]
         assert own[-1]["rss_mb"] <= 1.25 * half["rss_mb"], own  # type: ignore[operator]
         assert own[-1]["files"] <= half["files"] + 50, own  # type: ignore[operator]
@@ -272,7 +272,7 @@ class Soak:
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
             "result": violation or "passed",
             "seed": self.args.seed,
-            "seconds": round(self.took_s or time.monotonic() - self.cluster.start),
+            "seconds": round(self.took_s or time.monotonic() - self.cluster.started),
             "versions": versions(),
             "machine": {"cpus": os.cpu_count(), "system": platform.platform(), "load": [round(x, 1) for x in os.getloadavg()]},
             "controllers": self.periods,
@@ -333,6 +333,14 @@ def spread(xs: list[float]) -> dict[str, float]:
     return {"count": len(xs), "median": round(statistics.median(xs), 3), "max": round(max(xs), 3)} if xs else {"count": 0}
 
 
+def rss_bytes_and_files(node: Node) -> tuple[int, int]:
+    """Resident memory and open files of a node that runs."""
+    assert node.proc is not None
+    process = Path(f"/proc/{node.proc.pid}")
+    kib = next(line.split()[1] for line in (process / "status").read_text().splitlines() if line.startswith("VmRSS:"))
+    return int(kib) * 1024, len(list((process / "fd").iterdir()))
+
+
 def versions() -> dict[str, str]:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     jvm = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr.splitlines()
@@ -363,7 +371,10 @@ def main() -> int:
     same_code()
     logging.getLogger("quorate").setLevel(logging.ERROR)  # that a controller is away is the purpose
     with tempfile.TemporaryDirectory(prefix="soak-") as temporary:
-        cluster = Cluster(args.keep or Path(temporary), "qjq", random.Random(args.seed + 1), args.bound)
+        cluster = Cluster(
+            args.keep or Path(temporary), "qjq", brokers_of="qj", extra=SMALL,
+            dice=random.Random(args.seed + 1), bound_s=args.bound,
+        )  # fmt: skip
         violation: str | None = None
         soak: Soak | None = None
         try:

@@ -106,16 +106,14 @@ class Transport:
     async def ask(
         self, address: tuple[str, int], request: Request, version: int | None = None, timeout_s: float | None = None
     ) -> Any:
-        """One request to one address, once. A node that does not answer in time loses its connection and is asked last."""
+        """One request to one address, once. A node that does not answer is asked last from then on."""
         self._in_flight[address] = self._in_flight.get(address, 0) + 1
         try:
             answer = await self.channel(*address).call(request, timeout_s or self._request_timeout_s, version)
             self._failed.pop(address, None)
             return answer
-        except (KafkaConnectionError, RequestTimedOut) as error:
+        except (KafkaConnectionError, RequestTimedOut):
             self._failed[address] = asyncio.get_running_loop().time()
-            if isinstance(error, RequestTimedOut):
-                self.channel(*address).disconnect()
             raise
         finally:
             self._in_flight[address] -= 1

@@ -35,9 +35,10 @@ _PREFIX = struct.Struct(">i")
 
 
 class _Call:
-    __slots__ = ("api_key", "future", "timer", "version")
+    __slots__ = ("answers", "api_key", "future", "timer", "version")
 
-    def __init__(self, api_key: int, version: int, future: asyncio.Future[Any]) -> None:
+    def __init__(self, api_key: int, version: int, future: asyncio.Future[Any], answers: int) -> None:
+        self.answers = answers  # that had come over the connection before this was asked
         self.api_key = api_key
         self.version = version
         self.future = future
@@ -48,7 +49,8 @@ class Connection(asyncio.BufferedProtocol):
     """One connection. Requests may be in flight together; a Kafka server answers them in order.
 
     `closed` is done when the connection has ended, with the reason as its result (None when it was closed from here).
-    `on_lost` is called then too.
+    `on_lost` is called then too. With `closes_when_silent` that is also when a request is not answered in time and nothing
+    else was answered since it was sent: the peer is cut off or stands still, and TCP would find a mended link much later.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, client_id: str | None) -> None:
@@ -58,6 +60,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, _Call] = {}
         self._correlation_id = 0
+        self._answers = 0
         self._ending: Exception | None = None
         self.peer = ""
         self.api_versions: dict[int, tuple[int, int]] = {}
@@ -66,6 +69,7 @@ class Connection(asyncio.BufferedProtocol):
         self.finalized_features_epoch = -1
         self.closed: asyncio.Future[Exception | None] = loop.create_future()
         self.on_lost: Callable[[Exception | None], None] | None = None
+        self.closes_when_silent = False
 
     @classmethod
     async def connect(
@@ -170,7 +174,7 @@ class Connection(asyncio.BufferedProtocol):
         parts = encode_request_parts(correlation_id, self._client_id, request, version)
         future: asyncio.Future[Any] = self._loop.create_future()
         if expect_answer:
-            call = _Call(key, version, future)
+            call = _Call(key, version, future, self._answers)
             self._calls[correlation_id] = call
             if timeout_s is not None:
                 call.timer = self._loop.call_later(timeout_s, self._expired, correlation_id, timeout_s)
@@ -185,6 +189,8 @@ class Connection(asyncio.BufferedProtocol):
         if call is not None and not call.future.done():
             name = ApiKey(call.api_key).name
             call.future.set_exception(RequestTimedOut(f"{self.peer} did not answer {name} within {timeout_s:g} s"))
+            if self.closes_when_silent and call.answers == self._answers:
+                self.close()
 
     def close(self, error: Exception | None = None) -> None:
         """Ends the connection; what is in flight fails with KafkaConnectionError."""
@@ -252,6 +258,7 @@ class Connection(asyncio.BufferedProtocol):
         call = self._calls.pop(correlation_id, None)
         if call is None:
             raise ProtocolViolation(f"answered a request ({correlation_id}) that was not asked")
+        self._answers += 1
         if call.timer is not None:
             call.timer.cancel()
         future = call.future
@@ -275,8 +282,8 @@ class Connection(asyncio.BufferedProtocol):
 
 
 class NodeChannel:
-    """One address, at most one connection to it, made when needed and again after a loss, with back-off between failed
-    attempts: `backoff_min_s` doubling up to `backoff_max_s`, each varied by a fifth so that many do not march in step."""
+    """One address, at most one connection to it, made when needed and again after a loss or a silence, with back-off between
+    failed attempts: `backoff_min_s` doubling up to `backoff_max_s`, each varied by a fifth so that many do not march in step."""
 
     def __init__(
         self,
@@ -352,6 +359,7 @@ class NodeChannel:
         self._failures = 0
         self._connection = connection
         connection.on_lost = self._lost
+        connection.closes_when_silent = True
         if connection.closed.done():
             self._lost(connection.closed.result())
             raise KafkaConnectionError(f"{connection.peer} closed the connection")

@@ -25,7 +25,7 @@ QUICK = {
     "controller.quorum.request.timeout.ms": 600,  # a broker's Fetch that a silent leader holds
 }
 BUSY = {  # many segments and snapshots within seconds
-    "metadata.log.max.record.bytes.between.snapshots": 20_000,
+    "metadata.log.max.record.bytes.between.snapshots": 30_000,
     "internal.metadata.log.segment.bytes": 60_000,
     "metadata.max.retention.bytes": 200_000,
     "internal.metadata.delete.delay.millis": 1_000,
@@ -99,7 +99,6 @@ class Quorum:
                 "listeners": f"CONTROLLER://{self._host(i)}:{voters[i]}",
                 "controller.quorum.bootstrap.servers": bootstrap,
                 "quorate.http.listen": f"{self._host(i)}:{http_port}",
-                **QUICK,
                 **self.settings,
             }
             if i in self.disks:
@@ -116,7 +115,6 @@ class Quorum:
                 "controller.quorum.bootstrap.servers": bootstrap,
                 "quorate.http.listen": f"{self._host(4)}:{http_port}",
                 "auto.create.topics.enable": "false",
-                **QUICK,
                 **self.settings,
             },
             host=self._host(4), http_port=http_port, enter=self._enter(4),

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from tests.e2e.campaign_audit import Audit, segments
 from tests.e2e.campaign_load import Load
-from tests.e2e.campaign_quorum import BROKER, BUSY, CONTROLLERS, Quorum, running
+from tests.e2e.campaign_quorum import BROKER, BUSY, CONTROLLERS, QUICK, Quorum, running
 from tests.support.cluster import wait_for
 from tests.support.disk import Disk
 from tests.support.netns import Network
@@ -235,11 +235,11 @@ class Campaign:
 
 
 def campaign(base: Path, count: int, seed: int, faults: tuple[str, ...], clean_every: int = 0, pause_s: float = 0.0,
-             tell: Callable[[str], None] = lambda _: None) -> Campaign:  # fmt: skip
+             quick: bool = True, tell: Callable[[str], None] = lambda _: None) -> Campaign:  # fmt: skip
     disks = {i: Disk(base / f"disk{i}", 48) for i in CONTROLLERS} if "disk" in faults else {}
     network = Network(4) if "cut" in faults else None
     try:
-        with network or nullcontext(), running(Quorum(base, network, disks, dict(BUSY))) as quorum:
+        with network or nullcontext(), running(Quorum(base, network, disks, BUSY | (QUICK if quick else {}))) as quorum:
             done = Campaign(quorum, random.Random(seed), faults, clean_every, pause_s)
             done.run(count, tell)
             done.finish()
@@ -260,6 +260,7 @@ def main() -> None:
     parser.add_argument("--faults", default="kill", help=f"of {','.join(FAULTS)}; each round draws one")
     parser.add_argument("--clean-every", type=int, default=0, help="each so many-th round hits right after the log was cleaned")
     parser.add_argument("--pause", type=float, default=0.0, help="seconds of each client after each answer")
+    parser.add_argument("--default-timeouts", action="store_true", help="Kafka's of the quorum, not the short ones of the tests")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     faults = tuple(args.faults.split(","))
@@ -284,7 +285,8 @@ def main() -> None:
     result = {
         "command": f"python -m tests.e2e.quorum_campaign --rounds {args.rounds} --seed {args.seed} --faults {args.faults}"
         + (f" --clean-every {args.clean_every}" if args.clean_every else "")
-        + (f" --pause {args.pause}" if args.pause else ""),
+        + (f" --pause {args.pause}" if args.pause else "")
+        + (" --default-timeouts" if args.default_timeouts else ""),
         "seconds": round(time.perf_counter() - started, 1),
         "load_average": [round(load_before, 1), round(os.getloadavg()[0], 1)],
         **done.figures(),

@@ -18,7 +18,7 @@ from quorate.admin.types import NewTopic
 from quorate.net.client import Connection
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.create_topics import CreateTopicsRequest
-from tests.e2e.campaign_quorum import BUSY, CONTROLLERS, Quorum, running
+from tests.e2e.campaign_quorum import BUSY, CONTROLLERS, QUICK, Quorum, running
 from tests.e2e.quorum_campaign import Campaign
 from tests.support.cluster import wait_for
 from tests.support.disk import Disk
@@ -34,13 +34,13 @@ def violent(quorum: Quorum, *faults: str) -> Campaign:
 
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
-    with running(Quorum(tmp_path_factory.mktemp("processes"), settings=dict(BUSY))) as quorum:
+    with running(Quorum(tmp_path_factory.mktemp("processes"), settings=BUSY | QUICK)) as quorum:
         yield violent(quorum, "kill")
 
 
 @pytest.fixture(scope="module")
 def links(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
-    with Network(4) as network, running(Quorum(tmp_path_factory.mktemp("links"), network, settings=dict(BUSY))) as quorum:
+    with Network(4) as network, running(Quorum(tmp_path_factory.mktemp("links"), network, settings=BUSY | QUICK)) as quorum:
         yield violent(quorum)
 
 
@@ -49,7 +49,7 @@ def disks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
     base = tmp_path_factory.mktemp("disks")
     mounted = {i: Disk(base / f"disk{i}") for i in CONTROLLERS}
     try:
-        with running(Quorum(base, disks=mounted, settings=dict(BUSY))) as quorum:
+        with running(Quorum(base, disks=mounted, settings=BUSY | QUICK)) as quorum:
             yield violent(quorum)
     finally:
         for disk in mounted.values():

@@ -41,12 +41,13 @@ def test_elections_by_kill_and_by_shutdown_of_each_side(
     quorum.dumps_agree(lambda: capsys.readouterr().out)
 
 
+@pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
 @pytest.mark.parametrize("implementations", ["qqj", "jjq"])
 def test_a_replica_that_is_new_loads_the_others_snapshot(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], implementations: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], implementations: str, static: bool
 ) -> None:
     """Controller 3 of the one kind starts late and must load a snapshot that the other kind wrote."""
-    quorum = MixedQuorum(tmp_path, implementations, extra=dict(SMALL_SNAPSHOTS))
+    quorum = MixedQuorum(tmp_path, implementations, static, extra=dict(SMALL_SNAPSHOTS))
     quorum.format()
     late = quorum.controller(3)
     topics = [f"topic-{i}" for i in range(40)]

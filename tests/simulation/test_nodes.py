@@ -13,6 +13,8 @@ import pytest
 
 from quorate.log import files as log_files
 from quorate.log import log_trimming
+from quorate.raft import messages as m
+from quorate.raft.driver import RaftClient
 from quorate.testing.cluster import Cluster, run_cluster
 from quorate.testing.invariants import InvariantError
 from quorate.testing.loop import HOST, VirtualLoop
@@ -102,19 +104,51 @@ def no_fsync_of_directories(patch: Patch) -> None:
         patch.setattr(f"quorate.log.{module}.fsync_directory", lambda path: None)
 
 
-def a_torn_batch_is_kept(patch: Patch) -> None:
-    """Recovery believes the length of the file."""
-    from quorate.log import segment
+def answer_before_the_save(patch: Patch) -> None:
+    """Duty 5 before duty 2: a vote is out before the disk knows of it."""
+    perform = RaftClient._perform
 
-    patch.setattr(segment, "verify_crc", lambda batch: True)
+    def hasty(self: RaftClient, fx: m.Effects) -> None:
+        state = fx.save_quorum_state
+        if fx.answers and state is not None:
+            fx.save_quorum_state = None
+            asyncio.get_running_loop().call_later(0.001, self._state.save, state, False)
+        perform(self, fx)
+
+    patch.setattr(RaftClient, "_perform", hasty)
+
+
+def save_the_state_later(patch: Patch) -> None:
+    """Every quorum state is treated as one that may wait."""
+    perform = RaftClient._perform
+
+    def lazy(self: RaftClient, fx: m.Effects) -> None:
+        fx.save_may_wait = True
+        perform(self, fx)
+
+    patch.setattr(RaftClient, "_perform", lazy)
+
+
+def acknowledge_before_the_fsync(patch: Patch) -> None:
+    """The core is told that an fsync has ended when it begins."""
+
+    def start_sync(self: RaftClient) -> None:
+        if not self._sync.running:
+            self._queue.append(m.Synced(self.log.end_offset))
+            self._sync.in_thread(lambda error: None)
+
+    patch.setattr(RaftClient, "_start_sync", start_sync)
 
 
 @pytest.mark.parametrize(
     ("plant", "caught_by"),
     [
         (no_fsync_of_the_log, "acknowledged is durable|majority"),
-        (no_fsync_of_the_quorum_state, "one vote an epoch"),
-        (no_fsync_of_directories, "acknowledged is durable|majority|one vote an epoch"),
+        (no_fsync_of_the_quorum_state, "one vote an epoch|epoch: "),
+        (no_fsync_of_directories, "acknowledged is durable|majority|one vote an epoch|epoch: "),
+        (answer_before_the_save, "one vote an epoch|epoch: "),
+        (save_the_state_later, "one vote an epoch|epoch: "),
+        (acknowledge_before_the_fsync, "acknowledged is durable|majority"),
         (planted.count_non_voters, "majority"),
         (planted.vote_twice, "one vote an epoch|one leader an epoch"),
         (planted.grant_a_pre_vote_while_hearing_the_leader, "pre-vote"),

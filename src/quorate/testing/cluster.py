@@ -58,6 +58,7 @@ class Cluster:
         else:
             self.static, boot = VoterSet.static({i: address(i) for i in ids}, LISTENER), None
         self.history = History(keys_of(boot if boot is not None else self.static))
+        self.happened = self.history.happened
         self.replicas: dict[int, Process] = {}
         for i in range(1, top.voters + top.spares + top.observers + 1):
             can_vote = i <= top.voters + top.spares
@@ -66,6 +67,8 @@ class Cluster:
     def _process(self, key: ReplicaKey, can_vote: bool, boot: VoterSet | None) -> Process:
         process = Process(self, key, can_vote=can_vote, static=self.static, boot=boot)
         process.rate = 1 + self.rng.uniform(-1, 1) * self.plan.faults.skew
+        process.disk.losses = self.happened
+        self.happened["skewed clocks"] += process.rate != 1
         return process
 
     def renew(self, node_id: int) -> None:
@@ -74,6 +77,7 @@ class Cluster:
         assert not old.alive
         key = ReplicaKey(node_id, directory(node_id, old.key.directory_id[1] + 1))
         self.replicas[node_id] = self._process(key, old.can_vote, None)
+        self.happened["new directories"] += 1
 
     # --- running ----------------------------------------------------------------------------------------------------
 
@@ -191,8 +195,14 @@ class Cluster:
         return rng.uniform(*span)
 
     def lost(self, a: int, b: int) -> bool:
+        if (a, b) in self.cut:
+            self.happened["messages cut off" if (b, a) in self.cut else "messages cut off one way"] += 1
+            return True
         loss = self.plan.links.loss
-        return (a, b) in self.cut or (loss > 0 and self.rng.random() < loss)
+        if loss > 0 and self.rng.random() < loss:
+            self.happened["messages lost"] += 1
+            return True
+        return False
 
     def dies_by_power(self) -> bool:
         return self.rng.random() < self.plan.faults.power

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import builtins
 import errno
+import gc
 import io
 import os
 import random
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
+from quorate.log.files import OpenFile
 from quorate.testing.loop import CrashError
 
 MOUNT = "/simulated"
@@ -53,13 +56,15 @@ class File:
             _apply(self.durable, write)
         self.writes.clear()
 
-    def lose_power(self, rng: random.Random) -> None:
+    def lose_power(self, rng: random.Random, losses: Counter[str]) -> None:
         kept = rng.randint(0, len(self.writes))
+        losses["unsynced writes lost"] += kept < len(self.writes)
         for write in self.writes[:kept]:
             _apply(self.durable, write)
         if kept < len(self.writes) and rng.random() < 0.5:
             position, data = self.writes[kept]
             if data:
+                losses["torn writes"] += 1
                 torn = data[: rng.randrange(len(data))]
                 if rng.random() < 0.3:  # the file has grown, its last blocks have not arrived
                     torn += bytes(rng.randint(1, len(data) - len(torn)))
@@ -99,13 +104,15 @@ class Directory:
             self._apply(self.durable, names)
         self.changes.clear()
 
-    def lose_power(self, rng: random.Random) -> None:
-        for names in self.changes[: rng.randint(0, len(self.changes))]:
+    def lose_power(self, rng: random.Random, losses: Counter[str]) -> None:
+        kept = rng.randint(0, len(self.changes))
+        losses["unsynced names lost"] += kept < len(self.changes)
+        for names in self.changes[:kept]:
             self._apply(self.durable, names)
         self.changes.clear()
         self.names = dict(self.durable)
         for node in self.names.values():
-            node.lose_power(rng)
+            node.lose_power(rng, losses)
 
     @staticmethod
     def _apply(names: dict[str, Node], changes: dict[str, Node | None]) -> None:
@@ -132,6 +139,7 @@ class Disk:
         self.dies_in: int | None = None  # so many changes later the process ends
         self.on_die: Callable[[], None] = lambda: None
         self.on_sync: Callable[[], None] = lambda: None
+        self.losses: Counter[str] = Counter()  # what power failures took
 
     @property
     def path(self) -> str:
@@ -157,7 +165,7 @@ class Disk:
 
     def lose_power(self) -> None:
         self.kill()
-        self.root.lose_power(self.rng)
+        self.root.lose_power(self.rng, self.losses)
 
     def find(self, parts: list[str]) -> Node:
         node: Node = self.root
@@ -430,7 +438,18 @@ class Files:
                 stack.enter_context(mock.patch.object(os, name, _by_descriptor(real, ours)))
             for module in (io, builtins):
                 stack.enter_context(mock.patch.object(module, "open", _by_path(module.open, self.open_stream)))
-            yield
+            try:
+                yield
+            except BaseException:
+                _disown()
+                raise
+
+
+def _disown() -> None:
+    """Descriptors that a failed world holds in its traceback: nobody may ask the kernel to close them later."""
+    for found in gc.get_objects():
+        if type(found) is OpenFile and found.fileno() >= FIRST_FD:
+            found._fd = -1
 
 
 def _by_path(real: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,17 +1,20 @@
 """What must hold after every event, whoever runs the replicas: the properties of `spec/KRaft.tla` and of Kafka's own simulation.
 
 ========================= =====================================================================================
-one leader an epoch       nobody leads an epoch that another has led, and a leader has a majority's votes
+one leader an epoch       nobody leads an epoch that another has led, nobody's disk names another leader of it, and a leader
+                          has a majority's votes
 one vote an epoch         a directory never stores a vote for a second candidate of one epoch
 logs match                the same epoch at the same offset means the same log up to there
 committed stays           two replicas never believe different records committed, nor does one cut such a record
 leader completeness       whoever begins to lead holds everything that was committed in earlier epochs
 majority                  a leader's high watermark is on the disks of a majority of the voters of its own log
 acknowledged is durable   no controller fetches from an offset behind what is on its disk
-high watermark, epoch     neither falls: the first while a process lives, the second never
+high watermark            it never falls while a process lives; a leader's first is above all that earlier leaders committed
+epoch                     it never falls, and after each step the one on disk is the one in memory
 one voter of difference   a leader's new voter set and the committed one differ by one replica at most
 pre-vote                  nobody who hears the leader of its epoch grants one
-applied state             equal at equal offsets (digests of what listeners were given)
+applied state             equal at equal offsets (digests of what listeners were given), and no leader loads a snapshot
+snapshot at log start     a log that begins behind 0 has a snapshot exactly there, and its epochs know that point
 ========================= =====================================================================================
 
 `History` believes only what it is told of logs and disks; it asks no replica who its voters are.
@@ -20,10 +23,12 @@ applied state             equal at equal offsets (digests of what listeners were
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from quorate.raft.membership import KRAFT_VOTERS
+from quorate.raft.membership import KRAFT_VERSION, KRAFT_VOTERS
 from quorate.raft.quorum_state import QuorumState
+from quorate.raft.roles import LogView
 from quorate.raft.types import NO_DIRECTORY, OffsetEpoch, ReplicaKey
 from quorate.testing.trail import Batch, Trail
 
@@ -94,8 +99,10 @@ class History:
     """All that was ever led, voted, written and committed."""
 
     def __init__(self, first_set: Keys) -> None:
+        self.static = any(directory == NO_DIRECTORY for _, directory in first_set)  # kraft.version 0 at first
         self.sets: list[tuple[int, Keys]] = [(0, first_set)]  # committed voter sets, by the end of their batch
         self.leaders: dict[int, Key] = {}
+        self.named: dict[int, int] = {}  # epoch -> its leader's node id as disks have it
         self.votes: dict[int, dict[Key, int]] = {}  # epoch -> who voted for which node
         self.seen: dict[tuple[int, int], int] = {}  # (end, epoch) of a batch -> digest
         self.ends: list[int] = [0]  # of committed batches
@@ -105,6 +112,7 @@ class History:
         self.elections = 0
         self.truncations = 0
         self.set_changes = 0
+        self.happened: Counter[str] = Counter()  # work and faults that came to bear
 
     @property
     def committed_end(self) -> int:
@@ -194,11 +202,20 @@ class History:
         if epoch < s.epoch:
             raise InvariantError(f"epoch: that of {s.name} falls from {s.epoch} to {epoch}")
         s.epoch = epoch
+        if state.leader_id is not None:
+            named = self.named.setdefault(epoch, state.leader_id)
+            if named != state.leader_id:
+                raise InvariantError(f"one leader an epoch: {s.name} stores {state.leader_id} for epoch {epoch}, others {named}")
         voted = state.voted.id if state.voted is not None else state.leader_id if state.leader_id == s.key[0] else None
         if voted is not None:
             known = self.votes.setdefault(epoch, {}).setdefault(s.key, voted)
             if known != voted:
                 raise InvariantError(f"one vote an epoch: {s.name} votes for {known} and {voted} in epoch {epoch}")
+
+    def is_stored(self, s: Subject, state: QuorumState | None, epoch: int) -> None:
+        """Between two steps: `epoch` is the one in memory."""
+        if epoch != (state.epoch if state is not None else 0):
+            raise InvariantError(f"epoch: {s.name} is in epoch {epoch}, its disk has {state}")
 
     def granted_pre_vote(self, s: Subject, hears_leader: bool) -> None:
         if hears_leader:
@@ -208,6 +225,9 @@ class History:
         """It begins to lead: before its first batch is written, or with it."""
         s.led = epoch
         self.elections += 1
+        named = self.named.setdefault(epoch, s.key[0])
+        if named != s.key[0]:
+            raise InvariantError(f"one leader an epoch: {s.name} leads epoch {epoch}, others follow {named}")
         known = self.leaders.setdefault(epoch, s.key)
         if known != s.key:
             raise InvariantError(f"one leader an epoch: {known[0]} and {s.name} lead epoch {epoch}")
@@ -241,7 +261,11 @@ class History:
             self.ends.append(batch.end)
             self.digests.append(batch.digest)
             self.epochs.append(epoch)
-            self.sets += [(batch.end, keys_of(value.voters)) for kind, value in batch.controls if kind == KRAFT_VOTERS]
+            for kind, value in batch.controls:
+                if kind == KRAFT_VOTERS:
+                    self.sets.append((batch.end, keys_of(value.voters)))
+                elif kind == KRAFT_VERSION and value.kraft_version and self.static:
+                    self.happened["kraft.version upgrades"] += 1
         if self.committed_end != hwm:
             raise InvariantError(f"high watermark: {s.name} commits {hwm}, where no batch ends")
 
@@ -253,6 +277,9 @@ class History:
     def reached(self, s: Subject, hwm: int, holds: Callable[[Key, int, int], bool], sets: Sequence[Keys] | None = None) -> None:
         """A leader moves its high watermark. `holds(voter, hwm, digest)`: whether a disk has the log below it. `sets`: one of
         these voter sets has acted."""
+        earlier = self.ends[bisect_left(self.epochs, s.led) - 1]
+        if hwm <= earlier:
+            raise InvariantError(f"high watermark: {s.name} leads epoch {s.led} with {hwm}, earlier leaders committed {earlier}")
         digest = s.trail.digest_at(hwm)
         if digest is None:
             raise InvariantError(f"high watermark: {s.name} commits {hwm}, where no batch ends")
@@ -262,6 +289,21 @@ class History:
             if 2 * len(names) > len(voters):
                 return
         raise InvariantError(f"majority: {s.name} commits {hwm} with {names} of {len(s.voters)} voters' disks")
+
+    def starts_at(self, s: Subject, log: LogView) -> None:
+        """After the log's start may have moved."""
+        earliest, start = log.earliest_snapshot(), log.start_offset
+        if start > 0 and (earliest is None or earliest.offset != start):
+            raise InvariantError(f"snapshot at log start: {s.name} starts at {start}, its first snapshot is {earliest}")
+        if earliest is not None:
+            known = log.end_offset_for_epoch(earliest.epoch)
+            if known.epoch != earliest.epoch or known.offset < earliest.offset:
+                raise InvariantError(f"snapshot at log start: {s.name} has {earliest}, its epochs say {known}")
+
+    def loads_snapshot(self, s: Subject, snapshot: OffsetEpoch, *, leads: bool) -> None:
+        """A state machine begins anew."""
+        if leads:
+            raise InvariantError(f"applied state: {s.name} loads {snapshot} while it leads epoch {s.led}")
 
     def applied_at(self, s: Subject, offset: int, digest: int) -> None:
         known = self.applied.setdefault(offset, digest)

@@ -48,13 +48,14 @@ class Machine:
             process.cluster.history.applied_at(process.subject, self.next_offset, hash((len(self.state), self.digest)))
 
     def on_snapshot(self, snapshot_id: OffsetEpoch, batches: Iterator[CommittedBatch]) -> None:
+        process = self.life.process
+        process.cluster.history.loads_snapshot(process.subject, snapshot_id, leads=self.leader.leader_id == process.id)
         self.state.clear()
         for batch in batches:
             self.state += b"".join(batch.values)
             self.timestamp_ms = batch.timestamp_ms
         self.digest = zlib.crc32(self.state)
         self.next_offset, self.epoch = snapshot_id
-        process = self.life.process
         process.cluster.note(process, f"applies the snapshot {snapshot_id.offset}-{snapshot_id.epoch}")
         process.cluster.history.applied_at(process.subject, self.next_offset, hash((len(self.state), self.digest)))
 

@@ -124,6 +124,7 @@ class MemoryDisk:
         self._forget_snapshots(name)
         self._epochs.clear()
         self.start = self.end = self.durable_end = name.offset
+        self.history.starts_at(self.subject, self)
 
     def clean(self) -> bool:
         """Moves the log start to the second oldest snapshot, where there is one; whether it did."""
@@ -134,6 +135,7 @@ class MemoryDisk:
         self._forget_snapshots(keep)
         self.start = keep.offset
         self._epochs.truncate_from_start(keep.offset)
+        self.history.starts_at(self.subject, self)
         return True
 
     def _forget_snapshots(self, before: OffsetEpoch) -> None:

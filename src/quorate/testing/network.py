@@ -32,10 +32,17 @@ def materialise(parts: list[Any]) -> bytes:
 class Exchange:
     """One request and what becomes of it."""
 
-    __slots__ = ("address", "data", "deadline", "future", "key", "request", "sender", "version")
+    __slots__ = ("address", "data", "deadline", "future", "key", "number", "request", "sender", "version")
 
     def __init__(
-        self, sender: Life, address: Address, request: Request, version: int, deadline: float, future: asyncio.Future[Response]
+        self,
+        sender: Life,
+        address: Address,
+        request: Request,
+        version: int,
+        deadline: float,
+        future: asyncio.Future[Response],
+        number: int,
     ) -> None:
         self.sender = sender
         self.address = address
@@ -45,6 +52,7 @@ class Exchange:
         self.data = bytes(request.encode(version))
         self.deadline = deadline
         self.future = future
+        self.number = number
 
 
 class SimulatedTransport:
@@ -71,6 +79,8 @@ class SimulatedTransport:
 class Network:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self.sent = 0
+        self.newest: dict[tuple[int, int], int] = {}  # the number of the request that arrived last, by its two ends
         self.waiting: dict[Life, dict[Exchange, None]] = {}  # requests that a process has not answered yet
 
     def send(self, sender: Life, address: Address, request: Request, timeout_s: float) -> asyncio.Future[Response]:
@@ -79,11 +89,14 @@ class Network:
             sender.process.witness.sends(request)
         version = REGISTRY[type(request).KEY].max_version
         future: asyncio.Future[Response] = cluster.loop.create_future()
-        exchange = Exchange(sender, address, request, version, cluster.now + timeout_s, future)
+        self.sent += 1
+        cluster.happened["requests sent"] += 1
+        exchange = Exchange(sender, address, request, version, cluster.now + timeout_s, future, self.sent)
         cluster.push(exchange.deadline, self._time_out, exchange)
         cluster.push(cluster.now + cluster.delay(), self._arrive, exchange)
         if links.duplicate and cluster.rng.random() < links.duplicate:
             cluster.push(cluster.now + cluster.delay(), self._arrive, exchange)
+            cluster.happened["requests duplicated"] += 1
         return future
 
     def _finish(self, exchange: Exchange, result: Response | Exception) -> bool:
@@ -93,6 +106,7 @@ class Network:
             return False
         if isinstance(result, Exception):
             life.context.run(exchange.future.set_exception, result)
+            exchange.future.exception()  # its sender may die before it looks
         else:
             life.process.witness.hears_answer(exchange, result)
             life.context.run(exchange.future.set_result, result)
@@ -112,6 +126,11 @@ class Network:
         target = cluster.at_address(exchange.address)
         if target is None or cluster.lost(exchange.sender.process.id, target.id):
             return None
+        ends = (exchange.sender.process.id, target.id)
+        if exchange.number < self.newest.get(ends, 0):
+            cluster.happened["requests overtaken"] += 1
+        else:
+            self.newest[ends] = exchange.number
         life = target.now_living
         if life is None or not life.ready:
             if life is not None or not target.silent:

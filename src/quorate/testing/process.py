@@ -44,7 +44,7 @@ class Process:
         self.boot = boot
         self.address = (f"n{key.id}", 9000 + key.id)
         self.disk = cluster.files.add(Disk(f"n{key.id}-{key.directory_id[1]}", random.Random(cluster.rng.getrandbits(32))))
-        self.disk.on_die = lambda: self.die(cluster.dies_by_power())
+        self.disk.on_die = self._dies_within_a_step
         self.witness = Witness(self, keys_of(boot if boot is not None else static))
         self.life = 0
         self.now_living: Life | None = None
@@ -155,12 +155,17 @@ class Process:
             return
         if self.disk.fails is not None and not isinstance(error, InvariantError):
             self.cluster.note(self, f"stops: {error}")
+            self.cluster.happened["stops by a failing disk"] += 1
             self.die(power=False)
             self.cluster.start_later(self)
         elif isinstance(error, InvariantError):
             self.cluster.errors.append(error)
         else:
             self.cluster.errors.append(InvariantError(f"n{self.id}: {type(error).__name__}: {error}"))
+
+    def _dies_within_a_step(self) -> None:
+        self.cluster.happened["deaths within a step"] += 1
+        self.die(self.cluster.dies_by_power())
 
     def die(self, power: bool) -> None:
         life = self.now_living
@@ -176,6 +181,7 @@ class Process:
             self.disk.kill()
         self.disk.online = False
         self.cluster.note(self, "loses power" if power else "is killed")
+        self.cluster.happened["power failures" if power else "kills"] += 1
         self.cluster.network.died(life, power)
         self.cluster.dead.append(life)
 
@@ -246,6 +252,7 @@ class Process:
 
     def pause(self, until: float) -> None:
         if self.now_living is not None:
+            self.cluster.happened["pauses"] += 1
             self.now_living.blocked_until = max(self.now_living.blocked_until, until)
 
     def doom(self, changes: int) -> None:
@@ -254,6 +261,7 @@ class Process:
 
     def break_disk(self) -> None:
         """From now on it takes nothing more; the process must notice and stop."""
+        self.cluster.happened["failing disks"] += 1
         self.disk.fails = self.cluster.rng.choice((errno.EIO, errno.ENOSPC))
 
     def take_snapshot(self, clean: bool = True) -> None:
@@ -267,6 +275,7 @@ class Process:
                 machine.next_offset, machine.epoch, machine.timestamp_ms, machine.snapshot_batches()
             )
             if made is not None:
+                self.cluster.happened["snapshots taken"] += 1
                 self.cluster.note(self, f"takes the snapshot {made.offset}-{made.epoch}")
 
         task = self.cluster.loop.create_task(snapshot(), context=life.context)

@@ -126,6 +126,8 @@ class Replica:
             keep = self.world.rng.choice(ends)
             if keep < self.disk.end:
                 self.disk.lose(keep)
+                self.world.happened["unsynced tails lost"] += 1
+        self.world.happened["power failures" if power else "kills"] += 1
         self.world.note(self, "loses power" if power else "is killed")
         self.world.died(self, power)
 
@@ -146,6 +148,8 @@ class Replica:
         try:
             while queue and self.alive:
                 self.apply(self.core.step(queue.popleft(), world.now * self.rate))
+                if self.alive:
+                    world.history.is_stored(self.subject, self.disk.stored, self.core.epoch)
         except InvariantError:
             raise
         except Exception as e:
@@ -198,6 +202,7 @@ class Replica:
         if duties > 4:
             some.answers = fx.answers
         self.apply(some)
+        self.world.happened["deaths within a step"] += 1
         self.die(self.world.dies_by_power())
 
     def alarm(self, what: tuple[int, float]) -> bool:
@@ -278,6 +283,8 @@ class Replica:
             self.queue.append(m.SnapshotWritten(chunk.snapshot, self.download))
             return
         self.cuts += 1
+        self.world.history.loads_snapshot(self.subject, chunk.snapshot, leads=self.core.is_leader)
+        self.world.happened["snapshots loaded"] += 1
         content = self.world.snapshots[chunk.snapshot]
         self.disk.install(chunk.snapshot, content)
         self.world.note(self, f"loads the snapshot {chunk.snapshot.offset}-{chunk.snapshot.epoch}")
@@ -412,6 +419,7 @@ class Replica:
             self.step(m.UpgradeKraftVersion(self.core.epoch, 1, False, ("upgrade", self.world.unique())))
 
     def pause(self, until: float) -> None:
+        self.world.happened["pauses"] += 1
         self.paused_until = max(self.paused_until, until)
 
     def doom(self, duties: int) -> None:
@@ -420,6 +428,7 @@ class Replica:
 
     def break_disk(self) -> None:
         """To the core that is a crash: the driver stops the node."""
+        self.world.happened["failing disks"] += 1
         self.die(power=False)
         self.world.start_later(self)
 
@@ -463,6 +472,7 @@ class Replica:
         if known != content:
             raise InvariantError(f"applied state: snapshot {tuple(name)} of {self.subject.name} is another than its peers'")
         self.disk.add_snapshot(name, content)
+        self.world.happened["snapshots taken"] += 1
         if clean and self.disk.clean():
             members.trim_before(self.disk.start)
         self.world.note(self, f"takes the snapshot {name.offset}-{name.epoch}, its log starts at {self.disk.start}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from quorate.protocol.errors import ErrorCode
+from quorate.protocol.messages.add_raft_voter import AddRaftVoterResponse
 from quorate.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
 from quorate.protocol.messages.vote import VoteRequest, VoteResponse
@@ -39,6 +40,7 @@ class Witness:
         self.cutting_to = WHOLE  # where the log is being truncated just now
         self._heard_role: tuple[Any, int] = (None, -1)
         self._state_node: Any = None
+        self._stored: QuorumState | None = None  # in that file
 
     def dies(self) -> None:
         """Before the disk forgets what was not synced."""
@@ -73,6 +75,8 @@ class Witness:
     def hears_answer(self, exchange: Exchange, answer: Response) -> None:
         """A good Fetch answer of the leader that it follows is about to be taken."""
         core = self.process.core
+        if isinstance(answer, AddRaftVoterResponse) and not answer.error_code and exchange.sender is self.process.now_living:
+            self.process.cluster.happened["joins by oneself"] += 1
         if isinstance(exchange.request, FetchRequest) and isinstance(answer, FetchResponse) and not answer.error_code:
             part, asked = answer.responses[0].partitions[0], exchange.request.topics[0].partitions[0]
             follows = core.role is Role.FOLLOWER and core.leader_and_epoch == (
@@ -107,6 +111,8 @@ class Witness:
         self._look_at_log(life)
         sets += [keys for _, keys in s.sets[-2:]]
         self._look_at_state()
+        if self.process.can_vote and life.client._held is None:
+            history.is_stored(s, self._stored, core.epoch)
         if core.is_leader and s.led != core.epoch:
             state = self._state()
             if (
@@ -136,8 +142,9 @@ class Witness:
                 if header.base_offset < s.trail.end:
                     continue
                 controls = [(c.type, c.value) for c in control_values(header.base_offset, batch)] if header.is_control else []
-                if s.hwm < life.client.high_watermark <= s.trail.end:  # it was committed before this was written
-                    self.process.cluster.history.committed(s, life.client.high_watermark, core.epoch)
+                hwm = min(life.client.high_watermark, s.trail.end)
+                if s.hwm < hwm:  # it was committed before this was written
+                    self.process.cluster.history.committed(s, hwm, core.epoch)
                     s.hwm = before
                 count = range(header.last_offset - header.base_offset + 1)
                 seen = Batch(s.trail.end_digest, header.base_offset, header.leader_epoch, count, controls, header.crc)
@@ -164,6 +171,7 @@ class Witness:
             )
         self._watch(life)
         self._look_at_log(life)
+        cluster.history.starts_at(s, files)
 
     def _watch(self, life: Life) -> None:
         files, s, history = life.client.log, self.subject, self.process.cluster.history
@@ -186,6 +194,8 @@ class Witness:
                 s, snapshot, -1 if digest is None else digest, None if head.voters is None else keys_of(head.voters)
             )
             self.process.cluster.note(self.process, f"loads the snapshot {snapshot.offset}-{snapshot.epoch}")
+            self.process.cluster.happened["snapshots loaded"] += 1
+            history.starts_at(s, files)
             return head
 
         def cleans(now_ms: int, hwm: int) -> bool:
@@ -193,6 +203,7 @@ class Witness:
             changed = clean(now_ms, hwm)
             if files.start_offset > s.trail.start:
                 history.cleaned(s, OffsetEpoch(files.start_offset, 0))
+                history.starts_at(s, files)
                 self.process.cluster.note(self.process, f"forgets its log before {files.start_offset}")
             return changed
 
@@ -211,7 +222,7 @@ class Witness:
         if node is self._state_node:
             return
         self._state_node = node
-        state = self._state()
+        state = self._stored = self._state()
         if state is not None:
             self.process.cluster.history.stored(self.subject, state)
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from quorate.protocol.errors import ErrorCode
 from quorate.raft import messages as m
 from quorate.raft.types import Address, OffsetEpoch, ReplicaKey
 from quorate.raft.voters import Voter, VoterSet
@@ -75,6 +76,8 @@ class World:
         else:
             self.static, boot = VoterSet.static({i: address(i) for i in ids}, LISTENER), None
         self.history = History(keys_of(boot if boot is not None else self.static))
+        self.happened = self.history.happened
+        self.newest: dict[tuple[int, int], float] = {}  # when the request was sent that arrived last, by its two ends
         self.replicas: dict[int, Replica] = {}
         for i in range(1, top.voters + top.spares + top.observers + 1):
             can_vote = i <= top.voters + top.spares
@@ -86,6 +89,7 @@ class World:
         replica = self.replica_type(self, key, can_vote=can_vote, static=self.static, boot=boot)
         if self.plan.faults.skew:
             replica.rate = 1 + self.rng.uniform(-1, 1) * self.plan.faults.skew
+            self.happened["skewed clocks"] += 1
         return replica
 
     def renew(self, node_id: int) -> None:
@@ -95,6 +99,7 @@ class World:
         key = ReplicaKey(node_id, directory(node_id, old.key.directory_id[1] + 1))
         new = self.replicas[node_id] = self._replica(key, old.can_vote, None)
         new.life = old.life
+        self.happened["new directories"] += 1
 
     # --- time -------------------------------------------------------------------------------------------------------
 
@@ -187,14 +192,19 @@ class World:
     def lost(self, a: int, b: int) -> bool:
         """Whether a message from a to b goes astray just now."""
         if self.cut and (a, b) in self.cut:
+            self.happened["messages cut off" if (b, a) in self.cut else "messages cut off one way"] += 1
             return True
         loss = self.plan.links.loss
-        return loss > 0 and self.rng.random() < loss
+        if loss > 0 and self.rng.random() < loss:
+            self.happened["messages lost"] += 1
+            return True
+        return False
 
     def send(self, sender: Replica, out: m.Outgoing) -> None:
         request = out.request
         if type(request) is m.Fetch and sender.can_vote:
             self.history.fetches(sender.subject, request.offset, sender.disk.durable_end)
+        self.happened["requests sent"] += 1
         call = Call(sender, out, self.now)
         links = self.plan.links
         delay = self.delay()
@@ -203,6 +213,7 @@ class World:
             self.push(self.now + links.request_timeout_s, self._fail, (call, m.Failure.TIMEOUT))
         if links.duplicate and self.rng.random() < links.duplicate:
             self.push(self.now + self.delay(), self._arrive, call)
+            self.happened["requests duplicated"] += 1
 
     def _time_out(self, call: Call) -> None:
         """Its sender will give it up."""
@@ -215,6 +226,11 @@ class World:
         if target_id is None or self.lost(sender.id, target_id):
             self._time_out(call)
             return None
+        ends = (sender.id, target_id)
+        if call.sent_at < self.newest.get(ends, 0.0):
+            self.happened["requests overtaken"] += 1
+        else:
+            self.newest[ends] = call.sent_at
         target = self.replicas[target_id]
         if not target.alive:
             self.push(self.now + self.delay(), self._fail, (call, m.Failure.DISCONNECTED))
@@ -253,6 +269,8 @@ class World:
             self.push(sender.paused_until, self._reply, what)
             return False
         call.done = True
+        if isinstance(call.out.request, m.AddVoter) and reply.error == ErrorCode.NONE:
+            self.happened["joins by oneself"] += 1
         sender.replied(call.out, reply)
         return None
 

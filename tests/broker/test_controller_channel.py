@@ -176,6 +176,29 @@ def test_who_is_no_controller_any_more_is_left(monkeypatch: pytest.MonkeyPatch):
     run(body)
 
 
+def test_who_was_elected_while_another_still_answered_is_asked_at_once(monkeypatch: pytest.MonkeyPatch):
+    async def body() -> None:
+        monkeypatch.setattr("quorate.broker.controller_channel._RETRY_MIN_S", 15.0)
+        new = heartbeats(ErrorCode.NONE)
+        leader = Leader(asyncio.get_running_loop())
+        address = (2, "127.0.0.1", await new.start())
+
+        def refuse(_context: Any, _request: Any) -> BrokerHeartbeatResponse:
+            leader.set(address)
+            return BrokerHeartbeatResponse(error_code=ErrorCode.NOT_CONTROLLER)
+
+        old = ScriptedController({ApiKey.BROKER_HEARTBEAT: refuse})
+        leader.set((1, "127.0.0.1", await old.start()))
+        channel = channel_to(leader)
+        answer = await asyncio.wait_for(channel.send(BrokerHeartbeatRequest(broker_id=1), 15), 5)
+        assert answer.error_code == ErrorCode.NONE
+        channel.close()
+        await old.close()
+        await new.close()
+
+    run(body)
+
+
 def test_a_broken_connection_is_made_again():
     async def body() -> None:
         leader = Leader(asyncio.get_running_loop())
@@ -225,13 +248,17 @@ def context(version: int = 7, connection: Any = None) -> RequestContext:
     )
 
 
+def enclosed(committed_offset: int = -1) -> EnvelopeResponse:
+    topic = CreateTopicsResponse.CreatableTopicResult(name="t", topic_id=bytes(range(16)))
+    parts = encode_response(77, int(ApiKey.CREATE_TOPICS), 7, CreateTopicsResponse(topics=[topic]))
+    return EnvelopeResponse(response_data=b"".join(parts), committed_offset=committed_offset)
+
+
 def enveloping(committed_offset: int = -1, error: ErrorCode = ErrorCode.NONE) -> ScriptedController:
     def answer(_context: Any, _request: Any) -> EnvelopeResponse:
         if error != ErrorCode.NONE:
             return EnvelopeResponse(error_code=error)
-        topic = CreateTopicsResponse.CreatableTopicResult(name="t", topic_id=bytes(range(16)))
-        parts = encode_response(77, int(ApiKey.CREATE_TOPICS), 7, CreateTopicsResponse(topics=[topic]))
-        return EnvelopeResponse(response_data=b"".join(parts), committed_offset=committed_offset)
+        return enclosed(committed_offset)
 
     return ScriptedController({ApiKey.ENVELOPE: answer})
 
@@ -275,6 +302,26 @@ def test_a_request_is_carried_as_it_came_in_its_clients_name():
         principal = DefaultPrincipalData.decode(envelope.request_principal[2:], 0)
         assert (principal.type, principal.name) == ("User", "alice")
         assert [topic.name for topic in response.topics] == ["t"]
+
+    run(body)
+
+
+def test_every_try_of_a_creation_has_its_name_and_says_how_many_may_have_been_carried_out():
+    async def body() -> None:
+        def answer(ctx: Any, request: Any) -> Any:
+            tries.append((request.request_id, request.lost_tries))
+            if len(tries) == 1:
+                ctx.connection.close()
+                return asyncio.get_running_loop().create_future()
+            return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER) if len(tries) == 2 else enclosed()
+
+        tries: list[tuple[bytes, int]] = []
+        await forwarded(ScriptedController({ApiKey.ENVELOPE: answer}))
+        [name] = {name for name, _ in tries}
+        assert any(name)
+        assert [lost for _, lost in tries] == [0, 1, 2]
+        await forwarded(ScriptedController({ApiKey.ENVELOPE: answer}))
+        assert tries[-1][0] != name  # another request of a client
 
     run(body)
 

@@ -12,6 +12,7 @@ from quorate.protocol.api import ApiKey, decode_response, encode_request
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from quorate.protocol.messages.create_topics import CreateTopicsRequest
+from quorate.protocol.messages.delete_topics import DeleteTopicsRequest
 from quorate.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from quorate.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from quorate.protocol.messages.metadata import MetadataRequest
@@ -43,6 +44,73 @@ def test_a_forwarded_request_is_answered_with_its_own_correlation_id_and_the_off
         assert (response.error_code, response.committed_offset) == (ErrorCode.NONE, h.raft.log.end - 1)
         correlation_id, inner = opened(response, ApiKey.CREATE_TOPICS, 7)
         assert (correlation_id, inner.topics[0].error_code) == (77, ErrorCode.NONE)
+
+    run(test())
+
+
+REQUEST = bytes(range(16))
+
+
+async def created(h: Harness, **changes: Any) -> tuple[int, bytes]:
+    """(error code, topic id) of the creation of topic a, forwarded."""
+    _, inner = opened(await h.call(envelope(topics("a"), **changes)), ApiKey.CREATE_TOPICS, 7)
+    return inner.topics[0].error_code, inner.topics[0].topic_id
+
+
+def test_a_creation_that_was_done_and_is_asked_for_again_is_answered_as_it_was_done() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        await broker(h)
+        first = await h.call(envelope(topics("a"), request_id=REQUEST))
+        log_end = h.raft.log.end
+        again = await h.call(envelope(topics("a"), request_id=REQUEST, lost_tries=1))
+        assert opened(again, ApiKey.CREATE_TOPICS, 7) == opened(first, ApiKey.CREATE_TOPICS, 7)
+        assert h.raft.log.end == log_end
+
+    run(test())
+
+
+def test_it_is_answered_so_only_once_it_is_committed() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        await broker(h)
+        h.send(envelope(topics("a"), request_id=REQUEST))
+        again = h.send(envelope(topics("a"), request_id=REQUEST, lost_tries=1))
+        await asyncio.sleep(0)
+        assert not again.done()
+        h.raft.commit()
+        assert (await again).committed_offset == h.raft.log.end - 1
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"lost_tries": 1}, {"request_id": bytes(16), "lost_tries": 1}, {"request_id": REQUEST}],
+    ids=["unnamed", "unnamed again", "without a name", "its first try"],
+)
+def test_a_topic_that_another_request_created_exists_already(changes: dict[str, Any]) -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        await broker(h)
+        await created(h, request_id=REQUEST)
+        assert (await created(h, **changes))[0] == ErrorCode.TOPIC_ALREADY_EXISTS
+        other = bytes(15) + b"x"
+        assert (await created(h, request_id=other, lost_tries=1))[0] == ErrorCode.TOPIC_ALREADY_EXISTS
+
+    run(test())
+
+
+def test_a_topic_that_was_deleted_between_two_tries_comes_back_under_another_id() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        await broker(h)
+        _, first = await created(h, request_id=REQUEST)
+        deletion = DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name="a")])
+        await h.call(envelope(deletion))
+        code, second = await created(h, request_id=REQUEST, lost_tries=1)
+        assert (code, second != first) == (ErrorCode.NONE, True)
+        assert await created(h, request_id=REQUEST, lost_tries=2) == (ErrorCode.NONE, second)
 
     run(test())
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.uuids import ZERO_UUID, random_uuid
 
 if TYPE_CHECKING:
     from quorate.broker.publisher import BrokerMetadataListener
@@ -106,9 +107,18 @@ class ControllerChannel:
         connection = None if self._node is None else self._node.connection
         return None if connection is None else connection.api_versions
 
-    async def send(self, request: Request, timeout_s: float | None = None, *, patience_s: float = 0.0) -> Any:
+    async def send(
+        self,
+        request: Request,
+        timeout_s: float | None = None,
+        *,
+        patience_s: float = 0.0,
+        on_lost: Callable[[], None] | None = None,
+    ) -> Any:
         """The active controller's response. Raises RequestTimedOut when none answered in time, UnsupportedVersion when
-        the controller does not know the request. patience_s: that long at least for one attempt."""
+        the controller does not know the request. patience_s: that long at least for one attempt. on_lost: called when an
+        attempt has failed that may have been carried out: a controller that loses its office says NOT_CONTROLLER to what
+        it has written, too."""
         deadline = self._loop.time() + (FORWARD_TIMEOUT_S if timeout_s is None else timeout_s)
         once_s = max(self._request_timeout_s, patience_s)
         pause = _RETRY_MIN_S
@@ -121,7 +131,9 @@ class ControllerChannel:
                 await self._locator.changed(min(left, _RETRY_MAX_S))
                 continue
             try:
+                posted = False
                 connection = await asyncio.wait_for(self._connection(leader[1], leader[2]), left)
+                posted = True
                 left = deadline - self._loop.time()
                 response = await connection.call(request, min(once_s, max(left, 0.001)))
             except UnsupportedVersion:
@@ -131,6 +143,11 @@ class ControllerChannel:
             else:
                 if getattr(response, "error_code", 0) != ErrorCode.NOT_CONTROLLER:
                     return response
+            if posted and on_lost is not None:
+                on_lost()
+            if self._locator.current() != leader:  # it has changed meanwhile: nothing to wait for
+                pause = _RETRY_MIN_S
+                continue
             await self._locator.changed(min(max(deadline - self._loop.time(), 0.0), pause))
             pause = min(pause * 2, _RETRY_MAX_S)
         raise RequestTimedOut(f"no active controller answered {type(request).__name__} in time")
@@ -223,10 +240,16 @@ class ControllerChannel:
             request_data=frame,
             request_principal=encode_principal(context.principal, context.token_authenticated),
             client_host_address=host_address(context.client_host),
+            request_id=random_uuid() if context.api_key == ApiKey.CREATE_TOPICS else ZERO_UUID,
         )
+
+        def lost() -> None:
+            """The next try says so, and a controller that finds it done answers as it would have done then."""
+            envelope.lost_tries = min(envelope.lost_tries + 1, 0x7FFF)
+
         started = self._loop.time()
         try:
-            answer = await self.send(envelope, timeout_s, patience_s=_PATIENT_S.get(context.api_key, 0.0))
+            answer = await self.send(envelope, timeout_s, patience_s=_PATIENT_S.get(context.api_key, 0.0), on_lost=lost)
         except RequestTimedOut:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The active controller did not answer in time.") from None
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:

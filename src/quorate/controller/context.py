@@ -6,6 +6,7 @@ change by the records of its `Result`; soft state (who was heard of last) by the
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -15,6 +16,7 @@ from quorate.controller.directories import is_online
 from quorate.metadata.features import ELR_VERSION, FIRST_DIRECTORIES
 from quorate.metadata.image.partitions import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
     from quorate.controller.config import ControllerConfig
@@ -28,6 +30,9 @@ R = TypeVar("R")
 MAX_RECORDS_PER_USER_OP = 10_000
 """Kafka's bound on what one user's request may write: an atomic change must fit one batch (10,000 records)."""
 
+MAX_LOST_TRIES = 1_000
+"""More than a broker makes of one request within its minute."""
+
 MIN_ISR = "min.insync.replicas"
 
 NO_EPOCH_ON_SHRINK_SINCE = 12
@@ -36,7 +41,11 @@ NO_EPOCH_ON_SHRINK_SINCE = 12
 
 @dataclass(slots=True, frozen=True)
 class Context:
-    """One request's circumstances. now_ms: wall clock, milliseconds; now: monotonic seconds; rng: the only source of chance."""
+    """One request's circumstances. now_ms: wall clock, milliseconds; now: monotonic seconds; rng: the only source of chance.
+
+    request_id: the same for every try of one forwarded request, zeros where it is not known; lost_tries: so many tries had no
+    answer that counts, and may have been carried out.
+    """
 
     now_ms: int
     now: float
@@ -46,15 +55,35 @@ class Context:
     client_id: str | None = None
     client_host: str = ""
     listener: str = ""
+    request_id: bytes = ZERO_UUID
+    lost_tries: int = 0
 
     def uuid(self) -> bytes:
         """A random UUID (version 4) whose text never begins with '-', as Kafka's ids never do."""
-        while True:
-            raw = bytearray(self.rng.randbytes(16))
-            raw[6] = raw[6] & 0x0F | 0x40
-            raw[8] = raw[8] & 0x3F | 0x80
-            if raw[0] >> 2 != 62:  # 62 is '-' in the URL-safe base64 alphabet
-                return bytes(raw)
+        return _random_uuid(self.rng)
+
+    def topic_id(self, name: str) -> bytes:
+        """The id that a topic created by this try gets: random, but by the request's id if that is known, so that a later try
+        can tell whether this one was carried out. Each try has another: what was deleted meanwhile does not come back."""
+        return self.uuid() if self.request_id == ZERO_UUID else self._id_by_try(name, self.lost_tries)
+
+    def is_own(self, name: str, topic_id: bytes) -> bool:
+        """Whether an earlier try of this request created the topic of that name and id."""
+        tries = min(self.lost_tries, MAX_LOST_TRIES) if self.request_id != ZERO_UUID else 0
+        return any(topic_id == self._id_by_try(name, tried) for tried in range(tries))
+
+    def _id_by_try(self, name: str, tried: int) -> bytes:
+        digest = hashlib.blake2b(name.encode() + tried.to_bytes(4), key=self.request_id, digest_size=32).digest()
+        return _random_uuid(Random(digest))
+
+
+def _random_uuid(rng: Random) -> bytes:
+    while True:
+        raw = bytearray(rng.randbytes(16))
+        raw[6] = raw[6] & 0x0F | 0x40
+        raw[8] = raw[8] & 0x3F | 0x80
+        if raw[0] >> 2 != 62:  # 62 is '-' in the URL-safe base64 alphabet
+            return bytes(raw)
 
 
 @dataclass(slots=True, frozen=True)

@@ -403,6 +403,8 @@ class QuorumController:
             client_id=ctx.client_id,
             client_host=ctx.client_host,
             listener=ctx.listener,
+            request_id=ctx.request_id,
+            lost_tries=ctx.lost_tries,
         )
         result = handler(self.view(), request, context)
         if result.upgrade_kraft_version is not None:

@@ -100,6 +100,8 @@ def _decode(ctx: RequestContext, request: EnvelopeRequest) -> tuple[RequestConte
         received_at=ctx.received_at,
         frame_size=len(request.request_data),
         forwarded=True,
+        request_id=request.request_id,
+        lost_tries=request.lost_tries,
         token_authenticated=principal.token_authenticated,
     )
     return inner_ctx, inner

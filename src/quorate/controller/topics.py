@@ -15,6 +15,7 @@ from quorate.controller.context import Context, Result, View, bounded
 from quorate.controller.names import Collisions, why_invalid
 from quorate.controller.placement import StripedPlacer, UsableBroker
 from quorate.metadata.image.parts import TOPIC_RESOURCE
+from quorate.metadata.image.topics import TopicImage
 from quorate.metadata.records import PartitionRecord, RemoveTopicRecord, TopicRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -43,6 +44,10 @@ def create_topics(view: View, request: CreateTopicsRequest, ctx: Context) -> Res
             continue
         if name == CLUSTER_METADATA_TOPIC:
             prohibited.append(_failed(name, ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."))
+            continue
+        existing = view.image.topics.by_name.get(name)
+        if existing is not None and ctx.is_own(name, existing.id):  # an earlier try of this very request, whose answer was lost
+            response.topics.append(_created(view, topic, existing.id, _shape(existing), ctx))
             continue
         try:
             _check_name(view, name, collisions)
@@ -105,24 +110,30 @@ def _create_topic(
         assignments = _manual(view, topic)
     else:
         assignments = _placed(view, topic, usable, ctx)
-    topic_id = ctx.uuid()
+    topic_id = ctx.topic_id(topic.name)
     records: list[Data] = [TopicRecord(name=topic.name, topic_id=topic_id), *config_records]
     records += [
         new_partition_record(view, topic_id, partition_id, replicas, isr)
         for partition_id, (replicas, isr) in enumerate(assignments)
     ]
     bounded(records, f"Creating topic {topic.name}")
+    return records, _created(view, topic, topic_id, (len(assignments), len(assignments[0][0])), ctx)
+
+
+def _shape(topic: TopicImage) -> tuple[int, int]:
+    """(partitions, replicas of the first)."""
+    return len(topic.partitions), len(topic.partitions[0].replicas)
+
+
+def _created(
+    view: View, topic: CreateTopicsRequest.CreatableTopic, topic_id: bytes, shape: tuple[int, int], ctx: Context
+) -> TopicResult:
     result = TopicResult(
-        name=topic.name,
-        topic_id=topic_id,
-        error_message=None,
-        num_partitions=len(assignments),
-        replication_factor=len(assignments[0][0]),
+        name=topic.name, topic_id=topic_id, error_message=None, num_partitions=shape[0], replication_factor=shape[1]
     )
     if ctx.api_version >= 5:
-        values = {name: value for name, (_, value) in operations.items() if value is not None}
-        result.configs = _effective_configs(view, values)
-    return records, result
+        result.configs = _effective_configs(view, {c.name: c.value for c in topic.configs if c.value is not None})
+    return result
 
 
 def _effective_configs(view: View, own: dict[str, str]) -> list[CreateTopicsResponse.CreatableTopicConfigs]:

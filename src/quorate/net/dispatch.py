@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from quorate.net.errors import ProtocolViolation
 from quorate.protocol.api import REGISTRY, ApiKey, decode_request
 from quorate.protocol.errors import DecodeError, ErrorCode, KafkaError
+from quorate.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
     from quorate.net.connection import ServerConnection
@@ -80,6 +81,10 @@ class RequestContext:
     """The request as received, header included: what an Envelope carries."""
     connection: ServerConnection | None = None
     """The connection it came over; None for requests that came inside an Envelope."""
+    request_id: bytes = ZERO_UUID
+    """The same for every try of one forwarded request; zeros where it is not known."""
+    lost_tries: int = 0
+    """So many tries before this one had no answer that counts: they may have been carried out."""
 
 
 Handler = Callable[[RequestContext, Any], Any]

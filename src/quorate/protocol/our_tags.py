@@ -22,6 +22,8 @@ ATTRIBUTION_REASON: Final = 10010
 CHANGED_END_POINTS: Final = 10011
 SNAPSHOT_PREFIX_DIGEST: Final = 10012
 SNAPSHOT_SAME_PREFIX: Final = 10013
+FORWARDED_REQUEST_ID: Final = 10014
+FORWARDED_REQUEST_LOST_TRIES: Final = 10015
 
 REGISTRY: Final[dict[int, tuple[tuple[str, ...], str]]] = {
     START_TIME_MS: (
@@ -69,6 +71,14 @@ REGISTRY: Final[dict[int, tuple[tuple[str, ...], str]]] = {
     SNAPSHOT_SAME_PREFIX: (
         ("FetchSnapshotResponse.PartitionSnapshot.same_prefix",),
         "whether the answering replica's file begins with the same batches: 1 yes, 0 no; -1 was not compared",
+    ),
+    FORWARDED_REQUEST_ID: (
+        ("EnvelopeRequest.request_id",),
+        "the same for every try of one forwarded request; the ids of the topics that it creates follow from it; zero not known",
+    ),
+    FORWARDED_REQUEST_LOST_TRIES: (
+        ("EnvelopeRequest.lost_tries",),
+        "so many tries before this one had no answer that counts: they may have been carried out",
     ),
 }
 """Number to (where the field is, what it means)."""

@@ -7,7 +7,7 @@ Versions
 from __future__ import annotations
 
 from quorate.protocol import our_tags
-from quorate.protocol.schema import Request, Response, field, int16, int64
+from quorate.protocol.schema import ZERO_UUID, Request, Response, field, int16, int64, uuid
 
 
 class EnvelopeRequest(Request, key=58, versions="0", flexible="0+", listeners={"controller"}):
@@ -16,6 +16,8 @@ class EnvelopeRequest(Request, key=58, versions="0", flexible="0+", listeners={"
     request_data: bytes = b""
     request_principal: bytes | None = b""
     client_host_address: bytes = b""
+    request_id: uuid = field(default=ZERO_UUID, tag=our_tags.FORWARDED_REQUEST_ID, ignorable=True)
+    lost_tries: int16 = field(default=0, tag=our_tags.FORWARDED_REQUEST_LOST_TRIES, ignorable=True)
 
 
 class EnvelopeResponse(Response, key=58, versions="0", flexible="0+"):

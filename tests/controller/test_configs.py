@@ -9,6 +9,7 @@ import pytest
 from quorate.controller.configs import Operation, alter_configs, incremental_alter_configs
 from quorate.controller.describe import describe_cluster, describe_configs
 from quorate.controller.features import update_features
+from quorate.metadata.image import MetadataImage
 from quorate.metadata.records import (
     ClearElrRecord,
     ConfigRecord,
@@ -251,6 +252,9 @@ def test_describing_the_controllers() -> None:
     with pytest.raises(KafkaError) as raised:
         describe_cluster(old.image, DescribeClusterRequest(endpoint_type=2), 1, "CONTROLLER", CLUSTER, 1)
     assert raised.value.code == ErrorCode.UNSUPPORTED_VERSION
+    with pytest.raises(KafkaError) as raised:  # what has just started has no level at all: to be asked again
+        describe_cluster(MetadataImage(), DescribeClusterRequest(endpoint_type=2), 1, "CONTROLLER", CLUSTER, -1)
+    assert raised.value.code == ErrorCode.NOT_CONTROLLER
 
 
 # -- features

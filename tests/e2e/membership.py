@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from quorate.admin.sync import AdminClient
+from quorate.admin.types import QuorumInfo
+from quorate.protocol.uuids import uuid_text
 from tests.support.cluster import BIN, Node, free_ports
 
 QUICK = {"controller.quorum.fetch.timeout.ms": 600, "controller.quorum.election.timeout.ms": 300}
@@ -85,23 +88,25 @@ def add(node: Node, new: Node, fails: bool = False) -> str:
     return quorum(node, "--command-config", new.properties, "add-controller", fails=fails)
 
 
-def described(node: Node) -> dict[str, object]:
-    found: dict[str, object] = json.loads(quorum(node, "describe", "--status", "--json"))
-    return found
+def described(node: Node) -> QuorumInfo:
+    """As the tool's `describe` asks for it, without a process for each poll."""
+    with AdminClient(bootstrap_controllers=f"127.0.0.1:{node.controller_port}", api_timeout_s=30) as admin:
+        found: QuorumInfo = admin.describe_quorum()
+        return found
 
 
 def voters(node: Node) -> dict[int, str]:
-    """id -> directory id."""
-    return {v["id"]: v.get("directoryId", "") for v in described(node)["currentVoters"]}  # type: ignore[attr-defined]
+    """id -> directory id, empty where it is not known."""
+    return {v.replica_id: uuid_text(v.directory_id) if any(v.directory_id) else "" for v in described(node).voters}
 
 
 def endpoints(node: Node) -> dict[int, str]:
     """id -> where the voter listens, as the quorum knows it."""
-    return {v["id"]: v["endpoints"][0] for v in described(node)["currentVoters"]}  # type: ignore[attr-defined]
+    return {i: "{}://{}:{}".format(*known[0]) for i, known in described(node).endpoints.items()}
 
 
 def observers(node: Node) -> set[int]:
-    return {o["id"] for o in described(node)["currentObservers"]}  # type: ignore[attr-defined]
+    return {o.replica_id for o in described(node).observers}
 
 
 def directory_id(node: Node) -> str:

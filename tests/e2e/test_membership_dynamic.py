@@ -82,7 +82,7 @@ def test_a_voter_on_another_port_tells_where_it_is_and_everybody_follows(tmp_pat
         broker.stop()
         broker.start()  # whose bootstrap servers are gone: the voters in its own log tell where to go
         assert topics(broker) == ["by-the-new-ports"]
-        leader = nodes[int(str(described(nodes[0])["leaderId"])) - 1]
+        leader = nodes[described(nodes[0]).leader_id - 1]
         leader.kill()
         create(broker, "while-it-is-away")
         moved(leader).start()
@@ -95,7 +95,7 @@ def test_a_sole_voter_on_another_port_writes_it_down_as_it_starts_to_lead(tmp_pa
     with stopping([node]):
         node.format("--standalone")
         node.start()
-        wait_for("it to lead", lambda: described(node)["leaderId"] == 1, 20, 0.1)
+        wait_for("it to lead", lambda: described(node).leader_id == 1, 20, 0.1)
         for end in (node.stop, node.kill):
             end()
             moved(node).start()
@@ -194,7 +194,7 @@ def test_a_controller_whose_static_voters_were_taken_away_too_early_says_so(tmp_
     with stopping([node]):
         node.format()
         node.start()
-        wait_for("it to lead", lambda: described(node)["leaderId"] == 1, 20, 0.1)
+        wait_for("it to lead", lambda: described(node).leader_id == 1, 20, 0.1)
         node.stop()
         node.static = False
         node.write_properties()
@@ -205,7 +205,7 @@ def test_a_controller_whose_static_voters_were_taken_away_too_early_says_so(tmp_
         node.static = True
         node.write_properties()
         node.start()
-        wait_for("it to lead again", lambda: described(node)["leaderId"] == 1, 20, 0.1)
+        wait_for("it to lead again", lambda: described(node).leader_id == 1, 20, 0.1)
 
 
 def test_a_leader_that_cannot_commit_its_own_removal_shows_it(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_a_leader_that_cannot_commit_its_own_removal_shows_it(tmp_path: Path) ->
             node.format("--initial-controllers", text)
             node.start()
         wait_for("every directory id", lambda: voters(nodes[0]) == {n.node_id: directory_id(n) for n in nodes}, 30, 0.2)
-        leader = nodes[int(str(described(nodes[0])["leaderId"])) - 1]
+        leader = nodes[described(nodes[0]).leader_id - 1]
         others = [n for n in nodes if n is not leader]
         assert metrics(leader)["uncommitted_voter_change"] == 0
         for node in others:

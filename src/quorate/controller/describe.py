@@ -19,7 +19,7 @@ from quorate.controller.config_schema import (
     Entry,
 )
 from quorate.controller.names import why_invalid
-from quorate.metadata.features import FIRST_CONTROLLER_REGISTRATION
+from quorate.metadata.features import FIRST_CONTROLLER_REGISTRATION, METADATA_VERSION
 from quorate.metadata.image import MetadataImage
 from quorate.metadata.image.parts import (
     BROKER_RESOURCE,
@@ -42,7 +42,10 @@ Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
 def describe_cluster(
     image: MetadataImage, request: DescribeClusterRequest, api_version: int, listener: str, cluster_id: str, leader_id: int
 ) -> DescribeClusterResponse:
-    """Registered controllers with their end points of this listener (KIP-919). Raises UNSUPPORTED_VERSION."""
+    """Registered controllers with their end points of this listener (KIP-919). Raises UNSUPPORTED_VERSION, and NOT_CONTROLLER,
+    which clients retry, while this controller has not heard yet what is committed."""
+    if METADATA_VERSION not in image.features.finalized:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, "This controller knows no metadata yet: it has not heard from a leader.")
     if image.features.metadata_version < FIRST_CONTROLLER_REGISTRATION:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,

@@ -196,6 +196,24 @@ class Quorum:
         node.proc.send_signal(signal.SIGCONT)
         self.paused.discard(node_id)
 
+    def kill_all(self) -> None:
+        """All controllers, within a millisecond or two."""
+        for controller in self.controllers.values():
+            assert controller.proc is not None
+            controller.proc.kill()
+        for controller in self.controllers.values():
+            controller.kill()
+
+    def lose_power(self) -> None:
+        """Of all controllers; it is back at once, and on their disks is what they have synced."""
+        for disk in self.disks.values():
+            disk.fail()
+        self.kill_all()
+        for disk in self.disks.values():
+            disk.replug()
+        for controller in self.controllers.values():
+            controller.start()
+
     def cut(self, one: int, *others: int) -> None:
         assert self.network is not None
         for other in others:

@@ -98,11 +98,8 @@ def test_what_was_answered_before_all_controllers_were_killed_at_once_is_there(p
     campaign, quorum = processes, processes.quorum
     campaign.load.start()
     campaign.creations_flow("the start")
+    quorum.kill_all()
     for controller in quorum.controllers.values():
-        assert controller.proc is not None
-        controller.proc.kill()
-    for controller in quorum.controllers.values():
-        controller.kill()
         controller.start()
     campaign.creations_flow("all were killed")
     checked(campaign)
@@ -259,3 +256,13 @@ def test_a_controller_whose_disk_is_broken_stops_and_catches_up_when_it_is_mende
         disk.free() if how == "full" else disk.replug()
     node.start()
     checked(campaign)
+
+
+def test_what_was_answered_before_the_power_of_all_controllers_failed_is_there(disks: Campaign) -> None:
+    campaign = disks
+    for _ in range(2):
+        campaign.load.start()
+        campaign.creations_flow("the start")
+        campaign.quorum.lose_power()
+        campaign.creations_flow("the power failed")
+        checked(campaign)

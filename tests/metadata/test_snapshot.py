@@ -93,7 +93,7 @@ def test_a_snapshot_of_ours_equals_that_of_kafka_but_for_order(golden: dict[str,
     assert (ours.voters, ours.last_contained_timestamp_ms) == (theirs.voters, theirs.last_contained_timestamp_ms)
 
 
-def test_a_big_snapshot_is_written_in_batches_of_a_thousand(tmp_path: Path) -> None:
+def test_a_big_snapshot_is_written_in_small_batches(tmp_path: Path) -> None:
     topic_id = bytes([1] * 16)
     values = [r.TopicRecord(name="t", topic_id=topic_id)]
     values += [r.PartitionRecord(partition_id=n, topic_id=topic_id, replicas=[1], isr=[1], leader=1) for n in range(3000)]  # type: ignore[misc]
@@ -104,8 +104,10 @@ def test_a_big_snapshot_is_written_in_batches_of_a_thousand(tmp_path: Path) -> N
     data = path.read_bytes()
     assert size == len(data)
     headers = [header for header, _ in iter_batches(data)]
-    assert [h.count for h in headers] == [3, MAX_BATCH_RECORDS, MAX_BATCH_RECORDS, 953, 1]
-    assert [h.base_offset for h in headers] == [0, *itertools.accumulate([3, MAX_BATCH_RECORDS, MAX_BATCH_RECORDS, 953])]
+    whole, rest = divmod(3001, MAX_BATCH_RECORDS)
+    counts = [3, *[MAX_BATCH_RECORDS] * whole, rest]
+    assert [h.count for h in headers] == [*counts, 1]
+    assert [h.base_offset for h in headers] == [0, *itertools.accumulate(counts)]
     assert {h.leader_epoch for h in headers} == {4}
     assert image_from_snapshot(data, SnapshotId(3001, 4)).topics == image.topics
 

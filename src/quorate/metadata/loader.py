@@ -17,8 +17,8 @@ from quorate.metadata.image.builder import ImageBuilder
 STEP_RECORDS = 128
 """Replayed in one step: about a millisecond."""
 
-IMAGE_RECORDS = 1024
-"""Replayed before an image is made of them, which takes two more: one image for all of a million partitions takes seconds."""
+IMAGE_RECORDS = 512
+"""Replayed before an image is made of them, which takes another two; one of a million partitions at once takes seconds."""
 
 ImageSteps = Generator[None, None, MetadataImage]
 """Yields between steps; its result is the image at the end."""

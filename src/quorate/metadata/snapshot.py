@@ -1,7 +1,7 @@
 """Snapshots of the metadata (KIP-630): a file of record batches that stands for all of the log before it.
 
     control batch   SnapshotHeader [, KRaftVersion, KRaftVoters: from kraft.version 1 on]
-    data batches    the least records of the image, up to 1,024 in each
+    data batches    the least records of the image, up to 256 in each
     control batch   SnapshotFooter
 
 Offsets run from 0 inside the file; the batches' leader epoch is that of the snapshot. The name of the file holds its
@@ -43,8 +43,8 @@ from quorate.records.control import (
 SUFFIX = ".checkpoint"
 BOOTSTRAP_NAME = "bootstrap.checkpoint"
 
-MAX_BATCH_RECORDS = 1024
-"""As Kafka groups them."""
+MAX_BATCH_RECORDS = 256
+"""Encoded at once: one to three milliseconds, between two turns of the event loop."""
 
 MAX_BATCH_BYTES = 4 << 20
 """Half of what a Raft batch may have: a snapshot batch must fit whatever reads the log."""

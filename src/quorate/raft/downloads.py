@@ -59,9 +59,13 @@ class Downloads:
             self._part.close()
 
     def clean(self, log_end: int) -> None:
-        """A download that was broken off and is of no more use goes. Raises OSError."""
-        if self._part is None and self._task is None:
-            remove_useless_parts(self._directory, log_end)
+        """While nothing is being downloaded: what was broken off and is of no more use goes. Raises OSError."""
+        if self._task is not None or (self._part is not None and self._part.snapshot.offset > log_end):
+            return
+        if self._part is not None:
+            self._part.abandon()
+            self._part = None
+        remove_useless_parts(self._directory, log_end)
 
     async def _work(self) -> None:
         try:

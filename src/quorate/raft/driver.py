@@ -495,7 +495,9 @@ class RaftClient(RaftView):
         try:
             if self.log.clean(self._clock.now_ms(), self._delivery.hwm):
                 self.core.members.trim_before(self.log.start_offset)
-            self._downloads.clean(self.log.end_offset)
+            following = self.core.following
+            if following is None or following.snapshot is None:
+                self._downloads.clean(self.log.end_offset)
         except (OSError, LogDirFailure) as e:
             return self._fatal(e)
         loop = asyncio.get_running_loop()

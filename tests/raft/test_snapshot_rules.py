@@ -1,0 +1,256 @@
+"""A follower that needs a snapshot: what it asks for, what it believes, when it starts anew. Single steps of the core."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from quorate.protocol.errors import ErrorCode
+from quorate.raft import messages as m
+from quorate.raft.core import Raft
+from quorate.raft.follower import REFUSED_SNAPSHOT_S
+from quorate.raft.types import ASK_SNAPSHOT_BYTES, MAX_SNAPSHOT_BYTES, LeaderAndEpoch, OffsetEpoch, RaftError, Role
+from tests.raft.test_rules import started, vote
+from tests.raft.world import address
+
+SNAPSHOT = OffsetEpoch(100, 2)
+CHUNK = b"s" * 1000
+DIGEST = b"d" * 32
+
+
+class Follower:
+    """Node 1 follows node 2 in epoch 3 and was sent to the snapshot."""
+
+    def __init__(self) -> None:
+        self.r: Raft = started(Role.FOLLOWER)
+        self.now = 0.2
+        self.leader, self.epoch = 2, 3
+        self.fx = self.told_of_snapshot()
+
+    def asked(self, kind: type) -> Any:
+        """The request of this kind that is under way to the leader."""
+        return self.r.link(address(self.leader)).in_flight.get(kind)
+
+    def later(self, seconds: float = 0.1) -> None:
+        """While the leader is left alone, others are asked who leads; they say that it still does."""
+        for at in (self.now, self.now + seconds):
+            self.now = at
+            self.step(m.Timeout())
+            for where, link in list(self.r.links.items()):
+                request = link.in_flight.get(m.Fetch)
+                if request is not None and where != address(self.leader):
+                    reply = m.FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=self.leader, epoch=self.epoch)
+                    self.step(m.Replied(m.Peer(3, where), request, reply))
+
+    def step(self, event: m.Event) -> m.Effects:
+        self.fx = self.r.step(event, self.now)
+        return self.fx
+
+    def reply(self, kind: type, reply: m.Reply) -> m.Effects:
+        reply.leader_id, reply.epoch = self.leader, self.epoch
+        return self.step(m.Replied(m.Peer(self.leader, address(self.leader)), self.asked(kind), reply))
+
+    def told_of_snapshot(self, snapshot: OffsetEpoch = SNAPSHOT) -> m.Effects:
+        return self.reply(m.Fetch, m.FetchReply(snapshot=snapshot))
+
+    def opened(self, position: int = 0, digest: bytes | None = None) -> m.Effects:
+        return self.step(m.SnapshotOpened(SNAPSHOT, position, digest))
+
+    def chunk(self, data: bytes = CHUNK, size: int = 10_000, **changes: Any) -> m.Effects:
+        request = self.asked(m.FetchSnapshot)
+        reply = m.SnapshotReply(snapshot=SNAPSHOT, position=request.position, size=size, data=data)
+        for name, value in changes.items():
+            setattr(reply, name, value)
+        return self.reply(m.FetchSnapshot, reply)
+
+    def new_leader(self) -> None:
+        """Node 3 leads epoch 4; the first Fetch goes there."""
+        self.leader, self.epoch = 3, 4
+        endpoints = self.r.voters.endpoints(3)
+        self.step(m.Received(m.BeginEpoch(3, 4, endpoints, self.r.me), "begin"))
+        assert isinstance(self.asked(m.Fetch), m.Fetch)
+
+
+def test_nothing_is_asked_for_before_it_is_known_from_where_on() -> None:
+    f = Follower()
+    assert f.fx.start_snapshot == m.SnapshotStart(SNAPSHOT, LeaderAndEpoch(2, 3))
+    assert f.asked(m.FetchSnapshot) is None
+    f.opened(4000)
+    request = f.asked(m.FetchSnapshot)
+    assert (request.snapshot, request.position, request.max_bytes) == (SNAPSHOT, 4000, ASK_SNAPSHOT_BYTES)
+    assert request.prefix_digest is None
+
+
+def test_the_next_part_is_asked_for_before_the_last_one_is_written_but_no_more() -> None:
+    f = Follower()
+    f.opened()
+    whole = b"s" * ASK_SNAPSHOT_BYTES
+    size = 10 * len(whole)
+    f.chunk(whole, size)
+    assert f.asked(m.FetchSnapshot).position == len(whole)
+    f.chunk(whole, size)
+    assert f.asked(m.FetchSnapshot) is None, "two parts wait to be written"
+    f.step(m.SnapshotWritten(SNAPSHOT, len(whole)))
+    assert f.asked(m.FetchSnapshot).position == 2 * len(whole)
+
+
+def test_after_the_last_part_it_neither_fetches_nor_stands_until_the_snapshot_is_installed() -> None:
+    f = Follower()
+    f.opened()
+    fx = f.chunk(size=len(CHUNK))
+    assert fx.snapshot_chunk is not None
+    assert fx.snapshot_chunk.last
+    f.now += 60
+    assert f.step(m.Timeout()).send == []
+    f.step(m.Received(vote(epoch=9, i=3), "t"))
+    assert (f.r.epoch, f.r.role) == (9, Role.UNATTACHED)
+    f.now += 60
+    assert f.step(m.Timeout()).send == []
+    assert f.r.role is Role.UNATTACHED, "its log is about to be replaced"
+    f.r.log.snapshots[SNAPSHOT] = CHUNK  # type: ignore[attr-defined]
+    f.r.log.entries, f.r.log.start, f.r.log.start_epoch = [], 100, 2  # type: ignore[attr-defined]
+    f.step(m.SnapshotInstalled(SNAPSHOT, f.r.voters, 1))
+    f.step(m.Timeout())
+    assert f.r.role is Role.PROSPECTIVE
+
+
+def test_a_lost_connection_goes_on_at_the_same_position() -> None:
+    f = Follower()
+    f.opened()
+    f.chunk()
+    request = f.asked(m.FetchSnapshot)
+    f.step(m.Replied(m.Peer(2, address(2)), request, m.Failure.DISCONNECTED))
+    f.later()
+    again = f.asked(m.FetchSnapshot)
+    assert again is not request
+    assert again.position == len(CHUNK)
+    assert f.fx.start_snapshot is None
+
+
+def test_a_new_leader_with_the_same_beginning_goes_on() -> None:
+    f = Follower()
+    f.opened()
+    f.chunk()
+    f.new_leader()
+    assert f.told_of_snapshot().start_snapshot == m.SnapshotStart(SNAPSHOT, LeaderAndEpoch(3, 4))
+    f.opened(len(CHUNK), DIGEST)
+    request = f.asked(m.FetchSnapshot)
+    assert (request.position, request.prefix_digest) == (len(CHUNK), DIGEST)
+    fx = f.chunk(same_prefix=True)
+    assert fx.snapshot_chunk is not None
+    assert fx.snapshot_chunk.position == len(CHUNK)
+    assert f.asked(m.FetchSnapshot).prefix_digest is None, "once is enough"
+
+
+@pytest.mark.parametrize("same", [False, None])
+def test_a_new_leader_with_another_file_or_that_does_not_say_is_fetched_from_the_start(same: bool | None) -> None:
+    f = Follower()
+    f.opened()
+    f.chunk()
+    f.new_leader()
+    f.told_of_snapshot()
+    f.opened(len(CHUNK), DIGEST)
+    fx = f.chunk(same_prefix=same)
+    assert fx.snapshot_chunk is None
+    assert fx.start_snapshot == m.SnapshotStart(SNAPSHOT, LeaderAndEpoch(3, 4), fresh=True)
+    f.opened()
+    assert f.asked(m.FetchSnapshot).position == 0
+
+
+def test_a_new_leader_may_offer_another_snapshot() -> None:
+    f = Follower()
+    f.opened()
+    f.chunk()
+    f.new_leader()
+    other = OffsetEpoch(200, 3)
+    assert f.told_of_snapshot(other).start_snapshot == m.SnapshotStart(other, LeaderAndEpoch(3, 4))
+    f.step(m.SnapshotWritten(SNAPSHOT, 1000))
+    assert f.asked(m.FetchSnapshot) is None, "what is told of the old one is of no matter"
+
+
+def test_a_snapshot_that_the_leader_has_dropped_is_asked_for_no_more() -> None:
+    f = Follower()
+    f.opened()
+    f.now += 1.0
+    fx = f.chunk(b"", error=ErrorCode.SNAPSHOT_NOT_FOUND)
+    f.later()
+    assert isinstance(f.asked(m.Fetch), m.Fetch)
+    assert f.asked(m.FetchSnapshot) is None
+    assert fx.snapshot_chunk is None
+    assert f.r.following is not None
+    assert f.r.following.fetch_deadline == pytest.approx(1.2 + 2.0), "the leader was heard"
+
+
+@pytest.mark.parametrize(("position", "fresh"), [(0, False), (4000, True)])
+def test_a_position_that_the_leader_does_not_have_begins_anew(position: int, fresh: bool) -> None:
+    f = Follower()
+    f.opened(position)
+    fx = f.chunk(b"", error=ErrorCode.POSITION_OUT_OF_RANGE)
+    assert fx.start_snapshot == (m.SnapshotStart(SNAPSHOT, LeaderAndEpoch(2, 3), True) if fresh else None)
+    f.later()
+    if fresh:
+        f.opened()
+        assert f.asked(m.FetchSnapshot).position == 0
+    else:
+        assert isinstance(f.asked(m.Fetch), m.Fetch)
+
+
+def test_a_size_that_changes_begins_anew() -> None:
+    f = Follower()
+    f.opened()
+    f.chunk(size=10_000)
+    fx = f.chunk(size=12_000)
+    assert fx.snapshot_chunk is None
+    assert fx.start_snapshot == m.SnapshotStart(SNAPSHOT, LeaderAndEpoch(2, 3), fresh=True)
+
+
+@pytest.mark.parametrize(
+    ("data", "size"),
+    [
+        (b"", 10_000),
+        (b"s" * (ASK_SNAPSHOT_BYTES + 1), 1 << 30),
+        (CHUNK, 999),
+        (CHUNK, MAX_SNAPSHOT_BYTES + 1),
+        (CHUNK, -1),
+    ],
+)
+def test_an_answer_that_cannot_be_is_not_written_and_not_repeated_at_once(data: bytes, size: int) -> None:
+    f = Follower()
+    f.opened()
+    fx = f.chunk(data, size)
+    assert fx.snapshot_chunk is None
+    assert f.asked(m.FetchSnapshot) is None
+    f.later()
+    assert f.asked(m.FetchSnapshot).position == 0
+
+
+@pytest.mark.parametrize("changes", [{"snapshot": OffsetEpoch(101, 2)}, {"position": 7}])
+def test_an_answer_to_another_question_is_an_error_of_the_peer(changes: dict[str, Any]) -> None:
+    f = Follower()
+    f.opened()
+    with pytest.raises(RaftError, match="asked for snapshot"):
+        f.chunk(**changes)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_snapshot_that_was_refused_is_fetched_anew_but_not_at_once(last: bool) -> None:
+    f = Follower()
+    f.opened()
+    f.chunk(size=len(CHUNK) if last else 10_000)
+    stale = f.asked(m.FetchSnapshot)
+    f.step(m.SnapshotRejected(SNAPSHOT, "wrong checksum"))
+    if stale is not None:  # an answer to the old download is of no matter
+        fx = f.step(
+            m.Replied(
+                m.Peer(2, address(2)),
+                stale,
+                m.SnapshotReply(snapshot=SNAPSHOT, position=stale.position, size=10_000, data=CHUNK, leader_id=2, epoch=3),
+            )
+        )
+        assert fx.snapshot_chunk is None
+    assert f.asked(m.Fetch) is None
+    assert f.r.role is Role.FOLLOWER
+    f.later(REFUSED_SNAPSHOT_S)
+    assert isinstance(f.asked(m.Fetch), m.Fetch)
+    assert f.told_of_snapshot().start_snapshot == m.SnapshotStart(SNAPSHOT, LeaderAndEpoch(2, 3))

@@ -333,8 +333,9 @@ async def _remove_voter(admin: AdminClient, args: argparse.Namespace, directory_
     now_ms = time.time_ns() // 1_000_000
     if voter is not None and voter.directory_id == directory_id and now_ms - voter.last_fetch_ms < REJOINS_MS:
         print(
-            f"Warning: controller {args.controller_id} is running and fetching still. With controller.quorum.auto.join.enable "
-            "one of Apache Kafka joins again by itself (Quorate's remember that they were removed): stop it, or turn that off.",
+            f"Warning: controller {args.controller_id} was fetching a moment ago. If it runs on and is one of Apache Kafka with "
+            "controller.quorum.auto.join.enable, it joins again by itself (Quorate's remember that they were removed): "
+            "stop it, or turn that off.",
             file=sys.stderr,
         )
     return 0

@@ -43,13 +43,13 @@ FIGURES = {  # figure -> what it says
         "create_p50_ms": "three controllers: create a topic, p50, ms",
         "in_flight_per_s": "three controllers: creations in flight, per second",
     },
-    "failover": {
-        "median_s": "kill -9 of the active controller to the next topic, median of 7, s",
-        "max_s": "the same, worst of 7, s",
+    "failover_kill": {
+        "median_s": "kill -9 of the active controller to the next topic, median, s",
+        "max_s": "the same, the worst, s",
     },
     "failover_term": {
-        "median_s": "SIGTERM of the active controller to the next topic, median of 7, s",
-        "max_s": "the same, worst of 7, s",
+        "median_s": "SIGTERM of the active controller to the next topic, median, s",
+        "max_s": "the same, the worst, s",
     },
     "replicated": {
         "produce_rf3_mb_s": "three nodes, replication factor 3, acks all, MB/s",

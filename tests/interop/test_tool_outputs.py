@@ -63,6 +63,7 @@ def settled(text: str) -> list[str]:
         ("kafka-metadata-quorum", QUORUM, ["describe", "--status"]),
         ("kafka-metadata-quorum", QUORUM, ["describe", "--replication"]),
         ("kafka-features", f"{TOOLS}.FeatureCommand", ["describe"]),
+        ("kafka-features", f"{TOOLS}.FeatureCommand", ["upgrade", "--feature", "kraft.version=1", "--dry-run"]),
         ("kafka-broker-api-versions", f"{TOOLS}.BrokerApiVersionsCommand", []),
         ("kafka-get-offsets", f"{TOOLS}.GetOffsetShell", ["--topic", "t"]),
         ("kafka-cluster", f"{TOOLS}.ClusterTool", ["list-endpoints"]),
@@ -75,6 +76,17 @@ def settled(text: str) -> list[str]:
 )
 def test_the_same_text(node: Node, tool: str, main: str, args: list[str]) -> None:
     assert settled(ours(node, tool, *args)) == settled(theirs(node, main, *args))
+
+
+def test_a_refusal_has_the_same_text(node: Node) -> None:
+    words = ["--bootstrap-server", node.bootstrap, "downgrade", "--feature", "kraft.version=0", "--dry-run"]
+    both = [
+        subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        for command in ([str(BIN / "kafka-features"), *words], java.command(f"{TOOLS}.FeatureCommand", *words))
+    ]
+    assert (both[0].returncode, both[0].stdout) == (both[1].returncode, both[1].stdout)
+    assert both[0].returncode == 1
+    assert "Can not downgrade kraft.version to 0." in both[0].stdout
 
 
 def test_committed_offsets_read_the_same(node: Node) -> None:

@@ -58,6 +58,20 @@ def test_a_new_epoch_is_in_its_file_before_the_recovery_point_passes_it(tmp_path
     assert (log.dir / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n5 1\n"
 
 
+def test_a_log_that_is_read_whole_when_it_is_opened_syncs_its_data_alone_and_notes_the_epoch_later(
+    tmp_path: Path, synced: list[str]
+) -> None:
+    log = open_log(tmp_path)
+    put(log, b"a")
+    log.flush()
+    put(log, b"b", epoch=5)
+    synced.clear()
+    log.flush(epochs=False)
+    assert names(synced) == [f"{0:020d}.log"]
+    log.save_epochs()
+    assert (log.dir / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n5 1\n"
+
+
 def test_a_rolled_segment_is_synced_with_its_indexes_before_the_recovery_point_moves(tmp_path: Path, synced: list[str]) -> None:
     log = open_log(tmp_path)
     put(log, b"a")

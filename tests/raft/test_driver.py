@@ -54,6 +54,27 @@ def test_a_sole_voter_leads_commits_and_comes_back_with_everything(tmp_path: Pat
     asyncio.run(main())
 
 
+def test_a_new_epochs_first_record_does_not_wait_for_the_epoch_checkpoint_which_a_crash_may_leave_behind(tmp_path: Path) -> None:
+    async def life(*, clean: bool) -> OffsetEpoch:
+        node = await sole(tmp_path)
+        await node.commit(b"a")
+        await (node.stop() if clean else node.kill())
+        return OffsetEpoch(node.client.log.end_offset, node.client.log.last_epoch)
+
+    async def epochs_of(known: OffsetEpoch) -> None:
+        node = await sole(tmp_path)
+        assert [node.client.log.end_offset_for_epoch(e) for e in (1, 2)] == [first, known]
+        await node.stop()
+
+    checkpoint = metadata(tmp_path) / "leader-epoch-checkpoint"
+    first = asyncio.run(life(clean=True))
+    written = checkpoint.read_text()
+    second = asyncio.run(life(clean=False))
+    assert (checkpoint.read_text(), second.epoch) == (written, 2)
+    asyncio.run(epochs_of(second))
+    assert checkpoint.read_text() == f"0\n3\n1 0\n2 {first.offset}\n3 {second.offset}\n"
+
+
 @pytest.mark.parametrize("kraft", [0, 1])
 def test_files_are_kafkas(tmp_path: Path, kraft: int) -> None:
     async def main() -> None:

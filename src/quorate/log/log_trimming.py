@@ -110,8 +110,17 @@ class TrimmableLog(ReadableLog):
         """Records that an operating system's crash could take."""
         return self._leo - self.recovery_point
 
-    def flush(self, up_to: int | None = None, now_ms: int = 0) -> None:
-        """Makes everything below `up_to` (the log end) durable and moves the recovery point. Raises LogDirFailure."""
+    def save_epochs(self) -> None:
+        """Writes the epoch checkpoint where `flush` has left it behind. Raises LogDirFailure."""
+        with self._disk("flushing"):
+            self._save_epochs()
+
+    def flush(self, up_to: int | None = None, now_ms: int = 0, *, epochs: bool = True) -> None:
+        """Makes everything below `up_to` (the log end) durable and moves the recovery point. Raises LogDirFailure.
+
+        epochs: also the epoch checkpoint, on which recovery depends below the recovery point that the caller keeps; a log that
+        is always recovered from its start does without.
+        """
         target = self._leo if up_to is None else min(up_to, self._leo)
         if now_ms:
             self.last_flush_ms = now_ms
@@ -132,7 +141,8 @@ class TrimmableLog(ReadableLog):
                         os.fsync(file.fileno())
                 if segment.base_offset >= self.recovery_point:
                     fsync_directory(self._dir)
-            self._save_epochs()
+            if epochs:
+                self._save_epochs()
         self.recovery_point = max(self.recovery_point, target)
 
     def close(self, *, clean: bool = True, sync: bool = True) -> None:

@@ -196,8 +196,9 @@ class MetadataLog:
         self._log.append_as_follower(batches, now_ms, contiguous=True)
 
     def flush(self) -> None:
-        """Everything appended is on the platter when this returns."""
-        self._log.flush()
+        """Everything appended is on the platter when this returns. The epoch checkpoint follows later: a new leader's first
+        record need not wait for it, since the whole log is read when it is opened."""
+        self._log.flush(epochs=False)
 
     def truncate_to(self, offset: int) -> None:
         self._log.truncate_to(offset)
@@ -349,6 +350,7 @@ class MetadataLog:
     def clean(self, now_ms: int, hwm: int) -> bool:
         """Retention by size, then by age; whether anything went. The newest snapshot always stays."""
         self._remove_doomed()
+        self._log.save_epochs()
         self._log.high_watermark = hwm
         changed = False
         sizes = {s: self._path(s).stat().st_size for s in self._snapshots if self._path(s).exists()}

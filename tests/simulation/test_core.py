@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
 from quorate.testing.actors import Actors, run_plan
 from quorate.testing.invariants import InvariantError
-from quorate.testing.plan import Faults, Links, Plan, Topology, Workload
+from quorate.testing.plan import Faults, Links, Plan, Topology
 from quorate.testing.simulate import main, simulate
 from quorate.testing.world import World
+from tests.simulation import everything
 
 
 @pytest.fixture(autouse=True)
@@ -52,33 +54,43 @@ def test_a_failure_names_the_seed_that_replays_it(monkeypatch: pytest.MonkeyPatc
 
 
 def test_every_kind_of_fault_and_work_occurs() -> None:
-    """A world in which all happens at once, so that no actor is dead code."""
-    plan = Plan(
-        5,
-        Topology(voters=3, spares=2, observers=1, kraft_version=0),
-        Links(loss=0.02, duplicate=0.05, stray=0.02),
-        workload=Workload(0.02, (1, 4), 0.5, 1.0, 4.0, 4.0, 1.0),
-        faults=Faults(
-            crash_every_s=2.0,
-            blackout_every_s=15.0,
-            down_s=(0.0, 2.0),
-            cut_every_s=2.0,
-            isolate_every_s=4.0,
-            split_every_s=4.0,
-            cut_s=(0.1, 3.0),
-            pause_every_s=3.0,
-            pause_s=(0.05, 3.0),
-            skew=0.05,
-        ),
-    )
-    told: list[str] = []
-    world = World(plan, told.append)
-    run_plan(world, 20_000)
-    text = "\n".join(told)
-    for what in ("is killed", "loses power", "takes the snapshot", "loads the snapshot", "truncates", "is resigned", "commits"):
-        assert what in text, what
-    assert world.history.set_changes > 3
-    assert world.history.elections > 5
+    def run(plan: Plan) -> Counter[str]:
+        world = World(plan)
+        run_plan(world, 8000)
+        history = world.history
+        done = {"elections": history.elections, "truncations": history.truncations, "changes of voters": history.set_changes}
+        return world.happened + Counter(done)
+
+    assert everything.missing(run, (*everything.KINDS, "unsynced tails lost")) == []
+
+
+def test_without_faults_the_first_leader_stays() -> None:
+    """As Kafka's simulation demands; delays and duplicates are no faults."""
+    for seed in range(10):
+        world = World(Plan(seed, Topology(voters=3, observers=1), Links(delay_s=(0.001, 0.1), duplicate=0.1)))
+        world.start_all()
+        leader = world.elect()
+        epoch = leader.core.epoch
+        world.run(120)
+        assert world.leader is leader
+        assert leader.core.epoch == epoch
+        assert world.history.elections == 1
+
+
+def test_a_follower_that_returns_deposes_nobody() -> None:
+    """Cut off it asks for pre-votes in vain, and its epoch stays (KIP-996)."""
+    for seed in range(10):
+        world = World(Plan(seed))
+        world.start_all()
+        leader = world.elect()
+        epoch = leader.core.epoch
+        away = next(r for r in world.replicas.values() if r is not leader)
+        world.isolate(away.id)
+        world.run(30)
+        world.heal()
+        end = world.settle("again")
+        assert world.run(10, lambda r=away, end=end: r.committed >= end)  # type: ignore[misc]
+        assert (world.leader, leader.core.epoch) == (leader, epoch)
 
 
 def test_after_the_faults_everybody_holds_everything() -> None:

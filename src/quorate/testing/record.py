@@ -1,4 +1,4 @@
-"""What a long simulation has run, as a JSON file that is kept: one entry for each level."""
+"""What a long simulation has run, as a JSON file that is kept: runs by level."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def commit_id() -> str:
 
 
 def write_record(path: Path, level: str, tally: Tally, first: int, events: int, each: int, jobs: int, took_s: float) -> None:
-    """Puts this level's entry into the file. Raises OSError."""
+    """Adds this run to the file. Raises OSError."""
     known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     options = f"--level {level} --seed {first} --events {events} --each {each} --jobs {jobs}"
-    known[level] = {
+    run = {
         "command": f"python -m quorate.testing.simulate {options}",
         "date": time.strftime("%Y-%m-%d"),
         "commit": commit_id(),
@@ -51,4 +51,5 @@ def write_record(path: Path, level: str, tally: Tally, first: int, events: int, 
         "records_committed": tally.commits,
         "happened": dict(sorted(tally.happened.items())),
     }
+    known.setdefault(level, []).append(run)
     path.write_text(json.dumps(known, indent=1) + "\n")

@@ -168,7 +168,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--each", type=int, default=EVENTS_A_SEED, help="events of one seed")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--replay", type=int, metavar="SEED", help="run this seed alone and tell its last steps")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="note there what was run, beside what is noted of other levels")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="add there what was run")
     args = parser.parse_args(argv)
     _quiet()
 

@@ -179,9 +179,9 @@ class Node:
         self.client = RaftClient(config, self.network.transport(), rng=random.Random(self.id))
         self.machine = Machine()
         self.client.register(self.machine)
+        await self.client.start()
         if controller:
             self.network.clients[address(self.id)] = self.client
-        await self.client.start()
         return self
 
     async def stop(self) -> None:

@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from quorate.log.errors import LogDirFailure, trace_of
-from quorate.log.files import fsync_directory
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import DecodeError, ErrorCode, KafkaError
 from quorate.protocol.schema import Response
@@ -28,8 +27,8 @@ from quorate.raft.core import Raft
 from quorate.raft.delivery import INLINE_BYTES, Delivery, RaftListener
 from quorate.raft.downloads import Downloads
 from quorate.raft.fsync import Syncer
-from quorate.raft.log import MetadataLog
 from quorate.raft.metrics import RaftMeters
+from quorate.raft.opening import open_replica
 from quorate.raft.ports import Clock, LoopClock, Transport
 from quorate.raft.proposals import Proposals
 from quorate.raft.quorum_state import QuorumStateFile
@@ -37,6 +36,8 @@ from quorate.raft.serving import Asked, Upgrade, compare, respond
 from quorate.raft.snapshot_writing import write_snapshot
 from quorate.raft.standing import StandingFile
 from quorate.raft.state_saving import StateSaver
+from quorate.raft.threads import in_thread
+from quorate.raft.timing import Alarm, Repeating, Turning
 from quorate.raft.types import (
     METADATA_TOPIC,
     CommittedBatch,
@@ -47,14 +48,12 @@ from quorate.raft.types import (
     Role,
 )
 from quorate.raft.view import RaftView
-from quorate.raft.voters import Membership, VoterSet
 from quorate.records.errors import CorruptRecordError, InvalidRecordError
 
 if TYPE_CHECKING:
     from quorate.net.dispatch import RequestContext
 
 log = logging.getLogger(__name__)
-NEVER = float("inf")
 SETTLE_S = 0.25  # a leader that stops waits so long for what it has written to commit
 WARM_S = 3.0  # so often voters see to it that they are connected
 
@@ -83,19 +82,17 @@ class RaftClient(RaftView):
         self._queue: deque[m.Event] = deque()
         self._stepping = False
         self._drain_scheduled = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = NEVER
-        self._clean_timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self._clock, self._woken)
+        self._repeated = [Repeating(config.clean_interval_s, self._clean), Repeating(WARM_S, self._warm)]
+        self._turning = Turning(self._clock)
         self._calls: Calls
         self._downloads = Downloads(self._directory, self._step, self._install, self._fatal)
         self._early: list[RaftListener] = []
         self._told: tuple[Role, int, int | None] | None = None
         self._cut = 0  # how often the log was cut: an fsync that began before says nothing of what came after
-        self._changed: asyncio.Future[None] | None = None  # done after the next step, where somebody waits for that
         self._proposals = Proposals()
         self.meters: RaftMeters
         self._held: m.Effects | None = None  # its requests are on their way out, its other duties come next turn
-        self._warm_timer: asyncio.TimerHandle | None = None
         self.failure: BaseException | None = None
         self._sync: Syncer
         self.routes: dict[int, Callable[[RequestContext, Any], Response | Awaitable[Response]]] = dict.fromkeys(
@@ -108,22 +105,9 @@ class RaftClient(RaftView):
         """Opens the log, takes up the stored role. Raises OSError, SnapshotError, QuorumStateError, RaftError."""
         config, started = self.config, time.perf_counter()
         self.meters = RaftMeters(self._clock.now())
-        if not self._directory.is_dir():
-            self._directory.mkdir(parents=True)
-            fsync_directory(str(self._directory.parent))  # or the vote in it could be forgotten with it
-        self.log = MetadataLog.open(self._directory, config, files=self._files, now_ms=self._clock.now_ms())
-        members = Membership(VoterSet.static(config.voters, config.listener_name) if config.voters else None)
-        self.log.load_membership(members)
-        if config.is_controller:
-            self.log.flush()
-        stored = self._state.read(durable=config.is_controller, node_id=config.node_id)
-        if stored is not None and stored.epoch < self.log.last_epoch and config.is_controller:
-            raise RaftError(  # the file is durable before an epoch's first record, so one of the two is not what was written
-                f"{self._state.path} is in epoch {stored.epoch}, but the log beside it has records of epoch "
-                f"{self.log.last_epoch}: one of them is damaged or from a backup. Restore the newer file; where this node is the "
-                "only voter, its quorum-state may be removed"
-            )
-        self.core = Raft(config.params(), self.log, stored, members, self._rng, self._standing_file.read())
+        opened = await in_thread(open_replica, config, self._directory, self._state, self._files, self._clock.now_ms())
+        self.log, members = opened.log, opened.members
+        self.core = Raft(config.params(), self.log, opened.stored, members, self._rng, self._standing_file.read())
         self._state.core = self.core
         self._delivery = Delivery(self.log, self._fatal)
         self._sync = Syncer(self.log.flush, config.inline_fsync_s, durable=config.is_controller)
@@ -148,8 +132,9 @@ class RaftClient(RaftView):
         for listener in self._early:
             self._delivery.register(listener)
         self._early.clear()
-        self._clean_timer = asyncio.get_running_loop().call_later(config.clean_interval_s, self._clean)
         self._warm()
+        for repeated in self._repeated:
+            repeated.start()
 
     async def shutdown(self, timeout_s: float = 5.0) -> None:
         """Resigns if leading, waits up to timeout_s for another leader, closes the log cleanly."""
@@ -162,9 +147,9 @@ class RaftClient(RaftView):
             self._step(m.Shutdown())
             await self._until(lambda: self.core.shutdown_complete, timeout_s)
         self._delivery.close()
-        for timer in (self._timer, self._clean_timer, self._warm_timer):
-            if timer is not None:
-                timer.cancel()
+        self._alarm.cancel()
+        for repeated in self._repeated:
+            repeated.cancel()
         await self._downloads.close()
         await self._calls.close()
         if self._transport is not None:
@@ -182,13 +167,7 @@ class RaftClient(RaftView):
 
     async def _until(self, condition: Callable[[], bool], timeout_s: float) -> None:
         """Returns when the condition holds, looked at after every step, or the time is over, or Raft has failed."""
-        deadline = self._clock.now() + timeout_s
-        while self.failure is None and not condition():
-            left = deadline - self._clock.now()
-            if left <= 0:
-                return
-            self._changed = asyncio.get_running_loop().create_future()
-            await asyncio.wait([self._changed], timeout=left)
+        await self._turning.until(lambda: self.failure is not None or condition(), timeout_s)
 
     def _fatal(self, error: BaseException) -> None:
         """The metadata directory or a rule of Raft has failed: nothing more is promised."""
@@ -197,7 +176,7 @@ class RaftClient(RaftView):
         self.failure = error
         self._state.forget()
         log.error("[RaftClient id=%d] fatal: %s", self.config.node_id, error, exc_info=trace_of(error))
-        self._notice()
+        self._turning.notice()
         self._delivery.close()
         if self.config.on_fatal is not None:
             self.config.on_fatal(error)
@@ -339,11 +318,7 @@ class RaftClient(RaftView):
         finally:
             self._stepping = False
             self.meters.busy.record(time.perf_counter() - began, self._clock.now())
-        self._notice()
-
-    def _notice(self) -> None:
-        if self._changed is not None and not self._changed.done():
-            self._changed.set_result(None)
+        self._turning.notice()
 
     def _apply(self, fx: m.Effects) -> None:
         """Duty 1, and the others at once, or in the next turn where a blocking write would hold back what was just sent."""
@@ -400,7 +375,7 @@ class RaftClient(RaftView):
         if fx.high_watermark is not None:
             self.meters.committed(fx.high_watermark, self._clock.now())
             self._delivery.committed(min(fx.high_watermark, self.log.end_offset))
-        self._set_timer(fx.wake_at)
+        self._alarm.set(fx.wake_at)
 
     def _announce(self) -> None:
         core = self.core
@@ -464,34 +439,20 @@ class RaftClient(RaftView):
 
     def _warm(self) -> None:
         """Voters keep connections to one another: an election, and the first Fetch after it, need not make them first."""
+        core, listener = self.core, self.config.listener_name
         if self.failure is not None:
             return
-        core, listener = self.core, self.config.listener_name
         if core.is_voter and self._transport is not None:
             self._transport.warm([v.endpoints[listener] for v in core.voters if v.id != core.me.id and listener in v.endpoints])
-        self._warm_timer = asyncio.get_running_loop().call_later(WARM_S, self._warm)
 
-    # --- timers -----------------------------------------------------------------------------------------------------
-
-    def _set_timer(self, at: float) -> None:
-        if at >= self._timer_at:  # an earlier alarm is set: it will ask the core again
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = at
-        delay = max(0.0, at - self._clock.now())
-        self._timer = asyncio.get_running_loop().call_later(delay, self._alarm)
-
-    def _alarm(self) -> None:
-        self._timer = None
-        self._timer_at = NEVER
+    def _woken(self) -> None:
         if self.failure is None:
             self._step(m.Timeout())
 
     def _clean(self) -> None:
         """Old snapshots and the log before them, by size and age."""
         if self.failure is not None:
-            return None
+            return
         try:
             if self.log.clean(self._clock.now_ms(), self._delivery.hwm):
                 self.core.members.trim_before(self.log.start_offset)
@@ -499,10 +460,7 @@ class RaftClient(RaftView):
             if following is None or following.snapshot is None:
                 self._downloads.clean(self.log.end_offset)
         except (OSError, LogDirFailure) as e:
-            return self._fatal(e)
-        loop = asyncio.get_running_loop()
-        self._clean_timer = loop.call_later(self.config.clean_interval_s, self._clean)
-        return None
+            self._fatal(e)
 
     # --- snapshots of the state machine -----------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Iterable
 from pathlib import Path
@@ -146,6 +147,59 @@ def test_two_followers_that_lose_their_leader_at_once_do_not_split_the_votes() -
         assert world.leader is not None
         epochs.append(world.leader.core.epoch - before)
     assert sum(epochs) <= 33  # hardly ever a second attempt
+
+
+# --- again and again ------------------------------------------------------------------------------------------------
+
+
+def answer_votes(r: Raft, now: float, granted: bool) -> None:
+    """Node 3 answers the vote request that it has; node 2 is gone."""
+    for i, reply in ((2, m.Failure.DISCONNECTED), (3, m.VoteReply(epoch=r.epoch, granted=granted))):
+        request = next(q for q in r.link(address(i)).in_flight.values() if isinstance(q, m.Vote))
+        r.step(m.Replied(m.Peer(i, address(i)), request, reply), now)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_after_a_reset_pre_votes_are_asked_for_within_20_ms_and_again_every_20_to_50_until_the_fetch_timeout(seed: int) -> None:
+    r = replica()
+    r.rng = random.Random(seed)
+    hear(r, 2, 0.1)
+    assert r.following is not None
+    end = r.following.fetch_deadline
+    fx = r.step(m.PeerLost(address(2)), 0.2)
+    asked: list[float] = []
+    now = 0.2
+    while now < end:
+        now = fx.wake_at
+        fx = r.step(m.Timeout(), now)
+        if r.role is Role.PROSPECTIVE and now < end:
+            asked.append(now)
+            answer_votes(r, now, granted=False)  # node 3 still hears the leader
+            fx = r.step(m.Timeout(), now)
+            assert (r.role, r.epoch, r.leader_id) == (Role.FOLLOWER, 3, 2)
+    assert 0.2 <= asked[0] <= 0.22
+    assert all(0.0199 <= b - a <= 0.0501 for a, b in itertools.pairwise(asked))
+    assert end - asked[-1] <= 0.0501
+    assert r.role is Role.PROSPECTIVE
+    assert r.election_deadline >= end + r.params.election_timeout_s  # from now on with Kafka's patience
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_candidate_that_loses_waits_twice_as_long_each_time_up_to_the_limit(seed: int) -> None:
+    r = replica()
+    r.rng = random.Random(seed)
+    hear(r, 2, 0.1)
+    now = 0.2
+    r.step(m.Received(m.EndEpoch(2, 3, [r.me], {}, CLUSTER), "t"), now)
+    for lost in range(9):
+        assert (r.role, r.epoch) == (Role.CANDIDATE, 4 + lost)
+        answer_votes(r, now, granted=False)
+        low, high = (min(s * 2**lost, r.params.backoff_max_s) for s in (0.010, 0.050))
+        assert low - 1e-6 <= r.election_deadline - now <= high + 1e-6
+        now = r.election_deadline
+        r.step(m.Timeout(), now)
+        assert r.role is Role.PROSPECTIVE
+        answer_votes(r, now, granted=True)
 
 
 # --- standing at once, standing soon --------------------------------------------------------------------------------

@@ -13,11 +13,11 @@ from quorate.raft.voters import Voter
 from quorate.testing.invariants import InvariantError
 from quorate.testing.plan import Plan, Span
 from quorate.testing.replica import LISTENER
+from quorate.testing.world import ADDING_S
 
 T = TypeVar("T")
 MIN_VOTERS = 1
 MAX_VOTERS = 5
-ADDING_S = 31.0  # an AddRaftVoter may act so long after it was sent
 
 
 class Player(Protocol):
@@ -55,6 +55,7 @@ class Stage(Protocol):
     plan: Plan
     rng: random.Random
     cut: set[tuple[int, int]]
+    adding: dict[ReplicaKey, float]
 
     @property
     def now(self) -> float: ...
@@ -83,7 +84,6 @@ class Actors:
     def __init__(self, world: Stage) -> None:
         self.world = world
         self.acting = False
-        self.adding: dict[ReplicaKey, float] = {}  # until when it may still become a voter
 
     def begin(self) -> None:
         self.acting = True
@@ -148,14 +148,14 @@ class Actors:
         voters = leader.core.voters
         if chosen.id not in voters.by_id:
             # Whoever takes a directory away while it is being added, loses a voter for good.
-            free = self.adding.get(chosen.key, -1.0) < world.now and not world.voter_anywhere(chosen.key)
+            free = world.adding.get(chosen.key, -1.0) < world.now and not world.voter_anywhere(chosen.key)
             if free and world.rng.random() < 0.2:
                 chosen.die(power=True)
                 world.renew(chosen.id)
                 world.players[chosen.id].start()
             elif len(voters) < MAX_VOTERS:
                 entry = Voter(chosen.key, {LISTENER: chosen.address}, (0, 1))
-                self.adding[chosen.key] = world.now + ADDING_S
+                world.adding[chosen.key] = world.now + ADDING_S
                 leader.ask(m.AddVoter(entry, ack_when_committed=world.rng.random() < 0.5))
         elif len(voters) > MIN_VOTERS:
             leader.ask(m.RemoveVoter(voters.by_id[chosen.id].key))

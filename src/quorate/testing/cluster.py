@@ -49,6 +49,7 @@ class Cluster:
         self.errors: list[InvariantError] = []
         self.acknowledged: set[int] = set()
         self.cut: set[tuple[int, int]] = set()
+        self.adding: dict[ReplicaKey, float] = {}  # until when a request may still make it a voter
         self.dead: list[Life] = []  # whose coroutines are still to be closed
         top = plan.topology
         ids = range(1, top.voters + 1)

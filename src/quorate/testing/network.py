@@ -14,11 +14,12 @@ from quorate.net.dispatch import RequestContext
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut
 from quorate.protocol.api import REGISTRY, ApiKey
 from quorate.protocol.errors import KafkaError
+from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from quorate.protocol.regions import FileRegion
 from quorate.protocol.schema import Request, Response
-from quorate.raft.types import Address
+from quorate.raft.types import Address, ReplicaKey
 from quorate.testing.replica import LISTENER
-from quorate.testing.world import RESET_S
+from quorate.testing.world import ADDING_S, RESET_S
 
 if TYPE_CHECKING:
     from quorate.testing.cluster import Cluster
@@ -89,6 +90,8 @@ class Network:
             sender.process.witness.sends(request)
         version = REGISTRY[type(request).KEY].max_version
         future: asyncio.Future[Response] = cluster.loop.create_future()
+        if isinstance(request, AddRaftVoterRequest):
+            cluster.adding[ReplicaKey(request.voter_id, request.voter_directory_id)] = cluster.now + ADDING_S
         self.sent += 1
         cluster.happened["requests sent"] += 1
         exchange = Exchange(sender, address, request, version, cluster.now + timeout_s, future, self.sent)

@@ -23,6 +23,7 @@ from quorate.testing.plan import Plan
 from quorate.testing.replica import LISTENER, Replica
 
 T = TypeVar("T")
+ADDING_S = 31.0  # an AddRaftVoter may act so long after it was sent
 RESET_S = 0.0005  # so long after a process died its peers see their connections reset
 
 
@@ -67,6 +68,7 @@ class World:
         self.sequence = 0
         self.uniques = 0
         self.cut: set[tuple[int, int]] = set()
+        self.adding: dict[ReplicaKey, float] = {}  # until when a request may still make it a voter
         self.snapshots: dict[OffsetEpoch, Snapshot] = {}
         top = plan.topology
         ids = range(1, top.voters + 1)
@@ -204,6 +206,8 @@ class World:
         request = out.request
         if type(request) is m.Fetch and sender.can_vote:
             self.history.fetches(sender.subject, request.offset, sender.disk.durable_end)
+        elif type(request) is m.AddVoter:
+            self.adding[request.voter.key] = self.now + ADDING_S
         self.happened["requests sent"] += 1
         call = Call(sender, out, self.now)
         links = self.plan.links

@@ -79,7 +79,7 @@ def test_every_kind_of_fault_and_work_occurs() -> None:
 
 
 def no_fsync_of_the_log(patch: Patch) -> None:
-    patch.setattr(log_trimming.TrimmableLog, "flush", lambda self, up_to=None, now_ms=0: None)
+    patch.setattr(log_trimming.TrimmableLog, "flush", lambda self, *args, **options: None)
 
 
 def no_fsync_of_the_quorum_state(patch: Patch) -> None:

@@ -1,4 +1,4 @@
-"""`python -m quorate.testing.explore --replicas 3 --epochs 2 --entries 2 --crashes 1`: every world of the real core within bounds.
+"""`python -m quorate.testing.explore --replicas 3 --epochs 2 --entries 2 --crashes 1`: every world of the core within bounds.
 
 Breadth first, so that what breaks an invariant is told by a shortest story. Exit status 0: all worlds within the bounds have
 been seen and none breaks an invariant; 1: one does; 2: time, memory or the given number of worlds ended before.
@@ -7,8 +7,10 @@ been seen and none breaks an invariant; 1: one does; 2: time, memory or the give
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import logging
+import re
 import resource
 import sys
 import time
@@ -16,7 +18,10 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 
-from quorate.testing.explore_world import Bounds, SmallWorld, Violation, World
+from quorate.testing.explore_frozen import Renaming
+from quorate.testing.explore_judge import ViolationError
+from quorate.testing.explore_replica import FIRST_ID
+from quorate.testing.explore_world import Bounds, SmallWorld, World
 
 TELL_EVERY_S = 10.0
 
@@ -44,13 +49,11 @@ class Found:
         return (
             f"depth {self.depth}: {self.worlds} worlds, {self.transitions} transitions, frontier {self.frontier}; "
             f"{self.replica_states} states of a replica, {self.core_steps} steps of the core, {self.letters} messages; "
-            f"{self.seconds:.0f} s, {self.peak_mib} MiB"
+            f"{self.seconds:.0f} s, {self.cpu_s:.0f} s of CPU, {self.peak_mib} MiB"
         )
 
 
-def explore(
-    bounds: Bounds, *, max_worlds: int = 1 << 40, max_s: float = 1e9, tell: Callable[[str], None] | None = None
-) -> Found:
+def explore(bounds: Bounds, *, max_worlds: int = 1 << 40, max_s: float = 1e9, tell: Callable[[str], None] | None = None) -> Found:
     """All worlds within the bounds, unless one breaks an invariant or a limit is reached."""
     small, found = SmallWorld(bounds), Found(bounds)
     started, cpu, told = time.perf_counter(), time.process_time(), time.perf_counter()
@@ -72,11 +75,11 @@ def explore(
             try:
                 for world in small.moves(_unpack(packed)):
                     transitions += 1
-                    key = array("I", world).tobytes()
+                    key = _pack(world)
                     if key not in seen:
                         seen[key] = packed
                         coming.append(key)
-            except Violation as e:
+            except ViolationError as e:
                 found.transitions = transitions
                 count(len(coming))
                 found.violation = str(e)
@@ -110,19 +113,30 @@ def _unpack(packed: bytes) -> World:
 def _story(small: SmallWorld, seen: dict[bytes, bytes | None], last: bytes) -> list[str]:
     """From the beginning to the violation, found again on the way down."""
     path = [last]
-    while (before := seen[path[-1]]) is not None:
-        path.append(before)
+    while (earlier := seen[path[-1]]) is not None:
+        path.append(earlier)
     path.reverse()
     told: list[str] = []
+    names = tuple(range(small.n))  # who is at each place: worlds that stand for others have renamed nodes
+
+    def named(text: str) -> str:
+        return re.sub(r"\b(n?)(10[1-9])\b", lambda m: f"{m[1]}{names[int(m[2]) - FIRST_ID] + 1}", text)
+
+    wanted: bytes | None
     for here, wanted in zip(path, [*path[1:], None], strict=True):
         step: list[str] = []
+        renaming: Renaming | None = None
         try:
             for world in small.moves(_unpack(here), step):
-                if wanted is not None and _pack(world) == wanted:
+                after, renaming = small.renamed(world)
+                if wanted is not None and _pack(after) == wanted:
                     break
-        except Violation:
-            pass
-        told.append(f"{len(told) + 1}. " + "\n".join(step) if step else "")
+        except ViolationError as e:
+            step.append(f"FAILED: {e}")
+        told.append(named(f"{len(told) + 1}. " + "\n".join(step)))
+        if wanted is not None and renaming is not None:
+            before = names
+            names = tuple(before[renaming.index(at)] for at in range(small.n))
     return told
 
 
@@ -131,7 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for f in fields(Bounds):
         name = "--" + f.name.replace("_", "-")
         if isinstance(f.default, bool):
-            parser.add_argument(name, action="store_true")
+            parser.add_argument(name, action=argparse.BooleanOptionalAction, default=f.default)
         else:
             parser.add_argument(name, type=int, default=f.default)
     parser.add_argument("--max-worlds", type=int, default=1 << 40)
@@ -139,6 +153,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", metavar="FILE", help="write the result there")
     args = parser.parse_args(argv)
     logging.disable(logging.CRITICAL)
+    gc.disable()  # nothing here refers to itself
     bounds = Bounds(**{f.name: getattr(args, f.name) for f in fields(Bounds)})
 
     def tell(line: str) -> None:
@@ -150,7 +165,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if found.violation is not None:
         for line in found.story:
             tell(line)
-        tell(f"FAILED: {found.violation}")
     else:
         tell("complete" if found.complete else "not complete")
     if args.json:

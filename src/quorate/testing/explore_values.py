@@ -9,13 +9,14 @@ from __future__ import annotations
 import random
 from collections import deque
 from enum import Enum
-from functools import lru_cache
+from functools import cache
 from math import inf
-from typing import Any
+from typing import Any, cast
 
 from quorate.raft.core import Raft
+from quorate.raft.messages import Fetch
 from quorate.raft.replication import Leading, Progress
-from quorate.raft.types import RaftParams
+from quorate.raft.types import Address, RaftParams, Role
 from quorate.raft.voters import VoterSet
 from quorate.testing.trail import Batch
 
@@ -30,9 +31,11 @@ LEFT_OUT: dict[type, frozenset[str]] = {
             "rng",  # a constant
             "fx",  # empty between steps
             "_stored",  # read at the start alone
+            "saved",  # on the disk, or the late state
             "losses",  # how long a candidate backs off
             "elections_started",  # a metric
             "gave_way",  # as `may_give_way`
+            "links",  # see `links_form`
         }
     ),
     Progress: frozenset({"last_fetch", "last_caught_up", "leader_end_at_fetch"}),  # when, not where
@@ -60,7 +63,7 @@ def moment(at: float) -> str:
     return NEVER if at == inf else PENDING if at > 0 else PAST
 
 
-@lru_cache(maxsize=None)
+@cache
 def field_names(kind: type) -> tuple[str, ...]:
     """Of slots, in the order of their declaration; () for a class with a `__dict__`."""
     names: dict[str, None] = {}
@@ -94,9 +97,7 @@ def form(value: Any) -> Any:
         return tuple((v.key.id, v.key.directory_id, form(dict(v.endpoints))) for v in value)
     if kind is RaftParams:
         return None
-    if kind is Raft:
-        return core_form(value)
-    return (kind.__name__, *[form(getattr(value, n)) for n in field_names(kind) or _own_names(value)])
+    return (kind.__name__, *[form(getattr(value, n)) for n in field_names(cast(Any, kind)) or _own_names(value)])
 
 
 def _own_names(value: Any) -> list[str]:
@@ -104,6 +105,36 @@ def _own_names(value: Any) -> list[str]:
     return sorted(n for n in vars(value) if n not in left_out)
 
 
-def core_form(core: Raft) -> tuple[Any, ...]:
-    may_give_way = core.gave_way != core.epoch
-    return (may_give_way, *[(n, form(getattr(core, n))) for n in _own_names(core)])
+def core_form(core: Raft, again: bool, late_pre_votes: bool) -> tuple[Any, ...]:
+    """`again`: what is said is also said again, so that it matters what has been heard. Without `late_pre_votes` it does not
+    matter which pre-votes have failed: no more answers come."""
+    without: set[str] = set()
+    if core.role is not Role.RESIGNED or not again:  # set anew where a leader resigns
+        without |= {"unacknowledged", "successors"}
+    if core.role is not Role.FOLLOWER:  # set anew where one follows
+        without.add("leader_hwm")
+    if core.leader_id is not None and not again:  # refuses every other's Vote in this epoch, and each asks once
+        without.add("voted")
+    links = links_form(core, again)
+    if core.role is Role.PROSPECTIVE and not late_pre_votes and core.election is not None:
+        without.add("election")
+        links = (core.election.not_before > 0 and core.election.granted(),)
+    return (core.gave_way != core.epoch, links, *[(n, form(getattr(core, n))) for n in _own_names(core) if n not in without])
+
+
+def links_form(core: Raft, again: bool) -> tuple[Any, ...]:
+    """Of links over which something is under way that may be answered."""
+    if not again and core.role is not Role.FOLLOWER:
+        return ()
+    out = []
+    for where, link in core.links.items():
+        seeks = is_seeking(core, where)
+        under_way = tuple(sorted((k.__name__, form(q)) for k, q in link.in_flight.items() if not (seeks and k is Fetch)))
+        if under_way:
+            out.append((where, under_way))
+    return tuple(sorted(out))
+
+
+def is_seeking(core: Raft, where: Address) -> bool:
+    """Whether a Fetch sent there only looks for a leader. It never gets an answer here."""
+    return core.role is not Role.FOLLOWER or core.leader_id is None or core.address_of(core.leader_id) != where

@@ -1,0 +1,156 @@
+"""Every world of the real core within small bounds; larger ones are explored by `python -m quorate.testing.explore`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from quorate.raft.messages import Effects
+from quorate.raft.quorum_state import QuorumState
+from quorate.testing.explore import Found, explore, main
+from quorate.testing.explore_replica import Explored
+from quorate.testing.explore_world import Bounds, SmallWorld
+from tests.simulation import planted
+
+Patch = pytest.MonkeyPatch
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+WORLDS = {
+    "two epochs": Bounds(epochs=2, entries=0, crashes=0, letters=0),
+    "entries": Bounds(epochs=1, entries=2, crashes=0, letters=0),
+    "one message is late": Bounds(epochs=1, entries=0, crashes=0, letters=1),
+    "pre-votes are late": Bounds(epochs=1, entries=0, crashes=0, letters=0, late_pre_votes=True),
+    "everybody crashes": Bounds(replicas=2, epochs=1, entries=1, crashes=1, letters=0, down=True, mid_step=True),
+    "fsyncs take time": Bounds(replicas=2, epochs=1, entries=1, crashes=1, letters=0, slow_disk=True),
+    "quick failover": Bounds(replicas=2, epochs=1, entries=1, crashes=1, letters=0, down=True, quick=True),
+    "requests are given up": Bounds(replicas=2, epochs=1, entries=1, crashes=0, letters=1, timeouts=1, again=1),
+    "leaders resign": Bounds(epochs=1, entries=0, crashes=0, letters=0, check_quorum=True),
+}
+
+
+@pytest.mark.parametrize("bounds", WORLDS.values(), ids=[name.replace(" ", "-") for name in WORLDS])
+def test_no_world_within_the_bounds_breaks_an_invariant(bounds: Bounds) -> None:
+    found = explore(bounds)
+    assert found.violation is None, "\n".join(found.story)
+    assert found.complete
+    assert found.worlds > 500
+
+
+def told(found: Found) -> str:
+    assert found.violation is not None
+    return "\n".join(found.story)
+
+
+Plant = Callable[[Patch], None]
+
+
+@pytest.mark.parametrize(
+    ("plant", "bounds", "broken", "moves"),
+    [
+        (planted.vote_twice, Bounds(epochs=1, entries=0, crashes=0, letters=1), "one vote an epoch", 8),
+        (planted.vote_for_a_shorter_log, Bounds(epochs=2, entries=0, crashes=0, letters=0), "leader completeness", 16),
+        (planted.commit_older_epochs_by_counting, Bounds(epochs=2, entries=0, crashes=0, letters=0), "high watermark", 7),
+        (planted.skip_fsync, Bounds(epochs=1, entries=0, crashes=0, letters=0, slow_disk=True), "acknowledged is durable", 8),
+        (planted.count_oneself_too_early, Bounds(epochs=1, entries=0, crashes=0, letters=0, slow_disk=True), "majority", 10),
+        (
+            planted.grant_a_pre_vote_while_hearing_the_leader,
+            Bounds(epochs=1, entries=0, crashes=0, letters=0),
+            "pre-vote",
+            13,
+        ),
+    ],
+    ids=lambda v: v.__name__.replace("_", "-") if callable(v) else None,
+)
+def test_a_planted_bug_is_told_by_a_shortest_story(
+    plant: Plant, bounds: Bounds, broken: str, moves: int, monkeypatch: Patch
+) -> None:
+    plant(monkeypatch)
+    found = explore(bounds)
+    story = told(found)
+    assert broken in str(found.violation)
+    assert found.story[-1].splitlines()[-1].startswith(f"FAILED: {broken}"), story
+    assert len(found.story) == moves, story
+
+
+def test_a_vote_that_a_crash_takes_away_is_found(monkeypatch: Patch) -> None:
+    crash = Explored.crash
+
+    def forget(self: Explored, keep: int, late: bool, last: bool) -> None:
+        crash(self, keep, late, last)
+        if self.disk.stored is not None:
+            self.disk.stored = QuorumState(self.disk.stored.epoch)
+
+    monkeypatch.setattr(Explored, "crash", forget)
+    found = explore(Bounds(epochs=1, entries=0, crashes=1, letters=0))
+    assert re.search(r"one vote an epoch: n(\d+) votes for .* in epoch 1", told(found))
+    assert "crashes" in told(found)
+
+
+def test_the_story_names_nodes_and_messages(monkeypatch: Patch) -> None:
+    planted.vote_twice(monkeypatch)
+    story = told(explore(Bounds(epochs=1, entries=0, crashes=0, letters=1)))
+    assert "1. n1's election timer goes off\n    n1 is prospective in epoch 0" in story
+    assert "n1's Vote(epoch 1, log 0-0) to n3 is late" in story
+    assert story.endswith("FAILED: one vote an epoch: n3 votes for 2 and 1 in epoch 1")
+
+
+def test_worlds_that_differ_in_names_alone_are_one() -> None:
+    """All worlds without the reduction are renamings of those with it."""
+    bounds = Bounds(epochs=1, entries=0, crashes=0, letters=0)
+    one_for_all = explore(bounds)
+    each = explore(Bounds(epochs=1, entries=0, crashes=0, letters=0, symmetric=False))
+    assert one_for_all.complete and each.complete
+    assert each.depth == one_for_all.depth
+    assert one_for_all.worlds < each.worlds <= 6 * one_for_all.worlds
+
+
+def test_a_frozen_replica_thaws_as_it_was() -> None:
+    """Of every replica that a small world meets: freezing and thawing loses nothing, renaming there and back neither."""
+    small = SmallWorld(Bounds(epochs=1, entries=1, crashes=0, letters=0))
+    level, seen = [small.first()], set()
+    while level and len(seen) < 400:
+        seen |= set(level)
+        level = list({w for world in level for w in small.moves(world)} - seen)
+    replicas = small.replicas
+    shared = replicas.shared
+    roles = set()
+    for known in list(replicas.known):
+        thawed = shared.thaw(known.frozen)
+        there = shared.thaw(known.frozen, (1, 2, 0))
+        back = shared.thaw(shared.freeze(there), (2, 0, 1))
+        assert back.form() == thawed.form()
+        assert there.id != thawed.id
+        if known.alive:
+            roles.add(known.role)
+            assert isinstance(thawed.core.fx, Effects)
+            assert thawed.core.epoch == known.epoch
+    assert len(roles) >= 5
+
+
+def test_the_command_writes_what_it_has_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "found.json"
+    options = ["--epochs", "1", "--entries", "0", "--crashes", "0", "--letters", "0"]
+    assert main([*options, "--json", str(out)]) == 0
+    result = json.loads(out.read_text())
+    assert result["complete"] and result["violation"] is None
+    assert result["bounds"]["replicas"] == 3
+    assert f"{result['worlds']} worlds" in capsys.readouterr().out
+    assert main([*options, "--max-seconds", "0"]) == 2
+
+
+def test_the_command_fails_with_the_story(monkeypatch: Patch, capsys: pytest.CaptureFixture[str]) -> None:
+    planted.commit_older_epochs_by_counting(monkeypatch)
+    assert main(["--epochs", "2", "--entries", "0", "--crashes", "0", "--letters", "0"]) == 1
+    assert "FAILED: high watermark" in capsys.readouterr().out

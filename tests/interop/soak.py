@@ -282,6 +282,7 @@ class Soak:
                     {"what": w, "role": r, "victim": v, "count": n} for (w, r, v), n in sorted(faults.items())
                 ],
             },
+            "exit_statuses_after_sigterm": dict(sorted(self.cluster.ended.items())),
             "elections": {"led_by": dict(self.elections), "epochs": [self.first_epoch, self.last_epoch]},
             "changes": {
                 "created": sum(ledger.created for ledger in ledgers),

@@ -29,6 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -384,12 +385,10 @@ def main() -> int:
             soak.run()
         except Exception as e:
             violation = f"{type(e).__name__}: {e}"
-            print(violation, file=sys.stderr)
+            traceback.print_exc()
             for node in cluster.nodes:
                 lines = [line for line in node.log_tail(2000).splitlines() if node.impl == "quorate" or " INFO " not in line]
                 print(f"--- {node.node_id} {node.impl}", *lines[-15:], sep="\n", file=sys.stderr)
-            if not isinstance(e, AssertionError):
-                raise
         finally:
             cluster.down()
         if args.json is not None and soak is not None:

@@ -26,30 +26,38 @@ def commit_id() -> str:
     return git("rev-parse", "--short", "HEAD") + (" with changes" if changed else "")
 
 
-def write_record(path: Path, level: str, tally: Tally, first: int, events: int, each: int, jobs: int, took_s: float) -> None:
-    """Adds this run to the file. Raises OSError."""
-    known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    options = f"--level {level} --seed {first} --events {events} --each {each} --jobs {jobs}"
-    run = {
-        "command": f"python -m quorate.testing.simulate {options}",
-        "date": time.strftime("%Y-%m-%d"),
-        "commit": commit_id(),
-        "machine": {"cpus": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()},
-        "load_average": [round(x, 1) for x in os.getloadavg()],
-        "niceness": os.nice(0),
-        "seeds": [first, first + tally.seeds - 1],
-        "failures": 0,
-        "events": tally.events,
-        "seconds": round(took_s, 1),
-        "processor_seconds": round(tally.cpu_s, 1),
-        "events_a_second": round(tally.events / took_s),
-        "events_a_processor_second": round(tally.events / tally.cpu_s),
-        "virtual_seconds": round(tally.virtual_s),
-        "elections": tally.elections,
-        "truncations": tally.truncations,
-        "voter_changes": tally.set_changes,
-        "records_committed": tally.commits,
-        "happened": dict(sorted(tally.happened.items())),
-    }
-    known.setdefault(level, []).append(run)
-    path.write_text(json.dumps(known, indent=1) + "\n")
+class Record:
+    """One run, in the file as far as it has come."""
+
+    def __init__(self, path: Path, level: str, command: str, first: int) -> None:
+        self._path = path
+        self._runs: dict[str, list[Any]] = json.loads(path.read_text()) if path.exists() else {}
+        self._run: dict[str, Any] = {
+            "command": command,
+            "date": time.strftime("%Y-%m-%d"),
+            "commit": commit_id(),
+            "machine": {"cpus": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()},
+            "niceness": os.nice(0),
+        }
+        self._first = first
+        self._runs.setdefault(level, []).append(self._run)
+
+    def write(self, tally: Tally, took_s: float, failure: str | None = None) -> None:
+        """Raises OSError."""
+        self._run.update(
+            load_average=[round(x, 1) for x in os.getloadavg()],
+            seeds=[self._first, self._first + tally.seeds - 1],
+            failure=failure,
+            events=tally.events,
+            seconds=round(took_s, 1),
+            processor_seconds=round(tally.cpu_s, 1),
+            events_a_second=round(tally.events / took_s),
+            events_a_processor_second=round(tally.events / max(tally.cpu_s, 1e-9)),
+            virtual_seconds=round(tally.virtual_s),
+            elections=tally.elections,
+            truncations=tally.truncations,
+            voter_changes=tally.set_changes,
+            records_committed=tally.commits,
+            happened=dict(sorted(tally.happened.items())),
+        )
+        self._path.write_text(json.dumps(self._runs, indent=1) + "\n")

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from quorate.testing.invariants import History, InvariantError
 from quorate.testing.plan import Plan
-from quorate.testing.record import write_record
+from quorate.testing.record import Record
 
 EVENTS_A_SEED = 8000  # long enough for a dozen elections, short enough to replay in a second
 LAST_STEPS = 60
@@ -128,18 +128,37 @@ def _in_processes(level: str, first: int, each: int, jobs: int) -> Iterator[Tall
                 future.cancel()
 
 
-def simulate(level: str, first: int, events: int, each: int, tell: Callable[[str], None], jobs: int = 1) -> Tally:
+def simulate(
+    level: str,
+    first: int,
+    events: int,
+    each: int,
+    tell: Callable[[str], None],
+    jobs: int = 1,
+    record: Record | None = None,
+) -> Tally:
     """Seeds from `first` on until `events` have been run. Raises InvariantError naming the seed."""
     tally, started, told = Tally(), time.perf_counter(), time.perf_counter()
+
+    def note(failure: str | None = None) -> None:
+        took_s = time.perf_counter() - started
+        tell(tally.line(first, took_s))
+        if record is not None:
+            record.write(tally, took_s, failure)
+
     results = _in_processes(level, first, each, jobs) if jobs > 1 else None
     while tally.events < events:
-        tally.add(next(results) if results is not None else run_seed(level, first + tally.seeds, each))
+        try:
+            tally.add(next(results) if results is not None else run_seed(level, first + tally.seeds, each))
+        except InvariantError as e:
+            note(str(e))
+            raise
         if time.perf_counter() - told > TELL_S:
             told = time.perf_counter()
-            tell(tally.line(first, told - started))
+            note()
     if isinstance(results, Iterator):
         results.close()  # type: ignore[attr-defined]
-    tell(tally.line(first, time.perf_counter() - started))
+    note()
     return tally
 
 
@@ -178,15 +197,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     if args.replay is not None:
         return 0 if replay(args.level, args.replay, args.each, tell) else 1
-    began = time.perf_counter()
+    options = f"--level {args.level} --seed {args.seed} --events {args.events} --each {args.each} --jobs {args.jobs}"
+    command = f"python -m quorate.testing.simulate {options}"
+    record = Record(args.json, args.level, command, args.seed) if args.json is not None else None
     try:
-        tally = simulate(args.level, args.seed, args.events, args.each, tell, args.jobs)
+        simulate(args.level, args.seed, args.events, args.each, tell, args.jobs, record)
     except InvariantError as e:
         tell(f"FAILED: {e}")
         tell("replay it by: --replay SEED" + (f" --level {args.level}" if args.level != "core" else "") + f" --each {args.each}")
         return 1
-    if args.json is not None:
-        write_record(args.json, args.level, tally, args.seed, args.events, args.each, args.jobs, time.perf_counter() - began)
     return 0
 
 

@@ -186,6 +186,22 @@ def test_serves_on_ipv6(tmp_path: Path) -> None:
         node.kill()
 
 
+def test_a_signal_that_comes_when_all_is_closed_makes_no_failure_of_a_clean_stop(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.format()
+    node.start()
+    try:
+        assert node.proc is not None
+        node.proc.send_signal(signal.SIGTERM)
+        with (tmp_path / "out.log").open() as log:
+            while "Shut down" not in log.read():  # seen within microseconds: the interpreter takes milliseconds to end
+                assert node.proc.poll() is None
+        node.proc.send_signal(signal.SIGTERM)
+        assert node.proc.wait(20) == 0
+    finally:
+        node.kill()
+
+
 def test_a_second_signal_waits_for_nobody(tmp_path: Path) -> None:
     controller = Node(tmp_path / "controller", roles="controller")
     broker = Node(tmp_path / "broker", node_id=2, roles="broker", voters={1: controller.controller_port})

@@ -79,6 +79,7 @@ async def run_node(config: KafkaConfig, on_ready: Callable[[], None] | None = No
         await asyncio.wait([starting])
     elif not starting.cancelled():
         starting.exception()
-    for number in heeded:
+    for number in heeded:  # all is done: a signal that comes while the interpreter ends must not make a failure of it
         loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
     return status

@@ -43,6 +43,8 @@ BROKERS = 6
 PARTITIONS_EACH = 20
 BATCH_RECORDS = 1024
 ASK_EVERY_S = 0.005
+JAVA_HEAP = "-Xmx3g"
+LONG_S = 900.0  # a busy machine may need so long to load
 API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
@@ -130,18 +132,31 @@ class Asker:
         }
 
 
+class Controller(Node):
+    """With room for a million partitions in Java."""
+
+    def _command(self, what: str, *args: object) -> list[str]:
+        return [JAVA_HEAP if word.startswith("-Xmx") else word for word in super()._command(what, *args)]
+
+
 def settled(node: Node) -> dict[str, int]:
     """Leader and epoch, once there is a leader."""
     command = [str(BIN / "kafka-metadata-quorum"), "--bootstrap-controller", f"127.0.0.1:{node.controller_port}"]
-    done = subprocess.run([*command, "describe", "--status", "--json"], capture_output=True, text=True, timeout=60, check=False)
-    return json.loads(done.stdout) if done.returncode == 0 else {}
+    try:
+        done = subprocess.run(
+            [*command, "describe", "--status", "--json"], capture_output=True, text=True, timeout=60, check=True
+        )
+    except (subprocess.TimeoutExpired, subprocess.CalledProcessError):
+        return {}
+    told: dict[str, int] = json.loads(done.stdout)
+    return told
 
 
 def one(impl: str, base: Path, batches: list[bytes]) -> dict[str, float]:
     ports = dict(zip((1, 2, 3), free_ports(3), strict=True))
     extra = {"metadata.log.max.record.bytes.between.snapshots": 1 << 40, "metadata.log.max.snapshot.interval.ms": 0}
     nodes = [
-        Node(base / f"c{i}", i, "controller", impl, voters=ports, controller_port=port, extra=dict(extra))
+        Controller(base / f"c{i}", i, "controller", impl, voters=ports, controller_port=port, extra=dict(extra))
         for i, port in ports.items()
     ]
     initial = ",".join(f"{i}@127.0.0.1:{ports[i]}" for i in (1, 2))
@@ -156,27 +171,27 @@ def one(impl: str, base: Path, batches: list[bytes]) -> dict[str, float]:
         nodes[2].format("--no-initial-controllers")
         nodes[2].impl = impl
         for node in nodes[:2]:
-            node.start(timeout_s=300)
-        status = wait_for("a leader that has loaded", lambda: settled(nodes[0]), 300, 0.5)
+            node.start(timeout_s=LONG_S)
+        status = wait_for("a leader that has loaded", lambda: settled(nodes[0]), LONG_S, 0.5)
         assert isinstance(status, dict)
         leader = next(n for n in nodes if n.node_id == status["leaderId"])
         if impl == "quorate":
             for node in nodes[:2]:
-                wait_for("the snapshot to be loaded", lambda n=node: LOADED.search(log_of(n)), 300, 0.1)
+                wait_for("the snapshot to be loaded", lambda n=node: LOADED.search(log_of(n)), LONG_S, 0.1)
         asker = Asker(leader.controller_port)
         nodes[2].start(wait=False)
         directory = nodes[2].data / f"{METADATA_TOPIC}-0"
-        wait_for("the fetch to begin", lambda: any(directory.glob(f"{SNAPSHOT.offset:020d}-*.part")), 120, 0.001)
+        wait_for("the fetch to begin", lambda: any(directory.glob(f"{SNAPSHOT.offset:020d}-*.part")), LONG_S, 0.001)
         began = time.perf_counter()
         final = directory / snapshot_name(SNAPSHOT)
-        wait_for("the snapshot", final.exists, 300, 0.001)
+        wait_for("the snapshot", final.exists, LONG_S, 0.001)
         took = time.perf_counter() - began
         result |= {"mb": round(size / 1e6, 1), "fetch_s": round(took, 3), "mb_per_s": round(size / 1e6 / took, 1)}
         result |= asker.stop("leader")
         assert final.stat().st_size == size
         if impl == "quorate":
             newcomer = Asker(ports[3])
-            loaded = wait_for("the snapshot to be loaded", lambda: LOADED.search(log_of(nodes[2])), 300, 0.05)
+            loaded = wait_for("the snapshot to be loaded", lambda: LOADED.search(log_of(nodes[2])), LONG_S, 0.05)
             result |= {"load_s": float(loaded[1])} | newcomer.stop("loading")  # type: ignore[index]
             told = FETCHED.search(log_of(nodes[2]))
             assert told is not None

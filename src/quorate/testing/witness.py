@@ -44,6 +44,10 @@ class Witness:
 
     def dies(self) -> None:
         """Before the disk forgets what was not synced."""
+        life = self.process.now_living
+        if life is not None and life.ready:  # it may have written and acknowledged in this very event
+            with self.process.cluster.reporting():
+                self._look_at_log(life)
         self.must_have = min(self.durable_end(), self.subject.trail.end, self.cutting_to) if self.process.can_vote else 0
         self.cutting_to = WHOLE
 

@@ -83,15 +83,9 @@ class Soak:
         cluster.started = time.monotonic()
         self._period()
         least, most = self.args.fault_every
-        due = {
-            "fault": self.random.uniform(least, most),
-            "swap": length_s / (len(SWAPS) + 1),
-            "voters": length_s / 15,
-            "check": length_s / 20,
-            "sample": length_s / 12,
-        }
-        swaps = iter(SWAPS)
         steps = {"swap": length_s / (len(SWAPS) + 1), "voters": length_s / 15, "check": length_s / 20, "sample": length_s / 12}
+        due = {"fault": self.random.uniform(least, most), **steps}
+        swaps = iter(SWAPS)
         rounds = 0
         while (now := time.monotonic() - cluster.started) < length_s:
             assert self.load.failure is None, self.load.failure

@@ -47,12 +47,12 @@ class Fault:
 class Change:
     """One change of the voters."""
 
-    what: str  # remove, add, replaced disk
+    what: str  # remove, add, add with a new disk
     victim: str
     role: str
     leader: str
     tool: str
-    tries: int
+    tries: int  # runs of the tool until it was done
 
 
 @dataclass

@@ -204,6 +204,22 @@ def test_a_log_starts_at_its_first_snapshot_after_a_restart_too() -> None:
         assert process.client.log.start_offset == start
 
 
+def test_what_a_process_made_durable_in_the_event_in_which_it_dies_counts() -> None:
+    """It may have acknowledged that before: the invariants must know its log."""
+    cluster = Cluster(Plan(5, Topology(voters=1), disks=Disks(inline=1.0)))
+    with cluster.running():
+        cluster.start_all()
+        cluster.settle("a")
+        [process] = cluster.replicas.values()
+        before = process.subject.trail.end
+        life = process.now_living
+        assert life is not None
+        process.propose(["b"])
+        life.context.run(life.client._drain)
+        process.die(power=True)
+        assert process.subject.trail.end == process.witness.durable_end() == before + 1
+
+
 # --- the loop ---------------------------------------------------------------------------------------------------------
 
 

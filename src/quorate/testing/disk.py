@@ -440,13 +440,12 @@ class Files:
                 stack.enter_context(mock.patch.object(module, "open", _by_path(module.open, self.open_stream)))
             try:
                 yield
-            except BaseException:
+            finally:
                 _disown()
-                raise
 
 
 def _disown() -> None:
-    """Descriptors that a failed world holds in its traceback: nobody may ask the kernel to close them later."""
+    """Descriptors that something still holds, a traceback perhaps: nobody may ask the kernel to close them later."""
     for found in gc.get_objects():
         if type(found) is OpenFile and found.fileno() >= FIRST_FD:
             found._fd = -1

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from quorate.metadata.framing import encode_record
-from quorate.metadata.image import MetadataImage
+from quorate.metadata.image import EMPTY, MetadataImage
+from quorate.metadata.loader import ImageSteps
 from quorate.metadata.records import FeatureLevelRecord, PartitionRecord, TopicRecord
 from quorate.metadata.shared_replay import SharedReplay
 from quorate.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
@@ -164,13 +165,20 @@ class Loader(Machine):
         self.image: MetadataImage | None = None
         self.steps = 0
 
+    def on_commit(self, batches: list[CommittedBatch]) -> Steps:  # type: ignore[override]
+        yield from self._count(self.replay.apply_steps(self.image or EMPTY, batches))
+        self.next_offset = batches[-1].last_offset + 1
+
     def on_snapshot(self, snapshot_id: OffsetEpoch, batches: Iterator[CommittedBatch]) -> Steps:  # type: ignore[override]
-        steps = self.replay.load_steps(snapshot_id.offset, snapshot_id.epoch, batches)
+        yield from self._count(self.replay.load_steps(snapshot_id.offset, snapshot_id.epoch, batches))
+        self.next_offset = snapshot_id.offset
+
+    def _count(self, steps: ImageSteps) -> Steps:
         while True:
             try:
                 next(steps)
             except StopIteration as done:
-                self.image, self.next_offset = done.value, snapshot_id.offset
+                self.image = done.value
                 return
             self.steps += 1
             yield
@@ -187,27 +195,33 @@ def metadata_values(topics: int, partitions: int) -> list[bytes]:
     return values
 
 
-def test_requests_are_answered_while_a_large_snapshot_loads(tmp_path: Path) -> None:
-    """5,000 partitions in one batch, as Apache Kafka writes them: answers come between its pieces."""
+@pytest.mark.parametrize("how", ["snapshot", "log"])
+def test_requests_are_answered_while_much_metadata_loads(tmp_path: Path, how: str) -> None:
+    """5,000 partitions in one batch, as Apache Kafka writes them into snapshots: answers come between its pieces."""
 
     async def main() -> None:
         format_dynamic(tmp_path, dynamic(1))
         node = await Node(Network(), tmp_path, 1).start()
         await node.lead()
-        await node.commit(b"x")
-        whole = build_metadata_batch(metadata_values(100, 50), base_offset=0, leader_epoch=0, timestamp=1)
-        end = OffsetEpoch(node.client.high_watermark, node.client.epoch)
-        assert await node.client.create_snapshot(*end, 1, [whole]) == end
+        values = metadata_values(100, 50)
+        if how == "log":
+            await node.commit(*values)
+        else:
+            await node.commit(b"x")
+            whole = build_metadata_batch(values, base_offset=0, leader_epoch=0, timestamp=1)
+            end = OffsetEpoch(node.client.high_watermark, node.client.epoch)
+            assert await node.client.create_snapshot(*end, 1, [whole]) == end
         loader = Loader()
         node.client.register(loader)
         part, topic = DescribeQuorumRequest.PartitionData, DescribeQuorumRequest.TopicData
         request = DescribeQuorumRequest(topics=[topic(topic_name=METADATA_TOPIC, partitions=[part()])])
         answered = 0
-        while loader.image is None:
+        while loader.next_offset < node.client.high_watermark:
             answer = node.client.handle(context(55, 2), request)
             assert isinstance(answer, DescribeQuorumResponse)
             answered += 1
             await asyncio.sleep(0)
+        assert loader.image is not None
         assert loader.steps > 5000 / 128
         assert answered >= loader.steps
         assert loader.image.topics.partition_count == 5000

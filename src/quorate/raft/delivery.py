@@ -204,13 +204,13 @@ class Delivery:
                     await self._load_snapshot(reader)
                     await asyncio.sleep(0)
                     continue
+                started = time.perf_counter()
                 batches = self._source.read_committed(reader.next_offset, self.hwm, reader.slice_bytes)
                 if not batches:
                     raise EOFError(f"no committed batch at offset {reader.next_offset} below {self.hwm}")
-                started = time.perf_counter()
                 steps = reader.listener.on_commit(batches)
                 took = time.perf_counter() - started
-                if steps is None and took > SLICE_S:
+                if took > SLICE_S:
                     reader.slice_bytes = max(MIN_SLICE_BYTES, reader.slice_bytes // 2)
                 elif took < SLICE_S / 3:
                     reader.slice_bytes = min(MAX_SLICE_BYTES, reader.slice_bytes * 2)

@@ -12,7 +12,7 @@ import logging
 import os
 import time
 from bisect import insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,7 @@ from quorate.raft.snapshots import (
     snapshot_name,
 )
 from quorate.raft.types import MAX_BATCH_BYTES, METADATA_TOPIC_ID, CommittedBatch, OffsetEpoch, RaftError
+from quorate.raft.values import values_of
 from quorate.raft.verifying import SnapshotError, prefix_digest
 from quorate.raft.voters import Membership, VoterSet
 from quorate.records.batch import (
@@ -227,7 +228,7 @@ class MetadataLog:
                 raise InvalidRecordError(f"batch at offset {header.base_offset} where {expected} was expected")
             if header.leader_epoch < epoch:
                 raise InvalidRecordError(f"epoch falls from {epoch} to {header.leader_epoch} at offset {expected}")
-            batch = _batch(header, data, values)
+            batch = _batch(header, metadata_values(data) if values and not header.is_control else [])
             if header.is_control:
                 controls += control_values(header.base_offset, data)
             batches.append(batch)
@@ -259,7 +260,7 @@ class MetadataLog:
             if header.base_offset >= offset:
                 if not verify_crc(batch):
                     raise CorruptRecordError(f"wrong checksum in the batch at offset {header.base_offset}")
-                out.append(_batch(header, batch))
+                out.append(_batch(header, [] if header.is_control else values_of(header, batch)))
         return out
 
     def load_membership(self, members: Membership) -> SnapshotHead | None:
@@ -404,8 +405,7 @@ class MetadataLog:
         self._log.close(clean=True)
 
 
-def _batch(header: BatchHeader, data: memoryview, with_values: bool = True) -> CommittedBatch:
-    values: list[memoryview] = [] if header.is_control or not with_values else metadata_values(data)
+def _batch(header: BatchHeader, values: Sequence[memoryview]) -> CommittedBatch:
     return CommittedBatch(
         header.base_offset, header.last_offset, header.leader_epoch, header.base_timestamp, values, header.size_bytes
     )

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from quorate.controller.activation import ActivationError, activation_records
 from quorate.controller.clock import Clock, LoopClock
 from quorate.controller.config import ControllerConfig
+from quorate.controller.contacts import Contacts
 from quorate.controller.context import Context, Result, View
 from quorate.controller.held import HeldRequests
 from quorate.controller.liveness import Liveness
@@ -43,7 +44,6 @@ from quorate.raft.types import CommittedBatch, LeaderAndEpoch, NotLeaderError, O
 
 if TYPE_CHECKING:
     from quorate.net.dispatch import FeatureState, Handler, RequestContext
-    from quorate.net.server import ServerConnection
     from quorate.raft.delivery import Steps
     from quorate.raft.driver import RaftClient
 
@@ -102,8 +102,7 @@ class QuorumController:
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
-        self._connections: dict[tuple[int, int], ServerConnection] = {}
-        """Where each broker session was last heard of."""
+        self._contacts = Contacts(self)
         self._image_listeners: list[Callable[[MetadataImage], None]] = []
         self.routes: dict[int, Handler] = {int(key): self._write_route for key in WRITES}
         self.routes[ApiKey.ENVELOPE] = self._envelope
@@ -393,7 +392,7 @@ class QuorumController:
         now = self.clock.now()
         handler = write_handler(ctx.api_key)
         if ctx.api_key == ApiKey.BROKER_HEARTBEAT:
-            self._contact(ctx, request, now)
+            self._contacts.heartbeat(ctx, request, now)
         context = Context(
             now_ms=self.clock.now_ms(),
             now=now,
@@ -458,24 +457,8 @@ class QuorumController:
                 self.liveness.begin_shutdown(touch.broker_id, self._next_offset - 1)
         return offset
 
-    def _contact(self, ctx: RequestContext, request: Any, now: float) -> None:
-        """Before anything else: a heartbeat counts even if what it asks for is refused."""
-        registration = self.next_image.cluster.brokers.get(request.broker_id)
-        if registration is None or registration.epoch != request.broker_epoch:
-            return
-        session = (registration.id, registration.epoch)
-        self.liveness.contact(*session, now)
-        if request.snapshot_end_offset >= 0:
-            self.liveness.snapshot_offsets[registration.id] = request.snapshot_end_offset
-        connection = ctx.connection
-        if connection is not None and self._connections.get(session) is not connection:
-            self._connections[session] = connection
-            connection.on_close(lambda: self._connection_lost(session, connection))
-
-    def _connection_lost(self, session: tuple[int, int], connection: ServerConnection) -> None:
-        if self._connections.get(session) is not connection:
-            return  # it came back over another one
-        del self._connections[session]
+    def connection_lost(self, session: tuple[int, int]) -> None:
+        """The connection over which this broker session was last heard of is gone."""
         if self.is_active:
             self.liveness.connection_lost(*session, self.clock.now(), self.config.lost_connection_grace_s)
             self.tasks.look_for_stale(self.clock.now())

@@ -222,12 +222,13 @@ class Explored(Replica):
 
     def form(self) -> tuple[Any, ...]:
         disk, s, scene = self.disk, self.subject, cast(Scene, self.world)
-        log = (disk.start, tuple(b.digest for b in s.trail.batches), disk.durable_end, disk.standing.name, s.epoch, s.led)
+        log = (disk.start, tuple(b.digest for b in s.trail.batches), disk.durable_end, s.epoch)
         if not self.alive:
             return (*log, self.mortal, self._stored_form(disk.stored))
         stored = (self._stored_form(disk.stored), self._stored_form(self.late_state)) if self.mortal else None
         asked = tuple((a.sender, a.kind) for a in cast("dict[Asker, None]", self.open))
-        life = (s.hwm, self.committed, self.hears, len(self.proposed), asked)
+        led = s.led == self.core.epoch  # an earlier one will not be led again
+        life = (led, s.hwm, self.committed, self.hears, len(self.proposed), asked)
         sync = (self.covers[0], self.covers[1] == self.cuts) if self.syncing else None
         return (*log, stored, life, sync, core_form(self.core, scene.again, scene.late_pre_votes))
 

@@ -34,6 +34,8 @@ LEFT_OUT: dict[type, frozenset[str]] = {
             "saved",  # on the disk, or the late state
             "losses",  # how long a candidate backs off
             "elections_started",  # a metric
+            "standing",  # nobody joins by itself here
+            "noted_set",
             "gave_way",  # as `may_give_way`
             "links",  # see `links_form`
         }

@@ -69,10 +69,10 @@ class Campaign:
             self._round(number, tell)
 
     def finish(self) -> None:
-        """Stops all; nobody may have anything to complain of."""
+        """Each replica has it all; all stop in order; nobody has anything to complain of."""
+        self.audit.check_replicas()
         for node in reversed(self.quorum.nodes.values()):
             assert node.stop() == 0, f"node {node.node_id} did not end in order"
-        self.audit.check_replicas()
         for node in self.quorum.nodes.values():
             assert "Traceback" not in (node.base / "out.log").read_text(errors="replace"), f"node {node.node_id} has a traceback"
 

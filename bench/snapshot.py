@@ -12,6 +12,7 @@ controller while it loads are told too. Result: bench/results/snapshot_fetch.jso
 from __future__ import annotations
 
 import argparse
+import asyncio
 import datetime
 import json
 import os
@@ -21,17 +22,20 @@ import re
 import socket
 import statistics
 import struct
-import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.cluster import BIN, Node, free_ports, wait_for
+from tests.support.cluster import Node, free_ports, wait_for
 
 from quorate.metadata.framing import encode_record
 from quorate.metadata.records import FeatureLevelRecord, PartitionRecord, RegisterBrokerRecord, TopicRecord
+from quorate.net.client import Connection
+from quorate.net.errors import NetError
+from quorate.protocol.errors import ErrorCode
+from quorate.protocol.messages.describe_quorum import DescribeQuorumRequest
 from quorate.protocol.schema import Data
 from quorate.raft.snapshots import SnapshotWriter, footer_batch, header_batch, place, read_head, snapshot_name
 from quorate.raft.types import METADATA_TOPIC, OffsetEpoch
@@ -139,17 +143,24 @@ class Controller(Node):
         return [JAVA_HEAP if word.startswith("-Xmx") else word for word in super()._command(what, *args)]
 
 
-def settled(node: Node) -> dict[str, int]:
-    """Leader and epoch, once there is a leader."""
-    command = [str(BIN / "kafka-metadata-quorum"), "--bootstrap-controller", f"127.0.0.1:{node.controller_port}"]
-    try:
-        done = subprocess.run(
-            [*command, "describe", "--status", "--json"], capture_output=True, text=True, timeout=60, check=True
-        )
-    except (subprocess.TimeoutExpired, subprocess.CalledProcessError):
-        return {}
-    told: dict[str, int] = json.loads(done.stdout)
-    return told
+def settled(nodes: list[Node]) -> tuple[Node, int] | None:
+    """The leader and its epoch, once there is one that answers."""
+    return asyncio.run(_settled(nodes))
+
+
+async def _settled(nodes: list[Node]) -> tuple[Node, int] | None:
+    part, topic = DescribeQuorumRequest.PartitionData, DescribeQuorumRequest.TopicData
+    request = DescribeQuorumRequest(topics=[topic(topic_name=METADATA_TOPIC, partitions=[part()])])
+    for node in nodes:
+        try:
+            connection = await Connection.connect("127.0.0.1", node.controller_port, timeout_s=30)
+            answer = (await connection.call(request)).topics[0].partitions[0]
+            connection.close()
+        except NetError:
+            continue
+        if answer.error_code == ErrorCode.NONE and answer.leader_id == node.node_id and answer.high_watermark > 0:
+            return node, answer.leader_epoch
+    return None
 
 
 def one(impl: str, base: Path, batches: list[bytes]) -> dict[str, float]:
@@ -172,9 +183,8 @@ def one(impl: str, base: Path, batches: list[bytes]) -> dict[str, float]:
         nodes[2].impl = impl
         for node in nodes[:2]:
             node.start(timeout_s=LONG_S)
-        status = wait_for("a leader that has loaded", lambda: settled(nodes[0]), LONG_S, 0.5)
-        assert isinstance(status, dict)
-        leader = next(n for n in nodes if n.node_id == status["leaderId"])
+        found = wait_for("a leader that has loaded", lambda: settled(nodes[:2]), LONG_S, 0.5)
+        leader, epoch = found  # type: ignore[misc]
         if impl == "quorate":
             for node in nodes[:2]:
                 wait_for("the snapshot to be loaded", lambda n=node: LOADED.search(log_of(n)), LONG_S, 0.1)
@@ -196,8 +206,8 @@ def one(impl: str, base: Path, batches: list[bytes]) -> dict[str, float]:
             told = FETCHED.search(log_of(nodes[2]))
             assert told is not None
             result["fetch_told_s"] = float(told[1])
-        after = settled(nodes[0])
-        result["epochs_passed"] = after["leaderEpoch"] - status["leaderEpoch"]
+        found = wait_for("a leader still", lambda: settled(nodes[:2]), LONG_S, 0.5)
+        result["epochs_passed"] = found[1] - epoch  # type: ignore[index]
     finally:
         for node in nodes:
             node.kill()

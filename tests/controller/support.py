@@ -134,11 +134,12 @@ class FakeRaft:
                 pass
             self._listener.on_high_watermark(self.delivered)
 
-    def become_leader(self, epoch: int) -> None:
-        """With the LeaderChange record of its epoch written and committed."""
+    def become_leader(self, epoch: int, *, committed: bool = True) -> None:
+        """With the LeaderChange record of its epoch written, and committed."""
         self.leader_and_epoch = LeaderAndEpoch(self.node_id, epoch)
         self.log.add(epoch, [])
-        self.commit()
+        if committed:
+            self.commit()
         self._listener.on_leader_change(self.leader_and_epoch)
 
     def follow(self, leader_id: int | None, epoch: int) -> None:

@@ -71,6 +71,46 @@ def test_so_many_may_wait_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     run(test())
 
 
+async def active_before_its_first_record_commits() -> tuple[Harness, int]:
+    """And the offset of that record: LeaderChange."""
+    h = await Harness().start()
+    await broker(h)
+    h.raft.follow(2, 2)
+    start = h.raft.log.end
+    h.raft.become_leader(3, committed=False)
+    assert h.controller.is_active
+    return h, start
+
+
+def test_what_is_written_before_the_epochs_first_record_commits_is_answered_when_it_has_committed_itself() -> None:
+    async def test() -> None:
+        h, start = await active_before_its_first_record_commits()
+        written = h.send(topics("a"))
+        h.raft.commit(start + 1)
+        assert not written.done()
+        assert "a" not in h.controller.image.topics.by_name
+        h.raft.commit()
+        assert (await written).topics[0].error_code == ErrorCode.NONE
+        assert "a" in h.controller.image.topics.by_name
+        assert h.controller.image.provenance.offset == h.raft.log.end - 1
+
+    run(test())
+
+
+def test_what_was_written_in_an_epoch_that_never_was_is_refused_and_forgotten() -> None:
+    async def test() -> None:
+        h, start = await active_before_its_first_record_commits()
+        written = h.send(topics("a"))
+        h.raft.log.truncate(start)
+        h.raft.follow(2, 4)
+        with pytest.raises(KafkaError) as raised:
+            await written
+        assert raised.value.code == ErrorCode.NOT_CONTROLLER
+        assert "a" not in h.controller.next_image.topics.by_name
+
+    run(test())
+
+
 def test_a_controller_that_closes_lets_its_last_changes_commit_and_takes_on_no_more() -> None:
     async def test() -> None:
         h = await Harness().start()

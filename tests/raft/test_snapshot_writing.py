@@ -1,0 +1,93 @@
+"""A large snapshot of the state machine is written while the loop goes on: encoded in slices, written in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from quorate.raft import snapshot_writing
+from quorate.raft.snapshot_writing import write_snapshot
+from quorate.raft.snapshots import SnapshotWriter
+from quorate.raft.types import OffsetEpoch
+
+ID = OffsetEpoch(40, 3)
+
+
+@pytest.fixture(autouse=True)
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot_writing, "SLICE_S", 0.0)
+    monkeypatch.setattr(snapshot_writing, "WRITE_BYTES", 1000)
+
+
+class Parts:
+    """Encodes a hundred parts, one when asked; knows which."""
+
+    def __init__(self, count: int = 100) -> None:
+        self.made = 0
+        self.count = count
+
+    def __iter__(self) -> Iterator[bytes]:
+        for _ in range(self.count):
+            self.made += 1
+            yield b"%02d" % (self.made % 100) * 50
+
+
+def test_other_work_has_its_turn_after_each_part_and_nothing_is_written_by_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: set[int] = set()
+    for name in ("pwritev", "fsync"):
+        real = getattr(os, name)
+
+        def noting(*args: object, real: object = real) -> object:
+            threads.add(threading.get_ident())
+            return real(*args)  # type: ignore[operator]
+
+        monkeypatch.setattr(os, name, noting)
+
+    async def main() -> None:
+        parts = Parts()
+        writing = asyncio.get_running_loop().create_task(write_snapshot(SnapshotWriter(tmp_path, ID), iter(parts)))
+        while not writing.done():
+            before = parts.made
+            await asyncio.sleep(0)
+            assert parts.made - before <= 1
+        await writing
+
+    asyncio.run(main())
+    [path] = tmp_path.iterdir()
+    assert path.read_bytes() == b"".join(Parts())
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+@pytest.mark.parametrize("how", ["cancelled", "bad state", "full disk"])
+def test_nothing_is_left_of_one_that_is_given_up(tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing() -> Iterator[bytes]:
+        yield from Parts(30)
+        raise ValueError("cannot be encoded")
+
+    def full(fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    async def main() -> None:
+        writer = SnapshotWriter(tmp_path, ID)
+        parts = failing() if how == "bad state" else iter(Parts())
+        writing = asyncio.get_running_loop().create_task(write_snapshot(writer, parts))
+        if how == "full disk":
+            monkeypatch.setattr(os, "fsync", full)
+        while writer.size < 2000 and not writing.done():
+            await asyncio.sleep(0)
+        if how == "cancelled":
+            writing.cancel()
+        with pytest.raises({"cancelled": asyncio.CancelledError, "bad state": ValueError, "full disk": OSError}[how]):
+            await writing
+        assert writer.fd == -1
+
+    asyncio.run(main())
+    assert list(tmp_path.iterdir()) == []

@@ -111,13 +111,24 @@ InitStanding ==
 (* A leader whom everybody can still learn of.                              *)
 Current(l) == role[l] = "leader" /\ \A t \in Server : epoch[t] <= epoch[l]
 
+(* Voters, and a server whose removal stands in its log and is not known to *)
+(* be committed: where the others lack that entry, nobody else could win.  *)
+(* It counts for no majority of its own set.                               *)
+MayStand(s) ==
+    \/ s \in Voters(s)
+    \/ /\ VoterEntries(log[s]) # {}
+       /\ LET i == Last(VoterEntries(log[s]))
+              before == {j \in VoterEntries(log[s]) : j < i}
+          IN /\ i > hwm[s]
+             /\ s \in (IF before = {} THEN InitialVoters ELSE log[s][Last(before)].voters)
+
 (* The fetch or election timer of a voter fires.  In the calm that the      *)
 (* liveness property assumes, it is longer than it takes to hear from a    *)
 (* leader that there is, and it fires while nobody else stands: what       *)
 (* random timers bring about in the end.                                   *)
 TimerFires(s) ==
     /\ role[s] \in {"unattached", "follower"}
-    /\ s \in Voters(s)
+    /\ MayStand(s)
     /\ calm => \A t \in Server : ~Current(t) /\ role[t] \notin {"prospective", "candidate"}
     /\ role' = [role EXCEPT ![s] = "prospective"]
     /\ heard' = [heard EXCEPT ![s] = FALSE]
@@ -170,9 +181,11 @@ GiveUp(s) ==
     /\ UNCHANGED <<epoch, voted, log, leader, heard, hwm,
                    requests, votes, elected, committed, crashes, reconfigs, calm>>
 
+PreVoteWon(s) == IsMajority(granted[s], Voters(s))
+
 Stand(s) ==
     /\ role[s] = "prospective"
-    /\ IsMajority(granted[s], Voters(s))
+    /\ PreVoteWon(s)
     /\ epoch[s] < MaxEpoch
     /\ epoch' = [epoch EXCEPT ![s] = @ + 1]
     /\ voted' = [voted EXCEPT ![s] = s]
@@ -376,13 +389,14 @@ ReconfigurationByOne ==
             old == IF before = {} THEN InitialVoters ELSE log[s][Last(before)].voters
         IN Cardinality((old \ log[s][i].voters) \cup (log[s][i].voters \ old)) = 1
 
-(* To be violated: the world of a run is wide enough to hold what it names. *)
-NobodyJoins == \A s \in Server : ~(role[s] = "leader" /\ Voters(s) \ InitialVoters # {} /\ NoChangePending(s))
-NoLeaderIsRemoved == \A s \in Server : ~(role[s] = "leader" /\ s \notin Voters(s) /\ NoChangePending(s))
-NoneTakesOver ==  \* from a leader that was removed
-    \A s, t \in Server : ~(/\ role[s] = "leader" /\ t # s /\ t \in InitialVoters \ Voters(s)
-                            /\ [epoch |-> epoch[s] - 1, who |-> t] \in elected
-                            /\ EpochHasCommitted(s))
+(* To be violated, by a run whose world is wide enough: a server has joined, *)
+(* a leader has removed itself, and its successor commits.                 *)
+NobodyTakesOver ==
+    \A s \in Server : \A e \in elected :
+        ~(/\ role[s] = "leader" /\ EpochHasCommitted(s)
+          /\ Voters(s) \ InitialVoters # {}
+          /\ \E i \in VoterEntries(log[s]) : log[s][i].epoch = e.epoch /\ e.who \notin log[s][i].voters
+          /\ e.who # s /\ e.epoch < epoch[s])
 
 CommittedOnlyGrows == [][ /\ Len(committed) <= Len(committed')
                           /\ SubSeq(committed', 1, Len(committed)) = committed ]_vars

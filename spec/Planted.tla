@@ -19,6 +19,10 @@ ReachedWithMe(l, n) == {t \in Voters(l) \cup {l} : IF t = l THEN Len(log[l]) >= 
 (* For IsMajority, with ReachedWithMe: of those who count, not of the set.  *)
 IsMajorityInAll(some, all) == Cardinality(some) * 2 > Cardinality(all)
 
+(* For PreVote, with Always for PreVoteWon: nobody asks before it stands.   *)
+(* No rule of safety rests on pre-votes, and the stories are shorter.      *)
+Unasked(s, t) == FALSE
+
 (* To keep a world of four servers small: two that stand, two that only    *)
 (* vote.                                                                   *)
 TwoStand == Cardinality({r.from : r \in requests} \cup {s \in Server : role[s] = "prospective"}) <= 2

@@ -143,6 +143,23 @@ def test_another_leader_has_to_confirm_what_is_here(tmp_path: Path, restarted: b
     run(main())
 
 
+def test_a_leader_that_is_asked_again_before_it_has_confirmed_still_has_to(tmp_path: Path) -> None:
+    """A pre-vote between the question and its answer, say: the same leader in the same epoch is followed anew."""
+
+    async def main() -> None:
+        at = len(WHOLE[0])
+        d = Downloading(tmp_path)
+        await d.start()
+        await d.take(0, at)
+        for _ in range(2):
+            assert (await d.start(NEXT_LEADER)).prefix_digest is not None
+        await d.take(at, at + 50)
+        assert (await d.start(NEXT_LEADER)).prefix_digest is None
+        await d.downloads.close()
+
+    run(main())
+
+
 def test_another_snapshot_begins_anew_and_the_old_part_goes(tmp_path: Path) -> None:
     async def main() -> None:
         d = Downloading(tmp_path)

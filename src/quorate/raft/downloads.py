@@ -12,7 +12,7 @@ from pathlib import Path
 from quorate.raft import messages as m
 from quorate.raft.parts import Part, fetched_parts, part_path, remove_useless_parts
 from quorate.raft.threads import in_thread
-from quorate.raft.types import OffsetEpoch
+from quorate.raft.types import LeaderAndEpoch, OffsetEpoch
 from quorate.raft.verifying import SnapshotError
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,7 @@ class Downloads:
         self._jobs: deque[m.SnapshotStart | m.SnapshotChunk] = deque()
         self._task: asyncio.Task[None] | None = None
         self._part: Part | None = None
+        self._leader = LeaderAndEpoch(None, -1)  # who is being asked
         self._flushing: asyncio.Future[None] | None = None
         self._began = 0.0
         self._closed = False
@@ -84,10 +85,10 @@ class Downloads:
         if part is None or part.snapshot != start.snapshot or start.fresh:
             await self._abandon()
             self._part = part = await in_thread(self._take_up, start)
-        source, part.leader = part.leader, start.leader
+        self._leader = start.leader
         if part.size:
             log.info("[Downloads] snapshot %s goes on at byte %d", tuple(start.snapshot), part.size)
-        confirm = part.size > 0 and source != start.leader
+        confirm = part.size > 0 and part.leader != start.leader
         return m.SnapshotOpened(start.snapshot, part.size, part.verifier.digest() if confirm else None)
 
     def _take_up(self, start: m.SnapshotStart) -> Part:
@@ -104,6 +105,7 @@ class Downloads:
         part = self._part
         if part is None or part.snapshot != chunk.snapshot or part.size != chunk.position:
             return None  # of a download that has ended
+        part.leader = self._leader  # who has confirmed what was there, or has sent it
         try:
             await in_thread(part.add, chunk)
             if chunk.last and not part.verifier.complete:

@@ -71,7 +71,7 @@ def said(story: str) -> str:
         ("check_quorum", "n1 becomes resigned in epoch 1: no majority has fetched for 3 s"),
         ("graceful_shutdown", "n3 becomes candidate in epoch 2: n1 has asked it to take over"),
         ("late_follower_snapshot", "n3 loads the snapshot 8-1"),
-        ("divergence", "n2 tells n1 that its log, which ends at 7-1, differs from 4-1 on"),
+        ("divergence", "n3 tells n1 that its log, which ends at 7-1, differs from 4-1 on"),
         ("remove_leader", "n1 becomes resigned in epoch 1: it is no voter any more"),
         ("voter_change_undone", "n1 counts n1, n2 and n3 as voters, by the record at offset 2"),
         ("changed_endpoints", "n3 asks n1 to note that it is at elsewhere:9103"),

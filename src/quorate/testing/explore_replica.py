@@ -86,7 +86,6 @@ class Scene:
         self.again = again
         self.now = 0.0
         self.rng = MIDDLE
-        self.late_pre_votes = True
         self.narrator = self.tell
         self.bootstrap = tuple(address(i) for i in nodes(voters))
         self.snapshots: dict[OffsetEpoch, Snapshot] = {}
@@ -209,6 +208,11 @@ class Explored(Replica):
                 found.append(BEGIN)
         return found
 
+    def pre_votes_are_over(self) -> None:
+        """No more answers come: which were refused and which were lost makes no difference any more."""
+        if self.core.election is not None:
+            self.core.election.votes = {i: True if i == self.id else None for i in self.core.election.votes}
+
     def expire(self, asker: Asker) -> None:
         """A Fetch that nobody waits for any more is over."""
         for parked in self.core.leading.parked if self.core.leading is not None else ():
@@ -230,7 +234,7 @@ class Explored(Replica):
         led = s.led == self.core.epoch  # an earlier one will not be led again
         life = (led, s.hwm, self.committed, self.hears, len(self.proposed), asked)
         sync = (self.covers[0], self.covers[1] == self.cuts) if self.syncing else None
-        return (*log, stored, life, sync, core_form(self.core, scene.again, scene.late_pre_votes))
+        return (*log, stored, life, sync, core_form(self.core, scene.again))
 
     def _stored_form(self, state: QuorumState | None) -> Any:
         """A vote says nothing where the leader is known, see `core_form`."""

@@ -71,9 +71,8 @@ class Outcome:
 class Replicas:
     """All that replicas can be, by number, and what becomes of them: each pair of replica and event is computed once."""
 
-    def __init__(self, voters: int, *, quick: bool, slow_disk: bool, again: bool, late_pre_votes: bool, mortal: bool) -> None:
+    def __init__(self, voters: int, *, quick: bool, slow_disk: bool, again: bool, mortal: bool) -> None:
         self.scene = Scene(voters, quick=quick, slow_disk=slow_disk, again=again)
-        self.scene.late_pre_votes = late_pre_votes
         self.mortal = mortal
         self.boot = VoterSet.of(voter(i) for i in nodes(voters))
         self.voters = voters
@@ -195,6 +194,8 @@ class Replicas:
                 replica.crash(keep, late, last)
             case ("expire", sender, kind):
                 replica.expire(Asker(sender, kind))
+            case ("over",):
+                replica.pre_votes_are_over()
             case ("reset", peer):
                 where = address(peer)
                 replica.unreachable(where)

@@ -107,9 +107,8 @@ def _own_names(value: Any) -> list[str]:
     return sorted(n for n in vars(value) if n not in left_out)
 
 
-def core_form(core: Raft, again: bool, late_pre_votes: bool) -> tuple[Any, ...]:
-    """`again`: what is said is also said again, so that it matters what has been heard. Without `late_pre_votes` it does not
-    matter which pre-votes have failed: no more answers come."""
+def core_form(core: Raft, again: bool) -> tuple[Any, ...]:
+    """`again`: what is said is also said again, so that it matters what has been heard."""
     without: set[str] = set()
     if core.role is not Role.RESIGNED or not again:  # set anew where a leader resigns
         without |= {"unacknowledged", "successors"}
@@ -117,11 +116,11 @@ def core_form(core: Raft, again: bool, late_pre_votes: bool) -> tuple[Any, ...]:
         without.add("leader_hwm")
     if core.leader_id is not None and not again:  # refuses every other's Vote in this epoch, and each asks once
         without.add("voted")
-    links = links_form(core, again)
-    if core.role is Role.PROSPECTIVE and not late_pre_votes and core.election is not None:
-        without.add("election")
-        links = (core.election.not_before > 0 and core.election.granted(),)
-    return (core.gave_way != core.epoch, links, *[(n, form(getattr(core, n))) for n in _own_names(core) if n not in without])
+    return (
+        core.gave_way != core.epoch,
+        links_form(core, again),
+        *[(n, form(getattr(core, n))) for n in _own_names(core) if n not in without],
+    )
 
 
 def links_form(core: Raft, again: bool) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ from quorate.raft.types import Role
 from quorate.testing.explore_frozen import Renaming
 from quorate.testing.explore_judge import Judge, ViolationError
 from quorate.testing.explore_letters import CURRENT, ORPHAN, STALE, Letter, describe
-from quorate.testing.explore_replica import BEGIN, CHECK_QUORUM, FIRST_ID, Event, nodes
+from quorate.testing.explore_replica import BEGIN, CHECK_QUORUM, FIRST_ID, STAND, Event, nodes
 from quorate.testing.explore_states import Known, Outcome, Replicas
 
 World = tuple[int, ...]
@@ -71,7 +71,6 @@ class SmallWorld:
             quick=bounds.quick,
             slow_disk=bounds.slow_disk,
             again=bounds.again > 0 or bounds.timeouts > 0,
-            late_pre_votes=bounds.late_pre_votes,
             mortal=bounds.crashes > 0,
         )
         self.judge = Judge(self.replicas)
@@ -321,6 +320,9 @@ class SmallWorld:
             asked = letters.all[sent]
             if draft.reached & (1 << (asked.target - FIRST_ID)) and replicas.known[draft.replicas[asked.target - FIRST_ID]].alive:
                 self._act(draft, asked.target - FIRST_ID, ("deliver", sent))
+        asker = replicas.known[draft.replicas[i]]
+        if at_once and asker.role is Role.PROSPECTIVE and STAND not in asker.timers:
+            self._act(draft, i, ("over",))
 
     def _answer(self, draft: Draft, letter: Letter, reply: m.Reply) -> None:
         if letter.status == ORPHAN or not self.replicas.known[draft.replicas[letter.sender - FIRST_ID]].alive:
@@ -332,16 +334,11 @@ class SmallWorld:
         no_news = isinstance(reply, m.EpochReply) and not reply.error and reply.epoch == getattr(letter.request, "epoch", -1)
         at_once = isinstance(letter.request, m.Vote) and letter.request.pre_vote and not self.bounds.late_pre_votes
         if at_once:
-            status = CURRENT if self._waits(draft, letter) else STALE
-            self._act(draft, letter.sender - FIRST_ID, ("reply", self._with_status(number, status)))
+            self._act(draft, letter.sender - FIRST_ID, ("reply", self._with_status(number, STALE)))
         elif not no_news:
             draft.letters.append(number)
         elif letter.status == CURRENT:
             self._act(draft, letter.sender - FIRST_ID, ("reply", number))
-
-    def _waits(self, draft: Draft, letter: Letter) -> bool:
-        asker = self.replicas.known[draft.replicas[letter.sender - FIRST_ID]]
-        return asker.role is Role.PROSPECTIVE and (letter.target, letter.kind) in asker.under_way
 
     def _reply(self, draft: Draft, letter: Letter, reply: m.Failure) -> None:
         number = self.replicas.letters.number(
@@ -470,6 +467,8 @@ class SmallWorld:
                 return f"n{node} drops the waiting Fetch of n{sender}"
             case ("timeout", target, kind):
                 return f"n{node} gives up its {kind} to n{target}"
+            case ("over",):
+                return f"n{node} has no more answers"
             case ("reset", peer):
                 return f"n{node} sees its connection to n{peer} reset"
             case ("doom", duties, _, inner):

@@ -11,8 +11,8 @@ teller's. `replay` gives the text with what happens now.
     > kill n1                     with: kill n1, power
     > stop n1                     gracefully; it stays down
     > restart n1                  with: restart n1 at moved:9001, restart n1 with a torn quorum-state
-    > isolate n1, cut n1 n2, heal
-    > add n4, remove n3, upgrade  asked of the leader
+    > isolate n1                  also: cut n1 n2, heal, heal n1 n2
+    > add n4                      asked of the leader, as are: remove n3, upgrade
     > snapshot n1                 and forget the log before it
     > show                        a line for each replica; `3..4:e1` is a batch with offsets 3 and 4, written in epoch 1
 
@@ -159,6 +159,9 @@ class Stage:
     def cut(self, a: str, b: str) -> None:
         self.world.cut |= {(int(a[1:]), int(b[1:])), (int(b[1:]), int(a[1:]))}
 
+    def heal(self, a: str, b: str) -> None:
+        self.world.cut -= {(int(a[1:]), int(b[1:])), (int(b[1:]), int(a[1:]))}
+
     def ask(self, request: m.RaftRequest) -> None:
         leader = self.leader()
         self.asked.append((leader, leader.ask(request)))
@@ -195,6 +198,7 @@ COMMANDS: list[tuple[str, Do]] = [
     (rf"isolate {NODE}", lambda s, name: s.world.isolate(int(name[1:]))),
     (rf"cut {NODE} {NODE}", Stage.cut),
     (r"heal", lambda s: s.world.heal()),
+    (rf"heal {NODE} {NODE}", Stage.heal),
     (rf"add {NODE}", Stage.add),
     (rf"remove {NODE}", Stage.remove),
     (r"upgrade", Stage.upgrade),

@@ -153,7 +153,9 @@ def test_a_leader_that_is_asked_again_before_it_has_confirmed_still_has_to(tmp_p
         await d.take(0, at)
         for _ in range(2):
             assert (await d.start(NEXT_LEADER)).prefix_digest is not None
+        assert d.names()[0].endswith("-from-1-5.checkpoint.part")
         await d.take(at, at + 50)
+        assert d.names()[0].endswith("-from-2-6.checkpoint.part")
         assert (await d.start(NEXT_LEADER)).prefix_digest is None
         await d.downloads.close()
 

@@ -99,15 +99,14 @@ class Downloads:
                 kept = Part.reopen(path, snapshot, leader)
             else:
                 path.unlink()
-        return kept or Part(part_path(self._directory, start), start.snapshot, start.leader)
+        return kept or Part(part_path(self._directory, start.snapshot, start.leader), start.snapshot, start.leader)
 
     async def _write(self, chunk: m.SnapshotChunk) -> m.Event | None:
         part = self._part
         if part is None or part.snapshot != chunk.snapshot or part.size != chunk.position:
             return None  # of a download that has ended
-        part.leader = self._leader  # who has confirmed what was there, or has sent it
         try:
-            await in_thread(part.add, chunk)
+            await in_thread(part.add, chunk, self._leader)  # who has confirmed what was there, or has sent it
             if chunk.last and not part.verifier.complete:
                 raise SnapshotError("it ends without a footer")
         except SnapshotError as e:

@@ -22,9 +22,8 @@ READ_BYTES = 1 << 20
 _SOURCE = re.compile(r"-from-(\d+)-(\d+)" + re.escape(PART) + "$")
 
 
-def part_path(directory: Path, start: m.SnapshotStart) -> Path:
-    stem = f"{start.snapshot.offset:020d}-{start.snapshot.epoch:010d}"
-    return directory / f"{stem}-from-{start.leader.leader_id}-{start.leader.epoch}{PART}"
+def part_path(directory: Path, snapshot: OffsetEpoch, leader: LeaderAndEpoch) -> Path:
+    return directory / f"{snapshot.offset:020d}-{snapshot.epoch:010d}-from-{leader.leader_id}-{leader.epoch}{PART}"
 
 
 def fetched_parts(directory: Path) -> list[tuple[OffsetEpoch, LeaderAndEpoch, Path]]:
@@ -63,7 +62,12 @@ class Part(SnapshotWriter):
             os.ftruncate(part.fd, part.size)
         return part
 
-    def add(self, chunk: m.SnapshotChunk) -> None:
+    def add(self, chunk: m.SnapshotChunk, leader: LeaderAndEpoch) -> None:
+        """leader: whose bytes all of it is now."""
+        if leader != self.leader:
+            renamed = part_path(self.path.parent, self.snapshot, leader)
+            self.path.rename(renamed)
+            self.path, self.leader = renamed, leader
         if self._fits != chunk.size:
             self._make_sure_it_fits(chunk.size)
         self.verifier.feed(chunk.data)

@@ -20,9 +20,9 @@ CONTROLLERS = (1, 2, 3)
 BROKER = 9
 DIRECTORIES = {1: "AAAAAAAAAAAAAAAAAAABAQ", 2: "AAAAAAAAAAAAAAAAAAABAg", 3: "AAAAAAAAAAAAAAAAAAABAw"}
 QUICK = {
-    "controller.quorum.fetch.timeout.ms": 600,
-    "controller.quorum.election.timeout.ms": 300,
-    "controller.quorum.request.timeout.ms": 600,  # a broker's Fetch that a silent leader holds
+    "controller.quorum.fetch.timeout.ms": 1000,
+    "controller.quorum.election.timeout.ms": 500,
+    "controller.quorum.request.timeout.ms": 1000,  # a broker's Fetch that a silent leader holds
 }
 BUSY = {  # many segments and snapshots within seconds
     "metadata.log.max.record.bytes.between.snapshots": 30_000,

@@ -115,6 +115,11 @@ class Campaign:
         self.audit.advance(self.quorum.settle())
         self.audit.check(self.load.ledger)
 
+    def stop_and_check_all(self) -> None:
+        """And each replica's own files, for themselves, give the same image."""
+        self.stop_and_check()
+        self.audit.check_replicas()
+
     def _until_cleaned(self, leader: int) -> None:
         """Audits meanwhile: what is cleaned away cannot be read any more."""
         directory = self.quorum.controllers[leader].metadata

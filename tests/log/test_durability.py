@@ -94,6 +94,21 @@ def test_where_only_a_torn_tail_is_cut_a_segment_is_durable_before_the_next_one_
     assert f"{0:020d}.log" in before
 
 
+def test_segments_that_a_truncation_removes_are_gone_for_good_before_anything_is_written(
+    tmp_path: Path, synced: list[str]
+) -> None:
+    """Else a crash brings them back behind what was written and acknowledged since."""
+    log = open_log(tmp_path)
+    put(log, b"a")
+    put(log, b"b")
+    log.roll(NOW)
+    put(log, b"c")
+    log.flush()
+    synced.clear()
+    log.truncate_to(1)
+    assert "topic-0" in names(synced)
+
+
 def test_a_sync_that_fails_moves_nothing_and_fails_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_log(tmp_path)
     put(log, b"a")

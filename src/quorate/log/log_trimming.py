@@ -207,8 +207,10 @@ class TrimmableLog(ReadableLog):
             self._generation += 1
             number = self._floor(offset)
             self.recovery_point = min(self.recovery_point, offset)
-            self._remove_segments(self._segments[number + 1 :], delay_ms=0)
-            del self._segments[number + 1 :], self._bases[number + 1 :]
+            if number + 1 < len(self._segments):
+                self._remove_segments(self._segments[number + 1 :], delay_ms=0)
+                del self._segments[number + 1 :], self._bases[number + 1 :]
+                fsync_directory(self._dir)  # or a crash brings them back behind what is written and synced next
             segment = self._segments[-1]
             place = segment.find(offset)
             if place is not None:

@@ -555,6 +555,30 @@ def test_a_refused_connection_says_so() -> None:
     in_loop(main())
 
 
+def test_a_channel_that_is_closed_in_the_moment_in_which_it_connects_leaves_no_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connect = Connection.connect
+    channel: NodeChannel
+
+    async def made_meanwhile(*args: Any, **options: Any) -> Connection:
+        connection = await connect(*args, **options)
+        channel.close()
+        return connection
+
+    monkeypatch.setattr(Connection, "connect", made_meanwhile)
+
+    async def body(world: World) -> None:
+        nonlocal channel
+        channel = NodeChannel("127.0.0.1", world.listener.port)
+        with pytest.raises(KafkaConnectionError):
+            await channel.connected()
+        while world.listener.connections:
+            await asyncio.sleep(0.001)
+
+    run(body)
+
+
 def test_a_channel_connects_again_after_a_loss() -> None:
     async def test(world: World) -> None:
         channel = NodeChannel("127.0.0.1", world.listener.port, backoff_min_s=0.01)

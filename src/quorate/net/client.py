@@ -356,6 +356,9 @@ class NodeChannel:
             self._failures += 1
             self._not_before = loop.time() + backoff * self._rng.uniform(0.8, 1.2)
             raise
+        if self._closed:  # in the very moment in which it was made: `wait_for` then forgets the cancellation
+            connection.close()
+            raise KafkaConnectionError(f"channel to {self.host}:{self.port} is closed")
         self._failures = 0
         self._connection = connection
         connection.on_lost = self._lost

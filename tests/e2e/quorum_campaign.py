@@ -80,6 +80,7 @@ class Campaign:
         quorum, load, rng = self.quorum, self.load, self.rng
         fault = rng.choice(self.faults)
         load.start()
+        self.creations_flow("the start of the round")  # or the gap would begin before it
         leader = quorum.leader()
         if self.clean_every and number % self.clean_every == 0:
             self._until_cleaned(leader)

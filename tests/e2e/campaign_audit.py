@@ -184,4 +184,5 @@ def own_image(directory: Path, end: int) -> MetadataImage:
                 continue
             begin = newest.offset
         log = read_log(directory, begin, end)
+        assert begin == end or begin in log, f"{directory}: nothing at offset {begin}, where its snapshot ends"
         return apply_committed(image, [batch for _, (_, batch) in sorted(log.items())])

@@ -252,9 +252,13 @@ class Witness:
         position: int
         offset: int
         position, offset = file.note if isinstance(file.note, tuple) else (0, base)
+        # What is cut or written over, although not yet on the platter, is of a log that is no more.
+        limit = min((at for at, _ in file.writes), default=len(data))
+        if limit < position:
+            position, offset = 0, base
         while position + BATCH_OVERHEAD <= len(data):
             size = int.from_bytes(data[position + 8 : position + 12], "big") + LOG_OVERHEAD
-            if size < BATCH_OVERHEAD or position + size > len(data):
+            if size < BATCH_OVERHEAD or position + size > min(limit, len(data)):
                 break
             first, delta = int.from_bytes(data[position : position + 8], "big"), data[position + 23 : position + 27]
             offset = first + int.from_bytes(delta, "big") + 1

@@ -49,6 +49,7 @@ BATCH_RECORDS = 1024
 ASK_EVERY_S = 0.005
 JAVA_HEAP = "-Xmx3g"
 LONG_S = 900.0  # a busy machine may need so long to load
+AUTOGROUP = Path("/proc/self/autogroup")  # priorities count within a session; this is that of the whole session
 API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
@@ -163,7 +164,7 @@ async def _settled(nodes: list[Node]) -> tuple[Node, int] | None:
     return None
 
 
-def one(impl: str, base: Path, batches: list[bytes]) -> dict[str, float]:
+def one(impl: str, base: Path, batches: list[bytes], nice: int) -> dict[str, float]:
     ports = dict(zip((1, 2, 3), free_ports(3), strict=True))
     extra = {"metadata.log.max.record.bytes.between.snapshots": 1 << 40, "metadata.log.max.snapshot.interval.ms": 0}
     nodes = [
@@ -188,8 +189,10 @@ def one(impl: str, base: Path, batches: list[bytes]) -> dict[str, float]:
         if impl == "quorate":
             for node in nodes[:2]:
                 wait_for("the snapshot to be loaded", lambda n=node: LOADED.search(log_of(n)), LONG_S, 0.1)
-        asker = Asker(leader.controller_port)
         nodes[2].start(wait=False)
+        if nice:
+            AUTOGROUP.write_text(str(nice))
+        asker = Asker(leader.controller_port)
         directory = nodes[2].data / f"{METADATA_TOPIC}-0"
         wait_for("the fetch to begin", lambda: any(directory.glob(f"{SNAPSHOT.offset:020d}-*.part")), LONG_S, 0.001)
         began = time.perf_counter()
@@ -235,6 +238,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--java", action="store_true", help="Apache Kafka too")
+    parser.add_argument("--nice", type=int, default=0, help="of this session while fetching, where the machine has other work")
     parser.add_argument("--dir", type=Path, help="where the nodes live (a temporary directory)")
     parser.add_argument("--no-result", action="store_true", help="print only")
     args = parser.parse_args()
@@ -245,7 +249,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=args.dir) as place_:
         for n in range(args.rounds):
             for impl in impls:
-                runs[impl].append(one(impl, Path(place_) / f"{impl}{n}", batches))
+                runs[impl].append(one(impl, Path(place_) / f"{impl}{n}", batches, args.nice))
                 print(json.dumps({"impl": impl} | runs[impl][-1]), flush=True)
     result = {
         "probe": "snapshot_fetch",
@@ -254,6 +258,7 @@ def main() -> None:
         "load_average": {"before": round(load[0], 1), "after": round(os.getloadavg()[0], 1)},
         "partitions": args.partitions,
         "rounds": args.rounds,
+        "nice": args.nice,
         "figures": {i: summary(runs[i]) for i in impls},
     }
     if args.java:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cluster import wait_for
+
 _EXT4_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32): every later access fails with EIO
 _WITHOUT_JOURNAL = 2  # what is not on the platter is lost, as when the power goes
 
@@ -65,8 +67,9 @@ class Disk:
         (Path("/sys/fs/ext4") / device.stdout.strip().rsplit("/", 1)[-1] / "trigger_fs_error").write_text("by a test")
 
     def replug(self) -> None:
-        """The disk answers again, with what had been synced. Nothing may be open on it."""
-        self.close()
+        """The disk answers again, with what had been synced. Nothing may be open on it: the broken one would be mounted again."""
+        command = ["umount", str(self.path)]
+        wait_for("the disk to be unmounted", lambda: subprocess.run(command, check=False, capture_output=True).returncode == 0)
         self._mount()
 
     def close(self) -> None:

@@ -144,7 +144,8 @@ class RaftClient(RaftView):
         if self.failure is None:
             self._write_proposals()
             if timeout_s > 0:
-                await self._settle(min(timeout_s, SETTLE_S))
+                # Before a leader resigns: what was written commits, and a successor has all of it, so that nobody asks twice.
+                await self._until(lambda: not self.core.has_unsettled, min(timeout_s, SETTLE_S))
             self._step(m.Shutdown())
             await self._until(lambda: self.core.shutdown_complete, timeout_s)
         self._delivery.close()
@@ -161,10 +162,6 @@ class RaftClient(RaftView):
         if self.failure is None:
             self.log.close()
             self.failure = RuntimeError("closed")
-
-    async def _settle(self, timeout_s: float) -> None:
-        """Before a leader resigns: what was written commits, and a successor has all of it, so that nobody asks twice."""
-        await self._until(lambda: not self.core.has_unsettled, timeout_s)
 
     async def _until(self, condition: Callable[[], bool], timeout_s: float) -> None:
         """Returns when the condition holds, looked at after every step, or the time is over, or Raft has failed."""

@@ -32,9 +32,13 @@ class Disk:
             pytest.skip(f"a file system of its own needs root, mkfs.ext4 and loop devices: {e}")
 
     def _mount(self) -> None:
-        subprocess.run(
-            ["mount", "-o", "loop,errors=remount-ro", str(self._image), str(self.path)], check=True, capture_output=True
-        )
+        """Each time on a loop device of its own: another mount namespace may still hold the one that was failed."""
+        found = subprocess.run(["losetup", "-f", "--show", str(self._image)], check=True, capture_output=True, text=True)
+        device = found.stdout.strip()
+        try:
+            subprocess.run(["mount", "-o", "errors=remount-ro", device, str(self.path)], check=True, capture_output=True)
+        finally:
+            subprocess.run(["losetup", "-d", device], check=False, capture_output=True)  # goes with the mount
 
     def fill(self) -> None:
         """Not a byte is left."""

@@ -51,6 +51,10 @@ FIGURES = {  # figure -> what it says
         "median_s": "SIGTERM of the active controller to the next topic, median, s",
         "max_s": "the same, the worst, s",
     },
+    "snapshot_fetch": {
+        "mb_per_s": "a late controller fetches a snapshot of a million partitions (125 MB, verified, fsynced), MB/s",
+        "leader_answers_max_ms": "the leader's longest answer meanwhile, ms",
+    },
     "replicated": {
         "produce_rf3_mb_s": "three nodes, replication factor 3, acks all, MB/s",
         "rf3_one_p50_ms": "the same, one record, p50, ms",

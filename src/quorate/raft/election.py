@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from quorate.raft.core import Raft
 
 log = logging.getLogger(__name__)
+MAX_EPOCH_STEP = 1 << 24  # elections that a replica may have missed: 46 hours with a hundred a second
 
 
 def wrong_cluster(r: Raft, cluster_id: str | None) -> bool:
@@ -37,6 +38,18 @@ def addressed_to_other(r: Raft, voter: ReplicaKey | None) -> bool:
     return voter.id != r.me.id or voter.directory_id not in (NO_DIRECTORY, r.me.directory_id)
 
 
+def incredible(r: Raft, epoch: int) -> bool:
+    """Whether no quorum of ours can have come to this epoch. Epochs never fall and end at 2^31 - 1: a single request, by
+    whomever, must not use them up (Kafka takes any epoch)."""
+    return epoch - r.epoch > MAX_EPOCH_STEP
+
+
+def contradicts(r: Raft, leader_id: int, epoch: int) -> bool:
+    """Whether the sender names another leader of our epoch than we know. If there are two in truth, whoever has sent this
+    stops at our INVALID_REQUEST; if not, a request that anybody can send must not stop us (Kafka's controllers end there)."""
+    return epoch == r.epoch and r.leader_id not in (None, leader_id)
+
+
 # --- Vote -----------------------------------------------------------------------------------------------------------
 
 
@@ -48,7 +61,7 @@ def on_vote(r: Raft, q: Vote, token: Token, now: float) -> None:
         return r.answer(token, VoteReply(ErrorCode.INVALID_REQUEST))
     if q.epoch < r.epoch:
         return r.answer(token, VoteReply(ErrorCode.FENCED_LEADER_EPOCH))
-    if q.candidate.id < 0:
+    if q.candidate.id < 0 or incredible(r, q.epoch):
         return r.answer(token, VoteReply(ErrorCode.INVALID_REQUEST))
     if q.epoch > r.epoch:
         r.become_unattached(q.epoch, None, now)
@@ -157,7 +170,13 @@ def on_begin_epoch(r: Raft, q: BeginEpoch, token: Token, now: float) -> None:
         return r.answer(token, EpochReply(ErrorCode.INCONSISTENT_CLUSTER_ID, top_level=True))
     if q.epoch < r.epoch:
         return r.answer(token, EpochReply(ErrorCode.FENCED_LEADER_EPOCH))
-    if q.leader_id < 0:
+    if q.leader_id < 0 or incredible(r, q.epoch):
+        return r.answer(token, EpochReply(ErrorCode.INVALID_REQUEST))
+    if contradicts(r, q.leader_id, q.epoch):
+        log.error(
+            "[Raft id=%d] %s names %d as leader of epoch %d, which is %d",
+            r.me.id, type(q).__name__, q.leader_id, q.epoch, r.leader_id,
+        )  # fmt: skip
         return r.answer(token, EpochReply(ErrorCode.INVALID_REQUEST))
     r.adopt(q.epoch, q.leader_id, q.endpoints, now)
     if addressed_to_other(r, q.voter):
@@ -170,7 +189,13 @@ def on_end_epoch(r: Raft, q: EndEpoch, token: Token, now: float) -> None:
         return r.answer(token, EpochReply(ErrorCode.INCONSISTENT_CLUSTER_ID, top_level=True))
     if q.epoch < r.epoch:
         return r.answer(token, EpochReply(ErrorCode.FENCED_LEADER_EPOCH))
-    if q.leader_id < 0:
+    if q.leader_id < 0 or incredible(r, q.epoch):
+        return r.answer(token, EpochReply(ErrorCode.INVALID_REQUEST))
+    if contradicts(r, q.leader_id, q.epoch):
+        log.error(
+            "[Raft id=%d] %s names %d as leader of epoch %d, which is %d",
+            r.me.id, type(q).__name__, q.leader_id, q.epoch, r.leader_id,
+        )  # fmt: skip
         return r.answer(token, EpochReply(ErrorCode.INVALID_REQUEST))
     r.adopt(q.epoch, q.leader_id, q.endpoints, now)
     if r.following is not None and r.leader_id == q.leader_id and r.epoch == q.epoch:

@@ -107,7 +107,9 @@ REFUSED: list[tuple[dict[str, str], dict[str, str | None], str]] = [
     (COMBINED, {"max.connections.per.ip": "0"}, r"max\.connections\.per\.ip\.overrides"),
     (COMBINED, {"max.connections.per.ip.overrides": "a"}, "is not host:count"),
     (COMBINED, {"queued.max.request.bytes": "5"}, r"socket\.request\.max\.bytes"),
-    (COMBINED, {"log.dirs": "", "log.dir": ","}, "At least one log directory"),
+    (COMBINED, {"log.dirs": None, "log.dir": ","}, "At least one log directory"),
+    (COMBINED, {"log.dirs": ""}, "At least one log directory.*name a directory"),
+    (COMBINED, {"log.dirs": " , "}, "At least one log directory"),
 ]  # fmt: skip
 
 

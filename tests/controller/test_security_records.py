@@ -240,6 +240,12 @@ def test_a_renewer_must_be_a_user() -> None:
     assert token(Cluster(token_secret="s"), renewers=[renewer]).error_code == ErrorCode.INVALID_PRINCIPAL_TYPE
 
 
+@pytest.mark.parametrize("kind", [None, ""])
+def test_an_owner_must_be_of_some_kind(kind: str | None) -> None:
+    answer = token(Cluster(token_secret="s"), owner_principal_type=kind, owner_principal_name="o")
+    assert (answer.error_code, answer.principal_type) == (ErrorCode.INVALID_PRINCIPAL_TYPE, "")
+
+
 def test_the_life_of_a_token() -> None:
     cluster = Cluster(token_secret="s")
     made = token(cluster, max_lifetime_ms=10_000)

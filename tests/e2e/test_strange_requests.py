@@ -170,6 +170,7 @@ def test_quotas_that_nothing_enforces_are_refused_and_can_be_removed(peer: Peer)
     ("request_", "version"),
     [
         (CreateDelegationTokenRequest(), 3),
+        (CreateDelegationTokenRequest(owner_principal_type=None, owner_principal_name="o"), 3),
         (RenewDelegationTokenRequest(), 2),
         (ExpireDelegationTokenRequest(), 2),
         (DescribeDelegationTokenRequest(), 3),

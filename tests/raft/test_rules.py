@@ -241,6 +241,13 @@ def test_an_epoch_that_no_elections_can_have_reached_is_refused(role: Role, epoc
     assert reply_to(r, vote(epoch=3 + (1 << 24), last=(99, 3)), 5.0).epoch == r.epoch == 3 + (1 << 24)
 
 
+def test_an_answer_of_an_epoch_that_no_elections_can_have_reached_is_not_believed() -> None:
+    r = started(Role.CANDIDATE)
+    request = next(q for link in r.links.values() for q in link.in_flight.values() if isinstance(q, m.Vote))
+    r.step(m.Replied(m.Peer(2, address(2)), request, m.VoteReply(ErrorCode.FENCED_LEADER_EPOCH, epoch=(1 << 31) - 1)), 0.2)
+    assert (r.role, r.epoch) == (Role.CANDIDATE, 3)
+
+
 # --- BeginQuorumEpoch, EndQuorumEpoch -------------------------------------------------------------------------------
 
 

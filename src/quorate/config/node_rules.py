@@ -188,9 +188,13 @@ def _security(config: KafkaConfig) -> None:
 
 
 def _logs(config: KafkaConfig) -> None:
-    if not config.log_dirs:
+    # `log.dirs=` is refused as in Kafka: a variable that was not set must not put a node's data into log.dir's /tmp
+    if not config.log_dirs or config.originals.get("log.dirs", "set").strip() == "":
         raise ConfigError(
-            "log.dirs", config.get("log.dirs"), "At least one log directory must be defined via log.dirs or log.dir."
+            "log.dirs",
+            config.originals.get("log.dirs", config.get("log.dir")),
+            "At least one log directory must be defined via log.dirs or log.dir.",
+            "name a directory, or leave log.dirs out and set log.dir",
         )
     if config.log_roll_time_ms < 1:
         raise ConfigError("log.roll.ms", config.log_roll_time_ms, "Value must be at least 1")

@@ -38,7 +38,7 @@ def create_delegation_token(
     requester = ctx.principal
     owner = requester
     if request.owner_principal_name:
-        owner = f"{request.owner_principal_type}:{request.owner_principal_name}"
+        owner = f"{request.owner_principal_type or ''}:{request.owner_principal_name}"
     response = CreateDelegationTokenResponse()
     response.principal_type, _, response.principal_name = owner.partition(":")
     if ctx.api_version >= 3:
@@ -46,7 +46,7 @@ def create_delegation_token(
         response.token_requester_principal_type, response.token_requester_principal_name = kind, name
     try:
         secret = _secret(view)
-        if any(renewer.principal_type != USER_TYPE for renewer in request.renewers):
+        if owner.startswith(":") or any(renewer.principal_type != USER_TYPE for renewer in request.renewers):
             raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE)
     except KafkaError as error:
         response.error_code = error.code

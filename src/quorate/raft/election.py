@@ -265,6 +265,9 @@ def common_reply(r: Raft, reply: Reply, now: float) -> bool | None:
         endpoints = r.voters.endpoints(reply.leader_id)
     if reply.epoch < r.epoch or reply.error == ErrorCode.UNKNOWN_LEADER_EPOCH:
         return True
+    if incredible(r, reply.epoch):
+        log.error("[Raft id=%d] an answer names epoch %d, ours is %d", r.me.id, reply.epoch, r.epoch)
+        return False
     if reply.epoch > r.epoch or reply.error in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER):
         r.adopt(reply.epoch, reply.leader_id, endpoints, now)
         return True

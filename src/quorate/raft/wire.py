@@ -235,8 +235,9 @@ def _encode_fetch_reply(reply: m.FetchReply, version: int, endpoint: Address | N
         high_watermark=reply.high_watermark,
         log_start_offset=reply.log_start,
         records=records if records is not None else b"",
-        current_leader=FetchResponse.LeaderIdAndEpoch(leader_id=_id(reply.leader_id), leader_epoch=reply.epoch),
     )
+    if version >= 12:
+        p.current_leader = FetchResponse.LeaderIdAndEpoch(leader_id=_id(reply.leader_id), leader_epoch=reply.epoch)
     if reply.diverging is not None:
         p.diverging_epoch = FetchResponse.EpochEndOffset(epoch=reply.diverging.epoch, end_offset=reply.diverging.offset)
     if reply.snapshot is not None:

@@ -38,6 +38,6 @@ def token_refusal(request: Any, code: ErrorCode, principal: str, api_version: in
         if api_version >= 3:
             response.token_requester_principal_type, response.token_requester_principal_name = kind, name
             if request.owner_principal_name:
-                response.principal_type = request.owner_principal_type
+                response.principal_type = request.owner_principal_type or ""
                 response.principal_name = request.owner_principal_name
     return response

@@ -12,6 +12,7 @@ from quorate.net.dispatch import RequestContext
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut
 from quorate.protocol.api import REGISTRY, ApiKey
 from quorate.protocol.messages.api_versions import ApiVersionsResponse
+from quorate.protocol.messages.vote import VoteRequest
 from quorate.protocol.regions import FileRegion
 from quorate.protocol.schema import Request, Response
 from quorate.raft.config import RaftConfig
@@ -63,7 +64,8 @@ class MemoryTransport:
             raise KafkaConnectionError("refused")
         if key == ApiKey.API_VERSIONS:
             feature = ApiVersionsResponse.SupportedFeatureKey(name="kraft.version", min_version=0, max_version=1)
-            return ApiVersionsResponse(supported_features=[feature])
+            vote = ApiVersionsResponse.ApiVersion(api_key=VoteRequest.KEY, max_version=VoteRequest.MAX_VERSION)
+            return ApiVersionsResponse(api_keys=[vote], supported_features=[feature])
         version = network.versions.get(key, REGISTRY[key].max_version)
         received = type(request).decode(request.encode(version), version)
         try:

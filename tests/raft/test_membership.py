@@ -81,6 +81,23 @@ def test_an_addition_whose_time_is_over_names_the_replica_that_does_not_fetch(al
     assert world.now - asked == pytest.approx(3.0, abs=0.1)
 
 
+def test_a_broker_cannot_be_made_a_voter(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = quorum(1, others=1)
+    send = World.send
+
+    def answer(self: World, sender: Replica, out: m.Outgoing) -> None:
+        if isinstance(out.request, m.ProbeVersions):
+            told = m.ProbeReply(kraft_versions=(0, 1), votes=False)
+            self.after(0.01, lambda: sender.step(m.Replied(out.to, out.request, told)))
+        else:
+            send(self, sender, out)
+
+    monkeypatch.setattr(World, "send", answer)
+    reply = ask(world, m.AddVoter(voter(2), timeout_ms=2000))
+    assert reply.error == ErrorCode.INVALID_REQUEST
+    assert "is no listener of a controller" in (reply.message or "")
+
+
 def test_an_addition_asks_again_for_api_versions_and_names_them_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     world = quorum(1, others=1)
     send, probes = World.send, []
@@ -113,7 +130,7 @@ def test_a_voter_that_does_not_support_the_level_is_refused(monkeypatch: pytest.
 
 def _only_level_0(self: m.ProbeReply, **values: object) -> None:
     m.Reply.__init__(self)
-    self.kraft_versions = (0, 0)
+    self.kraft_versions, self.votes = (0, 0), True
 
 
 def test_a_change_waits_for_the_one_before_it() -> None:

@@ -1,10 +1,11 @@
-"""What the wire room makes of requests that no peer of ours sends."""
+"""What becomes of messages that are not those of a peer as it should be."""
 
 from __future__ import annotations
 
 import pytest
 
 from quorate.protocol.errors import ErrorCode
+from quorate.protocol.messages.api_versions import ApiVersionsResponse
 from quorate.protocol.messages.fetch import FetchRequest
 from quorate.raft import messages as m
 from quorate.raft import wire
@@ -16,3 +17,11 @@ def test_a_refused_fetch_is_answered_in_every_version(version: int) -> None:
     reply = m.FetchReply(ErrorCode.FENCED_LEADER_EPOCH, epoch=3, leader_id=2)
     answer = wire.encode_reply(reply, FetchRequest(), version, address(2))
     assert answer.encode(version)
+
+
+@pytest.mark.parametrize(("keys", "votes"), [((1, 18, 52, 53), True), ((0, 1, 3, 18), False), ((), False)])
+def test_who_does_not_serve_vote_is_no_controller(keys: tuple[int, ...], votes: bool) -> None:
+    told = ApiVersionsResponse(api_keys=[ApiVersionsResponse.ApiVersion(api_key=k, max_version=1) for k in keys])
+    probe = wire.decode_response(told, m.ProbeVersions(), "CONTROLLER")
+    assert isinstance(probe, m.ProbeReply)
+    assert probe.votes is votes

@@ -39,6 +39,7 @@ class Change:
     probe: ProbeVersions | None = None  # under way
     failure: str = ""  # of the last probe
     kraft_versions: tuple[int, int] | None = None  # what the new voter has told
+    votes: bool = True  # likewise
     proposed: bool = False  # its record is on the way into the log
     offset: int | None = None  # of its record
 
@@ -198,6 +199,10 @@ def _prepare(r: Raft, change: Change, voter: Voter, now: float) -> tuple[str | N
                 change.probe = probe
         why = f" ({change.failure})" if change.failure else ""
         return f"ApiVersions of voter {key} at {address[0]}:{address[1]}{why}", None
+    if not change.votes:  # a broker fetches as a controller does, but never votes and does not sync what it acknowledges
+        address = voter.endpoints[r.params.listener_name]
+        text = f"voter {key} does not vote: {address[0]}:{address[1]} is no listener of a controller"
+        return None, (ErrorCode.INVALID_REQUEST, text)
     low, high = change.kraft_versions
     if not low <= level <= high:
         text = f"voter {key} supports kraft.version {low} to {high}, the cluster is at {level}"
@@ -241,7 +246,7 @@ def on_probe_reply(r: Raft, event: Replied, now: float) -> bool:
     change.probe = None
     reply = event.reply
     if isinstance(reply, ProbeReply) and reply.error == ErrorCode.NONE:
-        change.kraft_versions = reply.kraft_versions
+        change.kraft_versions, change.votes = reply.kraft_versions, reply.votes
         return True
     change.failure = reply.value if isinstance(reply, Failure) else reply.error.name
     return False

@@ -161,6 +161,7 @@ class VoterReply(Reply):
 @dataclass(slots=True, eq=False)
 class ProbeReply(Reply):
     kraft_versions: tuple[int, int] = (0, 0)
+    votes: bool = True  # Vote is among its APIs: a controller's listener
 
 
 @dataclass(slots=True, eq=False)

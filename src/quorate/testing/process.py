@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from quorate.protocol.messages.api_versions import ApiVersionsResponse
 from quorate.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from quorate.protocol.messages.vote import VoteRequest
 from quorate.protocol.schema import Request
 from quorate.raft import messages as m
 from quorate.raft.config import RaftConfig
@@ -288,4 +289,5 @@ class Process:
 
     def api_versions(self) -> ApiVersionsResponse:
         feature = ApiVersionsResponse.SupportedFeatureKey(name="kraft.version", min_version=0, max_version=1)
-        return ApiVersionsResponse(supported_features=[feature])
+        vote = ApiVersionsResponse.ApiVersion(api_key=VoteRequest.KEY, max_version=VoteRequest.MAX_VERSION)
+        return ApiVersionsResponse(api_keys=[vote], supported_features=[feature])

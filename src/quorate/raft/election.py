@@ -165,19 +165,27 @@ def vote_request(r: Raft, voter: ReplicaKey) -> Vote:
 # --- BeginQuorumEpoch, EndQuorumEpoch -------------------------------------------------------------------------------
 
 
-def on_begin_epoch(r: Raft, q: BeginEpoch, token: Token, now: float) -> None:
+def not_of_a_leader(r: Raft, q: BeginEpoch | EndEpoch) -> EpochReply | None:
+    """The answer to one that does not come from the leader of this or a later epoch of this cluster; else None."""
     if wrong_cluster(r, q.cluster_id):
-        return r.answer(token, EpochReply(ErrorCode.INCONSISTENT_CLUSTER_ID, top_level=True))
+        return EpochReply(ErrorCode.INCONSISTENT_CLUSTER_ID, top_level=True)
     if q.epoch < r.epoch:
-        return r.answer(token, EpochReply(ErrorCode.FENCED_LEADER_EPOCH))
+        return EpochReply(ErrorCode.FENCED_LEADER_EPOCH)
     if q.leader_id < 0 or incredible(r, q.epoch):
-        return r.answer(token, EpochReply(ErrorCode.INVALID_REQUEST))
+        return EpochReply(ErrorCode.INVALID_REQUEST)
     if contradicts(r, q.leader_id, q.epoch):
         log.error(
             "[Raft id=%d] %s names %d as leader of epoch %d, which is %d",
             r.me.id, type(q).__name__, q.leader_id, q.epoch, r.leader_id,
         )  # fmt: skip
-        return r.answer(token, EpochReply(ErrorCode.INVALID_REQUEST))
+        return EpochReply(ErrorCode.INVALID_REQUEST)
+    return None
+
+
+def on_begin_epoch(r: Raft, q: BeginEpoch, token: Token, now: float) -> None:
+    refusal = not_of_a_leader(r, q)
+    if refusal is not None:
+        return r.answer(token, refusal)
     r.adopt(q.epoch, q.leader_id, q.endpoints, now)
     if addressed_to_other(r, q.voter):
         return r.answer(token, EpochReply(ErrorCode.INVALID_VOTER_KEY))
@@ -185,18 +193,9 @@ def on_begin_epoch(r: Raft, q: BeginEpoch, token: Token, now: float) -> None:
 
 
 def on_end_epoch(r: Raft, q: EndEpoch, token: Token, now: float) -> None:
-    if wrong_cluster(r, q.cluster_id):
-        return r.answer(token, EpochReply(ErrorCode.INCONSISTENT_CLUSTER_ID, top_level=True))
-    if q.epoch < r.epoch:
-        return r.answer(token, EpochReply(ErrorCode.FENCED_LEADER_EPOCH))
-    if q.leader_id < 0 or incredible(r, q.epoch):
-        return r.answer(token, EpochReply(ErrorCode.INVALID_REQUEST))
-    if contradicts(r, q.leader_id, q.epoch):
-        log.error(
-            "[Raft id=%d] %s names %d as leader of epoch %d, which is %d",
-            r.me.id, type(q).__name__, q.leader_id, q.epoch, r.leader_id,
-        )  # fmt: skip
-        return r.answer(token, EpochReply(ErrorCode.INVALID_REQUEST))
+    refusal = not_of_a_leader(r, q)
+    if refusal is not None:
+        return r.answer(token, refusal)
     r.adopt(q.epoch, q.leader_id, q.endpoints, now)
     if r.following is not None and r.leader_id == q.leader_id and r.epoch == q.epoch:
         wait_s = end_epoch_backoff_s(r, q.preferred)

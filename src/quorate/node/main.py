@@ -58,7 +58,8 @@ async def run_node(config: KafkaConfig, on_ready: Callable[[], None] | None = No
     server = KafkaServer(config)
     heeded = [n for n in _SIGNALS if n == signal.SIGTERM or signal.getsignal(n) != signal.SIG_IGN]
     for number in heeded:
-        loop.add_signal_handler(number, on_signal, number)
+        # Not through the loop: that gives the default action back before anything else can be set, when a handler is removed.
+        signal.signal(number, lambda n, _: loop.call_soon_threadsafe(on_signal, n))
     status = 0
     try:
         starting = loop.create_task(server.start())
@@ -80,6 +81,5 @@ async def run_node(config: KafkaConfig, on_ready: Callable[[], None] | None = No
     elif not starting.cancelled():
         starting.exception()
     for number in heeded:  # all is done: a signal that comes while the interpreter ends must not make a failure of it
-        loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
     return status

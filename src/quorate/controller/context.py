@@ -16,7 +16,7 @@ from quorate.controller.directories import is_online
 from quorate.metadata.features import ELR_VERSION, FIRST_DIRECTORIES
 from quorate.metadata.image.partitions import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from quorate.protocol.errors import ErrorCode, KafkaError
-from quorate.protocol.uuids import ZERO_UUID
+from quorate.protocol.uuids import ZERO_UUID, random_uuid
 
 if TYPE_CHECKING:
     from quorate.controller.config import ControllerConfig
@@ -60,7 +60,7 @@ class Context:
 
     def uuid(self) -> bytes:
         """A random UUID (version 4) whose text never begins with '-', as Kafka's ids never do."""
-        return _random_uuid(self.rng)
+        return random_uuid(self.rng.randbytes(16))
 
     def topic_id(self, name: str) -> bytes:
         """The id that a topic created by this try gets: random, but by the request's id if that is known, so that a later try
@@ -73,17 +73,8 @@ class Context:
         return any(topic_id == self._id_by_try(name, tried) for tried in range(tries))
 
     def _id_by_try(self, name: str, tried: int) -> bytes:
-        digest = hashlib.blake2b(name.encode() + tried.to_bytes(4), key=self.request_id, digest_size=32).digest()
-        return _random_uuid(Random(digest))
-
-
-def _random_uuid(rng: Random) -> bytes:
-    while True:
-        raw = bytearray(rng.randbytes(16))
-        raw[6] = raw[6] & 0x0F | 0x40
-        raw[8] = raw[8] & 0x3F | 0x80
-        if raw[0] >> 2 != 62:  # 62 is '-' in the URL-safe base64 alphabet
-            return bytes(raw)
+        digest = hashlib.blake2b(name.encode() + tried.to_bytes(4), key=self.request_id, digest_size=16)
+        return random_uuid(digest.digest())
 
 
 @dataclass(slots=True, frozen=True)

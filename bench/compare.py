@@ -10,14 +10,14 @@ to bench/results/, with the ratio quorate / java of the medians; lines are print
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 from pathlib import Path
+
+from result import heading
 
 HERE = Path(__file__).resolve().parent
 IMPLS = ("java", "quorate")
@@ -56,11 +56,9 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=600, help="seconds that one run may take")
     parser.add_argument("--only", choices=IMPLS, help="run one implementation (no ratio)")
     args = parser.parse_args()
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False
-    ).stdout.strip()
     impls = (args.only,) if args.only else IMPLS
     for probe in args.probes:
+        about = heading(probe, args.rounds)
         runs: dict[str, list[dict[str, object]]] = {i: [] for i in impls}
         for _ in range(args.rounds):
             for impl in impls:
@@ -74,11 +72,7 @@ def main() -> int:
                 if tables["java"][key]["median"]:
                     ratios[key] = round(tables["quorate"][key]["median"] / tables["java"][key]["median"], 3)
         result = {
-            "probe": probe,
-            "date": datetime.date.today().isoformat(),
-            "commit": commit,
-            "machine": {"cpus": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()},
-            "rounds": args.rounds,
+            **about,
             "figures": tables,
             "ratio_quorate_to_java": ratios,
             "errors": [r["error"] for rs in runs.values() for r in rs if "error" in r],

@@ -16,14 +16,14 @@ import datetime
 import importlib
 import json
 import os
-import platform
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from result import heading
 
 HERE = Path(__file__).resolve().parent
 IMPLS = ("java", "quorate")
@@ -77,11 +77,9 @@ def main() -> int:
     os.environ.setdefault("QUORATE_BIN", str(Path(sys.executable).parent))
     sys.path.insert(0, str(args.measure.resolve().parent))
     measure = importlib.import_module(args.measure.stem)
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False
-    ).stdout.strip()
     impls = (args.only,) if args.only else IMPLS
     for death in args.deaths:
+        about = heading(f"failover_{death}", args.rounds)
         runs = rounds(measure, impls, death, args.rounds)
         tables = {impl: figures(runs[impl]) for impl in impls}
         ratios = {}
@@ -90,11 +88,7 @@ def main() -> int:
         for impl in impls:
             print(f"{death} {impl:8}", {key: value["median"] for key, value in tables[impl].items()}, flush=True)
         result = {
-            "probe": f"failover_{death}",
-            "date": datetime.date.today().isoformat(),
-            "commit": commit,
-            "machine": {"cpus": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()},
-            "rounds": args.rounds,
+            **about,
             "figures": tables,
             "ratio_quorate_to_java": ratios,
             "runs": runs,

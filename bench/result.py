@@ -1,0 +1,24 @@
+"""What every result file says of itself: of which probe, when, from which commit, on which machine."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def heading(probe: str, rounds: int) -> dict[str, object]:
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False
+    ).stdout.strip()
+    return {
+        "probe": probe,
+        "date": datetime.date.today().isoformat(),
+        "commit": commit,
+        "machine": {"cpus": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()},
+        "rounds": rounds,
+    }

@@ -188,13 +188,13 @@ def test_the_unclean_sweep_asks_the_topic(allowed: str, count: int) -> None:
 
 
 def test_a_topic_that_allows_it_elects_uncleanly_when_a_leader_is_fenced() -> None:
-    from quorate.controller.isr_updates import fence
+    from quorate.controller.isr_updates import Portion, fence
 
     cluster = Cluster().brokers(1, 2)
     cluster.topic("t", [1, 2], isr=[1])
     cluster.apply([ConfigRecord(resource_type=4, resource_name="", name="unclean.leader.election.enable", value="true")])
     records: list[Any] = []
-    fence(cluster.view, 1, records)
+    fence(cluster.view, 1, records, Portion())
     cluster.apply(records)
     assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2,))
 

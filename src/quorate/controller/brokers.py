@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from quorate.controller.context import Context, Result, Touch, View
+from quorate.controller.context import Context, Rest, Result, Touch, View
 from quorate.controller.directories import is_reserved
 from quorate.controller.isr_updates import (
+    Portion,
     begin_controlled_shutdown,
     clean_up_incarnation,
     fence,
@@ -94,7 +95,10 @@ def register_broker(view: View, request: BrokerRegistrationRequest, ctx: Context
     else:
         stored_epoch = existing.epoch if existing is not None else -2  # never equal to "none known", which is -1
         clean = ctx.api_version >= PREVIOUS_EPOCH_SINCE_VERSION and stored_epoch == request.previous_broker_epoch
-        clean_up_incarnation(view, broker_id, clean, records)
+        portion = Portion(ctx.rest)
+        clean_up_incarnation(view, broker_id, clean, records, portion)
+        if portion.rest is not None:
+            return Result(BrokerRegistrationResponse(), records, atomic=False, rest=portion.rest)
         record.fenced = True
         record.broker_epoch = view.next_offset
     records.append(record)
@@ -210,8 +214,12 @@ def unregister_broker(view: View, request: UnregisterBrokerRequest, ctx: Context
     if view.broker(request.broker_id) is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {request.broker_id} is not registered.")
     records: list[Data] = []
-    unregister(view, request.broker_id, records)
-    return Result(UnregisterBrokerResponse(error_message=None), records, atomic=False, registered=request.broker_id)
+    portion = Portion(ctx.rest)
+    unregister(view, request.broker_id, records, portion)
+    response = UnregisterBrokerResponse(error_message=None)
+    if portion.rest is not None:
+        return Result(response, records, atomic=False, rest=portion.rest)
+    return Result(response, records, atomic=False, registered=request.broker_id)
 
 
 def broker_heartbeat(view: View, request: BrokerHeartbeatRequest, ctx: Context) -> Result[BrokerHeartbeatResponse]:
@@ -221,15 +229,18 @@ def broker_heartbeat(view: View, request: BrokerHeartbeatRequest, ctx: Context) 
     present = state_of(view, registration)
     following = next_state(view, registration, present, request)
     records: list[Data] = []
-    if following != present:
+    portion = Portion(ctx.rest)
+    if following != present or (following == UNFENCED and ctx.rest is not None):
         if following in (FENCED, SHUTDOWN_NOW):
-            fence(view, broker_id, records)
+            fence(view, broker_id, records, portion)
         elif following == UNFENCED:
-            unfence(view, broker_id, records)
+            unfence(view, broker_id, records, portion)
         else:
-            begin_controlled_shutdown(view, broker_id, records)
-    if view.metadata_version >= FIRST_DIRECTORIES and request.offline_log_dirs:
-        take_directories_offline(view, broker_id, request.offline_log_dirs, records)
+            begin_controlled_shutdown(view, broker_id, records, portion)
+    if portion.rest is None and view.metadata_version >= FIRST_DIRECTORIES and request.offline_log_dirs:
+        take_directories_offline(view, broker_id, request.offline_log_dirs, records, portion)
+    if portion.rest is not None:
+        return Result(BrokerHeartbeatResponse(), records, atomic=False, rest=portion.rest)
     is_fenced = following in (FENCED, SHUTDOWN_NOW)
     response = BrokerHeartbeatResponse(
         is_caught_up=request.current_metadata_offset >= registration.registered_offset,
@@ -273,11 +284,15 @@ def next_state(view: View, registration: BrokerRegistration, present: str, reque
     return CONTROLLED_SHUTDOWN
 
 
-def fence_expired(view: View, session: tuple[int, int]) -> list[Data]:
-    """Records that fence a broker whose session ran out; none when that session is not its present one."""
+def fence_expired(view: View, session: tuple[int, int], rest: Rest | None = None) -> tuple[list[Data], Rest | None]:
+    """Records that fence a broker whose session ran out, and what is left for a later turn to do.
+
+    None when that session is not its present one. rest: what an earlier turn left.
+    """
     broker_id, epoch = session
     registration = view.broker(broker_id)
     records: list[Data] = []
+    portion = Portion(rest)
     if registration is not None and registration.epoch == epoch and not registration.fenced:
-        fence(view, broker_id, records)
-    return records
+        fence(view, broker_id, records, portion)
+    return records, portion.rest

@@ -7,7 +7,7 @@ change by the records of its `Result`; soft state (who was heard of last) by the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -35,6 +35,9 @@ MAX_LOST_TRIES = 1_000
 
 MIN_ISR = "min.insync.replicas"
 
+Rest = Iterator[tuple[bytes, int]]
+"""(topic id, partition id) of what a change of very many partitions has not come to yet."""
+
 NO_EPOCH_ON_SHRINK_SINCE = 12
 """From this metadata.version an ISR shrink leaves the leader epoch alone."""
 
@@ -44,7 +47,7 @@ class Context:
     """One request's circumstances. now_ms: wall clock, milliseconds; now: monotonic seconds; rng: the only source of chance.
 
     request_id: the same for every try of one forwarded request, zeros where it is not known; lost_tries: so many tries had no
-    answer that counts, and may have been carried out.
+    answer that counts, and may have been carried out. rest: what an earlier turn of this very request left over.
     """
 
     now_ms: int
@@ -57,6 +60,7 @@ class Context:
     listener: str = ""
     request_id: bytes = ZERO_UUID
     lost_tries: int = 0
+    rest: Rest | None = None
 
     def uuid(self) -> bytes:
         """A random UUID (version 4) whose text never begins with '-', as Kafka's ids never do."""
@@ -91,7 +95,11 @@ class Touch:
 
 @dataclass(slots=True)
 class Result(Generic[R]):
-    """records: to be written in this order; atomic: all in one batch or none; response: told when they are committed."""
+    """records: to be written in this order; atomic: all in one batch or none; response: told when they are committed.
+
+    rest: not everything is done. The records are written, and the handler is called again in a later turn of the loop, with a
+    new view and this in its `Context`; only its last call's response and soft state count.
+    """
 
     response: R
     records: list[Data] = field(default_factory=list)
@@ -102,6 +110,7 @@ class Result(Generic[R]):
     upgrade_kraft_version: int | None = None
     """The level that Raft is to write as a control record before these records are appended."""
     validate_only: bool = False
+    rest: Rest | None = None
 
 
 class View:

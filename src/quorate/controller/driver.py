@@ -21,14 +21,14 @@ from quorate.controller.activation import ActivationError, activation_records
 from quorate.controller.clock import Clock, LoopClock
 from quorate.controller.config import ControllerConfig
 from quorate.controller.contacts import Contacts
-from quorate.controller.context import Context, Result, View
-from quorate.controller.held import HeldRequests
+from quorate.controller.context import View
 from quorate.controller.liveness import Liveness
-from quorate.controller.pending import Answer, Pending
+from quorate.controller.pending import Pending
 from quorate.controller.reads import read_routes
 from quorate.controller.record_versions import level_in, version_of
 from quorate.controller.registration import ControllerRegistrar
-from quorate.controller.routes import WRITES, write_handler
+from quorate.controller.requests import Requests
+from quorate.controller.routes import WRITES
 from quorate.controller.standby import Preparation
 from quorate.controller.tasks import NEVER, PeriodicTasks
 from quorate.metadata.errors import MetadataError
@@ -39,7 +39,7 @@ from quorate.metadata.shared_replay import SharedReplay, too_many_at_once
 from quorate.metadata.snapshot_emitter import SnapshotEmitter
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
-from quorate.protocol.schema import Data, Request, Response
+from quorate.protocol.schema import Data
 from quorate.raft.types import CommittedBatch, LeaderAndEpoch, NotLeaderError, OffsetEpoch
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class QuorumController:
         self.config = config
         self.raft = raft
         self.clock = clock or LoopClock()
-        self._rng = rng or Random()
+        self.requests = Requests(self, rng or Random())
         self._on_fatal = on_fatal
         self._replay = replay or SharedReplay()
         self.liveness = Liveness(config.broker_session_timeout_s)
@@ -85,9 +85,9 @@ class QuorumController:
         """(first offset, last offset, image after it) of each write that is not committed yet."""
         self._epoch = NO_EPOCH
         self._committed = -1
-        self._next_offset = 0
+        self.next_offset = 0
         self.last_write = 0.0
-        self._failed = False
+        self.failed = False
         self.tasks = PeriodicTasks(self)
         self.snapshots = SnapshotEmitter(
             raft,
@@ -97,14 +97,13 @@ class QuorumController:
             now_ms=self.clock.now_ms,
         )
         self._registrar = ControllerRegistrar(self)
-        self._held = HeldRequests()
         self._preparation = Preparation()
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._closed = False
-        self._contacts = Contacts(self)
+        self.closed = False
+        self.contacts = Contacts(self)
         self._image_listeners: list[Callable[[MetadataImage], None]] = []
-        self.routes: dict[int, Handler] = {int(key): self._write_route for key in WRITES}
+        self.routes: dict[int, Handler] = {int(key): self.requests.submit for key in WRITES}
         self.routes[ApiKey.ENVELOPE] = self._envelope
         self.routes.update(read_routes(self))
 
@@ -121,7 +120,7 @@ class QuorumController:
     async def close(self) -> None:
         """Takes on nothing more, lets what is written commit for a moment, answers the rest with NOT_CONTROLLER and stops the
         clock; Raft is shut down by its owner."""
-        self._closed = True
+        self.closed = True
         self._preparation.close()
         if self._timer is not None:
             self._timer.cancel()
@@ -145,6 +144,11 @@ class QuorumController:
     def next_image(self) -> MetadataImage:
         """Committed metadata and everything written since; only on the active controller."""
         return self.image if self._next is None else self._next
+
+    @property
+    def last_written(self) -> int:
+        """The offset of the newest change that is not committed yet, -1 without one."""
+        return self._chain[-1][1] if self._chain else -1
 
     @property
     def committed_offset(self) -> int:
@@ -174,7 +178,7 @@ class QuorumController:
     # -- Raft's side
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> Steps | None:
-        if not batches or self._failed:
+        if not batches or self.failed:
             return None
         if not self.is_active and too_many_at_once(batches):
             return self._take_in_steps(batches)
@@ -204,7 +208,7 @@ class QuorumController:
         self.snapshots.committed(self.image, self._committed, size, self.clock.now())
 
     def on_snapshot(self, snapshot_id: OffsetEpoch, batches: Iterator[Any]) -> Steps:
-        if self._failed:
+        if self.failed:
             return
         try:
             self.image = yield from self._replay.load_steps(snapshot_id.offset, snapshot_id.epoch, batches)
@@ -225,10 +229,9 @@ class QuorumController:
                 "(none)" if leader.leader_id is None else leader.leader_id,
             )
             self._drop_term()
-        if mine and not self.is_active and not self._closed and not self._failed:
+        if mine and not self.is_active and not self.closed and not self.failed:
             self._claim(leader.epoch)
-        if self._held and (self.is_active or not self.raft.is_leader):
-            self._held.release(lambda ctx, request, with_offset: self._submit(ctx, request, with_offset=with_offset))
+        self.requests.release_held()
         self._registrar.check()
         self._arm()
 
@@ -261,7 +264,7 @@ class QuorumController:
         self._registrar.check()
 
     def _fatal(self, error: BaseException) -> None:
-        self._failed = True
+        self.failed = True
         log.critical("[QuorumController id=%d] %s", self.config.node_id, error)
         if self.is_active:
             epoch = self._epoch
@@ -276,8 +279,8 @@ class QuorumController:
     def _claim(self, epoch: int) -> None:
         self._epoch = epoch
         self._next = self.image
-        self._next_offset = self.raft.log_end_offset
-        self.log_info("Becoming the active controller at epoch %d, next write offset %d.", epoch, self._next_offset)
+        self.next_offset = self.raft.log_end_offset
+        self.log_info("Becoming the active controller at epoch %d, next write offset %d.", epoch, self.next_offset)
         now = self.clock.now()
         own = self.config.node_id if self.config.is_broker_too else None
         self.liveness.activate(self.image.cluster.brokers.values(), now, own)
@@ -320,7 +323,7 @@ class QuorumController:
             self.next_image,
             self.liveness,
             self.config,
-            max(self._next_offset, raft.log_end_offset),
+            max(self.next_offset, raft.log_end_offset),
             kraft_version=raft.kraft_version,
             voter_ids=tuple(raft.voters.ids),
         )
@@ -343,7 +346,7 @@ class QuorumController:
         assert image is not None
         level = image.features.metadata_version or level_in(records)
         values = [encode_record(record, version_of(record, level)) for record in records]
-        first = max(self._next_offset, self.raft.log_end_offset)
+        first = max(self.next_offset, self.raft.log_end_offset)
         now_ms = self.clock.now_ms()
         # Replayed before it is appended: what cannot be replayed must never get into the log.
         after = image.apply(records, offset=first + len(records) - 1, epoch=self._epoch, timestamp_ms=now_ms)
@@ -362,100 +365,19 @@ class QuorumController:
             raise
         if last != first + len(records) - 1:
             self._fatal(MetadataError(f"Raft appended up to offset {last}, where {first + len(records) - 1} was expected"))
-        self._next_offset = last + 1
+        self.next_offset = last + 1
         return last
 
     def register_self(self, request: Any) -> None:
         """Writes this active controller's own registration."""
         from quorate.controller.brokers import register_controller
 
-        context = Context(now_ms=self.clock.now_ms(), now=self.clock.now(), rng=self._rng)
         try:
-            self.write(register_controller(self.view(), request, context).records)
+            self.write(register_controller(self.view(), request, self.requests.context()).records)
         except KafkaError as error:
             self.log_info("Registering this controller failed: %s", error)
 
-    # -- requests
-
-    def _write_route(self, ctx: RequestContext, request: Request) -> Any:
-        return self._submit(ctx, request, with_offset=False)
-
-    def _submit(self, ctx: RequestContext, request: Request, *, with_offset: bool) -> Any:
-        """Runs a handler of `WRITES`: its response (or `Answer`) if it depends on nothing uncommitted, else a future.
-
-        Raises KafkaError.
-        """
-        if not self.is_active or self._closed:
-            if self.raft.is_leader and not self._failed and not self._held.full:
-                return self._held.add(ctx, request, with_offset)
-            raise self.not_controller()
-        now = self.clock.now()
-        handler = write_handler(ctx.api_key)
-        if ctx.api_key == ApiKey.BROKER_HEARTBEAT:
-            self._contacts.heartbeat(ctx, request, now)
-        context = Context(
-            now_ms=self.clock.now_ms(),
-            now=now,
-            rng=self._rng,
-            api_version=ctx.api_version,
-            principal=ctx.principal,
-            client_id=ctx.client_id,
-            client_host=ctx.client_host,
-            listener=ctx.listener,
-            request_id=ctx.request_id,
-            lost_tries=ctx.lost_tries,
-        )
-        result = handler(self.view(), request, context)
-        if result.upgrade_kraft_version is not None:
-            return asyncio.ensure_future(self._upgrade(result, now, with_offset))
-        offset = self._apply(result, now)
-        if offset < 0:
-            return Answer(result.response, offset) if with_offset else result.response
-        timeout_ms = getattr(request, "timeout_ms", 0)
-        deadline = now + timeout_ms / 1000 if timeout_ms > 0 else NEVER
-        return self._wait(offset, result.response, deadline, ApiKey(ctx.api_key).name, with_offset)
-
-    def _wait(self, offset: int, response: Response, deadline: float, what: str, with_offset: bool) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.pending.add(offset, response, future, deadline=deadline, what=what, with_offset=with_offset)
-        return future
-
-    async def _upgrade(self, result: Result[Any], now: float, with_offset: bool) -> Any:
-        """Has Raft write kraft.version first; the rest follows when that is committed, under the same leadership."""
-        epoch, response = self._epoch, result.response
-        try:
-            await self.raft.upgrade_kraft_version(epoch, result.upgrade_kraft_version or 0, validate_only=result.validate_only)
-        except KafkaError as error:
-            if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                raise self.not_controller() from error
-            response.error_code, response.error_message, response.results = error.code, error.message, []
-            return Answer(response, -1) if with_offset else response
-        if self._epoch != epoch:
-            raise self.not_controller()
-        offset = self._apply(result, now)
-        if offset < 0:
-            return Answer(response, offset) if with_offset else response
-        return await self._wait(offset, response, NEVER, "UPDATE_FEATURES", with_offset)
-
-    def _apply(self, result: Result[Any], now: float) -> int:
-        """Does what a handler decided; returns the offset that its answer depends on, -1 for none."""
-        if result.records:
-            offset = self.write(result.records, atomic=result.atomic)
-        else:
-            offset = self._chain[-1][1] if self._chain else -1
-        if result.registered is not None:
-            self.liveness.forget(result.registered)
-            registration = self.next_image.cluster.brokers.get(result.registered)
-            if registration is not None:
-                self.liveness.contact(registration.id, registration.epoch, now)
-        touch = result.touch
-        if touch is not None:
-            self.liveness.touch(touch.broker_id, touch.fenced, touch.metadata_offset)
-            if touch.leaving:
-                self.liveness.forget(touch.broker_id)
-            elif touch.in_controlled_shutdown:
-                self.liveness.begin_shutdown(touch.broker_id, self._next_offset - 1)
-        return offset
+    # -- what comes from outside
 
     def connection_lost(self, session: tuple[int, int]) -> None:
         """The connection over which this broker session was last heard of is gone."""
@@ -483,7 +405,7 @@ class QuorumController:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._loop is None or self._closed:
+        if self._loop is None or self.closed:
             return
         due = self.tasks.next_due()
         if due != NEVER:

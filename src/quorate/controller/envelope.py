@@ -39,7 +39,7 @@ def open_envelope(
         return EnvelopeResponse(error_code=error.code)
     try:
         if inner_ctx.api_key in WRITES:
-            outcome = controller._submit(inner_ctx, inner, with_offset=True)
+            outcome = controller.requests.submit(inner_ctx, inner, with_offset=True)
         elif inner_ctx.api_key in _RAFT_KEYS:
             outcome = controller.raft.handle(inner_ctx, inner)
         else:

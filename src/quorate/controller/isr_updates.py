@@ -2,6 +2,10 @@
 
 Each function appends the records to a list, in Kafka's order: fencing writes partition changes first,
 then the registration change; unfencing the other way round, because it makes the broker electable.
+
+What touches very many partitions takes several turns, each with a `Portion`: then the functions are called again, with a
+newer view and what the portion left over, until it leaves nothing. Each looks at partitions as they are by then, so that
+whatever happens in between, the last turn ends in the state that one turn would have made of it.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 
-from quorate.controller.context import View
+from quorate.controller.context import Rest, View
 from quorate.controller.partition_change import Election, PartitionChange, without
 from quorate.metadata.image.cluster import sorted_directories
 from quorate.metadata.image.partitions import NO_LEADER, RECOVERING, PartitionImage
@@ -23,25 +27,70 @@ FENCE = 1
 UNFENCE = -1
 NOBODY = -1
 
+CHANGES_PER_TURN = 1_000
+"""Partitions that are changed in one turn of the loop: some 20 ms from the decision to the log."""
+
 Located = tuple[TopicImage, int, PartitionImage]
 
 
-def partitions_with(view: View, broker_id: int) -> Iterator[Located]:
-    """The partitions that have a replica on this broker."""
-    topics = view.image.topics
-    topic: TopicImage | None = None
-    for topic_id, partition_id in topics.partitions_of(broker_id):
-        if topic is None or topic.id != topic_id:
-            topic = topics.by_id[topic_id]
-        yield topic, partition_id, topic.partitions[partition_id]
+class Portion:
+    """What one turn may still change of one broker's partitions, and where the next turn goes on."""
 
+    __slots__ = ("_changed", "_places", "changes_left")
 
-def in_isr(view: View, broker_id: int) -> Iterator[Located]:
-    return (found for found in partitions_with(view, broker_id) if broker_id in found[2].isr)
+    def __init__(self, rest: Rest | None = None, changes: int = CHANGES_PER_TURN) -> None:
+        """rest: what the turn before left over."""
+        self._places = rest
+        self._changed: set[tuple[bytes, int]] = set()  # in this turn: the view does not show it
+        self.changes_left = changes
 
+    def take(self, topic_id: bytes, partition_id: int) -> bool:
+        """Counts a change; whether there may be another."""
+        self._changed.add((topic_id, partition_id))
+        self.changes_left -= 1
+        return self.changes_left > 0
 
-def in_elr(view: View, broker_id: int) -> Iterator[Located]:
-    return (found for found in partitions_with(view, broker_id) if broker_id in found[2].elr)
+    @property
+    def rest(self) -> Rest | None:
+        """Where the next turn goes on; None when this one did everything."""
+        return None if self.changes_left else self._places
+
+    def partitions_with(self, view: View, broker_id: int) -> Iterator[Located]:
+        """The partitions that have a replica on this broker: first those that earlier turns did not come to, by the ids of that
+        time, then all, since those that were passed may have changed again."""
+        if self._places is not None:
+            yield from self._located(view, broker_id, self._places)
+        places = view.image.topics.partitions_of(broker_id)
+        yield from self._located(view, broker_id, places)
+
+    def _located(self, view: View, broker_id: int, places: Rest) -> Iterator[Located]:
+        self._places = places
+        by_id = view.image.topics.by_id
+        topic: TopicImage | None = None
+        for topic_id, partition_id in places:
+            if (topic_id, partition_id) in self._changed:
+                continue
+            if topic is None or topic.id != topic_id:
+                topic = by_id.get(topic_id)
+            partition = None if topic is None else topic.partitions.get(partition_id)
+            if topic is not None and partition is not None and broker_id in partition.replicas:
+                yield topic, partition_id, partition
+
+    def in_isr(self, view: View, broker_id: int) -> Iterator[Located]:
+        return (found for found in self.partitions_with(view, broker_id) if broker_id in found[2].isr)
+
+    def in_elr(self, view: View, broker_id: int) -> Iterator[Located]:
+        return (found for found in self.partitions_with(view, broker_id) if broker_id in found[2].elr)
+
+    def leaderless(self, view: View, broker_id: int) -> Iterator[Located]:
+        return (found for found in self.partitions_with(view, broker_id) if found[2].leader == NO_LEADER)
+
+    def in_directory(self, view: View, broker_id: int, directory: bytes) -> Iterator[Located]:
+        for found in self.partitions_with(view, broker_id):
+            partition = found[2]
+            index = partition.replicas.index(broker_id)
+            if index < len(partition.directories) and partition.directories[index] == directory:
+                yield found
 
 
 def update_partitions(
@@ -49,17 +98,21 @@ def update_partitions(
     records: list[Data],
     partitions: Iterable[Located],
     *,
+    portion: Portion | None = None,
     removed: int = NOBODY,
     added: int = NOBODY,
     unclean: int = NOBODY,
 ) -> None:
     """Takes `removed` out of ISR and leadership, `unclean` out of the ELR too; `added` counts as active already.
 
+    portion: stop when nothing is left of it (without one: all partitions in this turn).
     The image still shows the state before; so those three overrule what it says about who may lead.
     """
     is_active = view.is_active
     before = len(records)
     lossy = 0
+    if portion is not None and portion.rest is not None:
+        return
 
     def acceptable(broker_id: int) -> bool:
         return broker_id not in (removed, unclean) and (broker_id == added or is_active(broker_id))
@@ -86,6 +139,8 @@ def update_partitions(
         if record is not None:
             records.append(record)
             lossy += record.leader_recovery_state == RECOVERING
+            if portion is not None and not portion.take(topic.id, partition_id):
+                break
     if len(records) > before:
         log.info(
             "Changing %d partition(s)%s%s.",
@@ -99,56 +154,60 @@ def update_partitions(
         )
 
 
-def fence(view: View, broker_id: int, records: list[Data]) -> None:
+def fence(view: View, broker_id: int, records: list[Data], portion: Portion) -> None:
     """The broker leaves every ISR; then its registration is fenced."""
     registration = view.image.cluster.brokers[broker_id]
-    update_partitions(view, records, in_isr(view, broker_id), removed=broker_id)
-    records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=registration.epoch, fenced=FENCE))
+    update_partitions(view, records, portion.in_isr(view, broker_id), portion=portion, removed=broker_id)
+    if portion.rest is None:
+        records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=registration.epoch, fenced=FENCE))
 
 
-def unfence(view: View, broker_id: int, records: list[Data]) -> None:
+def unfence(view: View, broker_id: int, records: list[Data], portion: Portion) -> None:
     """The registration is unfenced; then partitions without a leader that have a replica here elect one."""
     registration = view.image.cluster.brokers[broker_id]
-    records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=registration.epoch, fenced=UNFENCE))
-    leaderless = (found for found in partitions_with(view, broker_id) if found[2].leader == NO_LEADER)
-    update_partitions(view, records, leaderless, added=broker_id)
+    added = NOBODY  # an earlier turn has unfenced it
+    if registration.fenced:
+        records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=registration.epoch, fenced=UNFENCE))
+        added = broker_id
+    update_partitions(view, records, portion.leaderless(view, broker_id), portion=portion, added=added)
 
 
-def unregister(view: View, broker_id: int, records: list[Data]) -> None:
+def unregister(view: View, broker_id: int, records: list[Data], portion: Portion) -> None:
     """Out of every ISR and ELR, then out of the cluster."""
     registration = view.image.cluster.brokers[broker_id]
-    _leave_isr_and_elr(view, broker_id, records, clean=True)
-    records.append(UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=registration.epoch))
+    _leave_isr_and_elr(view, broker_id, records, portion, clean=True)
+    if portion.rest is None:
+        records.append(UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=registration.epoch))
 
 
-def begin_controlled_shutdown(view: View, broker_id: int, records: list[Data]) -> None:
+def begin_controlled_shutdown(view: View, broker_id: int, records: list[Data], portion: Portion) -> None:
     """Marks the broker, then moves its leaderships and ISR memberships away."""
     registration = view.image.cluster.brokers[broker_id]
     if not registration.in_controlled_shutdown:
         records.append(
             BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=registration.epoch, in_controlled_shutdown=1)
         )
-    update_partitions(view, records, in_isr(view, broker_id), removed=broker_id)
+    update_partitions(view, records, portion.in_isr(view, broker_id), portion=portion, removed=broker_id)
 
 
-def clean_up_incarnation(view: View, broker_id: int, clean: bool, records: list[Data]) -> None:
+def clean_up_incarnation(view: View, broker_id: int, clean: bool, records: list[Data], portion: Portion) -> None:
     """An older incarnation of a registering broker is gone; clean: it had shut down in good order.
 
     With ELR an unclean one has lost what it had not written to disk, so that it leaves the ELR as well.
     """
     if view.elr_enabled and not clean:
-        _leave_isr_and_elr(view, broker_id, records, clean=False)
+        _leave_isr_and_elr(view, broker_id, records, portion, clean=False)
     else:
-        update_partitions(view, records, in_isr(view, broker_id), removed=broker_id)
+        update_partitions(view, records, portion.in_isr(view, broker_id), portion=portion, removed=broker_id)
 
 
-def _leave_isr_and_elr(view: View, broker_id: int, records: list[Data], clean: bool) -> None:
+def _leave_isr_and_elr(view: View, broker_id: int, records: list[Data], portion: Portion, clean: bool) -> None:
     removed, unclean = (broker_id, NOBODY) if clean else (NOBODY, broker_id)
-    update_partitions(view, records, in_isr(view, broker_id), removed=removed, unclean=unclean)
-    update_partitions(view, records, in_elr(view, broker_id), removed=removed, unclean=unclean)
+    for partitions in (portion.in_isr(view, broker_id), portion.in_elr(view, broker_id)):
+        update_partitions(view, records, partitions, portion=portion, removed=removed, unclean=unclean)
 
 
-def take_directories_offline(view: View, broker_id: int, offline: Iterable[bytes], records: list[Data]) -> None:
+def take_directories_offline(view: View, broker_id: int, offline: Iterable[bytes], records: list[Data], portion: Portion) -> None:
     """Directories that the broker newly reports as failed: their replicas leave the ISR, the rest stays registered."""
     registration = view.image.cluster.brokers[broker_id]
     reported = set(offline)
@@ -156,18 +215,13 @@ def take_directories_offline(view: View, broker_id: int, offline: Iterable[bytes
     if not newly:
         return
     for directory in newly:
-        update_partitions(view, records, in_directory(view, broker_id, directory), removed=broker_id)
+        lost = portion.in_directory(view, broker_id, directory)
+        update_partitions(view, records, lost, portion=portion, removed=broker_id)
+    if portion.rest is not None:
+        return
     remaining = [d for d in registration.log_dirs if d not in reported]
     records.append(
         BrokerRegistrationChangeRecord(
             broker_id=broker_id, broker_epoch=registration.epoch, log_dirs=list(sorted_directories(remaining))
         )
     )
-
-
-def in_directory(view: View, broker_id: int, directory: bytes) -> Iterator[Located]:
-    for found in partitions_with(view, broker_id):
-        partition = found[2]
-        index = partition.replicas.index(broker_id)
-        if index < len(partition.directories) and partition.directories[index] == directory:
-            yield found

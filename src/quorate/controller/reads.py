@@ -45,14 +45,14 @@ def read_routes(controller: QuorumController) -> dict[int, Handler]:
     def quotas(ctx: RequestContext, request: Any) -> Any:
         """A change, not a question: asked for here it is this cluster's to enforce, passed on in an Envelope that broker's."""
         refuse_quotas(request)
-        return controller._write_route(ctx, request)
+        return controller.requests.submit(ctx, request)
 
     def tokens(ctx: RequestContext, request: Any) -> Any:
         """Only for those who have shown who they are."""
         if ctx.security_protocol == SecurityProtocol.PLAINTEXT:
             code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
             return token_refusal(request, code, ctx.principal, ctx.api_version)
-        return controller._write_route(ctx, request)
+        return controller.requests.submit(ctx, request)
 
     return {
         ApiKey.DESCRIBE_CLUSTER: cluster,

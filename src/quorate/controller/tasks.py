@@ -11,7 +11,9 @@ from quorate.metadata.image.topics import TopicImage
 from quorate.protocol.schema import Data
 
 if TYPE_CHECKING:
+    from quorate.controller.context import Rest
     from quorate.controller.driver import QuorumController
+    from quorate.controller.liveness import Session
 
 NEVER = float("inf")
 _SLICE = 5_000
@@ -33,6 +35,8 @@ class PeriodicTasks:
         self._controller = controller
         config = controller.config
         self._sweep: Iterator[tuple[TopicImage, int]] | None = None
+        self._fencing: tuple[Session, Rest] | None = None
+        """A session whose broker is being fenced, and what is left of its partitions."""
         self._tasks = [Task("fence stale brokers", self._fence_stale)]
         if config.max_idle_interval_s > 0:
             self._tasks.append(Task("write NoOpRecord", self._write_no_op))
@@ -44,7 +48,7 @@ class PeriodicTasks:
             self._tasks.append(Task("expire delegation tokens", self._expire_tokens))
 
     def activate(self, now: float) -> None:
-        self._sweep = None
+        self._sweep = self._fencing = None
         config = self._controller.config
         first = {
             "elect preferred leaders": config.leader_imbalance_check_interval_s or 0,
@@ -78,12 +82,23 @@ class PeriodicTasks:
         from quorate.controller.brokers import fence_expired
 
         controller = self._controller
-        while (session := controller.liveness.next_expired(now)) is not None:
+        while True:
             # One after the other: who is fenced next depends on where the leaderships of the last one went.
-            records = fence_expired(controller.view(), session)
-            if records:
+            if self._fencing is not None:
+                session, rest = self._fencing
+            else:
+                expired = controller.liveness.next_expired(now)
+                if expired is None:
+                    break
+                session, rest = expired, None
+            records, left = fence_expired(controller.view(), session, rest)
+            if records and rest is None:
                 controller.log_info("Fencing broker %d at epoch %d because its session has timed out.", *session)
+            self._fencing = None if left is None else (session, left)
+            if records:
                 controller.write(records)
+            if left is not None:
+                return now  # in the next turn
         # Not before the first session can run out, and not later than one that begins now would.
         soonest = controller.liveness.next_expiry() + 0.001
         return min(max(now + 0.001, soonest), now + controller.config.broker_session_timeout_s)

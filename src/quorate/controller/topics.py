@@ -241,11 +241,14 @@ def _placed(view: View, topic: CreateTopicsRequest.CreatableTopic, usable: list[
 
 
 def usable_brokers(view: View) -> list[UsableBroker]:
-    """Every registered broker that is not in controlled shutdown, in order of id."""
+    """Every registered broker that is not in controlled shutdown, in order of id.
+
+    One that has just begun it, or began it under another controller, is known by its registration alone.
+    """
     return [
         UsableBroker(broker.id, broker.rack, broker.fenced)
         for broker in sorted(view.image.cluster.brokers.values(), key=lambda broker: broker.id)
-        if broker.id not in view.liveness.shutdown_offsets
+        if broker.id not in view.liveness.shutdown_offsets and (broker.fenced or not broker.in_controlled_shutdown)
     ]
 
 

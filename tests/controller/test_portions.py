@@ -1,0 +1,322 @@
+"""Changes of very many partitions of one broker: a portion in each turn of the loop, and in the end what one turn would do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+import pytest
+
+from quorate.controller import isr_updates
+from quorate.controller.brokers import broker_heartbeat, register_broker, unregister_broker
+from quorate.controller.context import View
+from quorate.controller.isr_updates import CHANGES_PER_TURN, Portion
+from quorate.metadata.image.partitions import NO_LEADER
+from quorate.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord, RemoveTopicRecord, TopicRecord
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from quorate.protocol.messages.broker_registration import BrokerRegistrationRequest
+from quorate.protocol.messages.create_topics import CreateTopicsRequest
+from quorate.protocol.messages.unregister_broker import UnregisterBrokerRequest
+
+from .support import CLUSTER, LATEST, Cluster, Harness, directory, uid
+from .test_driver import beat, broker, topics
+
+BROKER = 1
+OTHERS = (2, 3, 4)
+
+Change = Callable[[View, list[Any], Portion], None]
+
+
+def fence(view: View, records: list[Any], portion: Portion) -> None:
+    isr_updates.fence(view, BROKER, records, portion)
+
+
+def unfence(view: View, records: list[Any], portion: Portion) -> None:
+    isr_updates.unfence(view, BROKER, records, portion)
+
+
+def unregister(view: View, records: list[Any], portion: Portion) -> None:
+    isr_updates.unregister(view, BROKER, records, portion)
+
+
+def shut_down(view: View, records: list[Any], portion: Portion) -> None:
+    isr_updates.begin_controlled_shutdown(view, BROKER, records, portion)
+
+
+def come_back_clean(view: View, records: list[Any], portion: Portion) -> None:
+    isr_updates.clean_up_incarnation(view, BROKER, True, records, portion)
+
+
+def come_back_unclean(view: View, records: list[Any], portion: Portion) -> None:
+    isr_updates.clean_up_incarnation(view, BROKER, False, records, portion)
+
+
+def lose_directory(view: View, records: list[Any], portion: Portion) -> None:
+    isr_updates.take_directories_offline(view, BROKER, [directory(BROKER)], records, portion)
+
+
+CHANGES = (fence, unfence, unregister, shut_down, come_back_clean, come_back_unclean, lose_directory)
+
+
+def random_cluster(seed: int, elr: bool) -> Cluster:
+    """Some forty partitions, in and out of the ISR of broker 1, some of them without a leader."""
+    rng = Random(seed)
+    cluster = Cluster().brokers(BROKER, *OTHERS)
+    if elr:
+        cluster.elr()
+    for number in range(8):
+        replicas = [rng.sample([BROKER, *OTHERS], rng.randint(1, 4)) for _ in range(rng.randint(1, 9))]
+        cluster.topic(f"t{number}", *replicas)
+    for broker_id in rng.sample(OTHERS, rng.randint(0, 3)):
+        records: list[Any] = []
+        isr_updates.fence(cluster.view, broker_id, records, Portion(changes=1_000_000))
+        cluster.apply(records)
+    return cluster
+
+
+def carry_out(cluster: Cluster, change: Change, changes_per_turn: int) -> int:
+    """How many turns it took."""
+    rest, turns = None, 0
+    while True:
+        records: list[Any] = []
+        portion = Portion(rest, changes_per_turn)
+        change(cluster.view, records, portion)
+        cluster.apply(records)
+        turns += 1
+        rest = portion.rest
+        if rest is None:
+            return turns
+        assert sum(isinstance(record, PartitionChangeRecord) for record in records) == changes_per_turn
+
+
+@pytest.mark.parametrize("elr", (False, True), ids=("without ELR", "with ELR"))
+@pytest.mark.parametrize("change", CHANGES)
+def test_portions_end_in_the_state_that_one_turn_makes(change: Change, elr: bool) -> None:
+    several = 0
+    for seed in range(20):
+        at_once, in_portions = random_cluster(seed, elr), random_cluster(seed, elr)
+        if change is unfence:
+            for cluster in (at_once, in_portions):
+                carry_out(cluster, fence, 1_000_000)
+        assert carry_out(at_once, change, 1_000_000) == 1
+        several += carry_out(in_portions, change, 1 + seed % 4) > 1
+        assert in_portions.image.topics == at_once.image.topics
+        assert in_portions.image.cluster == at_once.image.cluster
+    assert several > 5
+
+
+def test_the_registration_changes_in_the_last_portion_of_a_fence_and_in_the_first_of_an_unfence() -> None:
+    cluster = Cluster().brokers(BROKER, 2)
+    cluster.topic("t", *([[BROKER]] * 5))
+    for change, positions in ((fence, [5]), (unfence, [0])):
+        written: list[Any] = []
+        rest = None
+        while True:
+            records: list[Any] = []
+            portion = Portion(rest, 2)
+            change(cluster.view, records, portion)
+            cluster.apply(records)
+            written += records
+            if (rest := portion.rest) is None:
+                break
+        assert len(written) == 6
+        assert [n for n, record in enumerate(written) if isinstance(record, BrokerRegistrationChangeRecord)] == positions
+
+
+def test_what_changes_between_two_portions_is_found_by_the_last() -> None:
+    """A partition that the fence has passed gets the broker back into its ISR, one of the rest goes, a new one comes."""
+    cluster = Cluster().brokers(BROKER, 2)
+    ids = [cluster.topic(name, [BROKER, 2], [BROKER, 2]) for name in ("a", "b", "c")]
+    records: list[Any] = []
+    portion = Portion(None, 3)
+    fence(cluster.view, records, portion)
+    cluster.apply(records)
+    changed = records[0]
+    cluster.apply([PartitionChangeRecord(topic_id=changed.topic_id, partition_id=changed.partition_id, isr=[2, BROKER])])
+    untouched = next(i for i in ids if i not in {record.topic_id for record in records})
+    cluster.topic("new", [BROKER, 2])
+    cluster.apply([RemoveTopicRecord(topic_id=untouched)])
+    left = []
+    portion = Portion(portion.rest, 100)
+    fence(cluster.view, left, portion)
+    cluster.apply(left)
+    assert portion.rest is None
+    assert all(BROKER not in p.isr for topic in cluster.image.topics.by_id.values() for p in topic.partitions)
+    assert cluster.image.cluster.brokers[BROKER].fenced
+
+
+# -- on the driver
+
+MANY = 2 * CHANGES_PER_TURN + 100
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(test, 60))
+
+
+async def with_many_partitions(h: Harness) -> tuple[int, int]:
+    """Two brokers, the first of which leads very many partitions; their epochs."""
+    first, second = await broker(h, 1), await broker(h, 2)
+    assign = CreateTopicsRequest.CreatableReplicaAssignment
+    make = CreateTopicsRequest.CreatableTopic
+    assignments = [assign(partition_index=n, broker_ids=[1, 2]) for n in range(MANY)]
+    created = await h.call(
+        CreateTopicsRequest(topics=[make(name="many", num_partitions=-1, replication_factor=-1, assignments=assignments)])
+    )
+    assert created.topics[0].error_code == ErrorCode.NONE
+    return first, second
+
+
+async def turns(h: Harness, until: Callable[[], bool]) -> int:
+    count = 0
+    while not until():
+        await asyncio.sleep(0)
+        h.raft.commit()
+        count += 1
+        assert count < 1_000
+    return count
+
+
+def test_other_requests_are_handled_between_the_portions_of_a_shutdown() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        first, _ = await with_many_partitions(h)
+        leaving = asyncio.ensure_future(beat(h, 1, first, want_shut_down=True))
+        await asyncio.sleep(0)
+        answer = h.send(topics("between"))
+        await turns(h, lambda: bool(answer.done()))
+        assert answer.result().topics[0].error_code == ErrorCode.NONE
+        assert not leaving.done()
+        assert (await leaving).should_shut_down is False
+        records = h.records
+        between = next(n for n, r in enumerate(records) if isinstance(r, TopicRecord) and r.name == "between")
+        moved = [n for n, r in enumerate(records) if isinstance(r, PartitionChangeRecord)]
+        assert len(moved) == MANY
+        assert moved[0] < between < moved[-1]
+        assert h.controller.image.topics.leader_count(1) == 0
+
+    run(test())
+
+
+def test_an_answer_in_portions_waits_for_the_last_of_them_to_commit() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        await with_many_partitions(h)
+        answer = h.send(UnregisterBrokerRequest(broker_id=1))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        end = h.raft.log.end
+        h.raft.commit(end - 1)
+        await asyncio.sleep(0)
+        assert not answer.done()
+        h.raft.commit()
+        assert (await answer).error_code == ErrorCode.NONE
+        assert 1 not in h.controller.image.cluster.brokers
+
+    run(test())
+
+
+def test_a_term_that_ends_between_two_portions_answers_not_controller() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        await with_many_partitions(h)
+        answer = h.send(UnregisterBrokerRequest(broker_id=1))
+        h.raft.follow(2, 2)
+        with pytest.raises(KafkaError) as error:
+            await answer
+        assert error.value.code == ErrorCode.NOT_CONTROLLER
+        assert sum(isinstance(r, PartitionChangeRecord) for r in h.records) == CHANGES_PER_TURN
+
+    run(test())
+
+
+def test_a_broker_whose_session_ran_out_is_fenced_in_portions_too() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        _, second = await with_many_partitions(h)
+        h.clock.seconds += h.controller.config.broker_session_timeout_s - 1
+        await beat(h, 2, second)
+        h.clock.seconds += 2
+        rounds = []
+        while not h.controller.next_image.cluster.brokers[1].fenced:
+            before = h.raft.log.end
+            h.controller.run_due()
+            rounds.append(h.raft.log.end - before)
+        assert rounds == [CHANGES_PER_TURN, CHANGES_PER_TURN, 101]
+        assert h.controller.next_image.topics.leader_count(1) == 0
+        assert not h.controller.next_image.cluster.brokers[2].fenced
+
+    run(test())
+
+
+def test_a_new_incarnation_is_registered_when_the_old_one_is_out_of_every_isr() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        first, _ = await with_many_partitions(h)
+        h.clock.seconds += h.controller.config.broker_session_timeout_s + 1
+        feature = BrokerRegistrationRequest.Feature
+        request = BrokerRegistrationRequest(
+            broker_id=1,
+            cluster_id=CLUSTER,
+            incarnation_id=uid(99),
+            features=[
+                feature(name="metadata.version", min_supported_version=7, max_supported_version=LATEST),
+                feature(name="kraft.version", min_supported_version=0, max_supported_version=1),
+            ],
+            log_dirs=[directory(1)],
+        )
+        answer = h.send(request)
+        await turns(h, lambda: bool(answer.done()))
+        response = await answer
+        assert response.broker_epoch > first
+        registered = h.controller.image.cluster.brokers[1]
+        assert (registered.epoch, registered.incarnation_id, registered.fenced) == (response.broker_epoch, uid(99), True)
+        assert h.controller.image.topics.leader_count(1) == 0
+
+    run(test())
+
+
+def test_every_leaderless_partition_elects_when_its_only_broker_is_unfenced() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        first, _ = await with_many_partitions(h)
+        second = h.controller.image.cluster.brokers[2].epoch
+        await h_call(h, BrokerHeartbeatRequest(broker_id=2, broker_epoch=second, want_fence=True))
+        await h_call(h, BrokerHeartbeatRequest(broker_id=1, broker_epoch=first, want_fence=True))
+        assert h.controller.image.topics.leader_count(NO_LEADER) == MANY
+        offset = h.raft.log.end
+        await h_call(h, BrokerHeartbeatRequest(broker_id=1, broker_epoch=first, current_metadata_offset=offset))
+        assert h.controller.image.topics.leader_count(1) == MANY
+
+    run(test())
+
+
+async def h_call(h: Harness, request: Any) -> Any:
+    answer = h.send(request)
+    if asyncio.isfuture(answer):
+        await turns(h, answer.done)
+        return await answer
+    return answer
+
+
+@pytest.mark.parametrize("handler", (broker_heartbeat, register_broker, unregister_broker))
+def test_a_handler_that_is_not_through_says_so(handler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Portion.__init__, "__defaults__", (None, 2))
+    cluster = Cluster().brokers(BROKER, 2)
+    cluster.topic("t", *([[BROKER, 2]] * 5))
+    feature = BrokerRegistrationRequest.Feature(name="metadata.version", min_supported_version=7, max_supported_version=LATEST)
+    kraft = BrokerRegistrationRequest.Feature(name="kraft.version", min_supported_version=0, max_supported_version=1)
+    request: Any = {
+        broker_heartbeat: BrokerHeartbeatRequest(broker_id=BROKER, broker_epoch=100 + BROKER, want_shut_down=True),
+        register_broker: BrokerRegistrationRequest(
+            broker_id=BROKER, cluster_id=CLUSTER, incarnation_id=uid(7), features=[feature, kraft], log_dirs=[directory(BROKER)]
+        ),
+        unregister_broker: UnregisterBrokerRequest(broker_id=BROKER),
+    }[handler]
+    result = handler(cluster.view, request, cluster.ctx())
+    assert result.rest is not None
+    assert (result.touch, result.registered, result.atomic) == (None, None, False)
+    assert sum(isinstance(record, PartitionChangeRecord) for record in result.records) == 2

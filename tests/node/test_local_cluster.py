@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -23,8 +24,6 @@ def port_range(count: int) -> int:
         (first,) = free_ports(1)
         if first + count >= 65_000:
             continue
-        import socket
-
         try:
             for port in range(first, first + count):
                 with socket.socket() as s:
@@ -144,16 +143,61 @@ def test_every_node_tells_its_metrics_where_asked_to(up: Up) -> None:
             assert json.loads(answer.read())["roles"] == roles
 
 
+def node_process(proc: subprocess.Popen[bytes], node_id: int) -> psutil.Process:
+    return next(c for c in psutil.Process(proc.pid).children() if any(f"node-{node_id}/" in word for word in c.cmdline()))
+
+
 def test_a_node_that_dies_ends_it_with_the_reason(up: Up) -> None:
     port = port_range(4)
     proc, bootstrap = up.start("--brokers", "2", "--port", str(port))
     assert bootstrap == f"127.0.0.1:{port},127.0.0.1:{port + 2}"
-    import psutil
-
-    victim = next(c for c in psutil.Process(proc.pid).children() if any("node-2" in word for word in c.cmdline()))
-    victim.kill()
+    node_process(proc, 2).kill()
     assert proc.wait(20) == 1
     assert re.search(r"node 2 ended with status -9: .*node-2/server\.log", up.out.read_text())
+
+
+def test_a_node_that_is_stopped_is_no_failure(up: Up) -> None:
+    proc, _ = up.start("--brokers", "3", "--port", str(port_range(6)))
+    node_process(proc, 3).terminate()
+    properties = re.escape("quorate-data/node-3/server.properties")
+    told = rf"Node 3 was stopped; the others run on. To start it again: kafka-server-start {properties}\n"
+    wait_for("the message", lambda: re.search(told, up.out.read_text()))
+    assert proc.poll() is None
+    proc.send_signal(signal.SIGTERM)
+    assert proc.wait(20) == 0
+    assert up.out.read_text().count("\n") == 8, up.out.read_text()
+
+
+def test_it_ends_when_every_node_was_stopped(up: Up) -> None:
+    proc, _ = up.start("--brokers", "2", "--port", str(port_range(4)))
+    for node_id, told in ((2, "Node 2 was stopped; the other runs on."), (1, "Every node was stopped\n")):
+        node_process(proc, node_id).terminate()
+        wait_for(told, lambda told=told: told in up.out.read_text())
+    assert proc.wait(10) == 0
+
+
+@pytest.mark.parametrize(
+    ("host", "what"),
+    [
+        ("203.0.113.7", "is no address of this machine"),
+        ("no-such-host.invalid", "is no name or address that can be resolved here"),
+        ("two..dots", "is no name or address that can be resolved here"),
+        ("0.0.0.0", "is no address by which clients can reach the nodes"),
+    ],
+)
+def test_a_host_that_cannot_be_bound_is_named_and_nothing_is_written(up: Up, host: str, what: str) -> None:
+    said = up.refused("--host", host, "--port", str(port_range(2)))
+    assert said.startswith(f"--host {host} {what}") and "as in --host 127.0.0.1" in said
+    assert "--port" not in said
+    assert not (up.folder / "quorate-data").exists()
+
+
+def test_a_port_that_is_taken_leaves_no_folder(up: Up) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert "is in use by another process" in up.refused("--port", str(taken.getsockname()[1]))
+    assert not (up.folder / "quorate-data").exists()
 
 
 def test_nodes_end_with_it_even_if_it_is_killed(up: Up) -> None:

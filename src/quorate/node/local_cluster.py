@@ -11,7 +11,9 @@ listener one above; /metrics and /health, where they are wanted, at `http_port +
 
 from __future__ import annotations
 
+import errno
 import json
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,7 +61,8 @@ class LocalNode:
 
 @dataclass(slots=True)
 class LocalCluster:
-    """Raises LocalClusterError from `prepare` when the folder holds another cluster than the one asked for."""
+    """Raises LocalClusterError from `prepare` when the folder holds another cluster than the one asked for, or host or port
+    cannot be listened on."""
 
     folder: Path
     controllers: int = 1
@@ -100,8 +103,12 @@ class LocalCluster:
                 f"--http {self.http_port} meets the listeners' ports, {self.port} to {last}: "
                 f"choose another, as in --http {last + 1}"
             )
-        self._load_or_create()
-        self.nodes = [self._node(i) for i in range(1, max(self.controllers, self.brokers) + 1)]
+        self.nodes = [self._node(i) for i in range(1, count + 1)]
+        known = self._load()
+        self._check_host()
+        self._check_ports()
+        if not known:
+            self._create()
         for node in self.nodes:
             node.folder.mkdir(exist_ok=True)
             properties = self._properties(node)
@@ -109,7 +116,29 @@ class LocalCluster:
             node.properties_file.write_text(text)
             self._format(node, KafkaConfig(properties), say)
 
-    def check_ports(self) -> None:
+    def _check_host(self) -> None:
+        """Before anything is written, as the host is kept in the formatted directories. Raises LocalClusterError."""
+        if self.host in ("0.0.0.0", "::", "") and "advertised.listeners" not in self.overrides:
+            raise LocalClusterError(
+                f"--host {self.host or repr('')} is no address by which clients can reach the nodes: give a name or an address "
+                "of this machine, as in --host 127.0.0.1"
+            )
+        try:
+            for sock in bind_sockets(self.host, 0, "quorate up"):
+                sock.close()
+        except (ListenerError, UnicodeError) as e:
+            cause = e.__cause__
+            if isinstance(cause, socket.gaierror) or isinstance(e, UnicodeError):
+                reason = f"no name or address that can be resolved here ({getattr(cause, 'strerror', None) or e})"
+            elif isinstance(cause, OSError) and cause.errno == errno.EADDRNOTAVAIL:
+                reason = "no address of this machine"
+            else:
+                reason = f"an address on which nothing can listen here ({getattr(cause, 'strerror', None) or e})"
+            raise LocalClusterError(
+                f"--host {self.host} is {reason}: give a name or an address of this machine, as in --host 127.0.0.1"
+            ) from e
+
+    def _check_ports(self) -> None:
         """Raises LocalClusterError naming the port that is taken."""
         for node in self.nodes:
             for port, wanted, option in (
@@ -125,8 +154,13 @@ class LocalCluster:
                         shown = f"{e}; with quorate up that is {option.split()[0]}, as in: quorate up {option}"
                         raise LocalClusterError(shown) from e
 
-    def _load_or_create(self) -> None:
-        path = self.folder / "cluster.json"
+    @property
+    def _cluster_file(self) -> Path:
+        return self.folder / "cluster.json"
+
+    def _load(self) -> bool:
+        """Takes up what the folder holds; False where it holds nothing. Raises LocalClusterError."""
+        path = self._cluster_file
         try:
             known = json.loads(path.read_text())
             self.cluster_id, count = known["cluster_id"], known["controllers"]
@@ -137,16 +171,7 @@ class LocalCluster:
                     f"{self.folder} holds something that is no cluster of quorate up (no cluster.json): "
                     "name another folder with --data"
                 ) from None
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self.cluster_id = uuid_text(random_uuid())
-            self._directory_ids = [uuid_text(random_uuid()) for _ in range(self.controllers)]
-            content = {
-                "cluster_id": self.cluster_id,
-                "controllers": self.controllers,
-                "directory_ids": self._directory_ids,
-            }
-            write_atomically(str(path), (json.dumps(content, indent=1) + "\n").encode())
-            return
+            return False
         except (ValueError, KeyError) as e:
             raise LocalClusterError(f"{path} is damaged ({e}); restore it, or name another folder with --data") from e
         if count != self.controllers:
@@ -154,6 +179,18 @@ class LocalCluster:
                 f"{self.folder} holds a cluster with --controllers {count}: start it so, or name another folder with --data "
                 "(a running quorum changes its members by kafka-metadata-quorum)"
             )
+        return True
+
+    def _create(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.cluster_id = uuid_text(random_uuid())
+        self._directory_ids = [uuid_text(random_uuid()) for _ in range(self.controllers)]
+        content = {
+            "cluster_id": self.cluster_id,
+            "controllers": self.controllers,
+            "directory_ids": self._directory_ids,
+        }
+        write_atomically(str(self._cluster_file), (json.dumps(content, indent=1) + "\n").encode())
 
     def _node(self, node_id: int) -> LocalNode:
         port = self.port + 2 * (node_id - 1)

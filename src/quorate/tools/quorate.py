@@ -67,7 +67,6 @@ def _up(args: argparse.Namespace) -> int:
     )
     try:
         cluster.prepare(lambda text: None)
-        cluster.check_ports()
         if len(cluster.nodes) == 1:
             return _run_here(cluster, args)
         return _run_children(cluster, args)
@@ -158,22 +157,35 @@ def _run_children(cluster: LocalCluster, args: argparse.Namespace) -> int:
             # A session of its own: Ctrl-C in the terminal is ours to pass on, in order. A pipe: they end with us however we end.
             child = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.PIPE, start_new_session=True)
         children[child] = node
+    running = dict(children)
     status = 0
     try:
         if not stopping:
-            _wait_ready(cluster, children, stopping)
-        if not stopping:
+            _wait_ready(cluster, running, stopping)
+        if running and not stopping:
             _announce(cluster, not args.ephemeral)
-        while not stopping:
-            dead = next((c for c in children if c.poll() is not None), None)
-            if dead is not None:
-                raise ToolError(f"node {children[dead].node_id} ended with status {dead.returncode}: {_tail(children[dead])}")
+        while running and not stopping:
+            _drop_stopped(running)
             time.sleep(0.2)
+        if not running:
+            print("Every node was stopped", flush=True)
     except ToolError as e:
         print(e, file=sys.stderr)
         status = 1
     _stop(children)
     return status
+
+
+def _drop_stopped(running: dict[subprocess.Popen[bytes], LocalNode]) -> None:
+    """Takes out the nodes that were stopped in good order, and says so. Raises ToolError for one that ended otherwise."""
+    for child, node in [(c, n) for c, n in running.items() if c.poll() is not None]:
+        if child.returncode:
+            raise ToolError(f"node {node.node_id} ended with status {child.returncode}: {_tail(node)}")
+        del running[child]
+        if running:
+            others = "the others run on" if len(running) > 1 else "the other runs on"
+            again = f"kafka-server-start {os.path.relpath(node.properties_file)}"
+            print(f"Node {node.node_id} was stopped; {others}. To start it again: {again}", flush=True)
 
 
 _TOGETHER_S = 1.0
@@ -198,32 +210,32 @@ def _stop(children: dict[subprocess.Popen[bytes], LocalNode]) -> None:
             child.wait()
 
 
-def _wait_ready(cluster: LocalCluster, children: dict[subprocess.Popen[bytes], LocalNode], stopping: list[int]) -> None:
+def _wait_ready(cluster: LocalCluster, running: dict[subprocess.Popen[bytes], LocalNode], stopping: list[int]) -> None:
+    """Until every broker that has not been stopped meanwhile is registered. Raises ToolError when a node fails."""
     import asyncio
 
     from quorate.net.client import Connection, KafkaConnectionError, RequestTimedOut
     from quorate.protocol.messages.metadata import MetadataRequest
 
-    first = next(n for n in cluster.nodes if n.broker)
-
     async def ready() -> bool:
+        ports = [n.broker_port for n in running.values() if n.broker]
+        if not ports:
+            return False
         try:
-            connection = await Connection.connect(cluster.host, first.broker_port, client_id="quorate-up", timeout_s=1)
+            connection = await Connection.connect(cluster.host, ports[0], client_id="quorate-up", timeout_s=1)
         except (KafkaConnectionError, RequestTimedOut):
             return False
         try:
             answer = await connection.call(MetadataRequest(topics=[]), 2)
-            return len(answer.brokers) >= cluster.brokers
+            return len(answer.brokers) >= len(ports)
         except (KafkaConnectionError, RequestTimedOut):
             return False
         finally:
             connection.close()
 
     async def wait() -> None:
-        while not stopping and not await ready():
-            for child, node in children.items():
-                if child.poll() is not None:
-                    raise ToolError(f"node {node.node_id} ended with status {child.returncode}: {_tail(node)}")
+        while running and not stopping and not await ready():
+            _drop_stopped(running)
             await asyncio.sleep(0.02)
 
     asyncio.run(wait())

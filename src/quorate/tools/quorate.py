@@ -60,6 +60,9 @@ def _up(args: argparse.Namespace) -> int:
 
     if args.ephemeral and args.data is not None:
         raise ToolError("--ephemeral keeps nothing, --data names where to keep it: choose one")
+    for number in (signal.SIGTERM, signal.SIGHUP):  # until the nodes run, which have handlers of their own
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, lambda n, _: sys.exit(128 + n))
     temporary = tempfile.TemporaryDirectory(prefix="quorate-") if args.ephemeral else None
     folder = Path(temporary.name) if temporary is not None else (args.data or Path(DEFAULT_FOLDER))
     cluster = LocalCluster(

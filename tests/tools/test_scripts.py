@@ -1,0 +1,75 @@
+"""The console scripts themselves: what they start, and Ctrl-C while they are still importing, at work, or ending."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from quorate.tools import scripts
+from tests.support.cluster import BIN, wait_for
+
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+
+INTERRUPT = """
+import os, signal, sys
+sys.argv = {argv!r}
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == {at!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+{before}
+from quorate.tools.scripts import {tool} as main
+sys.exit(main())
+"""
+
+
+def interrupted(at: str, tool: str = "topics", *words: str, before: str = "") -> tuple[int, str]:
+    """Status and output of a script to which Ctrl-C comes while it imports the module `at`."""
+    code = INTERRUPT.format(argv=[tool, *words], at=at, tool=tool, before=before)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_every_script_starts_a_tool_that_is_there() -> None:
+    for name, target in PROJECT["scripts"].items():
+        module, tool = target.split(":")
+        assert module == scripts.__name__, f"{name}: Ctrl-C during its imports would print a traceback"
+        assert callable(getattr(scripts, tool))
+        assert callable(import_module(f"quorate.tools.{tool}").main)
+
+
+@pytest.mark.parametrize("at", ["quorate.tools.topics", "argparse", "asyncio", "quorate.admin.client"])
+def test_an_interrupt_while_a_tool_is_imported_ends_it_quietly(at: str) -> None:
+    assert interrupted(at) == (130, "")
+
+
+def test_an_interrupt_while_a_command_imports_what_it_needs_ends_it_quietly(tmp_path: Path) -> None:
+    assert interrupted("quorate.node.local_cluster", "quorate", "up", "--data", str(tmp_path / "data")) == (130, "")
+
+
+def test_an_interrupt_while_the_interpreter_ends_is_no_traceback() -> None:
+    late = "import atexit; atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))"
+    assert interrupted("nothing", "storage", "random-uuid", before=late)[0] == 130
+
+
+def test_an_interrupt_that_the_parent_ignores_is_ignored() -> None:
+    status, output = interrupted("argparse", "topics", "--version", before="signal.signal(signal.SIGINT, signal.SIG_IGN)")
+    assert status == 0 and output.startswith(PROJECT["version"])
+
+
+def test_an_interrupt_while_a_tool_waits_for_a_cluster_ends_it_quietly(tmp_path: Path) -> None:
+    said = tmp_path / "stderr"
+    with said.open("wb") as err:
+        command = [str(BIN / "kafka-topics"), "--bootstrap-server", "127.0.0.1:1", "--list"]
+        proc = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=err)
+    wait_for("its first attempt", lambda: "trying again" in said.read_text())
+    proc.send_signal(signal.SIGINT)
+    out, _ = proc.communicate(timeout=10)
+    assert (proc.returncode, out, said.read_text().count("\n")) == (130, b"", 1)

@@ -16,6 +16,7 @@ from quorate.controller.isr_updates import CHANGES_PER_TURN, Portion
 from quorate.metadata.image.partitions import NO_LEADER
 from quorate.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord, RemoveTopicRecord, TopicRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.alter_partition import AlterPartitionRequest
 from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from quorate.protocol.messages.broker_registration import BrokerRegistrationRequest
 from quorate.protocol.messages.create_topics import CreateTopicsRequest
@@ -206,13 +207,11 @@ def test_an_answer_in_portions_waits_for_the_last_of_them_to_commit() -> None:
         h = await Harness().start()
         await with_many_partitions(h)
         answer = h.send(UnregisterBrokerRequest(broker_id=1))
-        for _ in range(10):
-            await asyncio.sleep(0)
-        end = h.raft.log.end
-        h.raft.commit(end - 1)
-        await asyncio.sleep(0)
-        assert not answer.done()
-        h.raft.commit()
+        for _ in range(3):
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert not answer.done()
+            h.raft.commit()
         assert (await answer).error_code == ErrorCode.NONE
         assert 1 not in h.controller.image.cluster.brokers
 
@@ -243,8 +242,12 @@ def test_a_broker_whose_session_ran_out_is_fenced_in_portions_too() -> None:
         rounds = []
         while not h.controller.next_image.cluster.brokers[1].fenced:
             before = h.raft.log.end
+            h.clock.seconds += 0.01
             h.controller.run_due()
+            assert h.raft.log.end - before <= CHANGES_PER_TURN + 1
+            h.controller.run_due()  # none before the last is committed
             rounds.append(h.raft.log.end - before)
+            h.raft.commit()
         assert rounds == [CHANGES_PER_TURN, CHANGES_PER_TURN, 101]
         assert h.controller.next_image.topics.leader_count(1) == 0
         assert not h.controller.next_image.cluster.brokers[2].fenced
@@ -290,6 +293,50 @@ def test_every_leaderless_partition_elects_when_its_only_broker_is_unfenced() ->
         offset = h.raft.log.end
         await h_call(h, BrokerHeartbeatRequest(broker_id=1, broker_epoch=first, current_metadata_offset=offset))
         assert h.controller.image.topics.leader_count(1) == MANY
+
+    run(test())
+
+
+def test_isr_changes_of_very_many_partitions_are_answered_each_after_all_portions() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        first, _ = await with_many_partitions(h)
+        topic = h.controller.image.topics.by_name["many"]
+        make = AlterPartitionRequest
+        wishes = [
+            make.PartitionData(
+                partition_index=n,
+                leader_epoch=topic.partitions[n].leader_epoch if n != 7 else 99,
+                partition_epoch=topic.partitions[n].partition_epoch,
+                new_isr_with_epochs=[make.BrokerState(broker_id=1, broker_epoch=first)],
+            )
+            for n in range(MANY)
+        ]
+        answer = h.send(
+            make(broker_id=1, broker_epoch=first, topics=[make.TopicData(topic_id=topic.id, partitions=wishes)]),
+        )
+        assert await turns(h, answer.done) > MANY // CHANGES_PER_TURN
+        (answered,) = (await answer).topics
+        assert [part.partition_index for part in answered.partitions] == list(range(MANY))
+        assert [part.partition_index for part in answered.partitions if part.error_code != ErrorCode.NONE] == [7]
+        changed = h.controller.image.topics.by_name["many"].partitions
+        assert [n for n in range(MANY) if changed[n].isr != (1,)] == [7]
+
+    run(test())
+
+
+def test_a_request_that_is_refused_whole_in_portions_is_answered() -> None:
+    """None of its portions writes anything that could commit."""
+
+    async def test() -> None:
+        h = await Harness().start()
+        first, _ = await with_many_partitions(h)
+        make = AlterPartitionRequest
+        wishes = [make.PartitionData(partition_index=n) for n in range(MANY)]
+        request = make(broker_id=1, broker_epoch=first, topics=[make.TopicData(topic_id=uid(1), partitions=wishes)])
+        (answered,) = (await asyncio.wait_for(h.send(request), 5)).topics
+        assert {part.error_code for part in answered.partitions} == {ErrorCode.UNKNOWN_TOPIC_ID}
+        assert len(answered.partitions) == MANY
 
     run(test())
 

@@ -4,6 +4,7 @@ meanwhile goes with the next."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -22,6 +23,10 @@ log_ = logging.getLogger("quorate.broker.alter_partition")
 _RETRY_S = 0.05
 
 _Key = tuple[bytes, int]
+
+
+MAX_PARTITIONS = 1_000
+"""In one request: one that comes back as a follower of very many partitions joins their ISRs in some."""
 
 
 class AlterPartitionManager:
@@ -56,7 +61,7 @@ class AlterPartitionManager:
     async def _send(self) -> None:
         try:
             while self._queue:
-                sent, self._queue = self._queue, {}
+                sent = {key: self._queue.pop(key) for key in list(itertools.islice(self._queue, MAX_PARTITIONS))}
                 if not await self._exchange(sent):
                     for key, wish in sent.items():
                         if wish[0].pending_isr is wish[1]:

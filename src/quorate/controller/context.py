@@ -7,10 +7,10 @@ change by the records of its `Result`; soft state (who was heard of last) by the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from quorate.controller.directories import is_online
 from quorate.metadata.features import ELR_VERSION, FIRST_DIRECTORIES
@@ -35,8 +35,8 @@ MAX_LOST_TRIES = 1_000
 
 MIN_ISR = "min.insync.replicas"
 
-Rest = Iterator[tuple[bytes, int]]
-"""(topic id, partition id) of what a change of very many partitions has not come to yet."""
+Rest = Any
+"""What a handler of very many partitions leaves in one turn for its own next call; nobody else looks into it."""
 
 NO_EPOCH_ON_SHRINK_SINCE = 12
 """From this metadata.version an ISR shrink leaves the leader epoch alone."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from quorate.controller.context import Context, Result, View
-from quorate.controller.isr_updates import Located, update_partitions
+from quorate.controller.isr_updates import CHANGES_PER_TURN, Located, update_partitions
 from quorate.controller.partition_change import Election, PartitionChange
 from quorate.metadata.features import FIRST_DIRECTORIES
 from quorate.metadata.image.partitions import NO_LEADER, NO_LEADER_CHANGE, RECOVERED, RECOVERING, PartitionImage
@@ -47,15 +47,29 @@ def change_of(view: View, topic: TopicImage, partition_id: int, *, election: Ele
 def alter_partition(view: View, request: AlterPartitionRequest, ctx: Context) -> Result[AlterPartitionResponse]:
     """ISR changes by leaders. Raises STALE_BROKER_EPOCH; other errors are per partition."""
     view.check_broker_epoch(request.broker_id, request.broker_epoch)
-    response = AlterPartitionResponse()
     records: list[Data] = []
-    for wanted_topic in request.topics:
-        answer = AlterPartitionResponse.TopicData(topic_id=wanted_topic.topic_id)
-        response.topics.append(answer)
-        topic = view.image.topics.by_id.get(wanted_topic.topic_id)
-        for wanted in wanted_topic.partitions:
-            answer.partitions.append(_alter_one(view, request.broker_id, topic, wanted, ctx, records))
+    if ctx.rest is None:
+        response = AlterPartitionResponse()
+        wishes = _wishes(request, response)
+    else:
+        response, wishes = ctx.rest
+    for handled, (answer, wanted) in enumerate(wishes, 1):
+        topic = view.image.topics.by_id.get(answer.topic_id)
+        answer.partitions.append(_alter_one(view, request.broker_id, topic, wanted, ctx, records))
+        if handled == CHANGES_PER_TURN:
+            return Result(response, records, atomic=False, rest=(response, wishes))
     return Result(response, records, atomic=False)
+
+
+def _wishes(
+    request: AlterPartitionRequest, response: AlterPartitionResponse
+) -> Iterator[tuple[AlterPartitionResponse.TopicData, AlterPartitionRequest.PartitionData]]:
+    """Each wish of the request beside the part of the response that takes its answer."""
+    for topic in request.topics:
+        answer = AlterPartitionResponse.TopicData(topic_id=topic.topic_id)
+        response.topics.append(answer)
+        for wanted in topic.partitions:
+            yield answer, wanted
 
 
 def _alter_one(

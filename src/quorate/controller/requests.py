@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from quorate.controller.context import Context, Result
+from quorate.controller.context import Context, Rest, Result
 from quorate.controller.held import HeldRequests
 from quorate.controller.pending import Answer
 from quorate.controller.routes import write_handler
@@ -68,9 +69,7 @@ class Requests:
             controller.contacts.heartbeat(ctx, request, context.now)
         result = write_handler(ctx.api_key)(controller.view(), request, context)
         if result.rest is not None:
-            controller.write(result.records)
-            context = replace(context, rest=result.rest)
-            return asyncio.ensure_future(self._go_on(ctx, request, context, controller.epoch, with_offset))
+            return asyncio.ensure_future(self._go_on(ctx, request, context, self._portion(result), with_offset))
         if result.upgrade_kraft_version is not None:
             return asyncio.ensure_future(self._upgrade(result, context.now, controller.epoch, with_offset))
         return self._finish(ctx, request, result, context.now, with_offset)
@@ -88,19 +87,33 @@ class Requests:
         self._controller.pending.add(offset, response, future, deadline=deadline, what=what, with_offset=with_offset)
         return future
 
-    async def _go_on(self, ctx: RequestContext, request: Request, context: Context, epoch: int, with_offset: bool) -> Any:
-        """What one turn left over, a portion in each turn of the loop, so that Raft and other requests have theirs between."""
+    def _portion(self, result: Result[Any]) -> tuple[Awaitable[Any], Rest | None]:
+        """Writes it; what ends when it is stable, and what is left to do then."""
+        offset = self._apply(result, self._controller.clock.now())
+        stable = self._wait(offset, None, NEVER, "a portion", False) if offset >= 0 else asyncio.sleep(0)
+        return stable, result.rest
+
+    async def _go_on(
+        self,
+        ctx: RequestContext,
+        request: Request,
+        context: Context,
+        portion: tuple[Awaitable[Any], Rest | None],
+        with_offset: bool,
+    ) -> Any:
+        """What one turn left over, a portion at a time, each when the one before it is stable: so Raft and other requests have
+        their turns, and nobody else's records wait behind more than one portion."""
         controller, handler = self._controller, write_handler(ctx.api_key)
         while True:
-            await asyncio.sleep(0)
-            if controller.epoch != epoch or controller.closed:
+            stable, rest = portion
+            await stable
+            if not controller.is_active or controller.closed:
                 raise controller.not_controller()
-            context = replace(context, now_ms=controller.clock.now_ms(), now=controller.clock.now())
+            context = replace(context, now_ms=controller.clock.now_ms(), now=controller.clock.now(), rest=rest)
             result = handler(controller.view(), request, context)
             if result.rest is None:
                 break
-            controller.write(result.records)
-            context = replace(context, rest=result.rest)
+            portion = self._portion(result)
         outcome = self._finish(ctx, request, result, context.now, with_offset)
         return await outcome if asyncio.isfuture(outcome) else outcome
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 NEVER = float("inf")
 _SLICE = 5_000
 """Partitions that a sweep looks at in one turn of the loop: some 2 ms."""
+_PORTION_PAUSE_S = 0.002
+"""Between looks whether a portion of changes is committed."""
 
 
 @dataclass(slots=True)
@@ -35,8 +37,8 @@ class PeriodicTasks:
         self._controller = controller
         config = controller.config
         self._sweep: Iterator[tuple[TopicImage, int]] | None = None
-        self._fencing: tuple[Session, Rest] | None = None
-        """A session whose broker is being fenced, and what is left of its partitions."""
+        self._fencing: tuple[Session, Rest, int] | None = None
+        """A session whose broker is being fenced, what is left of its partitions, and the offset of the last portion."""
         self._tasks = [Task("fence stale brokers", self._fence_stale)]
         if config.max_idle_interval_s > 0:
             self._tasks.append(Task("write NoOpRecord", self._write_no_op))
@@ -85,7 +87,9 @@ class PeriodicTasks:
         while True:
             # One after the other: who is fenced next depends on where the leaderships of the last one went.
             if self._fencing is not None:
-                session, rest = self._fencing
+                session, rest, written = self._fencing
+                if controller.committed_offset < written:
+                    return now + _PORTION_PAUSE_S  # others' records wait behind no more than one portion
             else:
                 expired = controller.liveness.next_expired(now)
                 if expired is None:
@@ -94,11 +98,12 @@ class PeriodicTasks:
             records, left = fence_expired(controller.view(), session, rest)
             if records and rest is None:
                 controller.log_info("Fencing broker %d at epoch %d because its session has timed out.", *session)
-            self._fencing = None if left is None else (session, left)
+            self._fencing = None
             if records:
-                controller.write(records)
-            if left is not None:
-                return now  # in the next turn
+                written = controller.write(records)
+                if left is not None:
+                    self._fencing = (session, left, written)
+                    return now + _PORTION_PAUSE_S
         # Not before the first session can run out, and not later than one that begins now would.
         soonest = controller.liveness.next_expiry() + 0.001
         return min(max(now + 0.001, soonest), now + controller.config.broker_session_timeout_s)

@@ -134,11 +134,16 @@ REFUSED = [
     (("-s", "-r", "4.1", "-f", "metadata.version=27"), {}, "Use --release-version instead"),
     (("-s", "-f", "no.such=1"), {}, "Unsupported feature: no.such. Supported features are:"),
     (("-s", "-f", "group.version=9"), {}, "No feature:group.version with feature level 9"),
+    (("-s", "-f", "group.version=-1"), {}, "No feature:group.version with feature level -1"),
     (("-s", "-f", "group.version"), {}, "equals sign not found"),
+    (("-s", "-f", "group.version=99999"), {}, "unable to parse 99999 as a short"),
+    (("-s", "-f", "group.version=0_1"), {}, "unable to parse 0_1 as a short"),
     (("-s", "-f", "kraft.version=0"), {}, "Cannot set kraft.version to 0"),
     (("-f", "kraft.version=1"), {"controller.quorum.voters": "1@h:1"}, "Cannot set kraft.version to 1 unless"),
     (("-s", "-N"), {}, "not allowed with argument"),
     (("-I", "1@h"), {}, "is no controller"),
+    (("-I", f"1@h :1:{DIRECTORY_ID}"), {}, "is no controller"),
+    (("-I", f"2147483648@h:1:{DIRECTORY_ID}"), {}, "Node id 2147483648 in '2147483648@h:1"),
     (("-I", "1@h:1:AAAAAAAAAAAAAAAAAAAAAQ"), {}, "is reserved"),
     (("-I", "1@h:1,1@h:2"), {}, "Node id 1 was specified more than once"),
     (("-s", "-S", "PLAIN=[name=a,password=b]"), {}, "The add-scram mechanism PLAIN is not supported"),
@@ -156,6 +161,54 @@ def test_refuses_in_one_line_and_writes_nothing(
     assert message in err
     assert "Traceback" not in err
     assert not any(d.exists() for d in box.dirs)
+
+
+OTHER_ID = "MvDxzVmcRsaTz33bUuRU6A"
+BROKER = {"process.roles": "broker", "listeners": "PLAINTEXT://127.0.0.1:9092"}
+DOUBTFUL = [
+    (("-I", f"2@h:2:{OTHER_ID},3@h:3"), {}, "does not name this controller, node.id 1 (it names 2, 3): formatted as an observer"),
+    (("-I", f"1@h:1:{DIRECTORY_ID}"), BROKER, "names this node, node.id 1, which has no controller role"),
+    (("-I", f"1@h:1:{DIRECTORY_ID},2@H:1:{OTHER_ID}"), {}, "gives controllers 1 and 2 the same endpoint h:1,"),
+    (("-I", f"1@[::1]:1:{DIRECTORY_ID},2@[::1]:1"), {}, "gives controllers 1 and 2 the same endpoint [::1]:1,"),
+    (
+        ("-I", f"1@a:1:{DIRECTORY_ID},3@c:1:{DIRECTORY_ID},2@b:1:{DIRECTORY_ID}"),
+        {},
+        f"gives controllers 1, 2 and 3 the same directory id {DIRECTORY_ID}: give each its own (kafka-storage random-uuid",
+    ),
+    (
+        ("-s", "-f", "group.version=1", "-f", "group.version=0"),
+        {},
+        "--feature group.version is given 2 times (1, 0); the last, 0,",
+    ),
+    (
+        ("-s", "-f", "metadata.version=27", "-f", "metadata.format=26"),
+        {},
+        "--feature metadata.version is given 2 times (27, 26); the last, 26,",
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "changes", "message"), DOUBTFUL, ids=[str(i) for i in range(len(DOUBTFUL))])
+def test_warns_of_what_kafka_accepts_and_nobody_means(
+    box: Box, words: tuple[str, ...], changes: dict[str, str | None], message: str
+) -> None:
+    box.write(**changes)
+    status, out, err = box.format(*words)
+    assert (status, err.count("\n")) == (0, 1), err
+    assert err.startswith("Warning: ") and message in err
+    assert "Formatting" in out
+
+
+@pytest.mark.parametrize(("changes", "text"), [({}, f"1@h:1:{DIRECTORY_ID}==,2@h:2,3@h:3"), (BROKER, f"7@h:1:{OTHER_ID}")])
+def test_warns_of_nothing_where_all_is_well(box: Box, changes: dict[str, str | None], text: str) -> None:
+    """Directory ids that are left out are no duplicates; a broker is formatted with the same list and is not in it."""
+    box.write(**changes)
+    assert box.format("-I", text)[::2] == (0, "")
+
+
+def test_the_last_level_of_a_feature_counts(box: Box) -> None:
+    box.format("-s", "-f", "transaction.version=0", "-f", "transaction.version=2")
+    assert box.levels()["transaction.version"] == 2
 
 
 def test_formats_only_once(box: Box) -> None:

@@ -63,7 +63,7 @@ def feature_levels(plan: FormatPlan) -> dict[str, int]:
     levels[features.KRAFT_VERSION] = _kraft_level(plan, given.get(features.KRAFT_VERSION))
     for name, level in levels.items():
         feature = features.FEATURES.get(name)
-        if feature is not None and level > (feature.latest if unstable else feature.latest_stable):
+        if feature is not None and not 0 <= level <= (feature.latest if unstable else feature.latest_stable):
             raise FormatError(f"No feature:{name} with feature level {level}")
     try:
         features.check_dependencies(levels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -126,7 +127,7 @@ def _info(args: argparse.Namespace) -> int:
 
 
 def _format(args: argparse.Namespace) -> int:
-    from quorate.node.initial_voters import parse_initial_voters
+    from quorate.node.initial_voters import doubtful, parse_initial_voters
     from quorate.node.properties import load_config
     from quorate.node.scram_arguments import parse_scram
     from quorate.node.storage import FormatError, FormatPlan, format_directories, standalone_voters
@@ -140,9 +141,11 @@ def _format(args: argparse.Namespace) -> int:
             "If you want to use dynamic quorum, please remove controller.quorum.voters and specify "
             "controller.quorum.bootstrap.servers instead."
         )
+    warnings: list[str] = []
     voters = None
     if args.initial_controllers:
         voters = parse_initial_voters(args.initial_controllers)
+        warnings += doubtful(voters, config.node_id, controller=config.is_controller)
     elif args.standalone:
         if not config.is_controller:
             raise ToolError("You can only use --standalone on a controller.")
@@ -161,9 +164,11 @@ def _format(args: argparse.Namespace) -> int:
         voters=voters,
         ignore_formatted=args.ignore_formatted,
         release_version=args.release_version,
-        feature_levels=_levels(args.feature),
+        feature_levels=_levels(args.feature, warnings),
         scram=[parse_scram(text) for text in args.add_scram],
     )
+    for warning in warnings:
+        print(f"Warning: {warning}", file=sys.stderr)
     try:
         format_directories(plan, print)
     except FormatError as e:
@@ -210,17 +215,24 @@ def _refuse_second_quorum(servers: Sequence[tuple[str, int]], cluster_id: str) -
         )
 
 
-def _levels(items: Sequence[str]) -> dict[str, int]:
-    levels: dict[str, int] = {}
+def _levels(items: Sequence[str], warnings: list[str]) -> dict[str, int]:
+    """Levels by the features' names; of several for one feature the last, as in Kafka, with a warning. Raises ToolError."""
+    from quorate.metadata import features
+
+    given: dict[str, list[int]] = {}
     for item in items:
-        name, equals, level = item.partition("=")
+        name, equals, text = item.partition("=")
         if not equals:
             raise ToolError(f"Can't parse feature=level string {item}: equals sign not found.")
-        try:
-            levels[name.strip()] = int(level)
-        except ValueError:
-            raise ToolError(f"Can't parse feature=level string {item}: unable to parse {level} as a short.") from None
-    return levels
+        level = text.strip()
+        if not re.fullmatch(r"[+-]?[0-9]{1,5}", level) or not -(1 << 15) <= int(level) < 1 << 15:
+            raise ToolError(f"Can't parse feature=level string {item}: unable to parse {level} as a short.")
+        given.setdefault(features.canonical_name(name.strip()), []).append(int(level))
+    for name, levels in given.items():
+        if len(levels) > 1:
+            shown = ", ".join(map(str, levels))
+            warnings.append(f"--feature {name} is given {len(levels)} times ({shown}); the last, {levels[-1]}, counts")
+    return {name: levels[-1] for name, levels in given.items()}
 
 
 def _version_mapping(args: argparse.Namespace) -> int:

@@ -199,32 +199,6 @@ def test_an_illegal_move_raises() -> None:
     assert set(MOVES) == set(Role)
 
 
-def test_two_leaders_of_one_epoch_in_a_peers_answer_are_fatal() -> None:
-    r = started(Role.FOLLOWER)
-    request = next(q for link in r.links.values() for q in link.in_flight.values() if isinstance(q, m.Fetch))
-    with pytest.raises(RaftError):
-        r.step(
-            m.Replied(m.Peer(2, address(2)), request, m.FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=3, epoch=3)), 0.2
-        )
-
-
-@pytest.mark.parametrize("role", [Role.FOLLOWER, Role.LEADER, Role.RESIGNED])
-@pytest.mark.parametrize("kind", [m.BeginEpoch, m.EndEpoch])
-def test_a_request_that_names_another_leader_of_the_epoch_is_refused_and_stops_nobody(role: Role, kind: type) -> None:
-    r = started(role)
-    before = (r.role, r.epoch, r.leader_id)
-    request_ = m.BeginEpoch(3, 3, {}, None, CLUSTER) if kind is m.BeginEpoch else m.EndEpoch(3, 3, [], {}, CLUSTER)
-    assert reply_to(r, request_, 5.0 if role is Role.LEADER else 0.1).error == ErrorCode.INVALID_REQUEST
-    assert (r.role, r.epoch, r.leader_id) == before
-
-
-def test_a_leader_whose_announcement_is_refused_as_invalid_stops() -> None:
-    r = started(Role.LEADER)
-    begin = m.BeginEpoch(1, 3, {}, ReplicaKey(2, directory(2)), CLUSTER)
-    with pytest.raises(RaftError):
-        r.step(m.Replied(m.Peer(2, address(2)), begin, m.EpochReply(ErrorCode.INVALID_REQUEST, epoch=3, leader_id=3)), 6.0)
-
-
 @pytest.mark.parametrize("role", [Role.UNATTACHED, Role.FOLLOWER, Role.LEADER])
 @pytest.mark.parametrize("epoch", [3 + (1 << 24) + 1, (1 << 31) - 1])
 def test_an_epoch_that_no_elections_can_have_reached_is_refused(role: Role, epoch: int) -> None:

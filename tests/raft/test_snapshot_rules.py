@@ -10,7 +10,7 @@ from quorate.protocol.errors import ErrorCode
 from quorate.raft import messages as m
 from quorate.raft.core import Raft
 from quorate.raft.follower import REFUSED_SNAPSHOT_S
-from quorate.raft.types import ASK_SNAPSHOT_BYTES, MAX_SNAPSHOT_BYTES, LeaderAndEpoch, OffsetEpoch, RaftError, Role
+from quorate.raft.types import ASK_SNAPSHOT_BYTES, MAX_SNAPSHOT_BYTES, LeaderAndEpoch, OffsetEpoch, Role
 from tests.raft.test_rules import started, vote
 from tests.raft.world import address
 
@@ -226,11 +226,16 @@ def test_an_answer_that_cannot_be_is_not_written_and_not_repeated_at_once(data: 
 
 
 @pytest.mark.parametrize("changes", [{"snapshot": OffsetEpoch(101, 2)}, {"position": 7}])
-def test_an_answer_to_another_question_is_an_error_of_the_peer(changes: dict[str, Any]) -> None:
+def test_an_answer_to_another_question_is_not_written_and_asked_again(
+    changes: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     f = Follower()
     f.opened()
-    with pytest.raises(RaftError, match="asked for snapshot"):
-        f.chunk(**changes)
+    assert f.chunk(**changes).snapshot_chunk is None
+    assert "asked for snapshot and position ((100, 2), 0)" in caplog.text
+    assert f.asked(m.FetchSnapshot) is None
+    f.later()
+    assert f.asked(m.FetchSnapshot).position == 0
 
 
 @pytest.mark.parametrize("last", [False, True])

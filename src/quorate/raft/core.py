@@ -32,6 +32,7 @@ import logging
 import random
 
 from quorate.raft import changes, election, follower, joining, membership, moves, replication
+from quorate.raft.claims import Complaints
 from quorate.raft.messages import (
     AddVoter,
     Answer,
@@ -114,6 +115,9 @@ class Raft:
         self.leader_id: int | None = None
         self.leader_endpoints: Endpoints = NO_ENDPOINTS
         self.voted: ReplicaKey | None = None
+        self.shown = -1  # the epoch whose leader has answered us as such
+        self.shown_on_disk = -1  # the epoch of which the disk has both the leader's name and records
+        self.complaints = Complaints()
         self.hwm: int | None = None  # as known in this epoch; a new leader does not know it
         self.committed = 0  # the greatest high watermark ever known: nothing below it is ever cut
         self.synced = 0
@@ -212,6 +216,8 @@ class Raft:
             log.warning("[Raft id=%d] quorum-state has epoch %d, the log has %d", self.me.id, stored.epoch, end.epoch)
             stored = QuorumState(end.epoch)
         self.epoch, self.voted = stored.epoch, stored.voted
+        if stored.leader_id is not None and end.epoch == stored.epoch:
+            self.shown_on_disk = stored.epoch
         if stored.leader_id == self.me.id and self.params.can_vote:
             self.role, self.leader_id = Role.RESIGNED, self.me.id
             self.unacknowledged = {i for i in self.voters.ids if i != self.me.id}

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from quorate.protocol.errors import ErrorCode
+from quorate.raft.claims import accepted, complain, contradicts
 from quorate.raft.messages import (
     BeginEpoch,
     EndEpoch,
@@ -42,12 +43,6 @@ def incredible(r: Raft, epoch: int) -> bool:
     """Whether no quorum of ours can have come to this epoch. Epochs never fall and end at 2^31 - 1: a single request, by
     whomever, must not use them up (Kafka takes any epoch)."""
     return epoch - r.epoch > MAX_EPOCH_STEP
-
-
-def contradicts(r: Raft, leader_id: int, epoch: int) -> bool:
-    """Whether the sender names another leader of our epoch than we know. If there are two in truth, whoever has sent this
-    stops at our INVALID_REQUEST; if not, a request that anybody can send must not stop us (Kafka's controllers end there)."""
-    return epoch == r.epoch and r.leader_id not in (None, leader_id)
 
 
 # --- Vote -----------------------------------------------------------------------------------------------------------
@@ -117,15 +112,15 @@ def on_vote_reply(r: Raft, event: Replied, now: float) -> bool:
             give_up_if_hopeless(r, now)
         return False
     if reply.top_level:
-        return top_level_error(r, reply, "Vote")
-    handled = common_reply(r, reply, now)
+        return top_level_error(r, event, reply, now)
+    handled = common_reply(r, event, reply, now)
     if handled is not None:
         return handled
     if not isinstance(reply, VoteReply):
         raise RaftError("an answer of another kind to Vote")
     nominee = Role.PROSPECTIVE if request.pre_vote else Role.CANDIDATE
     if reply.error != ErrorCode.NONE:
-        log.error("[Raft id=%d] vote of %d: unexpected error %s", r.me.id, event.to.id, reply.error.name)
+        unexpected(r, event, reply, now)
         return False
     if r.election is None or r.role is not nominee or request.epoch != r.epoch:
         return True  # from an election that is over
@@ -165,7 +160,7 @@ def vote_request(r: Raft, voter: ReplicaKey) -> Vote:
 # --- BeginQuorumEpoch, EndQuorumEpoch -------------------------------------------------------------------------------
 
 
-def not_of_a_leader(r: Raft, q: BeginEpoch | EndEpoch) -> EpochReply | None:
+def not_of_a_leader(r: Raft, q: BeginEpoch | EndEpoch, now: float) -> EpochReply | None:
     """The answer to one that does not come from the leader of this or a later epoch of this cluster; else None."""
     if wrong_cluster(r, q.cluster_id):
         return EpochReply(ErrorCode.INCONSISTENT_CLUSTER_ID, top_level=True)
@@ -173,17 +168,14 @@ def not_of_a_leader(r: Raft, q: BeginEpoch | EndEpoch) -> EpochReply | None:
         return EpochReply(ErrorCode.FENCED_LEADER_EPOCH)
     if q.leader_id < 0 or incredible(r, q.epoch):
         return EpochReply(ErrorCode.INVALID_REQUEST)
-    if contradicts(r, q.leader_id, q.epoch):
-        log.error(
-            "[Raft id=%d] %s names %d as leader of epoch %d, which is %d",
-            r.me.id, type(q).__name__, q.leader_id, q.epoch, r.leader_id,
-        )  # fmt: skip
+    endpoints = q.endpoints or r.voters.endpoints(q.leader_id)
+    if contradicts(r, q.epoch, q.leader_id) and not accepted(r, type(q).__name__, None, q.leader_id, endpoints, now):
         return EpochReply(ErrorCode.INVALID_REQUEST)
     return None
 
 
 def on_begin_epoch(r: Raft, q: BeginEpoch, token: Token, now: float) -> None:
-    refusal = not_of_a_leader(r, q)
+    refusal = not_of_a_leader(r, q, now)
     if refusal is not None:
         return r.answer(token, refusal)
     r.adopt(q.epoch, q.leader_id, q.endpoints, now)
@@ -193,7 +185,7 @@ def on_begin_epoch(r: Raft, q: BeginEpoch, token: Token, now: float) -> None:
 
 
 def on_end_epoch(r: Raft, q: EndEpoch, token: Token, now: float) -> None:
-    refusal = not_of_a_leader(r, q)
+    refusal = not_of_a_leader(r, q, now)
     if refusal is not None:
         return r.answer(token, refusal)
     r.adopt(q.epoch, q.leader_id, q.endpoints, now)
@@ -201,7 +193,7 @@ def on_end_epoch(r: Raft, q: EndEpoch, token: Token, now: float) -> None:
         wait_s = end_epoch_backoff_s(r, q.preferred)
         r.following.heard = False
         r.following.fetch_deadline = now + wait_s
-        if wait_s == 0 and r.may_stand and r.params.quick_failover and not r.shutting_down:
+        if wait_s == 0 and r.may_stand and r.params.quick_failover and not r.shutting_down and r.installing is None:
             r.become_prospective(now)  # the leader itself has asked for it: nobody's pre-vote is needed
             if r.role is Role.PROSPECTIVE:
                 r.become_candidate(now)
@@ -216,21 +208,20 @@ def end_epoch_backoff_s(r: Raft, preferred: object) -> float:
         return r.params.backoff_max_s
     if place == 0:
         return 0.0
-    return min(r.params.backoff_max_s, r.params.backoff_max_s / (1 << (len(keys) - 1)) * (1 << (place - 1)))
+    return r.params.backoff_max_s * 2.0 ** (place - len(keys))
 
 
 def on_epoch_reply(r: Raft, event: Replied, now: float) -> bool:
     reply = event.reply
     if isinstance(reply, Failure):
         return False
-    name = type(event.request).__name__
     if reply.top_level:
-        return top_level_error(r, reply, name)
-    handled = common_reply(r, reply, now)
+        return top_level_error(r, event, reply, now)
+    handled = common_reply(r, event, reply, now)
     if handled is not None:
         return handled
     if reply.error != ErrorCode.NONE:
-        log.error("[Raft id=%d] %s to %d: unexpected error %s", r.me.id, name, event.to.id, reply.error.name)
+        unexpected(r, event, reply, now)
         return False
     if isinstance(event.request, EndEpoch) and r.role is Role.RESIGNED and event.request.epoch == r.epoch:
         r.unacknowledged.discard(event.to.id)
@@ -248,16 +239,22 @@ def drive_resigned(r: Raft, now: float) -> None:
 # --- what all answers have in common --------------------------------------------------------------------------------
 
 
-def top_level_error(r: Raft, reply: Reply, name: str) -> bool:
-    """False: back off. Raises RaftError when the cluster does not let us in."""
-    if reply.error == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-        raise RaftError(f"{name}: not authorised by the cluster")
+def unexpected(r: Raft, event: Replied, reply: Reply, now: float) -> None:
+    """An error that no peer of ours should have to give: logged, and asked again after the back-off."""
+    host, port = event.to.address
+    name, text = type(event.request).__name__, f": {reply.message}" if reply.message else ""
+    complain(r, f"{name} {reply.error.name}", f"{host}:{port} answers {name} with {reply.error.name}{text}", now)
+
+
+def top_level_error(r: Raft, event: Replied, reply: Reply, now: float) -> bool:
+    """False: back off. Kafka's controllers end where the cluster does not let them in; here what is put right later is
+    enough, and whoever says so need not be of the cluster."""
     if reply.error != ErrorCode.BROKER_NOT_AVAILABLE:
-        log.error("[Raft id=%d] %s: unexpected error %s", r.me.id, name, reply.error.name)
+        unexpected(r, event, reply, now)
     return False
 
 
-def common_reply(r: Raft, reply: Reply, now: float) -> bool | None:
+def common_reply(r: Raft, event: Replied, reply: Reply, now: float) -> bool | None:
     """Learns leader and epoch from an answer. True or False when nothing is left to do with it (False: back off)."""
     endpoints = reply.leader_endpoints
     if not endpoints and reply.leader_id is not None:
@@ -265,8 +262,14 @@ def common_reply(r: Raft, reply: Reply, now: float) -> bool | None:
     if reply.epoch < r.epoch or reply.error == ErrorCode.UNKNOWN_LEADER_EPOCH:
         return True
     if incredible(r, reply.epoch):
-        log.error("[Raft id=%d] an answer names epoch %d, ours is %d", r.me.id, reply.epoch, r.epoch)
+        complain(r, "epoch", f"an answer of {event.to.address} names epoch {reply.epoch}, ours is {r.epoch}", now)
         return False
+    if reply.leader_id is not None and contradicts(r, reply.epoch, reply.leader_id):
+        what = f"{event.to.address[0]}:{event.to.address[1]}, answering {type(event.request).__name__},"
+        if not accepted(r, what, event.to.id, reply.leader_id, endpoints, now):
+            return False
+        r.adopt(reply.epoch, reply.leader_id, endpoints, now)
+        return True
     if reply.epoch > r.epoch or reply.error in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER):
         r.adopt(reply.epoch, reply.leader_id, endpoints, now)
         return True
@@ -281,6 +284,7 @@ def common_reply(r: Raft, reply: Reply, now: float) -> bool | None:
     if reply.error == ErrorCode.INVALID_VOTER_KEY:
         log.info("[Raft id=%d] the voter key sent is not the receiver's", r.me.id)
         return False  # asked again, but not at once
-    if reply.error == ErrorCode.INVALID_REQUEST:
-        raise RaftError("a peer finds a request of ours invalid")
+    if reply.error == ErrorCode.INVALID_REQUEST:  # Kafka's controllers end here
+        unexpected(r, event, reply, now)
+        return False
     return None

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft import joining
-from quorate.raft.election import common_reply, top_level_error
+from quorate.raft.claims import complain
+from quorate.raft.election import common_reply, top_level_error, unexpected
 from quorate.raft.messages import (
     Failure,
     Fetch,
@@ -120,9 +121,9 @@ def on_fetch_reply(r: Raft, event: Replied, current: bool, now: float) -> bool:
             r.leader_unreachable(event.to.address, now)
         return False
     if reply.top_level:
-        return top_level_error(r, reply, "Fetch")
+        return top_level_error(r, event, reply, now)
     before = (r.role, r.epoch, r.leader_id)
-    handled = common_reply(r, reply, now)
+    handled = common_reply(r, event, reply, now)
     if handled is not None:
         f = r.following
         if f is not None and not r.may_stand and (reply.leader_id, reply.epoch) == (r.leader_id, r.epoch):
@@ -130,7 +131,7 @@ def on_fetch_reply(r: Raft, event: Replied, current: bool, now: float) -> bool:
         # An answer that teaches nothing must not be asked for again at once.
         return handled and (r.role, r.epoch, r.leader_id) != before
     if reply.error != ErrorCode.NONE:
-        log.error("[Raft id=%d] Fetch from %d: unexpected error %s", r.me.id, event.to.id, reply.error.name)
+        unexpected(r, event, reply, now)
         return False
     f = r.following
     if not isinstance(reply, FetchReply):
@@ -138,6 +139,7 @@ def on_fetch_reply(r: Raft, event: Replied, current: bool, now: float) -> bool:
     end = r.end
     if f is None or not current or request.epoch != r.epoch or reply.leader_id != r.leader_id:
         return True
+    r.shown = r.epoch
     if f.snapshot is not None:  # an observer that looked for the leader anew: here it is, the download goes on
         heard(r, now)
         return True
@@ -220,8 +222,8 @@ def on_snapshot_reply(r: Raft, event: Replied, current: bool, now: float) -> boo
     if isinstance(reply, Failure):
         return False
     if reply.top_level:
-        return top_level_error(r, reply, "FetchSnapshot")
-    handled = common_reply(r, reply, now)
+        return top_level_error(r, event, reply, now)
+    handled = common_reply(r, event, reply, now)
     if handled is not None:
         return handled
     f = r.following
@@ -246,10 +248,12 @@ def on_snapshot_reply(r: Raft, event: Replied, current: bool, now: float) -> boo
         heard(r, now)
         return False
     if reply.error != ErrorCode.NONE:
-        log.error("[Raft id=%d] FetchSnapshot: error %s", r.me.id, reply.error.name)
+        unexpected(r, event, reply, now)
         return False
     if reply.snapshot != request.snapshot or reply.position != f.position:
-        raise RaftError(f"asked for snapshot {request.snapshot} at {f.position}, got {reply.snapshot}, {reply.position}")
+        wanted, got = (tuple(request.snapshot), f.position), (tuple(reply.snapshot), reply.position)
+        complain(r, "other snapshot", f"asked for snapshot and position {wanted}, {event.to.address} answers {got}", now)
+        return False
     size = len(reply.data)
     if not 0 < size <= request.max_bytes or f.position + size > reply.size or reply.size > MAX_SNAPSHOT_BYTES:
         log.error("[Raft id=%d] FetchSnapshot: %d bytes at %d of %d", r.me.id, size, f.position, reply.size)

@@ -66,7 +66,7 @@ def on_update_reply(r: Raft, event: Replied, now: float) -> bool:
     reply = event.reply
     if isinstance(reply, Failure):
         return reply is Failure.UNSUPPORTED_VERSION  # an older leader does without
-    handled = common_reply(r, reply, now)
+    handled = common_reply(r, event, reply, now)
     if handled is not None:
         return handled
     if reply.error not in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION):

@@ -9,6 +9,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from quorate.raft import replication
+from quorate.raft.claims import contradicts
 from quorate.raft.messages import RoleChange
 from quorate.raft.quorum_state import QuorumState
 from quorate.raft.roles import NEVER, Election, Following
@@ -83,20 +84,22 @@ def become_unattached(r: Raft, epoch: int, leader_id: int | None, now: float) ->
 def become_follower(r: Raft, epoch: int, leader_id: int, endpoints: Endpoints, now: float) -> None:
     if leader_id == r.me.id and r.is_voter:
         raise RaftError(f"told to follow itself in epoch {epoch}")
+    f = r.following  # without a leader's name: it was forgotten for this one, which gets no more time (`claims`)
+    latest = f.fetch_deadline if f is not None and epoch == r.epoch and r.leader_id is None else NEVER
     _new_epoch(r, epoch)
     r.leader_id, r.leader_endpoints = leader_id, dict(endpoints)
     _move(r, Role.FOLLOWER)
-    start_following(r, now)
+    start_following(r, now, latest)
     r.losses = 0
     persist(r)
     r.reset_links()
 
 
-def start_following(r: Raft, now: float) -> None:
+def start_following(r: Raft, now: float, latest: float = NEVER) -> None:
     r.role = Role.FOLLOWER
     r.election_deadline = NEVER
     r.leader_hwm = -1
-    r.following = Following(now + r.params.fetch_timeout_s, now)
+    r.following = Following(min(latest, now + r.params.fetch_timeout_s), now)
 
 
 def become_prospective(r: Raft, now: float) -> None:
@@ -206,10 +209,11 @@ def become_resigned(r: Raft, now: float) -> None:
 
 
 def adopt(r: Raft, epoch: int, leader_id: int | None, endpoints: Endpoints, now: float) -> None:
-    """What another replica says of leader and epoch, for an epoch not below our own."""
+    """What another replica says of leader and epoch, for an epoch not below our own. Whether it contradicts what we know
+    has been looked at (`claims`)."""
     if leader_id is not None and not endpoints:
         endpoints = r.voters.endpoints(leader_id)
-    if epoch == r.epoch and leader_id is not None and r.leader_id not in (None, leader_id):
+    if contradicts(r, epoch, leader_id):
         raise RaftError(f"two leaders in epoch {epoch}: {r.leader_id} and {leader_id}")
     if leader_id == r.me.id:
         if epoch > r.epoch:  # our own past life under another directory id, or a lost quorum-state

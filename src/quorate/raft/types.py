@@ -95,7 +95,7 @@ MOVES: Mapping[Role, frozenset[Role]] = {
 
 
 class RaftError(Exception):
-    """Something that Raft's rules forbid: a bug here or in a peer. Fatal for the metadata directory."""
+    """Something that Raft's rules forbid, on our own disk or in what a leader has it do. Fatal for the metadata directory."""
 
 
 class NotLeaderError(KafkaError):

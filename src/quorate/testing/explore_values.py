@@ -38,6 +38,9 @@ LEFT_OUT: dict[type, frozenset[str]] = {
             "noted_set",
             "gave_way",  # as `may_give_way`
             "links",  # see `links_form`
+            "shown",  # whom to believe where two leaders of an epoch are named: a step that comes to that is a failure
+            "shown_on_disk",
+            "complaints",
         }
     ),
     Progress: frozenset({"last_fetch", "last_caught_up", "leader_end_at_fetch"}),  # when, not where

@@ -147,7 +147,10 @@ class Replica:
         queue, world = self.queue, self.world
         try:
             while queue and self.alive:
-                self.apply(self.core.step(queue.popleft(), world.now * self.rate))
+                fx = self.core.step(queue.popleft(), world.now * self.rate)
+                if self.core.complaints.made:  # nobody here forges messages
+                    raise InvariantError(f"{self.subject.name} complains: {', '.join(self.core.complaints.made)}")
+                self.apply(fx)
                 if self.alive:
                     world.history.is_stored(self.subject, self.disk.stored, self.core.epoch)
         except InvariantError:

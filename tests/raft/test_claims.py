@@ -1,0 +1,282 @@
+"""Two messages that name two leaders of one epoch, and whatever else anybody can send: no message stops a node."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from quorate.protocol.errors import ErrorCode
+from quorate.raft import messages as m
+from quorate.raft.claims import AGAIN_S, Complaints
+from quorate.raft.core import Raft
+from quorate.raft.quorum_state import QuorumState
+from quorate.raft.types import OffsetEpoch, ReplicaKey, Role
+from quorate.raft.voters import Voter
+from tests.raft.test_rules import replica, reply_to, started
+from tests.raft.world import CLUSTER, LISTENER, World, address, directory
+
+
+def begin(leader: int = 3, epoch: int = 3) -> m.BeginEpoch:
+    return m.BeginEpoch(leader, epoch, {LISTENER: address(leader)}, None, CLUSTER)
+
+
+def end(leader: int = 3, epoch: int = 3, preferred: tuple[ReplicaKey, ...] = ()) -> m.EndEpoch:
+    return m.EndEpoch(leader, epoch, preferred, {LISTENER: address(leader)}, CLUSTER)
+
+
+def under_way(r: Raft, kind: type) -> m.RaftRequest:
+    return next(q for link in r.links.values() for k, q in link.in_flight.items() if k is kind)
+
+
+def answered(r: Raft, reply: m.Reply, now: float = 0.2, by: int = 2) -> m.Effects:
+    return r.step(m.Replied(m.Peer(by, address(by)), under_way(r, m.Fetch), reply), now)
+
+
+def shown() -> Raft:
+    """A follower of 2 in epoch 3, whom 2 has answered as its leader."""
+    r = started(Role.FOLLOWER)
+    answered(r, m.FetchReply(leader_id=2, epoch=3, high_watermark=0), 0.1)
+    return r
+
+
+# --- whom to believe ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("claim", [begin(), end()], ids=["begin", "end"])
+def test_a_leader_that_was_only_named_gives_way_to_the_next_that_is(claim: m.BeginEpoch | m.EndEpoch) -> None:
+    r = started(Role.FOLLOWER)
+    assert reply_to(r, claim, 0.1).error == ErrorCode.NONE
+    assert (r.role, r.epoch, r.leader_id) == (Role.FOLLOWER, 3, 3)
+    assert r.address_of(3) == address(3)
+
+
+@pytest.mark.parametrize("error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE])
+@pytest.mark.parametrize("by", [2, 3])
+def test_it_gives_way_to_the_leader_that_an_answer_names_too(by: int, error: ErrorCode) -> None:
+    r = started(Role.FOLLOWER)
+    answered(r, m.FetchReply(error, leader_id=3, epoch=3), by=by)
+    assert (r.role, r.epoch, r.leader_id) == (Role.FOLLOWER, 3, 3)
+
+
+@pytest.mark.parametrize("claim", [begin(), end()], ids=["begin", "end"])
+def test_a_leader_that_has_shown_itself_is_kept(claim: m.BeginEpoch | m.EndEpoch, caplog: pytest.LogCaptureFixture) -> None:
+    r = shown()
+    for _ in range(5):
+        assert reply_to(r, claim, 0.2).error == ErrorCode.INVALID_REQUEST
+    assert (r.role, r.epoch, r.leader_id) == (Role.FOLLOWER, 3, 2)
+    errors = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+    assert len(errors) == 1
+    assert "names 3 as the leader of epoch 3, which is 2" in errors[0]
+
+
+def test_an_answer_does_not_unseat_a_leader_that_has_shown_itself_and_is_not_asked_for_again_at_once() -> None:
+    r = shown()
+    fx = answered(r, m.FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=3, epoch=3))
+    assert (r.role, r.leader_id) == (Role.FOLLOWER, 2)
+    assert not any(o.to.address == address(2) for o in fx.send)
+
+
+def test_a_leader_that_has_shown_itself_in_an_earlier_epoch_has_not_in_the_next() -> None:
+    r = shown()
+    reply_to(r, begin(3, 4), 0.2)
+    assert reply_to(r, begin(2, 4), 0.3).error == ErrorCode.NONE
+    assert (r.epoch, r.leader_id) == (4, 2)
+
+
+@pytest.mark.parametrize("role", [Role.LEADER, Role.RESIGNED])
+def test_a_leader_that_hears_of_another_one_of_its_epoch_goes_on(role: Role) -> None:
+    r = started(role)
+    for claim in (begin(), end()):
+        assert reply_to(r, claim, 5.0 if role is Role.LEADER else 0.1).error == ErrorCode.INVALID_REQUEST
+    peer = m.Peer(2, address(2))
+    for error in (ErrorCode.NONE, ErrorCode.INVALID_REQUEST, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER):
+        sent = m.BeginEpoch(1, 3, {}, ReplicaKey(2, directory(2)), CLUSTER)
+        r.step(m.Replied(peer, sent, m.EpochReply(error, epoch=3, leader_id=3)), 5.1 if role is Role.LEADER else 0.2)
+    assert (r.role, r.epoch, r.leader_id) == (role, 3, 1)
+
+
+def test_nobody_is_made_leader_by_being_called_one() -> None:
+    r = started(Role.FOLLOWER)
+    assert reply_to(r, begin(1), 0.1).error == ErrorCode.INVALID_REQUEST
+    answered(r, m.FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=1, epoch=3))
+    assert (r.role, r.leader_id) == (Role.FOLLOWER, 2)
+
+
+def test_after_a_restart_the_leader_whose_records_are_there_gives_way_only_by_its_own_word() -> None:
+    r = replica(QuorumState(3, 2), (1, 2, 3))
+    r.start(0.0)
+    assert reply_to(r, begin(3), 0.1).error == ErrorCode.INVALID_REQUEST
+    answered(r, m.FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=3, epoch=3), by=3)
+    assert r.leader_id == 2
+    r.step(m.Timeout(), 0.5)
+    answered(r, m.FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=3, epoch=3), 0.6, by=2)
+    assert r.leader_id == 3
+
+
+def test_who_names_one_leader_after_the_other_does_not_put_off_the_fetch_timeout() -> None:
+    r = started(Role.FOLLOWER)
+    deadline = r.following.fetch_deadline if r.following is not None else 0.0
+    for i in range(50):
+        reply_to(r, begin(3 if i % 2 == 0 else 2), i * 0.02)
+    assert r.following is not None
+    assert r.following.fetch_deadline == deadline
+
+
+def test_an_unknown_leader_without_an_address_gives_way() -> None:
+    r = started(Role.UNATTACHED)
+    reply_to(r, m.BeginEpoch(99, 3, {}, None, CLUSTER), 0.1)
+    assert (r.role, r.leader_id) == (Role.UNATTACHED, 99)
+    assert reply_to(r, begin(2), 0.2).error == ErrorCode.NONE
+    assert (r.role, r.leader_id) == (Role.FOLLOWER, 2)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_one_forged_announcement_keeps_nobody_from_following_the_leader_that_is_elected(seed: int) -> None:
+    w = World(3, seed, kraft=1)
+    w.boot_all()
+    old = w.elect()
+    victim, named = (n for n in w.nodes.values() if n is not old)
+    epoch = old.core.epoch + 1
+    w.ask(victim, m.BeginEpoch(named.id, epoch, {LISTENER: address(named.id)}, None, CLUSTER))
+    assert (victim.core.epoch, victim.core.leader_id) == (epoch, named.id)
+    old.step(m.Resign(old.core.epoch, "so that another election gives the epoch a leader in truth"))
+
+    def one_leader() -> bool:
+        leader = w.leader
+        return leader is not None and leader.core.hwm is not None and all(
+            (n.core.epoch, n.core.leader_id) == (leader.core.epoch, leader.id) for n in w.nodes.values()
+        )  # fmt: skip
+
+    assert w.run(10.0, one_leader)
+    w.settle("goes on")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_forged_announcement_of_the_epoch_that_another_wins_is_forgotten(seed: int) -> None:
+    """The named voter is asked, denies it, and names whom it follows itself."""
+    w = World(3, seed, kraft=1)
+    w.boot_all()
+    leader = w.elect()
+    victim, named = (n for n in w.nodes.values() if n is not leader)
+    epoch = leader.core.epoch
+    victim.core.become_unattached(epoch, None, w.now)  # as in the moment before the leader's announcement comes
+    victim.core.shown = -1
+    w.ask(victim, m.BeginEpoch(named.id, epoch, {LISTENER: address(named.id)}, None, CLUSTER))
+    assert victim.core.leader_id == named.id
+    assert w.run(10.0, lambda: victim.core.leader_id == leader.id and victim.core.epoch == epoch)
+    w.settle("goes on")
+    assert leader.core.epoch == epoch
+
+
+# --- answers that Kafka's controllers end for -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "top_level"), [(ErrorCode.INVALID_REQUEST, False), (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, True)]
+)
+def test_a_refusal_is_logged_with_its_sender_and_another_is_asked_meanwhile(
+    error: ErrorCode, top_level: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    r = started(Role.FOLLOWER)
+    fx = answered(r, m.FetchReply(error, top_level=top_level, leader_id=None, epoch=3))
+    assert [o.to.address for o in fx.send if isinstance(o.request, m.Fetch)] == [address(3)]
+    assert f"n2:9002 answers Fetch with {error.name}" in caplog.text
+
+
+# --- whatever else --------------------------------------------------------------------------------------------------
+
+
+def test_a_long_list_of_successors_stops_nobody() -> None:
+    r = shown()
+    keys = tuple(ReplicaKey(i) for i in (3, 1, *range(10, 5000)))
+    assert reply_to(r, end(2, 3, keys), 0.2).error == ErrorCode.NONE
+
+
+def test_nobody_stands_while_a_snapshot_replaces_the_log() -> None:
+    r = shown()
+    r.installing = OffsetEpoch(10, 3)
+    reply_to(r, end(2, 3, (ReplicaKey(1, directory(1)),)), 0.2)
+    assert r.role is Role.FOLLOWER
+
+
+def any_request(rng: random.Random) -> m.RaftRequest:
+    number = lambda: rng.choice((-(1 << 31), -1, 0, 1, 2, 3, 4, 5, 1 << 20, (1 << 31) - 1))  # noqa: E731
+    long = lambda: rng.choice((-(1 << 63), -1, 0, 1, 2, 3, 4, 1 << 40, (1 << 63) - 1))  # noqa: E731
+    key = lambda: ReplicaKey(rng.choice((-1, 0, 1, 2, 3, 9)), rng.choice((bytes(16), directory(1), directory(2))))  # noqa: E731
+    ends = rng.choice(({}, {LISTENER: address(2)}, {LISTENER: ("", 0)}, {"OTHER": ("\x00", 1)}))
+    other = Voter(key(), ends, (number(), number()))
+    return rng.choice(
+        (
+            m.Vote(number(), key(), OffsetEpoch(long(), number()), rng.choice((None, key())), rng.random() < 0.5),
+            m.BeginEpoch(number(), number(), ends, rng.choice((None, key()))),
+            m.EndEpoch(number(), number(), [key() for _ in range(rng.choice((0, 1, 3, 1200)))], ends),
+            m.Fetch(key(), number(), long(), number(), number(), long(), number()),
+            m.FetchSnapshot(key(), number(), OffsetEpoch(long(), number()), long(), number()),
+            m.AddVoter(other, timeout_ms=number()),
+            m.RemoveVoter(key()),
+            m.UpdateVoter(other, number()),
+            m.DescribeQuorum(),
+        )
+    )
+
+
+def any_reply(rng: random.Random, to: m.RaftRequest) -> m.Reply | m.Failure:
+    if rng.random() < 0.1:
+        return rng.choice(list(m.Failure))
+    number = lambda: rng.choice((-1, 0, 1, 2, 3, 4, 5, 1 << 20, (1 << 31) - 1))  # noqa: E731
+    where = lambda: rng.choice((None, OffsetEpoch(rng.choice((-1, 0, 1, 2, 3, 1 << 40)), number())))  # noqa: E731
+    reply: m.Reply
+    match to:
+        case m.Vote():
+            reply = m.VoteReply(granted=rng.random() < 0.5)
+        case m.Fetch():
+            reply = m.FetchReply(high_watermark=number(), log_start=number(), diverging=where(), snapshot=where())
+        case m.FetchSnapshot():
+            reply = m.SnapshotReply(snapshot=where() or to.snapshot, size=number(), position=number(), data=b"x" * 7)
+        case m.BeginEpoch() | m.EndEpoch():
+            reply = m.EpochReply()
+        case m.ProbeVersions():
+            reply = m.ProbeReply(kraft_versions=(number(), number()), votes=rng.random() < 0.5)
+        case _:
+            reply = m.VoterReply()
+    reply.error = rng.choice(list(ErrorCode) if rng.random() < 0.5 else [ErrorCode.NONE])
+    reply.top_level = rng.random() < 0.2
+    reply.leader_id, reply.epoch = rng.choice((None, 1, 2, 3, 9)), number()
+    reply.leader_endpoints = rng.choice(({}, {LISTENER: address(3)}, {LISTENER: ("", 0)}))
+    return reply
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_no_request_and_no_answer_stops_a_replica(role: Role) -> None:
+    for seed in range(40):
+        rng = random.Random(seed)
+        r = started(role)
+        now = 6.0
+        for _ in range(40):
+            now += rng.choice((0.0, 0.02, 0.5, 2.5))
+            flying = [(a, q) for a, link in r.links.items() for q in link.in_flight.values()]
+            if flying and rng.random() < 0.5:
+                to, request = rng.choice(flying)
+                event: m.Event = m.Replied(m.Peer(rng.choice((-2, 2, 3)), to), request, any_reply(rng, request))
+            elif rng.random() < 0.1:
+                event = m.Timeout()
+            else:
+                event = m.Received(any_request(rng), "t")
+            fx = r.step(event, now)
+            if fx.truncate_to is not None:
+                del r.log.entries[fx.truncate_to :]  # type: ignore[attr-defined]
+                r.step(m.Synced(fx.truncate_to), now)
+            if fx.start_snapshot is not None:
+                r.step(m.SnapshotOpened(fx.start_snapshot.snapshot, 0), now)
+            if r.installing is not None:
+                r.step(m.SnapshotRejected(r.installing, "it is none"), now)
+
+
+def test_a_complaint_is_made_at_once_and_then_seldom_with_its_number() -> None:
+    c = Complaints()
+    assert c.due("a", 0.0) == ""
+    assert [c.due("a", 0.02 * i) for i in range(1, 100)] == [None] * 99
+    assert c.due("b", 1.0) == ""
+    assert c.due("a", AGAIN_S) == " (99 more like this in 10 s)"
+    assert c.due("a", 3 * AGAIN_S) == ""

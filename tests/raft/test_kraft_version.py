@@ -56,6 +56,20 @@ def test_an_upgrade_is_one_version_and_one_voter_set_side_by_side() -> None:
     assert world.run(5, lambda: levels(world) == {1})
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_the_voters_have_told_who_they_are_when_the_first_record_of_an_epoch_has_committed(seed: int) -> None:
+    world = World(3, seed, kraft=0)
+    world.boot_all()
+    for _ in range(2):
+        leader = world.elect()
+        assert world.run(0.1, lambda node=leader: len(node.core.leading.reported) == 2)
+        token = upgrade(leader, validate_only=True)
+        assert leader.answers[token].error == ErrorCode.NONE
+        leader.answers.clear()
+        leader.step(m.Resign(leader.core.epoch, "another one's turn"))
+        world.run(5.0, lambda: not any(n.core.is_leader for n in world.nodes.values()))
+
+
 def test_it_is_finalised_only_when_it_is_committed_and_acts_before() -> None:
     world, leader = quorum(3, kraft=0)
     for node in world.nodes.values():
@@ -121,9 +135,10 @@ def test_a_voter_that_has_never_told_who_it_is_is_named() -> None:
 def test_a_voter_that_does_not_support_the_level_is_named() -> None:
     world = World(3, seed=8, kraft=0)
     world.boot_all()
-    leader = world.elect()
-    other = next(n for n in world.nodes.values() if n is not leader)
+    other = world.nodes[3]
     other.core.params = dataclasses.replace(other.core.params, kraft_versions=(0, 0))
+    leader = world.elect()
+    assert leader is not other
     world.run(8)
     reply = leader.answers[upgrade(leader)]
     assert reply.error == ErrorCode.INVALID_UPDATE_VERSION

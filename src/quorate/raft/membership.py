@@ -160,9 +160,9 @@ def on_update_voter(r: Raft, q: UpdateVoter, token: Token, now: float) -> None:
         return refuse(r, token, ErrorCode.INVALID_REQUEST)
     leading, at, level = r.leading, r.members.current_offset, r.members.kraft_version
     assert leading is not None
-    if leading.change is not None or leading.upgrade_tokens or leading.writing or r.hwm is None:
+    if level >= 1 and (leading.change is not None or leading.writing or r.hwm is None or at is None or at >= r.hwm):
         return refuse(r, token, ErrorCode.REQUEST_TIMED_OUT)
-    if level >= 1 and (at is None or at >= r.hwm):
+    if leading.upgrade_tokens:  # what would be noted now is no longer looked at
         return refuse(r, token, ErrorCode.REQUEST_TIMED_OUT)
     if not low <= level <= high:
         return refuse(r, token, ErrorCode.INVALID_REQUEST)

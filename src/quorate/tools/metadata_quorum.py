@@ -296,7 +296,7 @@ async def _registered(
     raise ToolError(f"Controller {node_id} has not registered yet: try again in a moment, or supply its --command-config.")
 
 
-REJOINS_MS = 5000  # whoever has fetched in the last five seconds runs
+RUNS_MS = 2000  # a controller that runs fetches every half second at the latest
 
 
 def _remove(args: argparse.Namespace) -> int:
@@ -330,12 +330,14 @@ async def _remove_voter(admin: AdminClient, args: argparse.Namespace, directory_
     if not args.dry_run:
         await admin.remove_raft_voter(args.controller_id, directory_id)
     _say_removed(args, directory_id)
-    now_ms = time.time_ns() // 1_000_000
-    if voter is not None and voter.directory_id == directory_id and now_ms - voter.last_fetch_ms < REJOINS_MS:
+    if voter is None or voter.directory_id != directory_id:
+        return 0
+    ago_ms = max(v.last_fetch_ms for v in quorum.voters) - voter.last_fetch_ms  # the leader's own is the time of its answer
+    if ago_ms < RUNS_MS:
         print(
-            f"Warning: controller {args.controller_id} was fetching a moment ago. If it runs on and is one of Apache Kafka with "
-            "controller.quorum.auto.join.enable, it joins again by itself (Quorate's remember that they were removed): "
-            "stop it, or turn that off.",
+            f"Warning: controller {args.controller_id} fetched {ago_ms / 1000:.1f} s before it was removed. If it runs on and is "
+            "one of Apache Kafka with controller.quorum.auto.join.enable, it joins again by itself (Quorate's remember that they "
+            "were removed): stop it, or turn that off.",
             file=sys.stderr,
         )
     return 0

@@ -20,7 +20,7 @@ from quorate.log.files import OpenFiles
 from quorate.log.manager import LogManager
 from quorate.metadata.image import EMPTY, MetadataImage, PartitionImage, TopicImage, TopicsImage
 from quorate.metadata.image.cluster import ClusterImage
-from quorate.metadata.image.partitions import EMPTY_TABLE
+from quorate.metadata.image.partition_table import EMPTY_TABLE
 from quorate.net.dispatch import RequestContext
 from quorate.protocol.api import REGISTRY, ApiKey
 from quorate.protocol.messages.produce import ProduceRequest

@@ -13,12 +13,15 @@ from quorate.metadata.errors import MetadataError
 from quorate.metadata.framing import decode_record
 from quorate.metadata.image import EMPTY, MetadataImage
 from quorate.metadata.image.builder import ImageBuilder
+from quorate.metadata.records import PartitionRecord
 
-STEP_RECORDS = 128
+STEP_RECORDS = 256
 """Replayed in one step: about a millisecond."""
 
-IMAGE_RECORDS = 512
+IMAGE_RECORDS = 1_024
 """Replayed before an image is made of them, which takes another two; one of a million partitions at once takes seconds."""
+
+_PARTITION = PartitionRecord.KEY
 
 ImageSteps = Generator[None, None, MetadataImage]
 """Yields between steps; its result is the image at the end."""
@@ -117,6 +120,8 @@ class _Steps:
 
 
 def _replay(builder: ImageBuilder, value: bytes | memoryview, offset: int) -> None:
+    if len(value) > 1 and value[1] == _PARTITION and builder.take_encoded(bytes(value)):
+        return
     try:
         record, _ = decode_record(value)
     except MetadataError as error:

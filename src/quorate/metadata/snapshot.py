@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quorate.metadata.errors import MetadataError
-from quorate.metadata.features import record_version
-from quorate.metadata.framing import encode_record
 from quorate.metadata.image import MetadataImage
 from quorate.metadata.loader import load_snapshot
 from quorate.protocol.errors import DecodeError, KafkaError
@@ -72,11 +70,9 @@ def parse_name(name: str) -> SnapshotId | None:
 
 def data_batches(image: MetadataImage, *, base_offset: int, epoch: int, timestamp_ms: int) -> Iterator[bytes]:
     """The image's records as batches, the first at `base_offset`. MetadataError when the image cannot be written."""
-    level = image.features.metadata_version
     values: list[bytes] = []
     size = 0
-    for record in image.to_records():
-        value = encode_record(record, record_version(record.KEY, level))
+    for value in image.to_values():
         if values and (len(values) == MAX_BATCH_RECORDS or size + len(value) > MAX_BATCH_BYTES):
             yield build_metadata_batch(values, base_offset=base_offset, leader_epoch=epoch, timestamp=timestamp_ms)
             base_offset += len(values)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from quorate.metadata.image.cluster import BrokerRegistration, ClusterImage, ControllerRegistration, Endpoint
 from quorate.metadata.image.delta import MetadataDelta, PartitionChange, TopicDelta
 from quorate.metadata.image.image import EMPTY, MetadataImage, OpenTransaction, Provenance
+from quorate.metadata.image.partition_table import PartitionTable
 from quorate.metadata.image.partitions import (
     LOST_DIRECTORY,
     MIGRATING_DIRECTORY,
@@ -17,7 +18,6 @@ from quorate.metadata.image.partitions import (
     RECOVERING,
     UNASSIGNED_DIRECTORY,
     PartitionImage,
-    PartitionTable,
 )
 from quorate.metadata.image.parts import (
     BROKER_LOGGER_RESOURCE,

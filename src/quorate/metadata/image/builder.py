@@ -109,6 +109,11 @@ class ImageBuilder:
         except MetadataError as error:
             raise error.at(offset, record) from None
 
+    def take_encoded(self, value: bytes) -> bool:
+        """Replays the value of a PartitionRecord without decoding it; False if it is anything but one of the usual form for a
+        topic that this builder has open: then nothing has happened, and `replay` says what there is to say."""
+        return self._topics_builder is not None and not self._tags and self._topics_builder.encoded(value)
+
     def finish(self, *, offset: int, epoch: int, timestamp_ms: int) -> MetadataImage:
         """The image after everything replayed, standing at that offset."""
         provenance = Provenance(offset, epoch, timestamp_ms)

@@ -122,6 +122,12 @@ class MetadataImage:
 
         return image_records(self)
 
+    def to_values(self) -> Iterator[bytes]:
+        """The same records as they stand in a batch, frame included; what is held encoded is not decoded for it."""
+        from quorate.metadata.image.writer import image_values
+
+        return image_values(self)
+
     def with_provenance(self, provenance: Provenance) -> MetadataImage:
         """The same metadata, said to be that of another offset."""
         return replace(self, provenance=provenance, token=self.token, journal=self.journal)

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from immutables import Map
 
-from quorate.metadata.image.partitions import NO_LEADER, PartitionImage, PartitionTable
+from quorate.metadata.image.partition_table import PartitionTable
+from quorate.metadata.image.partitions import NO_LEADER, PartitionImage
 
 
 class TopicImage(NamedTuple):

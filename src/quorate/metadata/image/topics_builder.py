@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from immutables import Map
 
 from quorate.metadata.errors import MetadataError
+from quorate.metadata.image.encoded import decoded, form_of, known_form
+from quorate.metadata.image.partition_table import EMPTY_TABLE, MAX_PARTITION_ID, Entry, PartitionTable
 from quorate.metadata.image.partitions import (
-    EMPTY_TABLE,
-    MAX_PARTITION_ID,
     MIGRATING_DIRECTORY,
     NO_LEADER_CHANGE,
     RECOVERED,
@@ -33,10 +33,11 @@ class _OpenTopic:
 
     def __init__(self, base: TopicImage) -> None:
         self.base = base
-        self.changes: dict[int, PartitionImage] = {}
+        self.changes: dict[int, Entry] = {}
 
     def partition(self, partition_id: int) -> PartitionImage | None:
-        return self.changes.get(partition_id) or self.base.partitions.get(partition_id)
+        entry = self.changes.get(partition_id) or self.base.partitions.entry(partition_id)
+        return None if entry is None else decoded(entry)
 
 
 class TopicsBuilder:
@@ -76,6 +77,18 @@ class TopicsBuilder:
         assert opened is not None
         self._new_names.pop(opened.base.name, None)
         return opened.base
+
+    def encoded(self, value: bytes) -> bool:
+        """Takes the value of a PartitionRecord as it is; False, and nothing has happened, if it must be decoded."""
+        form = form_of(value)
+        if form is None:
+            return False
+        partition_id, topic_id, *_ = form.head.unpack_from(value, 3)
+        topic = self._open.get(topic_id)
+        if topic is None or not 0 <= partition_id <= MAX_PARTITION_ID:
+            return False
+        topic.changes[partition_id] = value
+        return True
 
     def partition(self, record: PartitionRecord) -> None:
         partition_id = record.partition_id
@@ -154,8 +167,8 @@ class TopicsBuilder:
         opened = self._open.get(topic_id)
         table = opened.base.partitions if opened is not None else self._base.by_id[topic_id].partitions
         changed = dict(opened.changes) if opened is not None else {}
-        for partition_id, partition in [*changed.items(), *((i, p) for i, p in table.items() if i not in changed)]:
-            if partition.elr or partition.last_known_elr:
+        for partition_id, partition in [*changed.items(), *((i, p) for i, p in table.entries() if i not in changed)]:
+            if not isinstance(partition, bytes) and (partition.elr or partition.last_known_elr):
                 self._topic(topic_id).changes[partition_id] = partition._replace(
                     elr=(), last_known_elr=(), partition_epoch=partition.partition_epoch + 1
                 )
@@ -197,7 +210,7 @@ class TopicsBuilder:
             if not topic.changes and topic.base is by_id.get(topic_id):
                 continue
             before = topic.base.partitions
-            for partition_id, new in topic.changes.items():
+            for partition_id, new in _index_encoded(topic, before, replicas, leaders):
                 old = before.get(partition_id)
                 if old is None:
                     for broker_id in new.replicas:
@@ -220,6 +233,29 @@ class TopicsBuilder:
             by_id[topic_id] = image
             by_name[image.name] = image
         return TopicsImage(by_id.finish(), by_name.finish(), count, replicas.finish(), leaders.finish())
+
+
+def _index_encoded(
+    topic: _OpenTopic, before: PartitionTable, replicas: _IndexEdit, leaders: _IndexEdit
+) -> list[tuple[int, PartitionImage]]:
+    """Indexes what is new and encoded, a bit mask for each broker at once; gives all other changes, decoded."""
+    others: list[tuple[int, PartitionImage]] = []
+    replica_masks: dict[int, int] = {}
+    leader_masks: dict[int, int] = {}
+    empty = not before
+    for partition_id, entry in topic.changes.items():
+        if not isinstance(entry, bytes) or partition_id >= _SMALL or not (empty or before.entry(partition_id) is None):
+            others.append((partition_id, decoded(entry)))
+            continue
+        _, _, *brokers, leader = known_form(entry).head.unpack_from(entry, 3)
+        bit = 1 << partition_id
+        for broker_id in brokers:
+            replica_masks[broker_id] = replica_masks.get(broker_id, 0) | bit
+        leader_masks[leader] = leader_masks.get(leader, 0) | bit
+    for edit, masks in ((replicas, replica_masks), (leaders, leader_masks)):
+        for broker_id, mask in masks.items():
+            edit.add_mask(broker_id, topic.base.id, mask)
+    return others
 
 
 def _directories(directories: tuple[bytes, ...], replicas: int) -> tuple[bytes, ...]:
@@ -257,6 +293,10 @@ class _IndexEdit:
         else:
             topics.setdefault(topic_id, 0)
             self._large_added.setdefault((broker_id, topic_id), set()).add(partition_id)
+
+    def add_mask(self, broker_id: int, topic_id: bytes, mask: int) -> None:
+        topics = self._added.setdefault(broker_id, {})
+        topics[topic_id] = topics.get(topic_id, 0) | mask
 
     def discard(self, broker_id: int, topic_id: bytes, partition_id: int) -> None:
         topics = self._removed.get(broker_id)

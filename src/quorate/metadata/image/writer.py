@@ -14,8 +14,11 @@ from quorate.metadata.features import (
     FIRST_SCRAM,
     FIRST_TOKENS,
     METADATA_VERSION,
+    record_version,
 )
+from quorate.metadata.framing import FRAME_VERSION, decode_record, encode_record
 from quorate.metadata.image.cluster import BrokerRegistration, ControllerRegistration, UnknownTags
+from quorate.metadata.image.encoded import decoded
 from quorate.metadata.image.image import MetadataImage
 from quorate.metadata.image.partitions import MIGRATING_DIRECTORY, PartitionImage
 from quorate.metadata.records import (
@@ -33,10 +36,23 @@ from quorate.protocol.schema import Data, Struct
 
 def image_records(image: MetadataImage) -> Iterator[Data]:
     """Records of the image. MetadataError inside a transaction, and for what the finalised metadata.version cannot say."""
+    return (decode_record(found)[0] if isinstance(found, bytes) else found for found in _found(image))
+
+
+def image_values(image: MetadataImage) -> Iterator[bytes]:
+    """The same records, each as it stands in a batch, in the version that belongs to the finalised metadata.version."""
+    level = image.features.metadata_version
+    for found in _found(image):
+        yield found if isinstance(found, bytes) else encode_record(found, record_version(found.KEY, level))
+
+
+def _found(image: MetadataImage) -> Iterator[Data | bytes]:
+    """Partitions that are held encoded in the version that is wanted come as they are."""
     if image.transaction is not None:
         raise MetadataError(f"the transaction begun at offset {image.transaction.offset} is open: no snapshot inside of it")
     level = image.features.metadata_version
     tags = image.unknown_tags
+    as_is = bytes((FRAME_VERSION, PartitionRecord.KEY, record_version(PartitionRecord.KEY, level)))
     yield from _features(image, tags)
     for broker in image.cluster.brokers.values():
         yield broker_record(broker, level)
@@ -46,8 +62,11 @@ def image_records(image: MetadataImage) -> Iterator[Data]:
         yield controller_record(controller)
     for topic in image.topics.by_id.values():
         yield _tagged(TopicRecord(name=topic.name, topic_id=topic.id), tags.get(("topic", topic.id)) if tags else None)
-        for partition_id, partition in topic.partitions.items():
-            record = partition_record(topic.id, partition_id, partition, level)
+        for partition_id, entry in topic.partitions.entries():
+            if isinstance(entry, bytes) and not tags and entry.startswith(as_is):
+                yield entry
+                continue
+            record = partition_record(topic.id, partition_id, decoded(entry), level)
             yield _tagged(record, tags.get(("partition", topic.id, partition_id))) if tags else record
     for (kind, name), entries in image.configs.resources.items():
         for key, value in entries.items():

@@ -10,7 +10,7 @@ import pytest
 
 from quorate.metadata.framing import encode_record
 from quorate.metadata.image import EMPTY, MetadataImage
-from quorate.metadata.loader import ImageSteps
+from quorate.metadata.loader import STEP_RECORDS, ImageSteps
 from quorate.metadata.records import FeatureLevelRecord, PartitionRecord, TopicRecord
 from quorate.metadata.shared_replay import SharedReplay
 from quorate.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
@@ -222,7 +222,7 @@ def test_requests_are_answered_while_much_metadata_loads(tmp_path: Path, how: st
             answered += 1
             await asyncio.sleep(0)
         assert loader.image is not None
-        assert loader.steps > 5000 / 128
+        assert loader.steps > 5000 / STEP_RECORDS
         assert answered >= loader.steps
         assert loader.image.topics.partition_count == 5000
         await node.stop()

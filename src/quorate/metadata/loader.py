@@ -16,10 +16,10 @@ from quorate.metadata.image.builder import ImageBuilder
 from quorate.metadata.records import PartitionRecord
 
 STEP_RECORDS = 256
-"""Replayed in one step: about a millisecond."""
+"""Replayed in one step: one to two milliseconds."""
 
 IMAGE_RECORDS = 1_024
-"""Replayed before an image is made of them, which takes another two; one of a million partitions at once takes seconds."""
+"""Replayed before an image is made of them, which takes another three; one of a million partitions at once takes seconds."""
 
 _PARTITION = PartitionRecord.KEY
 

@@ -8,9 +8,13 @@ import socket
 import time
 from pathlib import Path
 
+import pytest
+
 from quorate.net.dispatch import Dispatcher, FeatureRange, FeatureState, ListenerKind
 from quorate.net.errors import KafkaConnectionError
 from quorate.net.server import Listener
+from quorate.raft import messages as m
+from quorate.raft.calls import Calls
 from quorate.raft.config import RaftConfig
 from quorate.raft.driver import RaftClient
 from quorate.raft.transport import NetTransport
@@ -176,3 +180,40 @@ def test_voters_are_connected_before_they_need_one_another_and_idle_losses_alarm
             await p.stop(0.1)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("host", ["x" * 80, "ä..b", "no\x00host"])
+def test_a_senseless_host_is_tried_ever_more_rarely_and_complained_of_once(
+    tmp_path: Path, host: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = RaftConfig(
+        node_id=1, directory_id=directory(1), cluster_id=CLUSTER, metadata_dir=tmp_path, listener_name=LISTENER,
+        endpoints={}, is_controller=False,
+    )  # fmt: skip
+    out = m.Outgoing(m.Peer(2, (host, 9093)), m.Fetch(ReplicaKey(1), 1, 0, 0, 500))
+    failures: list[object] = []
+
+    async def body() -> float:
+        loop = asyncio.get_running_loop()
+        transport, done, began = NetTransport("t", 1.0), loop.create_future(), loop.time()
+
+        def replied(sent: m.Outgoing, reply: m.Reply | m.Failure) -> None:
+            failures.append(reply)
+            if len(failures) < 5:
+                calls.send(sent)
+            elif not done.done():
+                done.set_result(None)
+
+        calls = Calls(config, transport, replied)
+        calls.send(out)
+        await asyncio.wait_for(done, 10)
+        await calls.close()
+        transport.close()
+        return loop.time() - began
+
+    took_s = asyncio.run(body())
+    assert failures == [m.Failure.DISCONNECTED] * 5
+    assert took_s > 0.8 * (0.02 + 0.04 + 0.08 + 0.16)
+    errors = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+    assert len(errors) == 1
+    assert f"Fetch: cannot connect to {host}:9093" in errors[0]

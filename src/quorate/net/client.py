@@ -97,6 +97,8 @@ class Connection(asyncio.BufferedProtocol):
                 )
             except OSError as e:
                 raise KafkaConnectionError(f"cannot connect to {where}: {e.strerror or e}") from e
+            except ValueError as e:  # UnicodeError too: what no name server is asked for
+                raise KafkaConnectionError(f"cannot connect to {where}: {host!r} is no host name ({e})") from e
             connection = protocol
             connection.peer = where
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from quorate.protocol.errors import EncodeError
 from quorate.raft import messages as m
 from quorate.raft import wire
 from quorate.raft.changes import REMOVE_TIMEOUT_S
+from quorate.raft.claims import Complaints
 
 if TYPE_CHECKING:
     from quorate.protocol.schema import Request, Response
@@ -30,6 +32,7 @@ class Calls:
         self._transport = transport
         self._replied = replied
         self._tasks: set[asyncio.Task[None]] = set()
+        self._complaints = Complaints()
 
     def send(self, out: m.Outgoing) -> bool:
         """Whether the request was written at once; over a connection that has to be made first it goes a little later."""
@@ -92,10 +95,20 @@ class Calls:
             case RequestTimedOut():
                 return m.Failure.TIMEOUT
             case KafkaConnectionError() | OSError():
+                if isinstance(error.__cause__, (socket.gaierror, ValueError)):  # it will be no better in a moment
+                    self._complain("address", f"{_name(out)}: {error}")
                 return m.Failure.DISCONNECTED
             case wire.WireError() | ValueError():
-                log.error("[RaftClient id=%d] answer of %s: %s", self._config.node_id, out.to.address, error)
+                self._complain("answer", f"answer of {out.to.address} to {_name(out)}: {error}")
                 return m.Failure.BAD_ANSWER
-        name = type(out.request).__name__
-        log.error("[RaftClient id=%d] %s to %s", self._config.node_id, name, out.to.address, exc_info=error)
+        self._complain("call", f"{_name(out)} to {out.to.address}", error)
         return m.Failure.BAD_ANSWER
+
+    def _complain(self, kind: str, text: str, error: BaseException | None = None) -> None:
+        more = self._complaints.due(kind, asyncio.get_running_loop().time())
+        if more is not None:
+            log.error("[RaftClient id=%d] %s%s", self._config.node_id, text, more, exc_info=error)
+
+
+def _name(out: m.Outgoing) -> str:
+    return type(out.request).__name__

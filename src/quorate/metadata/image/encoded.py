@@ -12,6 +12,7 @@ the number of tagged fields.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -23,6 +24,8 @@ FRAMES: Final = {bytes([1, 3, version]): version for version in range(3)}
 _REPLICAS_AT: Final = 23
 _MAX_COUNT: Final = 126  # what one byte holds of a length + 1
 _EMPTY: Final = 1
+_REMEMBERED: Final = 8_192
+"""Partitions that were looked at last: most looks are at the same few."""
 
 
 class Form(NamedTuple):
@@ -88,10 +91,13 @@ def _form(version: int, replicas: int, isr: int) -> Form:
 
 def decoded(entry: PartitionImage | bytes) -> PartitionImage:
     """What a table holds, as everybody else sees it."""
-    if not isinstance(entry, bytes):
-        return entry
-    form = known_form(entry)
-    fields = form.body.unpack_from(entry, _REPLICAS_AT + 1)
+    return _decoded(entry) if isinstance(entry, bytes) else entry
+
+
+@lru_cache(_REMEMBERED)
+def _decoded(value: bytes) -> PartitionImage:
+    form = known_form(value)
+    fields = form.body.unpack_from(value, _REPLICAS_AT + 1)
     count = form.replicas
     replicas, isr = fields[:count], fields[count : count + form.isr]
     leader, leader_epoch, partition_epoch = fields[count + form.isr : count + form.isr + 3]

@@ -21,7 +21,7 @@ _Chunk = tuple[Entry | None, ...]
 class PartitionTable:
     """Immutable table partition id -> PartitionImage in chunks of 64: a change copies only its chunk and the spine.
 
-    What is encoded is decoded anew for each look, in two to three microseconds.
+    What is encoded is decoded when it is looked at, in two to three microseconds.
 
     Iterating gives the partitions in id order; ids run from 0 without a gap, save while a log that has holes is replayed.
     """

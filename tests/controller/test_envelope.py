@@ -18,8 +18,8 @@ from quorate.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from quorate.protocol.messages.metadata import MetadataRequest
 from quorate.protocol.messages.principal_data import DefaultPrincipalData
 
+from .asking import broker, run, topics
 from .support import Harness
-from .test_driver import broker, run, topics
 
 PRINCIPAL = b"\0\0" + DefaultPrincipalData(type="User", name="alice", token_authenticated=False).encode(0)
 LOCAL = bytes([127, 0, 0, 1])

@@ -13,8 +13,8 @@ import pytest
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.raft.types import LeaderAndEpoch
 
+from .asking import broker, topics
 from .support import Harness
-from .test_driver import broker, topics
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:

@@ -22,8 +22,8 @@ from quorate.protocol.messages.broker_registration import BrokerRegistrationRequ
 from quorate.protocol.messages.create_topics import CreateTopicsRequest
 from quorate.protocol.messages.unregister_broker import UnregisterBrokerRequest
 
+from .asking import beat, broker, topics
 from .support import CLUSTER, LATEST, Cluster, Harness, directory, uid
-from .test_driver import beat, broker, topics
 
 BROKER = 1
 OTHERS = (2, 3, 4)

@@ -11,8 +11,8 @@ from quorate.net.limits import ConnectionLimits
 from quorate.net.server import Listener
 from quorate.raft.types import LeaderAndEpoch
 
+from .asking import run
 from .support import FakeLog, FakeRaft, Harness, uid
-from .test_driver import run
 
 
 class Quorum:

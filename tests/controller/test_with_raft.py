@@ -15,8 +15,8 @@ from quorate.protocol.schema import Request
 from quorate.raft.config import RaftConfig
 from quorate.raft.driver import RaftClient
 
+from .asking import registration, run, topics
 from .support import CLUSTER, Harness, make_config, uid
-from .test_driver import registration, run, topics
 
 
 class NoNetwork:

@@ -1,0 +1,267 @@
+"""The driver over a replica in memory: sessions of brokers, and all else that happens by the clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from quorate.metadata.records import (
+    DelegationTokenRecord,
+    NoOpRecord,
+)
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.alter_partition import AlterPartitionRequest
+from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from quorate.protocol.messages.create_topics import CreateTopicsRequest
+
+from .asking import beat, broker, registration, run, topics
+from .support import FakeLog, FakeRaft, Harness, directory, uid
+
+
+def test_silence_fences_a_broker() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        epoch = await broker(h)
+        await h.call(topics("a"))
+        for _ in range(5):
+            h.advance(8.9)
+            await beat(h, 1, epoch)
+        assert not h.controller.image.cluster.brokers[1].fenced
+        h.advance(8.9)
+        h.raft.commit()
+        assert not h.controller.image.cluster.brokers[1].fenced
+        h.advance(0.2)
+        h.raft.commit()
+        assert h.controller.image.cluster.brokers[1].fenced
+        partition = h.controller.image.topics.partition_of("a", 0)
+        assert partition is not None
+        assert partition.leader == -1
+
+    run(test())
+
+
+def test_brokers_that_fall_silent_together_are_fenced_one_after_the_other() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        for broker_id in (1, 2, 3):
+            await broker(h, broker_id)
+        make = CreateTopicsRequest.CreatableTopic
+        await h.call(CreateTopicsRequest(topics=[make(name="a", num_partitions=3, replication_factor=3)]))
+        h.advance(10)
+        h.raft.commit()
+        assert all(registered.fenced for registered in h.controller.image.cluster.brokers.values())
+        topic = h.controller.image.topics.by_name["a"]
+        assert all(partition.leader == -1 and len(partition.isr) == 1 for partition in topic.partitions)
+
+    run(test())
+
+
+def test_a_new_active_controller_gives_every_broker_a_whole_session() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        await broker(h)
+        h.advance(8)
+        h.raft.follow(2, 2)
+        h.advance(8)
+        h.raft.become_leader(3)
+        h.advance(8.9)
+        h.raft.commit()
+        assert not h.controller.image.cluster.brokers[1].fenced
+        h.advance(0.2)
+        h.raft.commit()
+        assert h.controller.image.cluster.brokers[1].fenced
+
+    run(test())
+
+
+@pytest.mark.parametrize(("combined", "code"), [(False, ErrorCode.DUPLICATE_BROKER_REGISTRATION), (True, ErrorCode.NONE)])
+def test_the_broker_in_the_same_process_may_come_back_at_once(combined: bool, code: ErrorCode) -> None:
+    async def test() -> None:
+        log = FakeLog()
+        first = await Harness(FakeRaft(1, log), is_broker_too=combined).start()
+        await broker(first)
+        second = Harness(FakeRaft(1, log), is_broker_too=combined)  # the process was killed and started again
+        await second.start(lead=False)
+        second.raft.commit()
+        second.raft.become_leader(2)
+        try:
+            await second.call(registration(incarnation=6))
+            found = ErrorCode.NONE
+        except KafkaError as error:
+            found = error.code
+        assert found == code
+
+    run(test())
+
+
+def test_a_predecessor_of_the_broker_in_the_same_process_is_fenced_when_no_successor_comes() -> None:
+    async def test() -> None:
+        log = FakeLog()
+        await broker(await Harness(FakeRaft(1, log), is_broker_too=True).start())
+        again = Harness(FakeRaft(1, log), is_broker_too=True)
+        await again.start(lead=False)
+        again.raft.commit()
+        again.raft.become_leader(2)
+        again.advance(9.1)
+        again.raft.commit()
+        assert again.controller.image.cluster.brokers[1].fenced
+
+    run(test())
+
+
+def test_controlled_shutdown_waits_until_the_others_know() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        first, second = await broker(h, 1), await broker(h, 2)
+        make = CreateTopicsRequest.CreatableTopic
+        await h.call(CreateTopicsRequest(topics=[make(name="a", num_partitions=2, replication_factor=2)]))
+        response = await beat(h, 1, first, want_shut_down=True)
+        assert not response.should_shut_down
+        assert h.controller.image.cluster.brokers[1].in_controlled_shutdown
+        assert all(partition.leader == 2 for partition in h.controller.image.topics.by_name["a"].partitions)
+        assert not (await beat(h, 1, first, want_shut_down=True)).should_shut_down
+        await beat(h, 2, second)
+        assert (await beat(h, 1, first, want_shut_down=True)).should_shut_down
+        assert h.controller.image.cluster.brokers[1].fenced
+
+    run(test())
+
+
+def test_a_broker_that_has_left_in_good_order_may_come_back_at_once() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        epoch = await broker(h)
+        assert (await beat(h, 1, epoch, want_shut_down=True)).should_shut_down
+        assert (await h.call(registration(incarnation=6))).broker_epoch > epoch
+
+    run(test())
+
+
+class Connection:
+    """As much of a server's connection as the controller uses."""
+
+    def __init__(self) -> None:
+        self.callbacks: list[Any] = []
+
+    def on_close(self, callback: Any) -> None:
+        self.callbacks.append(callback)
+
+    def lose(self) -> None:
+        for callback in self.callbacks:
+            callback()
+
+
+def beat_over(connection: Connection, h: Harness, epoch: int) -> Any:
+    request = BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch, current_metadata_offset=h.raft.log.end)
+    return h.send(request, connection=connection)
+
+
+def test_a_broker_whose_connection_breaks_has_less_time_to_come_back() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        epoch, first, second = await broker(h), Connection(), Connection()
+        beat_over(first, h, epoch)
+        beat_over(first, h, epoch)
+        assert len(first.callbacks) == 1
+        first.lose()
+        h.advance(2.9)
+        beat_over(second, h, epoch)  # it is back in time
+        h.advance(8.9)
+        beat_over(second, h, epoch)
+        first.lose()
+        h.advance(3.1)
+        beat_over(second, h, epoch)
+        second.lose()
+        h.advance(3.1)
+        h.raft.commit()
+        assert h.controller.image.cluster.brokers[1].fenced
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("lost", "log_dir", "code"),
+    [
+        (True, directory(1), ErrorCode.NONE),
+        (True, uid(0xDDDD0000), ErrorCode.DUPLICATE_BROKER_REGISTRATION),
+        (False, directory(1), ErrorCode.DUPLICATE_BROKER_REGISTRATION),
+    ],
+)
+def test_a_killed_brokers_successor_on_the_same_disks_need_not_wait(lost: bool, log_dir: bytes, code: ErrorCode) -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        connection = Connection()
+        beat_over(connection, h, await broker(h))
+        if lost:
+            connection.lose()
+        request = registration(incarnation=6)
+        request.log_dirs = [log_dir]
+        try:
+            await h.call(request)
+            found = ErrorCode.NONE
+        except KafkaError as error:
+            found = error.code
+        assert found == code
+
+    run(test())
+
+
+def test_an_idle_log_gets_noop_records() -> None:
+    async def test() -> None:
+        h = await Harness(max_idle_interval_s=0.5).start()
+        await broker(h)
+        h.advance(0.4)
+        await h.call(topics("a"))  # not idle
+        h.advance(0.45)
+        assert not any(isinstance(record, NoOpRecord) for record in h.records)
+        h.advance(0.9)
+        assert sum(isinstance(record, NoOpRecord) for record in h.records) == 2
+
+    run(test())
+
+
+def test_leaderships_go_back_to_preferred_replicas() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        first, second = await broker(h, 1), await broker(h, 2)
+        make, assignment = CreateTopicsRequest.CreatableTopic, CreateTopicsRequest.CreatableReplicaAssignment
+        wanted = make(
+            name="a", num_partitions=-1, replication_factor=-1, assignments=[assignment(partition_index=0, broker_ids=[1, 2])]
+        )
+        await h.call(CreateTopicsRequest(topics=[wanted]))
+        await beat(h, 1, first, want_fence=True)
+        await beat(h, 1, first)
+        part = AlterPartitionRequest.PartitionData(
+            partition_index=0,
+            leader_epoch=1,
+            partition_epoch=1,
+            new_isr_with_epochs=[AlterPartitionRequest.BrokerState(broker_id=broker_id) for broker_id in (1, 2)],
+        )
+        topic_id = h.controller.image.topics.by_name["a"].id
+        data = AlterPartitionRequest.TopicData(topic_id=topic_id, partitions=[part])
+        response = await h.call(AlterPartitionRequest(broker_id=2, broker_epoch=second, topics=[data]))
+        assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
+        for _ in range(60):
+            h.advance(5)
+            await beat(h, 1, first)
+            await beat(h, 2, second)
+        partition = h.controller.image.topics.partition_of("a", 0)
+        assert partition is not None
+        assert partition.leader == 1
+
+    run(test())
+
+
+def test_expired_tokens_are_removed() -> None:
+    async def test() -> None:
+        h = await Harness(token_secret="s").start()
+        now_ms = h.clock.now_ms()
+        record = DelegationTokenRecord(owner="User:a", token_id="x", max_timestamp=now_ms + 1, expiration_timestamp=now_ms + 1)
+        h.controller.write([record])
+        h.raft.commit()
+        h.advance(3601)
+        h.raft.commit()
+        assert len(h.controller.image.delegation_tokens.tokens) == 0
+
+    run(test())

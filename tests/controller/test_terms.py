@@ -1,0 +1,93 @@
+"""The driver over a replica in memory: what a controller that becomes active begins with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from quorate.controller.activation import ActivationError, activation_records
+from quorate.metadata.bootstrap import bootstrap_records
+from quorate.metadata.image import EMPTY
+from quorate.metadata.records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    RegisterControllerRecord,
+    TopicRecord,
+)
+
+from .asking import broker, run
+from .support import LATEST, Harness, uid
+
+
+def test_an_empty_log_gets_the_bootstrap_records_in_a_transaction() -> None:
+    async def test() -> None:
+        h = await Harness(
+            bootstrap=bootstrap_records({"metadata.version": LATEST, "eligible.leader.replicas.version": 1})
+        ).start()
+        assert [type(record) for record in h.records] == [
+            BeginTransactionRecord,
+            FeatureLevelRecord,
+            FeatureLevelRecord,
+            ConfigRecord,  # min.insync.replicas, which eligible leader replicas need
+            EndTransactionRecord,
+            RegisterControllerRecord,
+        ]
+        assert h.controller.image.features.metadata_version == LATEST
+        assert h.controller.image.configs.cluster_default()["min.insync.replicas"] == "1"
+
+    run(test())
+
+
+@pytest.mark.parametrize(("level", "atomic"), [(12, True), (13, False)])
+def test_before_transactions_the_bootstrap_records_are_one_batch(level: int, atomic: bool) -> None:
+    records, is_atomic, _ = activation_records(EMPTY, bootstrap_records({"metadata.version": level}), 1)
+    assert is_atomic is atomic
+    assert isinstance(records[0], FeatureLevelRecord) is atomic
+
+
+def test_a_log_with_a_metadata_version_is_taken_over_as_it_is() -> None:
+    image = EMPTY.apply([FeatureLevelRecord(name="metadata.version", feature_level=20)], offset=0, epoch=1, timestamp_ms=0)
+    assert activation_records(image, [], 1)[0] == []
+
+
+def test_a_transaction_that_a_predecessor_left_open_is_aborted() -> None:
+    image = EMPTY.apply(
+        [BeginTransactionRecord(name="x"), TopicRecord(name="t", topic_id=uid(9))], offset=1, epoch=1, timestamp_ms=0
+    )
+    records, _, _ = activation_records(image, bootstrap_records({"metadata.version": LATEST}), 1)
+    assert [type(record) for record in records] == [
+        AbortTransactionRecord,
+        BeginTransactionRecord,
+        FeatureLevelRecord,
+        EndTransactionRecord,
+    ]
+
+
+@pytest.mark.parametrize("bootstrap", [[], bootstrap_records({"group.version": 1, "metadata.version": 8})])
+def test_a_log_that_no_controller_can_go_on_from_is_fatal(bootstrap: list[Any]) -> None:
+    image = EMPTY if not bootstrap else EMPTY.apply([BeginTransactionRecord()], offset=0, epoch=1, timestamp_ms=0)
+    with pytest.raises(ActivationError):
+        activation_records(image, bootstrap, 1)
+
+    async def test() -> None:
+        h = Harness(bootstrap=[])
+        await h.start()
+        assert isinstance(h.fatal[0], ActivationError)
+        assert not h.controller.is_active
+
+    run(test())
+
+
+def test_only_the_controllers_own_incarnation_is_registered_anew() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        assert h.controller.image.cluster.controllers[1].incarnation_id == uid(0xC1)
+        count = len(h.records)
+        await broker(h)
+        assert not any(isinstance(record, RegisterControllerRecord) for record in h.records[count:])
+
+    run(test())

@@ -226,7 +226,7 @@ class Consumer:
             if isinstance(error, KafkaError) and not error.code.retriable and error.code is not ErrorCode.BROKER_NOT_AVAILABLE:
                 raise
             log.warning("[Consumer] Fetch from node %d failed: %s", leader, error)
-            self.transport.cluster = None
+            self.transport.doubt()
             for tp in partitions:
                 self.metadata.forget(tp.topic)
             await asyncio.sleep(0.1)

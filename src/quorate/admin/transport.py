@@ -1,8 +1,9 @@
 """How the admin client reaches a cluster: bootstrap, which node to ask, when to try again.
 
 By broker bootstrap any broker is asked (the one with the fewest requests in flight); what only the controller can do, brokers
-forward. By controller
-bootstrap the active controller is asked. A request is repeated, with back-off, while its error is retriable and time is left.
+forward. By controller bootstrap the active controller is asked; when it is lost, all that are known are asked in turn, without
+growing back-off, until one names a successor that answers. A request is repeated, with back-off, while its error is retriable
+and time is left.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ log = logging.getLogger("quorate.admin")
 T = TypeVar("T")
 
 BROKERS, CONTROLLERS = 1, 2
+
+PATIENCE_S = 2.0
+"""For a connection while others could be asked; it goes on being made meanwhile."""
 
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9_]+://)?(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^:\[\]/]+)):(?P<port>\d{1,5})")
 
@@ -73,7 +77,8 @@ class Transport:
         self._channels: dict[tuple[str, int], NodeChannel] = {}
         self._in_flight: dict[tuple[str, int], int] = {}
         self.cluster: ClusterDescription | None = None
-        self._controller_lost = False  # the one that the description names does not answer
+        self._doubted = False  # the description: someone whom it names does not answer, or says that he is not who it says
+        self._described: dict[tuple[str, int], float] = {}  # when each was asked for a description
         self._failed: dict[tuple[str, int], float] = {}  # when, and no answer since
         self._warned: set[tuple[str, int]] = set()
 
@@ -124,18 +129,20 @@ class Transport:
     # -- the cluster -----------------------------------------------------------------------------------------------------
 
     async def any_address(self) -> tuple[str, int]:
-        """A node that answers: of the known ones the least loaded, else a bootstrap server; those that did not answer last.
-        Raises the last one's error."""
+        """A node that answers: of the known ones the least loaded, else a bootstrap server; those that did not answer last,
+        and while the description is in doubt those last that gave it. Raises the last one's error."""
         known = [(n.host, n.port) for n in self.cluster.nodes if not n.fenced] if self.cluster is not None else []
         candidates = sorted(known, key=lambda a: self._in_flight.get(a, 0))
-        last: Exception | None = None
         candidates += [a for a in self._bootstrap if a not in known]
-        for address in sorted(candidates, key=lambda a: self._failed.get(a, 0.0)):
+        if self._doubted:
+            candidates.sort(key=lambda a: self._described.get(a, 0.0))
+        candidates.sort(key=lambda a: self._failed.get(a, 0.0))
+        last: Exception | None = None
+        for address in candidates:
             try:
-                await self.channel(*address).connected()
+                await self._reach(address, None if address == candidates[-1] else PATIENCE_S)
             except (KafkaConnectionError, RequestTimedOut) as error:
                 last = error
-                self._failed[address] = asyncio.get_running_loop().time()
                 if address not in self._warned:
                     self._warned.add(address)
                     log.warning("[AdminClient clientId=%s] %s; trying again", self._client_id, error)
@@ -144,12 +151,27 @@ class Transport:
             return address
         raise last or KafkaConnectionError("no node is known")
 
+    async def _reach(self, address: tuple[str, int], patience_s: float | None) -> None:
+        """Connects, if need be. Raises KafkaConnectionError, and RequestTimedOut when it takes longer than `patience_s`."""
+        channel = self.channel(*address)
+        if channel.connection is not None:
+            return
+        try:
+            await asyncio.wait_for(channel.connected(), patience_s)
+        except (KafkaConnectionError, TimeoutError) as error:  # RequestTimedOut is a TimeoutError
+            self._failed[address] = asyncio.get_running_loop().time()
+            if isinstance(error, KafkaConnectionError | RequestTimedOut):
+                raise
+            shown = f"{address[0]}:{address[1]} did not complete a connection within {patience_s:g} s"
+            raise RequestTimedOut(shown) from error
+
     async def refresh(self) -> ClusterDescription:
         """Learns the nodes anew."""
         from quorate.protocol.messages.describe_cluster import DescribeClusterRequest
 
         async def one() -> ClusterDescription:
             address = await self.any_address()
+            self._described[address] = asyncio.get_running_loop().time()
             try:
                 answer = await self.ask(address, DescribeClusterRequest(endpoint_type=self.endpoint_type))
             except UnsupportedVersion:
@@ -165,7 +187,7 @@ class Transport:
             return ClusterDescription(answer.cluster_id, answer.controller_id, nodes, answer.endpoint_type)
 
         self.cluster = await self.until_answered(one, "a description of the cluster")
-        self._controller_lost = False
+        self._doubted = False
         return self.cluster
 
     async def _by_metadata(self, address: tuple[str, int]) -> ClusterDescription:
@@ -176,13 +198,17 @@ class Transport:
         nodes = tuple(Node(b.node_id, b.host, b.port, b.rack, b.start_time_ms) for b in answer.brokers)
         return ClusterDescription(answer.cluster_id or "", answer.controller_id, nodes)
 
+    def doubt(self) -> None:
+        """What is known of the cluster may have changed: it is asked for before it is used again."""
+        self._doubted = True
+
     async def nodes(self) -> tuple[Node, ...]:
         cluster = self.cluster or await self.refresh()
         return cluster.nodes
 
     async def address_of(self, node_id: int) -> tuple[str, int]:
         """Where a node is. Raises BROKER_NOT_AVAILABLE when the cluster does not have it."""
-        for again in (False, True):
+        for again in (self._doubted, True):
             cluster = await self.refresh() if again or self.cluster is None else self.cluster
             for node in cluster.nodes:
                 if node.id == node_id:
@@ -215,7 +241,8 @@ class Transport:
                     raise last
                 raise timed_out(what, last) from last
             await asyncio.sleep(backoff)
-            backoff = min(backoff * 2, self._backoff_max_s)
+            if self.endpoint_type == BROKERS or not self._doubted:
+                backoff = min(backoff * 2, self._backoff_max_s)
 
     async def call(
         self,
@@ -230,37 +257,40 @@ class Transport:
         timeout_s: of one attempt, instead of the usual time. final: errors that are answers, though others would retry them."""
 
         async def one() -> Any:
-            address = await self.controller_address() if self.endpoint_type == CONTROLLERS else await self.any_address()
             try:
+                address = await self.controller_address() if self.endpoint_type == CONTROLLERS else await self.any_address()
                 answer = await self.ask(address, request, timeout_s=timeout_s)
-            except (KafkaConnectionError, RequestTimedOut):
-                self._controller_lost = True
-                raise
-            if check is not None:
-                try:
+                if check is not None:
                     check(answer)
-                except KafkaError as error:
-                    if error.code is ErrorCode.NOT_CONTROLLER:
-                        self.cluster = None
-                    raise
-            return answer
+                return answer
+            except (KafkaConnectionError, RequestTimedOut):
+                self._doubted = True
+                raise
+            except KafkaError as error:
+                self._doubted |= error.code.retriable  # no controller any more, or not yet
+                raise
 
         return await self.until_answered(one, f"an answer to {type(request).__name__.removesuffix('Request')}", final)
 
     async def controller_address(self) -> tuple[str, int]:
-        """The active controller. Raises NOT_CONTROLLER (retriable) while none is known."""
-        cluster = self.cluster if self.cluster is not None and not self._controller_lost else await self.refresh()
+        """The active controller. Raises NOT_CONTROLLER (retriable) while none is known, KafkaConnectionError and
+        RequestTimedOut when the one that is named cannot be connected to."""
+        cluster = self.cluster if self.cluster is not None and not self._doubted else await self.refresh()
         for node in cluster.nodes:
             if node.id == cluster.controller_id:
+                await self._reach((node.host, node.port), PATIENCE_S)  # a follower may go on naming the leader that it had
                 return node.host, node.port
-        self.cluster = None
         raise KafkaError(ErrorCode.NOT_CONTROLLER, "No active controller is known.")
 
     async def call_node(self, node_id: int, request: Request, check: Callable[[Any], None] | None = None) -> Any:
         """Asks one node."""
 
         async def one() -> Any:
-            answer = await self.ask(await self.address_of(node_id), request)
+            try:
+                answer = await self.ask(await self.address_of(node_id), request)
+            except (KafkaConnectionError, RequestTimedOut):
+                self._doubted = True  # it may have come back elsewhere
+                raise
             if check is not None:
                 check(answer)
             return answer

@@ -206,17 +206,25 @@ def controller_id(properties: Mapping[str, str]) -> int:
     return int(text)
 
 
-def metadata_directory_id(properties: Mapping[str, str]) -> bytes:
-    """directory.id of the formatted metadata directory that a configuration names. Raises ToolError."""
+def metadata_directory(properties: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
+    """meta.properties of the formatted metadata directory that a configuration names: where it is, and what it says. Raises
+    ToolError, also when it is another node's."""
     directory = (
         properties.get("metadata.log.dir") or properties.get("log.dirs", properties.get("log.dir", "")).split(",")[0].strip()
     )
     if not directory:
         raise ToolError("Neither metadata.log.dir nor log.dirs were found. Is this a valid controller configuration file?")
-    found = read_properties(str(Path(directory) / "meta.properties")).get("directory.id")
-    if found is None:
+    path = Path(directory) / "meta.properties"
+    found = read_properties(str(path))
+    if "directory.id" not in found:
         raise ToolError(f"No directory id found in {directory}")
-    return parse_uuid(found)
+    own, configured = found.get("node.id", "").strip(), properties.get("node.id", "").strip()
+    if own != configured:
+        raise ToolError(
+            f"{path} belongs to node.id {own or '(none)'}, the configuration to node.id {configured}: "
+            "name the configuration with which this directory was formatted"
+        )
+    return path, found
 
 
 def controller_endpoints(properties: Mapping[str, str]) -> list[tuple[str, str, int]]:
@@ -251,12 +259,43 @@ def _add(args: argparse.Namespace) -> int:
             "or its --controller-id if it is running."
         )
     properties = read_properties(args.command_config)
-    node_id, directory_id = controller_id(properties), metadata_directory_id(properties)
+    node_id, (path, found) = controller_id(properties), metadata_directory(properties)
+    directory_id, cluster_id = parse_uuid(found["directory.id"]), found.get("cluster.id", "").strip()
     endpoints = controller_endpoints(properties)
+
+    async def add(admin: AdminClient) -> None:
+        theirs = (await admin.describe_cluster()).cluster_id
+        if cluster_id != theirs:
+            raise ToolError(
+                f"{path} belongs to cluster {cluster_id}, and this is cluster {theirs}: ask a node of the controller's own "
+                f"cluster, or format its directories anew with --cluster-id {theirs} --no-initial-controllers"
+            )
+        await _add_voter(admin, node_id, directory_id, endpoints)
+
     if not args.dry_run:
-        with_admin(args, lambda admin: admin.add_raft_voter(node_id, directory_id, endpoints))
+        with_admin(args, add)
     _say_added(args, node_id, directory_id, endpoints)
     return 0
+
+
+LISTENS_WITHIN_S = 3.0
+
+
+async def _add_voter(admin: AdminClient, node_id: int, directory_id: bytes, endpoints: Sequence[tuple[str, str, int]]) -> None:
+    """Warns at once when nobody answers where the leader is going to ask: it would go on trying for half a minute."""
+    from quorate.net.client import Connection
+
+    where = address(*endpoints[0])
+    try:
+        connection = await Connection.connect(*endpoints[0][1:], client_id="kafka-metadata-quorum", timeout_s=LISTENS_WITHIN_S)
+        connection.close()
+    except NetError as error:
+        print(
+            f"Warning: {error}. The leader asks controller {node_id} at {where}, for up to 30 s: start it, or correct its "
+            "listeners (advertised.listeners, if other hosts know it by another name)",
+            file=sys.stderr,
+        )
+    await admin.add_raft_voter(node_id, directory_id, endpoints)
 
 
 def _say_added(args: argparse.Namespace, node_id: int, directory_id: bytes, endpoints: Sequence[tuple[str, str, int]]) -> None:
@@ -277,7 +316,7 @@ async def _add_known(admin: AdminClient, args: argparse.Namespace) -> int:
     newest = max(living, key=lambda replica: replica.last_fetch_ms)
     endpoints = [(listener, host, port) for listener, host, port in await _registered(admin, args, quorum, node_id)]
     if not args.dry_run:
-        await admin.add_raft_voter(node_id, newest.directory_id, endpoints)
+        await _add_voter(admin, node_id, newest.directory_id, endpoints)
     _say_added(args, node_id, newest.directory_id, endpoints)
     return 0
 

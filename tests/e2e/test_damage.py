@@ -125,6 +125,8 @@ def test_what_cannot_be_rebuilt_is_refused_by_the_name_of_its_file(
         20,
     )
     assert "Traceback" not in node.log_tail(200)
+    if path.parent.name == "__cluster_metadata-0":
+        wait_for("the node to say what to do", lambda: "only voter" in node.log_tail(200), 20)
 
 
 def test_a_flipped_byte_in_a_committed_data_batch_is_never_served_as_good(copy: tuple[Node, Ledger]) -> None:

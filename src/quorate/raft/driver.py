@@ -32,6 +32,7 @@ from quorate.raft.opening import open_replica
 from quorate.raft.ports import Clock, LoopClock, Transport
 from quorate.raft.proposals import Proposals
 from quorate.raft.quorum_state import QuorumStateFile
+from quorate.raft.remedies import explain_snapshot
 from quorate.raft.serving import Asked, Upgrade, compare, respond
 from quorate.raft.snapshot_writing import write_snapshot
 from quorate.raft.standing import StandingFile
@@ -172,6 +173,7 @@ class RaftClient(RaftView):
         if self.failure is not None:
             return
         self.failure = error
+        explain_snapshot(error, self.config, self._directory, self.core.members)
         self._state.forget()
         log.error("[RaftClient id=%d] fatal: %s", self.config.node_id, error, exc_info=trace_of(error))
         self._turning.notice()

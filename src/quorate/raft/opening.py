@@ -11,9 +11,9 @@ from pathlib import Path
 from quorate.log.files import OpenFiles, fsync_directory
 from quorate.raft.config import RaftConfig
 from quorate.raft.log import MetadataLog
-from quorate.raft.quorum_state import QuorumState
+from quorate.raft.quorum_state import QuorumState, QuorumStateBehindError
+from quorate.raft.remedies import explain, is_damage
 from quorate.raft.state_saving import StateSaver
-from quorate.raft.types import RaftError
 from quorate.raft.voters import Membership, VoterSet
 
 
@@ -25,20 +25,31 @@ class Opened:
 
 
 def open_replica(config: RaftConfig, directory: Path, state: StateSaver, files: OpenFiles | None, now_ms: int) -> Opened:
-    """Makes the directory of a new replica. Raises OSError, SnapshotError, QuorumStateError, RaftError."""
+    """Makes the directory of a new replica. Raises OSError, SnapshotError, QuorumStateError, RaftError, LogDirFailure:
+    where files are damaged, with what to do about it."""
     if not directory.is_dir():
         directory.mkdir(parents=True)
         fsync_directory(str(directory.parent))  # or the vote in it could be forgotten with it
-    log = MetadataLog.open(directory, config, files=files, now_ms=now_ms)
-    members = Membership(VoterSet.static(config.voters, config.listener_name) if config.voters else None)
-    log.load_membership(members)
-    if config.is_controller:
-        log.flush()
+    read: Membership | None = None
+    try:
+        log = MetadataLog.open(directory, config, files=files, now_ms=now_ms)
+        members = Membership(VoterSet.static(config.voters, config.listener_name) if config.voters else None)
+        log.load_membership(members)
+        read = members
+        if config.is_controller:
+            log.flush()
+        return Opened(log, members, _read_state(config, state, log))
+    except Exception as e:
+        if is_damage(e):
+            explain(e, config, directory, read)
+        raise
+
+
+def _read_state(config: RaftConfig, state: StateSaver, log: MetadataLog) -> QuorumState | None:
     stored = state.read(durable=config.is_controller, node_id=config.node_id)
     if stored is not None and stored.epoch < log.last_epoch and config.is_controller:
-        raise RaftError(  # the file is durable before an epoch's first record, so one of the two is not what was written
+        raise QuorumStateBehindError(
             f"{state.path} is in epoch {stored.epoch}, but the log beside it has records of epoch "
-            f"{log.last_epoch}: one of them is damaged or from a backup. Restore the newer file; where this node is the "
-            "only voter, its quorum-state may be removed"
+            f"{log.last_epoch}: one of them is damaged or from a backup"
         )
-    return Opened(log, members, stored)
+    return stored

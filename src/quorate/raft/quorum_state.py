@@ -13,7 +13,7 @@ from quorate.log.files import write_atomically
 from quorate.protocol.errors import DecodeError
 from quorate.protocol.json import from_json, to_json
 from quorate.raft.quorum_state_data import QuorumStateData
-from quorate.raft.types import ReplicaKey
+from quorate.raft.types import RaftError, ReplicaKey
 
 MAX_FILE_BYTES = 1 << 20  # a thousand voters fit many times; anything larger is not this file
 
@@ -27,6 +27,10 @@ class QuorumState:
 
 class QuorumStateError(Exception):
     """The file holds something that is not a quorum state: names file, field and value."""
+
+
+class QuorumStateBehindError(RaftError):
+    """It is durable before the first record of its epoch, so file and log cannot both be what was written."""
 
 
 def encode_quorum_state(state: QuorumState, kraft_version: int, voter_ids: list[int]) -> bytes:
@@ -57,7 +61,9 @@ def decode_quorum_state(data: bytes, name: str = "quorum-state") -> QuorumState:
         raise QuorumStateError(f"{name}: data_version {version!r} is unknown (0 and 1 are)")
     try:
         stored = from_json(QuorumStateData, fields, version)
-    except (DecodeError, ValueError) as e:
+    except DecodeError as e:
+        raise QuorumStateError(f"{name}: {e.message}") from None
+    except ValueError as e:
         raise QuorumStateError(f"{name}: {e}") from None
     if stored.leader_epoch < 0 or stored.leader_id < -1 or stored.voted_id < -1:
         what = f"leaderEpoch {stored.leader_epoch}, leaderId {stored.leader_id}, votedId {stored.voted_id}"

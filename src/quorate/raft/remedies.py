@@ -1,0 +1,67 @@
+"""What to do about a replica whose files are damaged: the end of the error that names the file.
+
+Nothing is made up for what is lost. A voter that has forgotten its vote or a part of its log may not vote again under the
+same key (id and directory id): it is removed and added anew, and the others give it everything.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from quorate.log.errors import LogDirFailure
+from quorate.protocol.errors import DecodeError, KafkaError
+from quorate.raft.config import RaftConfig
+from quorate.raft.quorum_state import QuorumStateBehindError, QuorumStateError
+from quorate.raft.types import RaftError
+from quorate.raft.verifying import SnapshotError
+from quorate.raft.voters import Membership, VoterSet
+from quorate.records.errors import CorruptRecordError, InvalidRecordError
+
+DOCS = 'docs/membership.md, "A damaged controller"'
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether files do not hold what was written to them (a disk that fails is another matter)."""
+    if isinstance(error, LogDirFailure):
+        return isinstance(error.__cause__, (CorruptRecordError, InvalidRecordError, DecodeError))
+    return isinstance(error, (SnapshotError, QuorumStateError, RaftError))
+
+
+def explain(error: BaseException, config: RaftConfig, directory: Path, members: Membership | None) -> None:
+    """Adds to the error's message what to do; members: None where the voters cannot be read."""
+    only_state = isinstance(error, (QuorumStateError, QuorumStateBehindError))
+    text = remedy(config, directory, members, only_state)
+    what = error.message or "" if isinstance(error, KafkaError) else str(error)
+    if isinstance(error, KafkaError):
+        error.message = f"{what}. {text}"
+    else:
+        error.args = (f"{what}. {text}",)
+
+
+def explain_snapshot(error: BaseException, config: RaftConfig, directory: Path, members: Membership) -> None:
+    """Of the errors of a running node only those of its snapshots tell of damaged files."""
+    if isinstance(error, SnapshotError):
+        explain(error, config, directory, members)
+
+
+def remedy(config: RaftConfig, directory: Path, members: Membership | None, only_state: bool) -> str:
+    """A sentence for the node of this configuration. only_state: all but quorum-state is whole."""
+    if not config.is_controller:
+        return f"This node only observes the quorum: move {directory} away and start it again, it fetches everything anew"
+    voters = members.current if members is not None else VoterSet()
+    ids = [i for i in voters.ids if i != config.node_id]
+    if members is not None and not ids and voters.ids:
+        return "This is the only voter: " + (
+            f"remove {directory / 'quorum-state'} and start it again, nobody else can have been voted for"
+            if only_state
+            else f"restore {directory} from a backup"
+        )
+    others = f"The other voters ({', '.join(map(str, ids))}) have" if ids else "If there are other voters, they have"
+    steps = f"move {config.metadata_dir} away, format it again, start this controller"
+    if members is None or members.kraft_version >= 1:
+        steps = (
+            f"kafka-metadata-quorum remove-controller --controller-id {config.node_id}, move {config.metadata_dir} away, "
+            "kafka-storage format --no-initial-controllers, start this controller, kafka-metadata-quorum add-controller"
+        )
+    alone = "" if ids else "; an only voter is restored from a backup"
+    return f"{others} everything that this one had: {steps}{alone} ({DOCS})"

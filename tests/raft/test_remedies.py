@@ -1,0 +1,146 @@
+"""Damaged files of a replica: the error says what to do, by who else has everything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from quorate.log.errors import LogDirFailure
+from quorate.raft.quorum_state import QuorumStateError
+from quorate.raft.snapshots import snapshot_name
+from quorate.raft.types import OffsetEpoch, RaftError
+from quorate.raft.verifying import SnapshotError
+from quorate.records.batch import build_metadata_batch
+from tests.raft.nodes import Network, Node, dynamic, format_dynamic
+from tests.raft.test_driver import metadata, sole
+from tests.raft.world import address
+
+SNAPSHOT = f"{0:020d}-{0:010d}.checkpoint"
+STATE = "quorum-state"
+ANEW = "remove-controller --controller-id 1, move {0} away, kafka-storage format --no-initial-controllers"
+
+
+def state(epoch: object) -> bytes:
+    return b'{"leaderId":1,"leaderEpoch":%s,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}' % (
+        str(epoch).encode()
+    )
+
+
+def refusal(path: Path, voters: int = 3, static: bool = False, controller: bool = True) -> str:
+    """What node 1 of so many says when it is to start."""
+    given = {i: address(i) for i in range(1, voters + 1)} if static else None
+
+    async def main() -> str:
+        node = Node(Network(), path, 1, voters=given, is_controller=controller)
+        with pytest.raises((QuorumStateError, RaftError, SnapshotError, LogDirFailure)) as caught:
+            await node.start()
+        return str(caught.value)
+
+    return asyncio.run(main())
+
+
+def formatted(path: Path, voters: int = 3) -> Path:
+    format_dynamic(path, dynamic(*range(1, voters + 1)))
+    return metadata(path)
+
+
+@pytest.mark.parametrize("content", [b"{", state(1 << 40), state(-1), state('"x"')], ids=["cut", "large", "negative", "text"])
+def test_one_of_several_is_added_anew(tmp_path: Path, content: bytes) -> None:
+    (formatted(tmp_path) / STATE).write_bytes(content)
+    said = refusal(tmp_path)
+    assert said.startswith(str(metadata(tmp_path) / STATE))
+    assert "The other voters (2, 3) have everything that this one had" in said
+    assert ANEW.format(tmp_path) in said
+    assert "INVALID_REQUEST" not in said
+
+
+def test_a_damaged_snapshot_hides_who_votes(tmp_path: Path) -> None:
+    path = formatted(tmp_path) / SNAPSHOT
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    said = refusal(tmp_path)
+    assert said.startswith(f"{path}: ")
+    assert "If there are other voters" in said
+    assert ANEW.format(tmp_path) in said
+    assert "an only voter is restored from a backup" in said
+
+
+def test_a_static_voter_needs_no_removal(tmp_path: Path) -> None:
+    metadata(tmp_path).mkdir()
+    (metadata(tmp_path) / STATE).write_bytes(b"{")
+    said = refusal(tmp_path, static=True)
+    assert f"The other voters (2, 3) have everything that this one had: move {tmp_path} away, format it again" in said
+    assert "remove-controller" not in said
+
+
+def test_an_observer_fetches_everything_anew(tmp_path: Path) -> None:
+    path = formatted(tmp_path) / SNAPSHOT
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    assert f"move {metadata(tmp_path)} away and start it again" in refusal(tmp_path, controller=False)
+
+
+def lived(path: Path) -> None:
+    async def main() -> None:
+        node = await sole(path)
+        await node.commit(b"a")
+        await node.commit(b"b")
+        await node.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("content", [b"{", state(0)], ids=["cut", "behind"])
+def test_the_only_voter_does_without_its_quorum_state_as_it_says(tmp_path: Path, content: bytes) -> None:
+    lived(tmp_path)
+    path = metadata(tmp_path) / STATE
+    path.write_bytes(content)
+    assert f"This is the only voter: remove {path} and start it again" in refusal(tmp_path, 1)
+    path.unlink()
+
+    async def main() -> None:
+        node = await sole(tmp_path)
+        assert node.machine.values == [b"a", b"b"]
+        assert node.client.epoch == 2
+        await node.stop()
+
+    asyncio.run(main())
+
+
+def flip(path: Path, at: Callable[[bytes], int]) -> None:
+    data = bytearray(path.read_bytes())
+    data[at(data)] ^= 0xFF
+    path.write_bytes(data)
+
+
+def test_the_log_of_an_only_voter_comes_from_a_backup(tmp_path: Path) -> None:
+    lived(tmp_path)
+    flip(metadata(tmp_path) / f"{0:020d}.log", lambda data: len(data) // 2)
+    said = refusal(tmp_path, 1)
+    assert f"{0:020d}.log" in said
+    assert "an only voter is restored from a backup" in said
+
+
+def test_damage_that_shows_when_a_snapshot_is_loaded_is_explained_too(tmp_path: Path) -> None:
+    async def written() -> Path:
+        node = await sole(tmp_path)
+        await node.commit(b"a")
+        end = OffsetEpoch(node.client.high_watermark, node.client.epoch)
+        batches = [build_metadata_batch([v * 1000], base_offset=0, leader_epoch=0, timestamp=1) for v in (b"x", b"y")]
+        assert await node.client.create_snapshot(*end, 1, batches) == end
+        await node.stop()
+        return metadata(tmp_path) / snapshot_name(end)
+
+    path = asyncio.run(written())
+    flip(path, lambda data: data.index(b"yyyy") + 500)
+
+    async def main() -> str:
+        node = await Node(Network(), tmp_path, 1).start()
+        while not node.fatal:
+            await asyncio.sleep(0)
+        return str(node.fatal[0])
+
+    said = asyncio.run(main())
+    assert said.startswith(str(path))
+    assert f"This is the only voter: restore {metadata(tmp_path)} from a backup" in said

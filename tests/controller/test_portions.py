@@ -297,6 +297,27 @@ def test_every_leaderless_partition_elects_when_its_only_broker_is_unfenced() ->
     run(test())
 
 
+def test_replicas_in_a_directory_that_fails_leave_their_isrs_in_portions() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        first, _ = await with_many_partitions(h)
+        offset = h.raft.log.end
+        failed = BrokerHeartbeatRequest(
+            broker_id=1, broker_epoch=first, current_metadata_offset=offset, offline_log_dirs=[directory(1)]
+        )
+        answer = h.send(failed)
+        assert await turns(h, answer.done) > MANY // CHANGES_PER_TURN
+        assert (await answer).is_fenced is False
+        image = h.controller.image
+        assert image.topics.leader_count(2) == MANY
+        assert image.cluster.brokers[1].log_dirs == ()
+        again = h.raft.log.end
+        await h_call(h, failed)
+        assert h.raft.log.end == again
+
+    run(test())
+
+
 def test_isr_changes_of_very_many_partitions_are_answered_each_after_all_portions() -> None:
     async def test() -> None:
         h = await Harness().start()

@@ -40,6 +40,8 @@ from quorate.protocol.schema import Data
 from quorate.protocol.uuids import uuid_text
 
 FENCED, UNFENCED, CONTROLLED_SHUTDOWN, SHUTDOWN_NOW = "fenced", "unfenced", "controlled shutdown", "shutdown now"
+_OF_STATE, _OF_DIRECTORIES = "state", "directories"
+"""What the rest of a heartbeat that takes several turns is the rest of."""
 SECURITY_PROTOCOLS = range(4)
 """PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL."""
 PREVIOUS_EPOCH_SINCE_VERSION = 3
@@ -229,18 +231,22 @@ def broker_heartbeat(view: View, request: BrokerHeartbeatRequest, ctx: Context) 
     present = state_of(view, registration)
     following = next_state(view, registration, present, request)
     records: list[Data] = []
-    portion = Portion(ctx.rest)
-    if following != present or (following == UNFENCED and ctx.rest is not None):
+    phase, places = ctx.rest if ctx.rest is not None else (None, None)
+    portion = Portion(places if phase == _OF_STATE else None)
+    if following != present or (following == UNFENCED and phase == _OF_STATE):
         if following in (FENCED, SHUTDOWN_NOW):
             fence(view, broker_id, records, portion)
         elif following == UNFENCED:
             unfence(view, broker_id, records, portion)
         else:
             begin_controlled_shutdown(view, broker_id, records, portion)
-    if portion.rest is None and view.metadata_version >= FIRST_DIRECTORIES and request.offline_log_dirs:
-        take_directories_offline(view, broker_id, request.offline_log_dirs, records, portion)
     if portion.rest is not None:
-        return Result(BrokerHeartbeatResponse(), records, atomic=False, rest=portion.rest)
+        return Result(BrokerHeartbeatResponse(), records, atomic=False, rest=(_OF_STATE, portion.rest))
+    if view.metadata_version >= FIRST_DIRECTORIES and request.offline_log_dirs:
+        portion = Portion(places if phase == _OF_DIRECTORIES else None)
+        take_directories_offline(view, broker_id, request.offline_log_dirs, records, portion)
+        if portion.rest is not None:
+            return Result(BrokerHeartbeatResponse(), records, atomic=False, rest=(_OF_DIRECTORIES, portion.rest))
     is_fenced = following in (FENCED, SHUTDOWN_NOW)
     response = BrokerHeartbeatResponse(
         is_caught_up=request.current_metadata_offset >= registration.registered_offset,

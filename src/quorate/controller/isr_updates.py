@@ -11,7 +11,7 @@ whatever happens in between, the last turn ends in the state that one turn would
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from quorate.controller.context import View
 from quorate.controller.partition_change import Election, PartitionChange, without
@@ -81,17 +81,19 @@ class Portion:
     def in_isr(self, view: View, broker_id: int) -> Iterator[Located]:
         return (found for found in self.partitions_with(view, broker_id) if broker_id in found[2].isr)
 
-    def in_elr(self, view: View, broker_id: int) -> Iterator[Located]:
-        return (found for found in self.partitions_with(view, broker_id) if broker_id in found[2].elr)
+    def in_isr_or_elr(self, view: View, broker_id: int) -> Iterator[Located]:
+        return (
+            found for found in self.partitions_with(view, broker_id) if broker_id in found[2].isr or broker_id in found[2].elr
+        )
 
     def leaderless(self, view: View, broker_id: int) -> Iterator[Located]:
         return (found for found in self.partitions_with(view, broker_id) if found[2].leader == NO_LEADER)
 
-    def in_directory(self, view: View, broker_id: int, directory: bytes) -> Iterator[Located]:
+    def in_directories(self, view: View, broker_id: int, directories: Container[bytes]) -> Iterator[Located]:
         for found in self.partitions_with(view, broker_id):
             partition = found[2]
             index = partition.replicas.index(broker_id)
-            if index < len(partition.directories) and partition.directories[index] == directory:
+            if index < len(partition.directories) and partition.directories[index] in directories:
                 yield found
 
 
@@ -113,8 +115,6 @@ def update_partitions(
     is_active = view.is_active
     before = len(records)
     lossy = 0
-    if portion is not None and portion.rest is not None:
-        return
 
     def acceptable(broker_id: int) -> bool:
         return broker_id not in (removed, unclean) and (broker_id == added or is_active(broker_id))
@@ -205,8 +205,8 @@ def clean_up_incarnation(view: View, broker_id: int, clean: bool, records: list[
 
 def _leave_isr_and_elr(view: View, broker_id: int, records: list[Data], portion: Portion, clean: bool) -> None:
     removed, unclean = (broker_id, NOBODY) if clean else (NOBODY, broker_id)
-    for partitions in (portion.in_isr(view, broker_id), portion.in_elr(view, broker_id)):
-        update_partitions(view, records, partitions, portion=portion, removed=removed, unclean=unclean)
+    partitions = portion.in_isr_or_elr(view, broker_id)
+    update_partitions(view, records, partitions, portion=portion, removed=removed, unclean=unclean)
 
 
 def take_directories_offline(view: View, broker_id: int, offline: Iterable[bytes], records: list[Data], portion: Portion) -> None:
@@ -216,9 +216,8 @@ def take_directories_offline(view: View, broker_id: int, offline: Iterable[bytes
     newly = [d for d in registration.log_dirs if d in reported]
     if not newly:
         return
-    for directory in newly:
-        lost = portion.in_directory(view, broker_id, directory)
-        update_partitions(view, records, lost, portion=portion, removed=broker_id)
+    lost = portion.in_directories(view, broker_id, set(newly))
+    update_partitions(view, records, lost, portion=portion, removed=broker_id)
     if portion.rest is not None:
         return
     remaining = [d for d in registration.log_dirs if d not in reported]

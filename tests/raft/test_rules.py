@@ -110,6 +110,19 @@ def test_a_vote_is_durable_before_it_is_told_and_given_once() -> None:
     assert (again.granted, other.granted) == (True, False)
 
 
+def test_a_candidate_asks_for_votes_when_its_log_is_durable() -> None:
+    """Else a crash could leave it less than what its vote was given for, and it would ask again in the same epoch."""
+    r = started(Role.FOLLOWER)
+    assert isinstance(r.log, MemoryLog)
+    r.log.entries.append(Entry(3, 3))  # written, not synced
+    asked = r.step(m.Timeout(), 9.0).send
+    assert [(q.to.id, q.request.pre_vote, q.request.last) for q in asked] == [(2, True, (4, 3)), (3, True, (4, 3))]  # type: ignore[union-attr]
+    fx = r.step(m.Replied(asked[0].to, asked[0].request, m.VoteReply(epoch=3, granted=True)), 9.0)
+    assert (r.role, r.epoch, fx.send) == (Role.CANDIDATE, 4, [])
+    asked = r.step(m.Synced(4), 9.1).send
+    assert [(q.to.id, q.request.pre_vote, q.request.last) for q in asked] == [(2, False, (4, 3)), (3, False, (4, 3))]  # type: ignore[union-attr]
+
+
 def test_a_vote_for_another_directory_of_the_same_id_is_another_vote() -> None:
     r = started(Role.UNATTACHED)
     reply_to(r, vote(i=2))

@@ -146,6 +146,8 @@ def drive_nominee(r: Raft, now: float) -> None:
     election = r.election
     if election is None or election.rejected():
         return
+    if r.role is Role.CANDIDATE and r.unsynced:
+        return  # a vote holds for the whole epoch: also if the candidate comes back from a crash with what was durable alone
     for voter in election.voters:
         if election.votes.get(voter.id) is None and voter.id != r.me.id:
             address = r.voters.address(voter.id, r.params.listener_name) or voter.endpoints.get(r.params.listener_name)

@@ -90,6 +90,38 @@ def test_a_voter_on_another_port_tells_where_it_is_and_everybody_follows(tmp_pat
         wait_for("it to follow", lambda: metrics(leader)["current_leader"] not in (-1, leader.node_id), 10, 0.1)
 
 
+def test_controllers_that_have_all_moved_at_once_find_one_another_by_one_that_goes_back(tmp_path: Path) -> None:
+    nodes = controllers(tmp_path, 3)
+    broker = broker_of(tmp_path, nodes)
+    with stopping([*nodes, broker]):
+        text = ",".join(f"{n.node_id}@127.0.0.1:{n.controller_port}" for n in nodes)
+        for node in nodes:
+            node.format("--initial-controllers", text)
+            node.start()
+        broker.format()
+        broker.start()
+        create(broker, "before")
+        old_port = nodes[0].controller_port
+        for node in nodes:
+            node.stop()
+        for node in nodes:
+            moved(node).start(wait=False)
+        wait_for("pre-votes in vain", lambda: all(n.log_tail(9999).count("-> prospective") > 6 for n in nodes), 30, 0.2)
+        nodes[0].stop()
+        new_port, nodes[0].controller_port = nodes[0].controller_port, old_port
+        nodes[0].write_properties()
+        nodes[0].start()
+        for node in nodes[1:]:
+            wait_for("its new port", known(node, node), 30, 0.2)
+        nodes[0].stop()
+        nodes[0].controller_port = new_port
+        nodes[0].write_properties()
+        nodes[0].start()
+        wait_for("the last new port", known(nodes[0], nodes[0]), 30, 0.2)
+        create(broker, "after")
+        assert topics(broker) == ["after", "before"]
+
+
 def test_a_sole_voter_on_another_port_writes_it_down_as_it_starts_to_lead(tmp_path: Path) -> None:
     (node,) = controllers(tmp_path, 1)
     with stopping([node]):

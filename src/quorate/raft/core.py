@@ -115,6 +115,7 @@ class Raft:
         self.leader_id: int | None = None
         self.leader_endpoints: Endpoints = NO_ENDPOINTS
         self.voted: ReplicaKey | None = None
+        self.heard_at = 0.0  # a leader's answer, or the start
         self.shown = -1  # the epoch whose leader has answered us as such
         self.shown_on_disk = -1  # the epoch of which the disk has both the leader's name and records
         self.complaints = Complaints()
@@ -208,7 +209,7 @@ class Raft:
 
     def start(self, now: float) -> Effects:
         """The first step: takes up the role that disk and voter set call for."""
-        self.fx = Effects()
+        self.fx, self.heard_at = Effects(), now
         stored = self._stored if self._stored is not None else QuorumState()
         end = self.end
         self.synced = end.offset

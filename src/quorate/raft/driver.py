@@ -32,6 +32,7 @@ from quorate.raft.opening import open_replica
 from quorate.raft.ports import Clock, LoopClock, Transport
 from quorate.raft.proposals import Proposals
 from quorate.raft.quorum_state import QuorumStateFile
+from quorate.raft.reaching import Reaching
 from quorate.raft.remedies import explain_snapshot
 from quorate.raft.serving import Asked, Upgrade, compare, respond
 from quorate.raft.snapshot_writing import write_snapshot
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 SETTLE_S = 0.25  # a leader that stops waits so long for what it has written to commit
 PARSED_AT_ONCE_BYTES = 128 << 10  # of fetched records: two to three milliseconds
-WARM_S = 3.0  # so often voters see to it that they are connected
+REACH_S = 3.0  # so often voters see to it that they are connected
 
 
 class RaftClient(RaftView):
@@ -85,7 +86,8 @@ class RaftClient(RaftView):
         self._stepping = False
         self._drain_scheduled = False
         self._alarm = Alarm(self._clock, self._woken)
-        self._repeated = [Repeating(config.clean_interval_s, self._clean), Repeating(WARM_S, self._warm)]
+        self._repeated = [Repeating(config.clean_interval_s, self._clean), Repeating(REACH_S, self._reach)]
+        self._reaching = Reaching()
         self._turning = Turning(self._clock)
         self._calls: Calls
         self._downloads = Downloads(self._directory, self._step, self._install, self._fatal)
@@ -134,7 +136,7 @@ class RaftClient(RaftView):
         for listener in self._early:
             self._delivery.register(listener)
         self._early.clear()
-        self._warm()
+        self._reach()
         for repeated in self._repeated:
             repeated.start()
 
@@ -437,13 +439,9 @@ class RaftClient(RaftView):
         if self.failure is None:
             self._step(m.Replied(out.to, out.request, reply))
 
-    def _warm(self) -> None:
-        """Voters keep connections to one another: an election, and the first Fetch after it, need not make them first."""
-        core, listener = self.core, self.config.listener_name
-        if self.failure is not None:
-            return
-        if core.is_voter and self._transport is not None:
-            self._transport.warm([v.endpoints[listener] for v in core.voters if v.id != core.me.id and listener in v.endpoints])
+    def _reach(self) -> None:
+        if self.failure is None and self._transport is not None:
+            self._reaching.look(self.core, self._transport, self._clock.now())
 
     def _woken(self) -> None:
         if self.failure is None:

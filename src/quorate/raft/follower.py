@@ -173,6 +173,7 @@ def on_fetch_reply(r: Raft, event: Replied, current: bool, now: float) -> bool:
 def heard(r: Raft, now: float) -> None:
     f = r.following
     if f is not None:
+        r.heard_at = now
         f.fetch_deadline = now + r.params.fetch_timeout_s
         f.quick_at = NEVER
         f.heard = True

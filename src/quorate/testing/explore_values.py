@@ -40,6 +40,7 @@ LEFT_OUT: dict[type, frozenset[str]] = {
             "links",  # see `links_form`
             "shown",  # whom to believe where two leaders of an epoch are named: a step that comes to that is a failure
             "shown_on_disk",
+            "heard_at",  # for a warning
             "complaints",
         }
     ),

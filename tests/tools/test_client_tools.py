@@ -70,7 +70,7 @@ def test_scripts_are_installed_under_both_names() -> None:
     scripts = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["scripts"]
     for tool in TOOLS:
         name = f"kafka-{tool.replace('_', '-')}"
-        assert scripts[name] == scripts[f"{name}.sh"] == f"quorate.tools.{tool}:main"
+        assert scripts[name] == scripts[f"{name}.sh"] == f"quorate.tools.scripts:{tool}"
 
 
 # -- topics ----------------------------------------------------------------------------------------------------------------

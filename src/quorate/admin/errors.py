@@ -5,6 +5,11 @@ from __future__ import annotations
 from quorate.net.errors import KafkaConnectionError, NetError, RequestTimedOut, UnsupportedVersion
 from quorate.protocol.errors import ErrorCode, KafkaError
 
+
+class NotKafkaError(NetError):
+    """Something else than Kafka listens at an address; trying again is of no use."""
+
+
 _IRREGULAR = {
     ErrorCode.UNKNOWN_SERVER_ERROR: "UnknownServerException",
     ErrorCode.CORRUPT_MESSAGE: "CorruptRecordException",
@@ -80,6 +85,7 @@ __all__ = [
     "KafkaConnectionError",
     "KafkaError",
     "NetError",
+    "NotKafkaError",
     "RequestTimedOut",
     "UnsupportedVersion",
     "check",

@@ -15,6 +15,8 @@ import ssl as ssl_module
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeVar
 
+from quorate.admin.diagnosis import what_listens
+from quorate.admin.errors import NotKafkaError
 from quorate.admin.types import ClusterDescription, Node
 from quorate.net.client import Connection, NodeChannel
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
@@ -80,6 +82,8 @@ class Transport:
         self._doubted = False  # the description: someone whom it names does not answer, or says that he is not who it says
         self._described: dict[tuple[str, int], float] = {}  # when each was asked for a description
         self._failed: dict[tuple[str, int], float] = {}  # when, and no answer since
+        self._listens: dict[tuple[str, int], str | None] = {}  # what is there instead of Kafka, where that is certain
+        self._trouble: Exception | None = None  # with the last connection that was wanted, until one is there
         self._warned: set[tuple[str, int]] = set()
 
     async def close(self) -> None:
@@ -138,32 +142,51 @@ class Transport:
             candidates.sort(key=lambda a: self._described.get(a, 0.0))
         candidates.sort(key=lambda a: self._failed.get(a, 0.0))
         last: Exception | None = None
+        strange: NotKafkaError | None = None
         for address in candidates:
             try:
                 await self._reach(address, None if address == candidates[-1] else PATIENCE_S)
             except (KafkaConnectionError, RequestTimedOut) as error:
                 last = error
-                if address not in self._warned:
-                    self._warned.add(address)
-                    log.warning("[AdminClient clientId=%s] %s; trying again", self._client_id, error)
-                continue
-            self._warned.discard(address)
-            return address
-        raise last or KafkaConnectionError("no node is known")
+                self._warn(address, f"{error}; trying again")
+            except NotKafkaError as error:
+                strange = error
+                if len(candidates) > 1:
+                    self._warn(address, str(error))
+            else:
+                self._warned.discard(address)
+                return address
+        raise last or strange or KafkaConnectionError("no node is known")
+
+    def _warn(self, address: tuple[str, int], what: str) -> None:
+        if address not in self._warned:
+            self._warned.add(address)
+            log.warning("[AdminClient clientId=%s] %s", self._client_id, what)
 
     async def _reach(self, address: tuple[str, int], patience_s: float | None) -> None:
-        """Connects, if need be. Raises KafkaConnectionError, and RequestTimedOut when it takes longer than `patience_s`."""
+        """Connects, if need be. Raises KafkaConnectionError, NotKafkaError, and RequestTimedOut when it takes longer than
+        `patience_s`."""
         channel = self.channel(*address)
         if channel.connection is not None:
             return
-        try:
-            await asyncio.wait_for(channel.connected(), patience_s)
-        except (KafkaConnectionError, TimeoutError) as error:  # RequestTimedOut is a TimeoutError
-            self._failed[address] = asyncio.get_running_loop().time()
-            if isinstance(error, KafkaConnectionError | RequestTimedOut):
-                raise
-            shown = f"{address[0]}:{address[1]} did not complete a connection within {patience_s:g} s"
-            raise RequestTimedOut(shown) from error
+        if self._listens.get(address) is None:
+            try:
+                await asyncio.wait_for(channel.connected(), patience_s)
+                self._trouble = None
+                return
+            except (KafkaConnectionError, RequestTimedOut) as error:
+                self._trouble = error
+                self._failed[address] = asyncio.get_running_loop().time()
+                accepted = isinstance(error, RequestTimedOut) or error.__cause__ is None
+                if accepted and self._ssl is None and address not in self._listens:
+                    self._listens[address] = await what_listens(*address)
+                if self._listens.get(address) is None:
+                    raise
+            except TimeoutError as error:
+                self._failed[address] = asyncio.get_running_loop().time()
+                shown = f"{address[0]}:{address[1]} did not complete a connection within {patience_s:g} s"
+                raise RequestTimedOut(shown) from error
+        raise NotKafkaError(f"{address[0]}:{address[1]} cannot be used: {self._listens[address]}")
 
     async def refresh(self) -> ClusterDescription:
         """Learns the nodes anew."""
@@ -231,6 +254,7 @@ class Transport:
             except (KafkaConnectionError, RequestTimedOut) as error:
                 last = error
             except TimeoutError:
+                last = last or self._trouble
                 raise timed_out(what, last) from last
             except KafkaError as error:
                 if not worth_retrying(error.code) or error.code in final:

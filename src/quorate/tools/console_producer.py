@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from quorate.admin.client import AdminClient
-from quorate.admin.errors import KafkaError, NetError, error_text
+from quorate.admin.errors import KafkaError, NetError, NotKafkaError, error_text
 from quorate.admin.producer import Headers, Producer, ProducerConfig
 from quorate.records.compression import Compression
 from quorate.tools.client_common import key_values, read_properties, tool_parser
@@ -247,6 +247,8 @@ async def _produce(args: argparse.Namespace, reader: LineReader, config: Produce
                 if args.sync:
                     await future
                     continue
+            except NotKafkaError as error:  # so it would be with every line
+                raise ToolError(str(error)) from error
             except (KafkaError, NetError) as error:
                 report(key, value, error)
                 continue

@@ -1,0 +1,60 @@
+"""What listens where no Kafka does: a wrong port is told at once, and is not tried again until the patience is over."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import struct
+
+_ASKS = struct.pack(">ihhih", 10, 18, 0, 1, -1) + b"\r\n\r\n"
+"""ApiVersions, version 0, correlation id 1, no client id: any Kafka since 0.10 answers it. Servers of protocols made of lines
+say what they are when a line ends."""
+
+PLAIN = "give the port of a Kafka listener (listeners in a node's properties)"
+TLS = "it speaks TLS, and only PLAINTEXT listeners are served yet: give the port of one"
+
+
+async def what_listens(host: str, port: int, timeout_s: float = 1.0) -> str | None:
+    """What is there for certain instead of a plaintext Kafka listener, and what to do; None where one may be, or nobody says
+    anything. Takes up to twice `timeout_s`. Raises nothing."""
+    try:
+        first = await asyncio.wait_for(_first_bytes(host, port), timeout_s)
+    except (OSError, TimeoutError):
+        first = b""
+    if not first:
+        return TLS if await _speaks_tls(host, port, timeout_s) else None
+    if first[:2] == b"\x15\x03":  # an alert
+        return TLS
+    line = first.split(b"\r")[0].split(b"\n")[0].decode("ascii", "backslashreplace")[:40]
+    if first.startswith(b"HTTP/"):
+        return f"it is an HTTP server ({line}): {PLAIN}"
+    if first.startswith(b"SSH-"):
+        return f"it is an SSH server ({line}): {PLAIN}"
+    if len(first) >= 8 and first[4:8] == _ASKS[8:12]:
+        return None
+    return f"it answered {first[:12]!r}, which is not Kafka's protocol: {PLAIN}"
+
+
+async def _first_bytes(host: str, port: int) -> bytes:
+    reader, writer = await asyncio.open_connection(host.strip("[]"), port)
+    try:
+        writer.write(_ASKS)
+        return await reader.readexactly(8) + await reader.read(64)
+    except asyncio.IncompleteReadError as e:
+        return e.partial
+    finally:
+        writer.transport.abort()
+
+
+async def _speaks_tls(host: str, port: int, timeout_s: float) -> bool:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent, nothing believed
+    try:
+        opening = asyncio.open_connection(host.strip("[]"), port, ssl=context, ssl_handshake_timeout=timeout_s)
+        _, writer = await asyncio.wait_for(opening, timeout_s)
+    except ssl.SSLError as e:
+        return "ALERT" in (e.reason or "")
+    except (OSError, TimeoutError):
+        return False
+    writer.transport.abort()
+    return True

@@ -191,6 +191,14 @@ def test_quorum_and_cluster(sh: Shell) -> None:
     assert sh.plain("metadata_quorum", *controller, "describe", "--status").status == 0
 
 
+@pytest.mark.parametrize("tool", ["topics", "consumer_groups", "get_offsets"])
+def test_a_controller_where_a_broker_is_wanted_is_told(sh: Shell, tool: str) -> None:
+    where = f"127.0.0.1:{sh.node.controller_port}"
+    done = sh.plain(tool, "--bootstrap-server", where, *([] if tool == "get_offsets" else ["--list"]))
+    assert (done.status, done.err.count("\n")) == (1, 1), done
+    assert f"{where} cannot be used: it is a controller's listener, and a broker's is wanted" in done.err
+
+
 def test_controllers_are_added_and_removed_dry(sh: Shell) -> None:
     base = ["--bootstrap-server", sh.node.bootstrap, "--command-config", sh.node.properties]
     shown = sh.plain("metadata_quorum", *base, "add-controller", "--dry-run")

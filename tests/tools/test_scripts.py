@@ -73,3 +73,19 @@ def test_an_interrupt_while_a_tool_waits_for_a_cluster_ends_it_quietly(tmp_path:
     proc.send_signal(signal.SIGINT)
     out, _ = proc.communicate(timeout=10)
     assert (proc.returncode, out, said.read_text().count("\n")) == (130, b"", 1)
+
+
+def test_an_interrupt_while_the_producer_waits_for_a_line_ends_it_quietly(tmp_path: Path) -> None:
+    said = tmp_path / "stderr"
+    with said.open("wb") as err:
+        command = [str(BIN / "kafka-console-producer"), "--bootstrap-server", "127.0.0.1:1", "--topic", "t"]
+        proc = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err)
+    try:
+        threads = Path(f"/proc/{proc.pid}/task")
+        wait_for("the thread that reads", lambda: len(list(threads.iterdir())) > 1)
+        proc.send_signal(signal.SIGINT)
+        assert proc.wait(10) == 130
+        assert said.read_text() == ""
+    finally:
+        proc.kill()
+        proc.communicate()

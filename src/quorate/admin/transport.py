@@ -20,6 +20,7 @@ from quorate.admin.errors import NotKafkaError
 from quorate.admin.types import ClusterDescription, Node
 from quorate.net.client import Connection, NodeChannel
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
+from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.schema import Request
 
@@ -29,6 +30,10 @@ T = TypeVar("T")
 
 BROKERS, CONTROLLERS = 1, 2
 
+CONTROLLER_LISTENER = (
+    "it is a controller's listener, and a broker's is wanted: give a broker's port, or name the controller by "
+    "--bootstrap-controller (bootstrap_controllers in Python) where that is served"
+)
 PATIENCE_S = 2.0
 """For a connection while others could be asked; it goes on being made meanwhile."""
 
@@ -171,9 +176,12 @@ class Transport:
             return
         if self._listens.get(address) is None:
             try:
-                await asyncio.wait_for(channel.connected(), patience_s)
+                connection = await asyncio.wait_for(channel.connected(), patience_s)
                 self._trouble = None
-                return
+                if not self._is_controller_only(connection):
+                    return
+                self._listens[address] = CONTROLLER_LISTENER
+                channel.disconnect()
             except (KafkaConnectionError, RequestTimedOut) as error:
                 self._trouble = error
                 self._failed[address] = asyncio.get_running_loop().time()
@@ -187,6 +195,11 @@ class Transport:
                 shown = f"{address[0]}:{address[1]} did not complete a connection within {patience_s:g} s"
                 raise RequestTimedOut(shown) from error
         raise NotKafkaError(f"{address[0]}:{address[1]} cannot be used: {self._listens[address]}")
+
+    def _is_controller_only(self, connection: Connection) -> bool:
+        """Whether a controller listens where a broker is wanted."""
+        served = connection.api_versions
+        return self.endpoint_type == BROKERS and ApiKey.VOTE in served and ApiKey.METADATA not in served
 
     async def refresh(self) -> ClusterDescription:
         """Learns the nodes anew."""

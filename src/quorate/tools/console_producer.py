@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import sys
+import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -207,12 +209,11 @@ class LineReader:
 
 async def lines(source: BinaryIO, prompt: bool) -> AsyncIterator[bytes]:
     """Lines as soon as they are there, without their ends; a last one without an end counts."""
-    loop = asyncio.get_running_loop()
     rest = b""
     while True:
         if prompt:
             print(">", end="", flush=True)
-        chunk = await loop.run_in_executor(None, _available, source)
+        chunk = await _available(source)
         if not chunk:
             break
         *whole, rest = (rest + chunk).split(b"\n")
@@ -222,9 +223,33 @@ async def lines(source: BinaryIO, prompt: bool) -> AsyncIterator[bytes]:
         yield rest.removesuffix(b"\r")
 
 
-def _available(source: Any) -> bytes:
-    data: bytes = source.read1(CHUNK_BYTES)
-    return data
+async def _available(source: Any) -> bytes:
+    """What can be read now, at least a byte; nothing at the end. Read in a thread that ends with the process, past the
+    stream's buffer, whose lock the interpreter would want at its end: Ctrl-C waits for no input."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[bytes] = loop.create_future()
+    raw = getattr(source, "raw", None)
+    read_some = source.read1 if raw is None else raw.read
+
+    def settle(data: bytes, error: Exception | None) -> None:
+        if answer.done():
+            return
+        if error is None:
+            answer.set_result(data)
+        else:
+            answer.set_exception(error)
+
+    def read() -> None:
+        data, error = b"", None
+        try:
+            data = read_some(CHUNK_BYTES) or b""
+        except (OSError, ValueError) as e:
+            error = e
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(settle, data, error)
+
+    threading.Thread(target=read, name="standard-input", daemon=True).start()
+    return await answer
 
 
 async def _produce(args: argparse.Namespace, reader: LineReader, config: ProducerConfig, properties: Mapping[str, str]) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from pathlib import Path
 
 import pytest
 
@@ -10,11 +12,15 @@ from quorate.protocol.errors import ErrorCode
 from quorate.raft import messages as m
 from quorate.raft.claims import AGAIN_S, Complaints
 from quorate.raft.core import Raft
+from quorate.raft.membership import KRAFT_VERSION, KRAFT_VOTERS, check_fetched, kraft_version_record, voters_record
 from quorate.raft.quorum_state import QuorumState
-from quorate.raft.types import OffsetEpoch, ReplicaKey, Role
-from quorate.raft.voters import Voter
+from quorate.raft.types import CommittedBatch, OffsetEpoch, ReplicaKey, Role
+from quorate.raft.voters import Voter, VoterSet
+from quorate.records.batch import build_metadata_batch
+from quorate.records.errors import InvalidRecordError
+from tests.raft.test_driver import sole
 from tests.raft.test_rules import replica, reply_to, started
-from tests.raft.world import CLUSTER, LISTENER, World, address, directory
+from tests.raft.world import CLUSTER, LISTENER, World, address, directory, voter
 
 
 def begin(leader: int = 3, epoch: int = 3) -> m.BeginEpoch:
@@ -182,6 +188,46 @@ def test_a_refusal_is_logged_with_its_sender_and_another_is_asked_meanwhile(
     fx = answered(r, m.FetchReply(error, top_level=top_level, leader_id=None, epoch=3))
     assert [o.to.address for o in fx.send if isinstance(o.request, m.Fetch)] == [address(3)]
     assert f"n2:9002 answers Fetch with {error.name}" in caplog.text
+
+
+# --- records --------------------------------------------------------------------------------------------------------
+
+
+def fetched_by(r: Raft, epoch: int, *sets: VoterSet) -> None:
+    batch = CommittedBatch(3, 3 + len(sets), epoch, 0, (), 100)
+    check_fetched(r, [batch], [m.ControlRecord(3 + i, KRAFT_VOTERS, voters_record(s)) for i, s in enumerate(sets)])
+
+
+def test_records_that_would_keep_the_node_from_starting_are_not_taken() -> None:
+    r = shown()
+    one, two, three, four = (VoterSet.of(voter(i) for i in ids) for ids in ((1, 2, 3), (1, 2), (2, 4), (2, 4, 5)))
+    fetched_by(r, 3, two, one)
+    with pytest.raises(InvalidRecordError, match="a batch of epoch 4 from the leader of epoch 3"):
+        fetched_by(r, 4)
+    with pytest.raises(InvalidRecordError, match="differs by more than one voter"):
+        fetched_by(r, 3, two, four)
+    fetched_by(r, 3, two, three, four)
+    twice = voters_record(two)
+    twice.voters.append(twice.voters[0])
+    with pytest.raises(InvalidRecordError, match="twice in one voter set"):
+        check_fetched(r, [], [m.ControlRecord(3, KRAFT_VOTERS, twice)])
+    with pytest.raises(InvalidRecordError, match=r"kraft.version at offset 3 falls from 1 to 0"):
+        check_fetched(r, [], [m.ControlRecord(3, KRAFT_VERSION, kraft_version_record(0))])
+    assert r.voters == one
+
+
+def test_the_log_is_spared_them(tmp_path: Path) -> None:
+    async def main() -> None:
+        node = await sole(tmp_path)
+        client, end = node.client, node.client.log.end_offset
+        for epoch, taken in ((client.epoch + 1, False), (client.epoch, True)):
+            client._append_fetched(build_metadata_batch([b"x"], base_offset=end, leader_epoch=epoch, timestamp=1))
+            assert (client.log.end_offset > end) is taken
+            assert isinstance(client._queue[0], m.Appended if taken else m.FetchRejected)
+            client._queue.clear()
+        await node.kill()
+
+    asyncio.run(main())
 
 
 # --- whatever else --------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from quorate.raft.core import Raft
 from quorate.raft.delivery import Delivery, RaftListener
 from quorate.raft.downloads import Downloads
 from quorate.raft.fsync import Syncer
+from quorate.raft.membership import check_fetched
 from quorate.raft.metrics import RaftMeters
 from quorate.raft.opening import open_replica
 from quorate.raft.ports import Clock, LoopClock, Transport
@@ -407,6 +408,7 @@ class RaftClient(RaftView):
             batches, controls = self.log.parse_fetched(records, small)
             if not batches:
                 raise InvalidRecordError("not one whole batch")
+            check_fetched(self.core, batches, controls)
             self.log.append(memoryview(records)[: sum(b.size_bytes for b in batches)], self._clock.now_ms())
         except (CorruptRecordError, InvalidRecordError, DecodeError) as e:
             self._queue.append(m.FetchRejected(str(e)))

@@ -207,7 +207,7 @@ def advance_high_watermark(r: Raft) -> None:
 
 
 def on_fetch_rejected(r: Raft, reason: str, now: float) -> None:
-    log.error("[Raft id=%d] fetched records refused: %s", r.me.id, reason)
+    complain(r, "fetched records", f"fetched records refused: {reason}", now)
     r.awaiting_sync = False
     address = r.address_of(r.leader_id) if r.leader_id is not None else None
     if address is not None:

@@ -14,8 +14,9 @@ from quorate.protocol.errors import ErrorCode
 from quorate.raft import changes
 from quorate.raft.changes import refuse
 from quorate.raft.messages import ControlRecord, Token, UpdateVoter, UpgradeKraftVersion, VoterReply
-from quorate.raft.types import NO_DIRECTORY, Endpoints, RaftError, ReplicaKey
-from quorate.raft.voters import Voter, VoterSet
+from quorate.raft.types import NO_DIRECTORY, CommittedBatch, Endpoints, RaftError, ReplicaKey
+from quorate.raft.voters import Membership, Voter, VoterSet
+from quorate.records.errors import InvalidRecordError
 
 if TYPE_CHECKING:
     from quorate.protocol.schema import Data
@@ -115,6 +116,23 @@ def apply_control(r: Raft, control: ControlRecord) -> None:
         r.members.add_kraft_version(control.offset, control.value.kraft_version)  # type: ignore[attr-defined]
         if before != r.members.kraft_version:
             r.persist(again=True)  # quorum-state changes its version with kraft.version
+
+
+def check_fetched(r: Raft, batches: Sequence[CommittedBatch], controls: Sequence[ControlRecord]) -> None:
+    """Whether the log may take what a leader sent: once in it, a later epoch than the leader's own or a voter set that
+    breaks the rules would keep this node from starting. Raises InvalidRecordError."""
+    if batches and batches[-1].epoch > r.epoch:
+        raise InvalidRecordError(f"a batch of epoch {batches[-1].epoch} from the leader of epoch {r.epoch}")
+    trial, voters, level = Membership(), r.members.voters.last(), r.members.kraft.last()
+    trial.reset(-1, voters[1] if voters is not None else None, level[1] if level is not None else None)
+    try:
+        for control in controls:
+            if control.type == KRAFT_VOTERS:
+                trial.add_voters(control.offset, voter_set(control.value))  # type: ignore[arg-type]
+            elif control.type == KRAFT_VERSION:
+                trial.add_kraft_version(control.offset, control.value.kraft_version)  # type: ignore[attr-defined]
+    except RaftError as e:
+        raise InvalidRecordError(str(e)) from e
 
 
 # --- commits --------------------------------------------------------------------------------------------------------

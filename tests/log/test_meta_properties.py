@@ -90,6 +90,48 @@ def test_directories_of_one_node_must_agree(tmp_path: Path) -> None:
         meta_properties.load([a, b], node_id=1)
 
 
+@pytest.mark.parametrize("spelling", ["link", "a/../a", "link/../a"])
+def test_one_directory_under_two_names_is_told_as_that_and_keeps_its_id(tmp_path: Path, spelling: str) -> None:
+    """Whoever removed the id, as from a copy, would make a voter a stranger to its quorum."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    meta_properties.write(tmp_path / "a", MetaProperties("x", 1, random_uuid()))
+    with pytest.raises(MetaPropertiesError) as e:
+        meta_properties.load([tmp_path / "a", tmp_path / spelling], node_id=1)
+    assert str(e.value).startswith(f"{tmp_path / 'a'} and {tmp_path / spelling} are the same directory: name it once")
+    assert "directory.id" not in str(e.value)
+
+
+def test_one_directory_under_two_names_is_seen_before_it_is_there(tmp_path: Path) -> None:
+    with pytest.raises(MetaPropertiesError, match="are the same directory"):
+        meta_properties.refuse_same_directory([tmp_path / "a", tmp_path / "b" / ".." / "a"])
+
+
+@pytest.mark.parametrize(
+    ("with_log", "metadata", "remedy"),
+    [
+        ("", "", "take the copy out of log.dirs, or, to use both, remove the line directory.id from its meta.properties"),
+        ("b", "", "remove the line directory.id from {a}'s meta.properties (never from {b},"),
+        ("", "a", "remove the line directory.id from {b}'s meta.properties (never from {a},"),
+        ("ab", "a", "one is a copy; take the copy out of log.dirs (never from {a} or {b},"),
+    ],
+)
+def test_the_id_of_a_copy_is_never_taken_from_where_the_metadata_log_is(
+    tmp_path: Path, with_log: str, metadata: str, remedy: str
+) -> None:
+    a, b, c = (tmp_path / name for name in "abc")
+    meta = MetaProperties("x", 1, random_uuid())
+    for directory in (a, b, c):
+        directory.mkdir()
+        meta_properties.write(directory, meta if directory != c else MetaProperties("x", 1))
+    for name in with_log:
+        (tmp_path / name / "__cluster_metadata-0").mkdir()
+    with pytest.raises(MetaPropertiesError) as e:
+        meta_properties.load([c, a, b], node_id=1, metadata_directory=tmp_path / metadata if metadata else None)
+    assert remedy.format(a=a, b=b) in str(e.value)
+    assert meta_properties.read(c) == MetaProperties("x", 1), "nothing is written before all is checked"
+
+
 def test_a_missing_directory_id_is_made_and_kept(tmp_path: Path) -> None:
     meta_properties.write(tmp_path, MetaProperties("x", 1))
     made = meta_properties.load([tmp_path], node_id=1).directory_ids[tmp_path]

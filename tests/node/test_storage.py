@@ -229,6 +229,72 @@ def test_ignore_formatted_adds_a_new_directory(box: Box) -> None:
     assert (status, out) == (0, f"Formatting data directory {box.dirs[2]} with metadata.version 4.1-IV1.\n")
 
 
+OLD_LOGS = [
+    (["00000000000000000000.log"], "00000000000000000000.log"),
+    (["00000000000000000000-0000000000.checkpoint", "00000000000000000000.log"], "00000000000000000000.log"),
+    (["00000000000000000042-0000000003.checkpoint"], "00000000000000000042-0000000003.checkpoint"),
+    (["quorum-state"], "quorum-state"),
+]
+
+
+@pytest.mark.parametrize("words", [("-s",), ("-N",), ("-I", f"1@h:1:{DIRECTORY_ID}")])
+@pytest.mark.parametrize(("files", "named"), OLD_LOGS, ids=["log", "log-and-first-snapshot", "snapshot", "vote"])
+def test_the_metadata_log_of_a_node_that_ran_before_is_refused_and_kept(
+    box: Box, words: tuple[str, ...], files: list[str], named: str
+) -> None:
+    """The new node would join its cluster with the old one's records."""
+    for directory in box.dirs:  # the second is no metadata directory; a node would refuse to start on it
+        (directory / METADATA_DIRECTORY).mkdir(parents=True)
+        for name in files:
+            (directory / METADATA_DIRECTORY / name).write_bytes(b"old")
+        status, out, err = box.format(*words)
+        assert (status, out, err.count("\n")) == (1, "", 1), err
+        assert f"Log directory {directory} has no meta.properties, but the metadata log of a node that ran" in err
+        assert named in err and f"move {directory / METADATA_DIRECTORY} away and format again" in err
+        left = [p for d in box.dirs for p in d.rglob("*") if p.is_file()]
+        assert {p.read_bytes() for p in left} == {b"old"} and len(left) == len(files)
+        for path in left:
+            path.unlink()
+
+
+@pytest.mark.parametrize("words", [("-s",), ("-N",)])
+def test_what_an_interrupted_format_leaves_is_formatted_over(box: Box, words: tuple[str, ...]) -> None:
+    (box.dirs[0] / METADATA_DIRECTORY).mkdir(parents=True)
+    first = box.dirs[0] / METADATA_DIRECTORY / FIRST_SNAPSHOT_NAME
+    for path in (first, first.with_name(first.name + ".tmp"), box.dirs[0] / "bootstrap.checkpoint"):
+        path.write_bytes(b"half")
+    assert box.format(*words)[0] == 0
+    assert box.levels()
+    if words == ("-s",):
+        assert read_snapshot(first.read_bytes()).kraft_version == 1
+    else:
+        assert not first.exists(), "voters that nobody named this time"
+
+
+@pytest.mark.parametrize("spelling", ["link", "b/../a"])
+@pytest.mark.parametrize("there", [True, False])
+def test_one_directory_named_twice_is_refused_before_anything_is_written(box: Box, spelling: str, there: bool) -> None:
+    """Formatted twice, its second id would not be the voter's any more."""
+    if there:
+        box.dirs[0].mkdir()
+    (box.folder / "link").symlink_to(box.dirs[0])
+    box.write(log_dirs=f"{box.dirs[0]},{box.folder / spelling}")
+    status, out, err = box.format("-s")
+    assert (status, out) == (1, "")
+    assert f"{box.dirs[0]} and {box.folder / spelling} are the same directory" in err
+    assert box.dirs[0].exists() is there and not any(p for p in box.folder.rglob("*/*") if p.is_file())
+
+
+def test_a_directory_that_cannot_be_made_is_named_before_any_is_formatted(box: Box) -> None:
+    (box.folder / "z").symlink_to("/proc")
+    nowhere = box.folder / "z" / "quorate"
+    box.write(log_dirs=f"{box.dirs[0]},{nowhere}")
+    status, out, err = box.format("-s")
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert f"The log directory {nowhere} cannot be made or written to ({nowhere}: No such file or directory): correct" in err
+    assert list(box.dirs[0].iterdir()) == []
+
+
 def test_another_cluster_or_node_is_refused(box: Box) -> None:
     box.format("-s")
     assert "Invalid cluster.id" in box.format("-s", "-g", cluster="other")[2]

@@ -6,6 +6,7 @@ renamed, and the directory synced, because a node that forgets who it was must n
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -97,14 +98,40 @@ class Ensemble:
     directory_ids: dict[Path, bytes]
 
 
+def refuse_same_directory(directories: Sequence[Path]) -> None:
+    """Raises MetaPropertiesError when two spellings (a link, `..`, a mount) are one directory, there already or not."""
+    seen: dict[object, Path] = {}
+    for directory in directories:
+        try:
+            status = os.stat(directory)
+            what: object = (status.st_dev, status.st_ino)
+        except OSError:
+            what = os.path.realpath(directory)
+        other = seen.setdefault(what, directory)
+        if other != directory:
+            raise MetaPropertiesError(
+                f"{other} and {directory} are the same directory: name it once in log.dirs "
+                "(and, if metadata.log.dir names it too, there with the same spelling)"
+            )
+
+
 def load(
-    directories: Sequence[Path], *, node_id: int, cluster_id: str | None = None, new_id: Callable[[], bytes] = random_uuid
+    directories: Sequence[Path],
+    *,
+    node_id: int,
+    metadata_directory: Path | None = None,
+    cluster_id: str | None = None,
+    new_id: Callable[[], bytes] = random_uuid,
 ) -> Ensemble:
-    """Reads every directory's file and gives an id to a directory that has none yet (an upgraded node).
+    """Reads every directory's file and gives an id to a directory that has none yet (an upgraded node), when all of them have
+    been found to fit.
+
+    metadata_directory: whose id may be a voter's, so that nobody is told to give it up.
 
     Raises MetaPropertiesError when a directory is not formatted, when node.id or cluster.id differ from the configuration or
-    between directories, or when two directories claim one id.
+    between directories, when two directories claim one id, or when two are the same one.
     """
+    refuse_same_directory(directories)
     found: dict[Path, MetaProperties] = {}
     for directory in directories:
         meta = read(directory)
@@ -128,17 +155,28 @@ def load(
                 f"{directory / FILE_NAME}: cluster.id={meta.cluster_id}, but {first / FILE_NAME} says {one.cluster_id}: "
                 "all log directories of a node belong to one cluster"
             )
+    owners: dict[bytes, Path] = {}
+    for directory, meta in found.items():
+        if meta.directory_id is not None and owners.setdefault(meta.directory_id, directory) != directory:
+            raise MetaPropertiesError(_one_id(directory, owners[meta.directory_id], meta.directory_id, metadata_directory))
     ids: dict[Path, bytes] = {}
     for directory, meta in found.items():
         if meta.directory_id is None:
             meta = replace(meta, directory_id=new_id())
             write(directory, meta)
         assert meta.directory_id is not None
-        for other, taken in ids.items():
-            if taken == meta.directory_id:
-                raise MetaPropertiesError(
-                    f"{directory / FILE_NAME}: directory.id={uuid_text(taken)} is that of {other} too: "
-                    "one of them is a copy; remove the line directory.id from it"
-                )
         ids[directory] = meta.directory_id
     return Ensemble(one.cluster_id, one.node_id, ids)
+
+
+def _one_id(directory: Path, other: Path, directory_id: bytes, metadata_directory: Path | None) -> str:
+    """Two directories with one id. A voter that loses its id is no voter any more: that one is kept."""
+    needed = [d for d in (other, directory) if d == metadata_directory or (d / "__cluster_metadata-0").exists()]
+    free = [d for d in (other, directory) if d not in needed]
+    remedy = "take the copy out of log.dirs"
+    if free:
+        which = "its" if len(free) == 2 else f"{free[0]}'s"
+        remedy += f", or, to use both, remove the line directory.id from {which} {FILE_NAME}"
+    if needed:
+        remedy += f" (never from {' or '.join(f'{d}' for d in needed)}, by whose id the voters may know this node)"
+    return f"{directory / FILE_NAME}: directory.id={uuid_text(directory_id)} is that of {other} too: one is a copy; {remedy}"

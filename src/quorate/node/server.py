@@ -94,10 +94,11 @@ class KafkaServer:
             self.listeners[endpoint.name] = listener
         if config.http_listen is not None:
             await self._start_http(*config.http_listen)
+        meta_properties.refuse_same_directory(config.all_dirs)
         usable = self._lock_directories()
-        ensemble = meta_properties.load(usable, node_id=config.node_id)
-        self.cluster_id = ensemble.cluster_id
         self._check_metadata_directories(usable)
+        ensemble = meta_properties.load(usable, node_id=config.node_id, metadata_directory=config.metadata_log_dir)
+        self.cluster_id = ensemble.cluster_id
         self._phase("directories checked")
         self.raft = RaftClient(self._raft_config(ensemble.directory_ids[config.metadata_log_dir]), files=None)
         await self.raft.start()

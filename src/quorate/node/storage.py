@@ -1,11 +1,14 @@
 """Formatting log directories: what `kafka-storage format` and `quorate up` do. KIP-631, KIP-853.
 
 In each directory the order is: the directory, bootstrap.checkpoint, the 0-0 snapshot where there is one, and
-meta.properties last, so that a crash in between leaves a directory that counts as not formatted.
+meta.properties last, so that a crash in between leaves a directory that counts as not formatted. Nothing is written before
+every directory is known to be there, writable, and no old node's.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +16,7 @@ from pathlib import Path
 
 from quorate.config.kafka_config import KafkaConfig
 from quorate.log import meta_properties
+from quorate.log.files import fsync_directory
 from quorate.log.meta_properties import MetaProperties, MetaPropertiesError
 from quorate.metadata import bootstrap, features
 from quorate.metadata.records import UserScramCredentialRecord
@@ -100,7 +104,7 @@ def _kraft_level(plan: FormatPlan, given: int | None) -> int:
 def format_directories(
     plan: FormatPlan, say: Callable[[str], None], *, new_id: Callable[[], bytes] = random_uuid, now_ms: int | None = None
 ) -> None:
-    """Formats every directory that is not formatted yet. Raises FormatError, OSError."""
+    """Formats every directory that is not formatted yet. Raises FormatError, also when a directory cannot be made or written."""
     config = plan.config
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms
     levels = feature_levels(plan)
@@ -123,6 +127,9 @@ def format_directories(
         return
     version = features.metadata_version(levels[features.METADATA_VERSION])
     for directory in empty:
+        _make(directory)
+    _refuse_same(config.all_dirs)  # links that led nowhere until now
+    for directory in empty:
         metadata = directory == config.metadata_log_dir
         own = plan.voters.get(config.node_id) if plan.voters and metadata else None
         kind = "data directory"
@@ -131,18 +138,75 @@ def format_directories(
             if own is not None:
                 kind = "dynamic metadata voter directory"
         say(f"Formatting {kind} {directory} with metadata.version {version}.")
-        directory.mkdir(parents=True, exist_ok=True)
-        bootstrap.write_bootstrap(directory, records, now_ms=now_ms)
-        if metadata and plan.voters is not None:
-            voters = voters_record(plan.voters, config.controller_listener_names[0])
-            bootstrap.write_first_snapshot(directory, voters, now_ms=now_ms)
         directory_id = own.directory_id if own is not None and any(own.directory_id) else new_id()
-        meta_properties.write(directory, MetaProperties(plan.cluster_id, config.node_id, directory_id))
+        try:
+            bootstrap.write_bootstrap(directory, records, now_ms=now_ms)
+            if metadata and plan.voters is not None:
+                voters = voters_record(plan.voters, config.controller_listener_names[0])
+                bootstrap.write_first_snapshot(directory, voters, now_ms=now_ms)
+            elif metadata:
+                _drop_first_snapshot(directory)
+            meta_properties.write(directory, MetaProperties(plan.cluster_id, config.node_id, directory_id))
+        except OSError as e:
+            raise FormatError(f"Error while writing to {directory}: {_reason(e)}. It is not formatted") from e
+
+
+def _make(directory: Path) -> None:
+    """The directory is there and writable afterwards. Raises FormatError."""
+    remedy = "correct log.dirs or metadata.log.dir, or make the directory so that this user may write to it"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(directory))
+    except OSError as e:
+        raise FormatError(f"The log directory {directory} cannot be made or written to ({_reason(e)}): {remedy}") from e
+
+
+def _reason(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+
+
+def _drop_first_snapshot(directory: Path) -> None:
+    """An interrupted format may have left one, with voters that this one does not have."""
+    folder = directory / bootstrap.METADATA_DIRECTORY
+    if (folder / bootstrap.FIRST_SNAPSHOT_NAME).exists():
+        (folder / bootstrap.FIRST_SNAPSHOT_NAME).unlink()
+        fsync_directory(str(folder))
+
+
+def _refuse_same(directories: Sequence[Path]) -> None:
+    """Raises FormatError."""
+    try:
+        meta_properties.refuse_same_directory(directories)
+    except MetaPropertiesError as e:
+        raise FormatError(str(e)) from e
+
+
+def _refuse_old_log(directory: Path) -> None:
+    """A metadata log without meta.properties is that of a node that ran, nobody knows of which cluster: the new node would
+    take it for its own. What an interrupted format leaves is no log. Raises FormatError."""
+    folder = directory / bootstrap.METADATA_DIRECTORY
+    try:
+        names = sorted(p.name for p in folder.iterdir())
+    except FileNotFoundError:
+        return
+    except OSError as e:
+        raise FormatError(f"Log directory {directory} cannot be looked into ({_reason(e)})") from e
+    old = [name for name in names if name.endswith((".log", ".checkpoint")) or name == "quorum-state"]
+    if not old or old == [bootstrap.FIRST_SNAPSHOT_NAME]:
+        return
+    shown = ", ".join(old[:3]) + (f" and {len(old) - 3} more" if len(old) > 3 else "")
+    raise FormatError(
+        f"Log directory {directory} has no {meta_properties.FILE_NAME}, but the metadata log of a node that ran before "
+        f"({bootstrap.METADATA_DIRECTORY}: {shown}), which the new node would take for its own. If that is another cluster's, or "
+        f"nobody needs it, move {folder} away and format again; if it is this node's, restore {meta_properties.FILE_NAME} instead"
+    )
 
 
 def _survey(plan: FormatPlan) -> tuple[list[Path], list[Path], list[Path]]:
     """(formatted, not formatted, unreadable) directories. Raises FormatError when a formatted one is another cluster's
-    or node's."""
+    or node's, one that is not holds an old metadata log, or two are the same."""
+    _refuse_same(plan.config.all_dirs)
     formatted: list[Path] = []
     empty: list[Path] = []
     unreadable: list[Path] = []
@@ -158,6 +222,7 @@ def _survey(plan: FormatPlan) -> tuple[list[Path], list[Path], list[Path]]:
         except MetaPropertiesError as e:
             raise FormatError(str(e)) from e
         if found is None:
+            _refuse_old_log(directory)
             empty.append(directory)
             continue
         formatted.append(directory)

@@ -11,7 +11,7 @@ import pytest
 
 from quorate.controller import isr_updates
 from quorate.controller.brokers import broker_heartbeat, register_broker, unregister_broker
-from quorate.controller.context import View
+from quorate.controller.context import Rest, View
 from quorate.controller.isr_updates import CHANGES_PER_TURN, Portion
 from quorate.metadata.image.partitions import NO_LEADER
 from quorate.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord, RemoveTopicRecord, TopicRecord
@@ -127,26 +127,54 @@ def test_the_registration_changes_in_the_last_portion_of_a_fence_and_in_the_firs
         assert [n for n, record in enumerate(written) if isinstance(record, BrokerRegistrationChangeRecord)] == positions
 
 
-def test_what_changes_between_two_portions_is_found_by_the_last() -> None:
-    """A partition that the fence has passed gets the broker back into its ISR, one of the rest goes, a new one comes."""
+def test_a_topic_that_goes_and_one_that_comes_between_two_portions_are_no_obstacle() -> None:
     cluster = Cluster().brokers(BROKER, 2)
     ids = [cluster.topic(name, [BROKER, 2], [BROKER, 2]) for name in ("a", "b", "c")]
     records: list[Any] = []
     portion = Portion(None, 3)
     fence(cluster.view, records, portion)
     cluster.apply(records)
-    changed = records[0]
-    cluster.apply([PartitionChangeRecord(topic_id=changed.topic_id, partition_id=changed.partition_id, isr=[2, BROKER])])
     untouched = next(i for i in ids if i not in {record.topic_id for record in records})
-    cluster.topic("new", [BROKER, 2])
+    cluster.topic("new", [2])
     cluster.apply([RemoveTopicRecord(topic_id=untouched)])
-    left = []
+    left: list[Any] = []
     portion = Portion(portion.rest, 100)
     fence(cluster.view, left, portion)
     cluster.apply(left)
     assert portion.rest is None
     assert all(BROKER not in p.isr for topic in cluster.image.topics.by_id.values() for p in topic.partitions)
     assert cluster.image.cluster.brokers[BROKER].fenced
+
+
+def test_a_turn_ends_after_so_many_looks_too() -> None:
+    cluster = Cluster().brokers(BROKER, 2)
+    cluster.topic("t", *([[BROKER, 2]] * 50), isr=[2])
+    turns, rest = 0, None
+    while True:
+        records: list[Any] = []
+        portion = Portion(rest, looks=20)
+        fence(cluster.view, records, portion)
+        cluster.apply(records)
+        turns += 1
+        if (rest := portion.rest) is None:
+            break
+        assert records == []
+    assert turns == 3
+    assert cluster.image.cluster.brokers[BROKER].fenced
+
+
+def test_a_broker_and_a_directory_on_their_way_out_are_given_nothing() -> None:
+    cluster = Cluster().brokers(BROKER, 2, directories=2)
+    assert cluster.view.is_active(BROKER)
+    rest = Rest(iter(()), leaving=BROKER)
+    cluster.liveness.goes_on(None, rest)
+    assert (cluster.view.is_active(BROKER), cluster.view.is_active(2)) == (False, True)
+    following = Rest(iter(()), failing=(directory(2, 1),))
+    cluster.liveness.goes_on(rest, following)
+    assert cluster.view.is_active(BROKER)
+    assert [cluster.view.has_online_directory(2, directory(2, n)) for n in range(2)] == [True, False]
+    cluster.liveness.goes_on(following, None)
+    assert cluster.view.has_online_directory(2, directory(2, 1))
 
 
 # -- on the driver
@@ -370,7 +398,7 @@ async def h_call(h: Harness, request: Any) -> Any:
 
 @pytest.mark.parametrize("handler", (broker_heartbeat, register_broker, unregister_broker))
 def test_a_handler_that_is_not_through_says_so(handler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Portion.__init__, "__defaults__", (None, 2))
+    monkeypatch.setattr(Portion.__init__, "__defaults__", (None, 2, 100))
     cluster = Cluster().brokers(BROKER, 2)
     cluster.topic("t", *([[BROKER, 2]] * 5))
     feature = BrokerRegistrationRequest.Feature(name="metadata.version", min_supported_version=7, max_supported_version=LATEST)

@@ -12,6 +12,7 @@ from typing import Any
 from quorate.controller.context import Context, Rest, Result, Touch, View
 from quorate.controller.directories import is_reserved
 from quorate.controller.isr_updates import (
+    Places,
     Portion,
     begin_controlled_shutdown,
     clean_up_incarnation,
@@ -40,8 +41,6 @@ from quorate.protocol.schema import Data
 from quorate.protocol.uuids import uuid_text
 
 FENCED, UNFENCED, CONTROLLED_SHUTDOWN, SHUTDOWN_NOW = "fenced", "unfenced", "controlled shutdown", "shutdown now"
-_OF_STATE, _OF_DIRECTORIES = "state", "directories"
-"""What the rest of a heartbeat that takes several turns is the rest of."""
 SECURITY_PROTOCOLS = range(4)
 """PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL."""
 PREVIOUS_EPOCH_SINCE_VERSION = 3
@@ -97,10 +96,10 @@ def register_broker(view: View, request: BrokerRegistrationRequest, ctx: Context
     else:
         stored_epoch = existing.epoch if existing is not None else -2  # never equal to "none known", which is -1
         clean = ctx.api_version >= PREVIOUS_EPOCH_SINCE_VERSION and stored_epoch == request.previous_broker_epoch
-        portion = Portion(ctx.rest)
+        portion = Portion(_places(ctx.rest))
         clean_up_incarnation(view, broker_id, clean, records, portion)
         if portion.rest is not None:
-            return Result(BrokerRegistrationResponse(), records, atomic=False, rest=portion.rest)
+            return Result(BrokerRegistrationResponse(), records, atomic=False, rest=Rest(portion.rest, leaving=broker_id))
         record.fenced = True
         record.broker_epoch = view.next_offset
     records.append(record)
@@ -216,11 +215,11 @@ def unregister_broker(view: View, request: UnregisterBrokerRequest, ctx: Context
     if view.broker(request.broker_id) is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {request.broker_id} is not registered.")
     records: list[Data] = []
-    portion = Portion(ctx.rest)
+    portion = Portion(_places(ctx.rest))
     unregister(view, request.broker_id, records, portion)
     response = UnregisterBrokerResponse(error_message=None)
     if portion.rest is not None:
-        return Result(response, records, atomic=False, rest=portion.rest)
+        return Result(response, records, atomic=False, rest=Rest(portion.rest, leaving=request.broker_id))
     return Result(response, records, atomic=False, registered=request.broker_id)
 
 
@@ -229,24 +228,26 @@ def broker_heartbeat(view: View, request: BrokerHeartbeatRequest, ctx: Context) 
     broker_id = request.broker_id
     registration = view.check_broker_epoch(broker_id, request.broker_epoch)
     present = state_of(view, registration)
-    following = next_state(view, registration, present, request)
+    rest = ctx.rest
+    following = next_state(view, registration, present, request) if rest is None else rest.state
     records: list[Data] = []
-    phase, places = ctx.rest if ctx.rest is not None else (None, None)
-    portion = Portion(places if phase == _OF_STATE else None)
-    if following != present or (following == UNFENCED and phase == _OF_STATE):
-        if following in (FENCED, SHUTDOWN_NOW):
-            fence(view, broker_id, records, portion)
-        elif following == UNFENCED:
-            unfence(view, broker_id, records, portion)
-        else:
-            begin_controlled_shutdown(view, broker_id, records, portion)
-    if portion.rest is not None:
-        return Result(BrokerHeartbeatResponse(), records, atomic=False, rest=(_OF_STATE, portion.rest))
+    if rest is None or not rest.failing:
+        portion = Portion(_places(rest))
+        if following != present or rest is not None:
+            _move(view, registration, following, records, portion)
+        if portion.rest is not None:
+            leaving = broker_id if following in (FENCED, SHUTDOWN_NOW) else None
+            left = Rest(portion.rest, leaving=leaving, state=following)
+            return Result(BrokerHeartbeatResponse(), records, atomic=False, rest=left)
+        rest = None
     if view.metadata_version >= FIRST_DIRECTORIES and request.offline_log_dirs:
-        portion = Portion(places if phase == _OF_DIRECTORIES else None)
+        portion = Portion(_places(rest))
         take_directories_offline(view, broker_id, request.offline_log_dirs, records, portion)
         if portion.rest is not None:
-            return Result(BrokerHeartbeatResponse(), records, atomic=False, rest=(_OF_DIRECTORIES, portion.rest))
+            left = Rest(portion.rest, failing=tuple(request.offline_log_dirs), state=following)
+            return Result(BrokerHeartbeatResponse(), records, atomic=False, rest=left)
+    if ctx.rest is not None and following == UNFENCED and registration.fenced:
+        following = FENCED  # meanwhile, by its session or by whoever came after this heartbeat
     is_fenced = following in (FENCED, SHUTDOWN_NOW)
     response = BrokerHeartbeatResponse(
         is_caught_up=request.current_metadata_offset >= registration.registered_offset,
@@ -261,6 +262,23 @@ def broker_heartbeat(view: View, request: BrokerHeartbeatRequest, ctx: Context) 
         leaving=following == SHUTDOWN_NOW,
     )
     return Result(response, records, atomic=False, touch=touch)
+
+
+def _places(rest: Rest | None) -> Places | None:
+    return None if rest is None else rest.places
+
+
+def _move(view: View, registration: BrokerRegistration, following: str, records: list[Data], portion: Portion) -> None:
+    """What the way into the state that follows does to partitions and registration."""
+    if following in (FENCED, SHUTDOWN_NOW):
+        fence(view, registration.id, records, portion)
+    elif following == UNFENCED:
+        if not (portion.resumed and registration.fenced):  # whoever has fenced it meanwhile is right
+            unfence(view, registration.id, records, portion)
+        else:
+            portion.end()
+    else:
+        begin_controlled_shutdown(view, registration.id, records, portion)
 
 
 def state_of(view: View, registration: BrokerRegistration) -> str:
@@ -298,7 +316,8 @@ def fence_expired(view: View, session: tuple[int, int], rest: Rest | None = None
     broker_id, epoch = session
     registration = view.broker(broker_id)
     records: list[Data] = []
-    portion = Portion(rest)
-    if registration is not None and registration.epoch == epoch and not registration.fenced:
-        fence(view, broker_id, records, portion)
-    return records, portion.rest
+    if registration is None or registration.epoch != epoch or registration.fenced:
+        return records, None
+    portion = Portion(_places(rest))
+    fence(view, broker_id, records, portion)
+    return records, None if portion.rest is None else Rest(portion.rest, leaving=broker_id)

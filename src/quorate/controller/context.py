@@ -35,11 +35,23 @@ MAX_LOST_TRIES = 1_000
 
 MIN_ISR = "min.insync.replicas"
 
-Rest = Any
-"""What a handler of very many partitions leaves in one turn for its own next call; nobody else looks into it."""
-
 NO_EPOCH_ON_SHRINK_SINCE = 12
 """From this metadata.version an ISR shrink leaves the leader epoch alone."""
+
+
+@dataclass(slots=True, eq=False)
+class Rest:
+    """What a handler of very many partitions leaves in one turn for its own next call.
+
+    leaving: a broker that is on its way out, failing: directories that are: until the rest is done they are given nothing.
+    """
+
+    places: Any
+    """Where it goes on; nobody else looks into it."""
+    leaving: int | None = None
+    failing: tuple[bytes, ...] = ()
+    state: str = ""
+    """What a broker that has sent a heartbeat becomes; decided once."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -118,6 +130,8 @@ class View:
 
     __slots__ = (
         "_acceptable",
+        "_failing",
+        "_leaving",
         "_settings",
         "config",
         "elr_enabled",
@@ -150,6 +164,9 @@ class View:
         self.elr_enabled = image.features.finalized.get(ELR_VERSION, 0) >= 1
         self._settings: dict[str, tuple[int, bool]] = {}
         self._acceptable: dict[int, BrokerRegistration | None] = {}
+        under_way = liveness.under_way
+        self._leaving = frozenset([rest.leaving for rest in under_way])
+        self._failing = frozenset([directory for rest in under_way for directory in rest.failing])
 
     def broker(self, broker_id: int) -> BrokerRegistration | None:
         cached = self._acceptable
@@ -159,13 +176,19 @@ class View:
         return registration
 
     def is_active(self, broker_id: int) -> bool:
-        """Registered, not fenced, not in controlled shutdown."""
+        """Registered, not fenced nor about to be, not in controlled shutdown."""
         registration = self.broker(broker_id)
-        return registration is not None and not registration.fenced and not registration.in_controlled_shutdown
+        if registration is None or registration.fenced or registration.in_controlled_shutdown:
+            return False
+        return broker_id not in self._leaving
+
+    def is_leaving(self, broker_id: int) -> bool:
+        """On its way out, by a change that takes several turns."""
+        return broker_id in self._leaving
 
     def has_online_directory(self, broker_id: int, directory: bytes) -> bool:
         registration = self.broker(broker_id)
-        return registration is not None and is_online(directory, registration.log_dirs)
+        return registration is not None and directory not in self._failing and is_online(directory, registration.log_dirs)
 
     def default_directory(self, broker_id: int) -> bytes:
         """Where a new replica on this broker goes: its only directory, or left to the broker (UNASSIGNED)."""

@@ -4,8 +4,10 @@ Each function appends the records to a list, in Kafka's order: fencing writes pa
 then the registration change; unfencing the other way round, because it makes the broker electable.
 
 What touches very many partitions takes several turns, each with a `Portion`: then the functions are called again, with a
-newer view and what the portion left over, until it leaves nothing. Each looks at partitions as they are by then, so that
-whatever happens in between, the last turn ends in the state that one turn would have made of it.
+newer view and what the portion left over, until it leaves nothing. The partitions are those of the first turn, each looked at
+as it is by then. Nothing has to be looked at twice: while a broker is on its way out, or a directory of its, no decision of
+this controller gives it anything (`View.is_active`, `View.has_online_directory`); a broker on its way in is electable from the
+first turn on.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ NOBODY = -1
 
 CHANGES_PER_TURN = 500
 """Partitions that are changed in one turn of the loop: some 10 ms from the decision to the log."""
+LOOKS_PER_TURN = 10_000
+"""Partitions that are looked at in one turn, changed or not: some 15 ms."""
 
 Places = Iterator[tuple[bytes, int]]
 """(topic id, partition id) of partitions that are still to be looked at."""
@@ -36,42 +40,42 @@ Located = tuple[TopicImage, int, PartitionImage]
 
 
 class Portion:
-    """What one turn may still change of one broker's partitions, and where the next turn goes on."""
+    """What one turn may still do to one broker's partitions, and where the next turn goes on."""
 
-    __slots__ = ("_changed", "_places", "changes_left")
+    __slots__ = ("_left", "changes", "looks", "resumed")
 
-    def __init__(self, rest: Places | None = None, changes: int = CHANGES_PER_TURN) -> None:
-        """rest: what the turn before left over."""
-        self._places = rest
-        self._changed: set[tuple[bytes, int]] = set()  # in this turn: the view does not show it
-        self.changes_left = changes
-
-    def take(self, topic_id: bytes, partition_id: int) -> bool:
-        """Counts a change; whether there may be another."""
-        self._changed.add((topic_id, partition_id))
-        self.changes_left -= 1
-        return self.changes_left > 0
+    def __init__(self, rest: Places | None = None, changes: int = CHANGES_PER_TURN, looks: int = LOOKS_PER_TURN) -> None:
+        """rest: what the turn before left over; None in the first."""
+        self._left = rest
+        self.resumed = rest is not None
+        self.changes = changes
+        self.looks = looks
 
     @property
     def rest(self) -> Places | None:
-        """Where the next turn goes on; None when this one did everything."""
-        return None if self.changes_left else self._places
+        """Where the next turn goes on; None when this one came to the end."""
+        return self._left
 
-    def partitions_with(self, view: View, broker_id: int) -> Iterator[Located]:
-        """The partitions that have a replica on this broker: first those that earlier turns did not come to, by the ids of that
-        time, then all, since those that were passed may have changed again."""
-        if self._places is not None:
-            yield from self._located(view, broker_id, self._places)
-        places = view.image.topics.partitions_of(broker_id)
-        yield from self._located(view, broker_id, places)
+    def end(self) -> None:
+        """There is no more to do, wherever the last turn stopped."""
+        self._left = None
 
-    def _located(self, view: View, broker_id: int, places: Places) -> Iterator[Located]:
-        self._places = places
+    def replicas_on(self, view: View, broker_id: int, begin: Places | None = None) -> Iterator[Located]:
+        """The partitions that have a replica on this broker, from where the last turn stopped until enough is done for this one.
+
+        begin: of the first turn, ids that have all that matters among them; else it is all that the broker has.
+        """
+        if self._left is None:
+            self._left = view.image.topics.partitions_of(broker_id) if begin is None else begin
         by_id = view.image.topics.by_id
         topic: TopicImage | None = None
-        for topic_id, partition_id in places:
-            if (topic_id, partition_id) in self._changed:
-                continue
+        while self.looks and self.changes:
+            place = next(self._left, None)
+            if place is None:
+                self._left = None
+                return
+            self.looks -= 1
+            topic_id, partition_id = place
             if topic is None or topic.id != topic_id:
                 topic = by_id.get(topic_id)
             partition = None if topic is None else topic.partitions.get(partition_id)
@@ -79,18 +83,18 @@ class Portion:
                 yield topic, partition_id, partition
 
     def in_isr(self, view: View, broker_id: int) -> Iterator[Located]:
-        return (found for found in self.partitions_with(view, broker_id) if broker_id in found[2].isr)
+        return (found for found in self.replicas_on(view, broker_id) if broker_id in found[2].isr)
 
     def in_isr_or_elr(self, view: View, broker_id: int) -> Iterator[Located]:
-        return (
-            found for found in self.partitions_with(view, broker_id) if broker_id in found[2].isr or broker_id in found[2].elr
-        )
+        partitions = self.replicas_on(view, broker_id)
+        return (found for found in partitions if broker_id in found[2].isr or broker_id in found[2].elr)
 
     def leaderless(self, view: View, broker_id: int) -> Iterator[Located]:
-        return (found for found in self.partitions_with(view, broker_id) if found[2].leader == NO_LEADER)
+        partitions = self.replicas_on(view, broker_id, view.image.topics.leaderless())
+        return (found for found in partitions if found[2].leader == NO_LEADER)
 
     def in_directories(self, view: View, broker_id: int, directories: Container[bytes]) -> Iterator[Located]:
-        for found in self.partitions_with(view, broker_id):
+        for found in self.replicas_on(view, broker_id):
             partition = found[2]
             index = partition.replicas.index(broker_id)
             if index < len(partition.directories) and partition.directories[index] in directories:
@@ -109,7 +113,7 @@ def update_partitions(
 ) -> None:
     """Takes `removed` out of ISR and leadership, `unclean` out of the ELR too; `added` counts as active already.
 
-    portion: stop when nothing is left of it (without one: all partitions in this turn).
+    portion: that `partitions` come from; without one there is no end to what is done in this turn.
     The image still shows the state before; so those three overrule what it says about who may lead.
     """
     is_active = view.is_active
@@ -141,8 +145,8 @@ def update_partitions(
         if record is not None:
             records.append(record)
             lossy += record.leader_recovery_state == RECOVERING
-            if portion is not None and not portion.take(topic.id, partition_id):
-                break
+            if portion is not None:
+                portion.changes -= 1
     if len(records) > before:
         log.info(
             "Changing %d partition(s)%s%s.",
@@ -160,15 +164,15 @@ def fence(view: View, broker_id: int, records: list[Data], portion: Portion) -> 
     """The broker leaves every ISR; then its registration is fenced."""
     registration = view.image.cluster.brokers[broker_id]
     update_partitions(view, records, portion.in_isr(view, broker_id), portion=portion, removed=broker_id)
-    if portion.rest is None:
+    if portion.rest is None and not (portion.resumed and registration.fenced):
         records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=registration.epoch, fenced=FENCE))
 
 
 def unfence(view: View, broker_id: int, records: list[Data], portion: Portion) -> None:
     """The registration is unfenced; then partitions without a leader that have a replica here elect one."""
     registration = view.image.cluster.brokers[broker_id]
-    added = NOBODY  # an earlier turn has unfenced it
-    if registration.fenced:
+    added = NOBODY
+    if not portion.resumed:
         records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=registration.epoch, fenced=UNFENCE))
         added = broker_id
     update_partitions(view, records, portion.leaderless(view, broker_id), portion=portion, added=added)

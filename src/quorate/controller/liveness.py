@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from quorate.metadata.image.cluster import BrokerRegistration
+
+if TYPE_CHECKING:
+    from quorate.controller.context import Rest
 
 Session = tuple[int, int]
 """(broker id, broker epoch)"""
@@ -28,6 +32,8 @@ class Liveness:
     """End offset of the newest snapshot that each broker reported."""
     cut_off: set[Session] = field(default_factory=set)
     """Sessions whose connection was lost since they were last heard of."""
+    under_way: list[Rest] = field(default_factory=list)
+    """Changes of very many partitions of which something is left to do."""
     predecessor: Session | None = None
     """The registration that the broker in this process had in an earlier life, unless it turns out to be its present one."""
 
@@ -41,6 +47,7 @@ class Liveness:
         self.metadata_offsets.clear()
         self.shutdown_offsets.clear()
         self.cut_off.clear()
+        self.under_way.clear()
         self.predecessor = None
         for registration in registrations:
             session = (registration.id, registration.epoch)
@@ -48,6 +55,12 @@ class Liveness:
                 self.predecessor = session
             if not registration.fenced:
                 self.contacts[session] = now
+
+    def goes_on(self, before: Rest | None, after: Rest | None) -> None:
+        """A change in portions has done `before` and leaves `after`."""
+        self.under_way = [rest for rest in self.under_way if rest is not before]
+        if after is not None:
+            self.under_way.append(after)
 
     def contact(self, broker_id: int, epoch: int, now: float) -> None:
         self.contacts[broker_id, epoch] = now

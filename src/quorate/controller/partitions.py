@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 
-from quorate.controller.context import Context, Result, View
+from quorate.controller.context import Context, Rest, Result, View
 from quorate.controller.isr_updates import CHANGES_PER_TURN, Located, update_partitions
 from quorate.controller.partition_change import Election, PartitionChange
 from quorate.metadata.features import FIRST_DIRECTORIES
@@ -52,12 +52,12 @@ def alter_partition(view: View, request: AlterPartitionRequest, ctx: Context) ->
         response = AlterPartitionResponse()
         wishes = _wishes(request, response)
     else:
-        response, wishes = ctx.rest
+        response, wishes = ctx.rest.places
     for handled, (answer, wanted) in enumerate(wishes, 1):
         topic = view.image.topics.by_id.get(answer.topic_id)
         answer.partitions.append(_alter_one(view, request.broker_id, topic, wanted, ctx, records))
         if handled == CHANGES_PER_TURN:
-            return Result(response, records, atomic=False, rest=(response, wishes))
+            return Result(response, records, atomic=False, rest=Rest((response, wishes)))
     return Result(response, records, atomic=False)
 
 
@@ -160,8 +160,8 @@ def _why_refused(
             return ErrorCode.INELIGIBLE_REPLICA, f"broker {member} is not registered"
         if registration.in_controlled_shutdown:
             return ErrorCode.INELIGIBLE_REPLICA, f"broker {member} is shutting down"
-        if registration.fenced:
-            return ErrorCode.INELIGIBLE_REPLICA, f"broker {member} is fenced"
+        if registration.fenced or view.is_leaving(member):
+            return ErrorCode.INELIGIBLE_REPLICA, f"broker {member} is fenced, or about to be"
         if epoch not in (-1, registration.epoch):
             return (
                 ErrorCode.INELIGIBLE_REPLICA,

@@ -69,7 +69,9 @@ class Requests:
             controller.contacts.heartbeat(ctx, request, context.now)
         result = write_handler(ctx.api_key)(controller.view(), request, context)
         if result.rest is not None:
-            return asyncio.ensure_future(self._go_on(ctx, request, context, self._portion(result), with_offset))
+            return asyncio.ensure_future(
+                self._go_on(ctx, request, context, result.rest, self._portion(None, result), with_offset)
+            )
         if result.upgrade_kraft_version is not None:
             return asyncio.ensure_future(self._upgrade(result, context.now, controller.epoch, with_offset))
         return self._finish(ctx, request, result, context.now, with_offset)
@@ -87,34 +89,32 @@ class Requests:
         self._controller.pending.add(offset, response, future, deadline=deadline, what=what, with_offset=with_offset)
         return future
 
-    def _portion(self, result: Result[Any]) -> tuple[Awaitable[Any], Rest | None]:
-        """Writes it; what ends when it is stable, and what is left to do then."""
+    def _portion(self, before: Rest | None, result: Result[Any]) -> Awaitable[Any]:
+        """Writes it; ends when it is stable."""
         offset = self._apply(result, self._controller.clock.now())
-        stable = self._wait(offset, None, NEVER, "a portion", False) if offset >= 0 else asyncio.sleep(0)
-        return stable, result.rest
+        self._controller.liveness.goes_on(before, result.rest)
+        return self._wait(offset, None, NEVER, "a portion", False) if offset >= 0 else asyncio.sleep(0)
 
     async def _go_on(
-        self,
-        ctx: RequestContext,
-        request: Request,
-        context: Context,
-        portion: tuple[Awaitable[Any], Rest | None],
-        with_offset: bool,
+        self, ctx: RequestContext, request: Request, context: Context, rest: Rest, stable: Awaitable[Any], with_offset: bool
     ) -> Any:
         """What one turn left over, a portion at a time, each when the one before it is stable: so Raft and other requests have
         their turns, and nobody else's records wait behind more than one portion."""
         controller, handler = self._controller, write_handler(ctx.api_key)
-        while True:
-            stable, rest = portion
-            await stable
-            if not controller.is_active or controller.closed:
-                raise controller.not_controller()
-            context = replace(context, now_ms=controller.clock.now_ms(), now=controller.clock.now(), rest=rest)
-            result = handler(controller.view(), request, context)
-            if result.rest is None:
-                break
-            portion = self._portion(result)
-        outcome = self._finish(ctx, request, result, context.now, with_offset)
+        try:
+            while True:
+                await stable
+                if not controller.is_active or controller.closed:
+                    raise controller.not_controller()
+                context = replace(context, now_ms=controller.clock.now_ms(), now=controller.clock.now(), rest=rest)
+                result = handler(controller.view(), request, context)
+                if result.rest is None:
+                    break
+                stable = self._portion(rest, result)
+                rest = result.rest
+            outcome = self._finish(ctx, request, result, context.now, with_offset)
+        finally:
+            controller.liveness.goes_on(rest, None)
         return await outcome if asyncio.isfuture(outcome) else outcome
 
     async def _upgrade(self, result: Result[Any], now: float, epoch: int, with_offset: bool) -> Any:

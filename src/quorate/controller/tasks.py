@@ -99,11 +99,11 @@ class PeriodicTasks:
             if records and rest is None:
                 controller.log_info("Fencing broker %d at epoch %d because its session has timed out.", *session)
             self._fencing = None
-            if records:
-                written = controller.write(records)
-                if left is not None:
-                    self._fencing = (session, left, written)
-                    return now + _PORTION_PAUSE_S
+            controller.liveness.goes_on(rest, left)
+            written = controller.write(records) if records else controller.last_written
+            if left is not None:
+                self._fencing = (session, left, written)
+                return now + _PORTION_PAUSE_S
         # Not before the first session can run out, and not later than one that begins now would.
         soonest = controller.liveness.next_expiry() + 0.001
         return min(max(now + 0.001, soonest), now + controller.config.broker_session_timeout_s)

@@ -246,7 +246,7 @@ def usable_brokers(view: View) -> list[UsableBroker]:
     One that has just begun it, or began it under another controller, is known by its registration alone.
     """
     return [
-        UsableBroker(broker.id, broker.rack, broker.fenced)
+        UsableBroker(broker.id, broker.rack, not view.is_active(broker.id))
         for broker in sorted(view.image.cluster.brokers.values(), key=lambda broker: broker.id)
         if broker.id not in view.liveness.shutdown_offsets and (broker.fenced or not broker.in_controlled_shutdown)
     ]

@@ -349,7 +349,8 @@ class QuorumController:
         first = max(self.next_offset, self.raft.log_end_offset)
         now_ms = self.clock.now_ms()
         # Replayed before it is appended: what cannot be replayed must never get into the log.
-        after = image.apply(records, offset=first + len(records) - 1, epoch=self._epoch, timestamp_ms=now_ms)
+        last_offset = first + len(records) - 1
+        after = image.apply(records, offset=last_offset, epoch=self._epoch, timestamp_ms=now_ms, encoded=values)
         previous = self._next
         self._next = after
         self._chain.append((first, first + len(records) - 1, after))

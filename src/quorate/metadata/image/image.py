@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -94,17 +94,21 @@ class MetadataImage:
     token: object = field(default_factory=object, compare=False)
     journal: tuple[tuple[object, Touched], ...] = field(default=(), compare=False)
 
-    def apply(self, values: Iterable[Data], *, offset: int, epoch: int, timestamp_ms: int) -> MetadataImage:
+    def apply(
+        self, values: Iterable[Data], *, offset: int, epoch: int, timestamp_ms: int, encoded: Sequence[bytes] | None = None
+    ) -> MetadataImage:
         """The image after one batch of records, `offset` being that of the last one.
 
+        encoded: the same records as they stand in the batch, for who has them: what can be kept so need not be replayed.
         MetadataError, with offset and record, when one of them cannot be replayed.
         """
         from quorate.metadata.image.builder import ImageBuilder
 
         records = values if isinstance(values, list | tuple) else list(values)
         builder = ImageBuilder(self)
-        for at, record in enumerate(records, offset - len(records) + 1):
-            builder.replay(record, at)
+        for at, record in enumerate(records):
+            if encoded is None or not builder.take_encoded(encoded[at]):
+                builder.replay(record, offset - len(records) + 1 + at)
         return builder.finish(offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
 
     def delta_to(self, newer: MetadataImage) -> MetadataDelta:

@@ -109,6 +109,58 @@ def test_may_move_to_another_port(up: Up) -> None:
     assert "kept" in admin(bootstrap).list_topics(timeout=5).topics
 
 
+def files(folder: Path) -> dict[Path, bytes]:
+    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != ".lock"}
+
+
+def stop(proc: subprocess.Popen[bytes]) -> None:
+    proc.send_signal(signal.SIGTERM)
+    assert proc.wait(20) == 0
+
+
+def test_several_controllers_that_would_not_find_one_another_are_not_started(up: Up) -> None:
+    """They look for one another where their log says. Two of three may stay, and lead the third to the quorum."""
+    port = port_range(6)
+    proc, bootstrap = up.start("--controllers", "3", "--port", str(port))
+    create(bootstrap, "kept")
+    stop(proc)
+    before = files(up.folder / "quorate-data")
+    for other in (port_range(6), port + 2):  # each node at the place of the next one is no better
+        said = up.refused("--controllers", "3", "--port", str(other))
+        assert f"look for one another at 1@127.0.0.1:{port + 1}, 2@127.0.0.1:{port + 3}, 3@127.0.0.1:{port + 5}," in said
+        assert f"would not meet at --port {other}: start it with --port {port}, or name another folder with --data" in said
+    assert files(up.folder / "quorate-data") == before
+    quorum = [str(BIN / "kafka-metadata-quorum"), "--bootstrap-server", bootstrap, "describe", "--status"]
+    for node, place in zip((3, 2), free_ports(2), strict=True):  # for the second, the first is where only the log says so
+        local = up.folder / "quorate-data" / f"node-{node}" / "local.properties"
+        local.write_text(f"listeners=CONTROLLER://127.0.0.1:{place}\n")
+        proc, bootstrap = up.start("--controllers", "3", "--port", str(port), "--host", "localhost")
+        assert "kept" in admin(bootstrap).list_topics(timeout=5).topics
+
+        def told(place: int = place) -> bool:
+            return f":{place}" in subprocess.run(quorum, capture_output=True, text=True, check=True, timeout=30).stdout
+
+        wait_for("the voters to know where it is", told)
+        stop(proc)
+
+
+def test_a_second_one_on_the_same_folder_changes_nothing(up: Up) -> None:
+    port = port_range(2)
+    up.start("--port", str(port))
+    properties = up.folder / "quorate-data" / "node-1" / "server.properties"
+    before = properties.read_bytes()
+    for words in (["--port", str(port_range(2))], ["--port", str(port)], ["--port", str(port), "--brokers", "2"]):
+        said = up.refused(*words)
+        assert said.startswith("quorate-data is in use by another process (node 1 runs, ") and "stop that first" in said
+        assert properties.read_bytes() == before
+    assert not (up.folder / "quorate-data" / "node-2").exists()
+
+
+def test_a_property_that_does_not_fit_changes_nothing(up: Up) -> None:
+    assert "num.partitions" in up.refused("--override", "num.partitions=none", "--port", str(port_range(2)))
+    assert not (up.folder / "quorate-data").exists()
+
+
 def test_ephemeral_leaves_nothing(up: Up) -> None:
     proc, bootstrap = up.start("--ephemeral", "--port", str(port_range(2)))
     create(bootstrap, "gone")

@@ -21,12 +21,16 @@ from pathlib import Path
 from quorate.config.kafka_config import KafkaConfig
 from quorate.log import meta_properties, properties_text
 from quorate.log.files import write_atomically
+from quorate.log.lock import DirLock, DirLockedError, LockFileError
+from quorate.metadata.bootstrap import METADATA_DIRECTORY
 from quorate.net.errors import ListenerError
 from quorate.net.sockets import bind_sockets
 from quorate.node.initial_voters import InitialVoter
+from quorate.node.known_voters import latest_voters, snapshot_voters
 from quorate.node.properties import read_properties
 from quorate.node.storage import FormatPlan, format_directories
 from quorate.protocol.uuids import parse_uuid, random_uuid, uuid_text
+from quorate.records.control import VotersRecord
 
 _INTERNAL_REPLICAS = 3
 """Replicas of Kafka's internal topics, where there are brokers enough."""
@@ -61,8 +65,8 @@ class LocalNode:
 
 @dataclass(slots=True)
 class LocalCluster:
-    """Raises LocalClusterError from `prepare` when the folder holds another cluster than the one asked for, or host or port
-    cannot be listened on."""
+    """Raises LocalClusterError from `prepare` when the folder holds another cluster than the one asked for, or one that runs
+    or would not find itself, or when host or port cannot be listened on."""
 
     folder: Path
     controllers: int = 1
@@ -89,7 +93,8 @@ class LocalCluster:
         return f"[{self.host}]" if ":" in self.host else self.host
 
     def prepare(self, say: Callable[[str], None]) -> None:
-        """Makes the folder, or takes up the one that is there; formats what is not formatted; writes the properties."""
+        """Makes the folder, or takes up the one that is there; formats what is not formatted; writes the properties. Nothing
+        is written before all is known to fit."""
         if self.controllers < 1 or self.brokers < 1:
             raise LocalClusterError("a cluster needs at least one controller and one broker")
         last = self.port + 2 * max(self.controllers, self.brokers) - 1
@@ -106,15 +111,73 @@ class LocalCluster:
         self.nodes = [self._node(i) for i in range(1, count + 1)]
         known = self._load()
         self._check_host()
-        self._check_ports()
-        if not known:
-            self._create()
-        for node in self.nodes:
-            node.folder.mkdir(exist_ok=True)
-            properties = self._properties(node)
-            text = properties_text.render(properties, (" Written by quorate up at each start; local.properties is added.",))
-            node.properties_file.write_text(text)
-            self._format(node, KafkaConfig(properties), say)
+        properties = [self._properties(node) for node in self.nodes]
+        configs = [KafkaConfig(p) for p in properties]
+        locks = self._lock(configs)
+        try:
+            self._check_moved(configs)
+            self._check_ports()
+            if not known:
+                self._create()
+            for node, values, config in zip(self.nodes, properties, configs, strict=True):
+                node.folder.mkdir(exist_ok=True)
+                text = properties_text.render(values, (" Written by quorate up at each start; local.properties is added.",))
+                node.properties_file.write_text(text)
+                self._format(node, config, say)
+        finally:
+            for lock in locks:
+                lock.release()
+
+    def _lock(self, configs: list[KafkaConfig]) -> list[DirLock]:
+        """Every directory that is there, so that nothing is changed below a node that runs. Raises LocalClusterError."""
+        locks: list[DirLock] = []
+        for node, config in zip(self.nodes, configs, strict=True):
+            for directory in config.all_dirs:
+                if directory.is_dir():
+                    lock = DirLock(directory)
+                    try:
+                        lock.acquire()
+                    except DirLockedError as e:
+                        for taken in locks:
+                            taken.release()
+                        if isinstance(e, LockFileError):
+                            raise LocalClusterError(f"node {node.node_id} cannot be started: {e}") from e
+                        raise LocalClusterError(
+                            f"{self.folder} is in use by another process (node {node.node_id} runs, {lock.path} is locked): "
+                            "stop that first, or run another cluster, with a --data and a --port of its own"
+                        ) from e
+                    locks.append(lock)
+        return locks
+
+    def _check_moved(self, configs: list[KafkaConfig]) -> None:
+        """Voters look for one another where the metadata log says, so that a majority has to stay where it was; a leader tells
+        the others where it is now, but nobody can be elected before. Raises LocalClusterError."""
+        if self.controllers == 1:
+            return
+        own = {c.node_id: c.advertised_controller_listeners[0] for c in configs if c.is_controller}
+        folders = [c.metadata_log_dir / METADATA_DIRECTORY for c in configs if c.is_controller]
+
+        def stays(voter: VotersRecord.Voter) -> bool:
+            here = own.get(voter.voter_id)
+            return here is None or any(e.port == here.port and _reaches(e.host, here.host) for e in voter.endpoints)
+
+        for look in (snapshot_voters, latest_voters):
+            known = look(folders)
+            if known is None or sum(map(stays, known.voters)) > len(known.voters) // 2:
+                return
+        assert known is not None
+        places = {v.voter_id: v.endpoints[0] for v in known.voters if v.voter_id in own and v.endpoints}
+        ports = {e.port - 2 * (i - 1) - 1 for i, e in places.items()}
+        hosts = {e.host for e in places.values()}
+        asked = f"--port {self.port}"
+        option = f"--port {min(ports)}" if len(ports) == 1 else "the ports that it had"
+        if len(hosts) == 1 and not _reaches(min(hosts), self.host):
+            asked, option = f"--host {self.host} {asked}", f"--host {min(hosts)} {option}"
+        shown = ", ".join(f"{i}@{e.host}:{e.port}" for i, e in sorted(places.items()))
+        raise LocalClusterError(
+            f"the controllers of {self.folder} look for one another at {shown}, and would not meet at {asked}: start it with "
+            f"{option}, or name another folder with --data (brokers may move, of several controllers less than half at a time)"
+        )
 
     def _check_host(self) -> None:
         """Before anything is written, as the host is kept in the formatted directories. Raises LocalClusterError."""
@@ -245,3 +308,15 @@ class LocalCluster:
         }
         plan = FormatPlan(config, self.cluster_id, voters if node.controller else None, ignore_formatted=True)
         format_directories(plan, say)
+
+
+def _reaches(known: str, host: str) -> bool:
+    """Whether who listens on `host` is found by the name or address `known`."""
+    known, host = known.strip("[]"), host.strip("[]")
+    if known == host or not {"", "0.0.0.0", "::"}.isdisjoint((known, host)):
+        return True
+    try:
+        old, new = ({info[4][0] for info in socket.getaddrinfo(name, None)} for name in (known, host))
+    except (OSError, UnicodeError):
+        return False
+    return bool(old & new)

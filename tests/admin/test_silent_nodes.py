@@ -13,7 +13,7 @@ from quorate.admin.errors import ErrorCode, check
 from quorate.admin.types import NewTopic
 from quorate.protocol.api import ApiKey
 from quorate.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from quorate.protocol.messages.describe_cluster import DescribeClusterResponse
+from quorate.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from tests.broker.controllers import ScriptedController, run
 
 
@@ -140,15 +140,33 @@ def test_a_follower_that_goes_on_naming_the_dead_one_is_not_believed_for_ever() 
     run(body)
 
 
-def test_one_that_accepts_connections_and_says_nothing_is_given_up_while_there_are_others() -> None:
+def test_those_that_accept_connections_and_say_nothing_are_not_waited_for_while_there_are_others() -> None:
     async def body() -> None:
         world = World()
         servers = await world.start()
-        mute = await asyncio.start_server(lambda _r, w: w.wait_closed(), "127.0.0.1", 0)
-        address = f"127.0.0.1:{mute.sockets[0].getsockname()[1]}"
-        async with AdminClient([address, *servers], api_timeout_s=15) as admin:
-            assert await asyncio.wait_for(admin.create_topics([NewTopic("t", 1, 1)]), 5) == {"t": None}
-        mute.close()
+        mute = [await asyncio.start_server(lambda _r, w: w.wait_closed(), "127.0.0.1", 0) for _ in range(4)]
+        addresses = [f"127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in mute]
+        async with AdminClient([*addresses, *servers], api_timeout_s=15) as admin:
+            assert await asyncio.wait_for(admin.create_topics([NewTopic("t", 1, 1)]), 4) == {"t": None}
+        for server in mute:
+            server.close()
+        await world.close()
+
+    run(body)
+
+
+def test_a_description_is_asked_of_others_too_when_a_connected_node_falls_silent() -> None:
+    async def body() -> None:
+        world = World()
+        servers = await world.start()
+        async with AdminClient(servers) as admin:
+            await admin.describe_cluster()
+            (asked,) = [i for i, node in world.nodes.items() if node.asked]
+            world.silent.add(asked)
+            for _ in range(3):
+                assert (await asyncio.wait_for(admin.describe_cluster(), 4)).cluster_id == "c"
+            described = [r for r in world.nodes[asked].asked if isinstance(r, DescribeClusterRequest)]
+            assert len(described) == 2, "the silent one is not tried again"
         await world.close()
 
     run(body)

@@ -35,7 +35,10 @@ CONTROLLER_LISTENER = (
     "--bootstrap-controller (bootstrap_controllers in Python) where that is served"
 )
 PATIENCE_S = 2.0
-"""For a connection while others could be asked; it goes on being made meanwhile."""
+"""For a connection to the controller while others could be asked who it is; it goes on being made meanwhile."""
+
+HEDGE_S = 0.5
+"""Silence after which the next node is asked too, where any will do: one that stands still costs this, not a timeout."""
 
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9_]+://)?(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^:\[\]/]+)):(?P<port>\d{1,5})")
 
@@ -140,27 +143,57 @@ class Transport:
     async def any_address(self) -> tuple[str, int]:
         """A node that answers: of the known ones the least loaded, else a bootstrap server; those that did not answer last,
         and while the description is in doubt those last that gave it. Raises the last one's error."""
+
+        async def connect(address: tuple[str, int]) -> tuple[str, int]:
+            await self._reach(address, None)
+            return address
+
+        return await self._first(connect)
+
+    def _candidates(self) -> list[tuple[str, int]]:
         known = [(n.host, n.port) for n in self.cluster.nodes if not n.fenced] if self.cluster is not None else []
         candidates = sorted(known, key=lambda a: self._in_flight.get(a, 0))
         candidates += [a for a in self._bootstrap if a not in known]
         if self._doubted:
             candidates.sort(key=lambda a: self._described.get(a, 0.0))
         candidates.sort(key=lambda a: self._failed.get(a, 0.0))
+        return candidates
+
+    async def _first(self, attempt: Callable[[tuple[str, int]], Awaitable[T]]) -> T:
+        """The first success of an attempt that may be made at several nodes at once: at the next one when one fails, or says
+        nothing for HEDGE_S. Raises the last one's error, or what else an attempt raises."""
+        loop = asyncio.get_running_loop()
+        candidates = self._candidates()
+        waiting = candidates[::-1]
+        tasks: dict[asyncio.Future[T], tuple[str, int]] = {}
         last: Exception | None = None
         strange: NotKafkaError | None = None
-        for address in candidates:
-            try:
-                await self._reach(address, None if address == candidates[-1] else PATIENCE_S)
-            except (KafkaConnectionError, RequestTimedOut) as error:
-                last = error
-                self._warn(address, f"{error}; trying again")
-            except NotKafkaError as error:
-                strange = error
-                if len(candidates) > 1:
-                    self._warn(address, str(error))
-            else:
-                self._warned.discard(address)
-                return address
+        try:
+            while waiting or tasks:
+                if waiting:
+                    address = waiting.pop()
+                    tasks[asyncio.ensure_future(attempt(address))] = address
+                done, _ = await asyncio.wait(tasks, timeout=HEDGE_S if waiting else None, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    address = tasks.pop(task)
+                    try:
+                        result = task.result()
+                    except (KafkaConnectionError, RequestTimedOut) as error:
+                        last = error
+                        self._warn(address, f"{error}; trying again")
+                    except NotKafkaError as error:
+                        strange = error
+                        if len(candidates) > 1:
+                            self._warn(address, str(error))
+                    else:
+                        self._warned.discard(address)
+                        for slower in tasks.values():
+                            self._failed[slower] = loop.time()
+                        return result
+        finally:
+            for task in tasks:
+                if not task.cancel() and not task.cancelled():
+                    task.exception()  # seen
         raise last or strange or KafkaConnectionError("no node is known")
 
     def _warn(self, address: tuple[str, int], what: str) -> None:
@@ -206,7 +239,10 @@ class Transport:
         from quorate.protocol.messages.describe_cluster import DescribeClusterRequest
 
         async def one() -> ClusterDescription:
-            address = await self.any_address()
+            return await self._first(describe)
+
+        async def describe(address: tuple[str, int]) -> ClusterDescription:
+            await self._reach(address, None)
             self._described[address] = asyncio.get_running_loop().time()
             try:
                 answer = await self.ask(address, DescribeClusterRequest(endpoint_type=self.endpoint_type))

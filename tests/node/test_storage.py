@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from quorate.metadata.snapshot import read_snapshot
 from quorate.node.initial_voters import parse_initial_voters
 from quorate.node.scram_arguments import parse_scram
 from quorate.protocol.uuids import ZERO_UUID, parse_uuid, uuid_text
+from quorate.tools import storage
 from quorate.tools.storage import main
 
 DIRECTORY_ID = "JEXY6aqzQY-32P5TStzaFg"
@@ -227,6 +229,24 @@ def test_ignore_formatted_adds_a_new_directory(box: Box) -> None:
     box.write()
     status, out, _ = box.format("-N", "-g")
     assert (status, out) == (0, f"Formatting data directory {box.dirs[2]} with metadata.version 4.1-IV1.\n")
+
+
+def test_standalone_beside_a_controller_that_says_nothing_warns_that_it_may_be_a_second_quorum(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who refuses connections is not there, and no reason to warn. A script that formats goes on either way."""
+    monkeypatch.setattr(storage, "ANSWER_WITHIN_S", 0.3)
+    with socket.socket() as hangs, socket.socket() as gone:
+        for s in (hangs, gone):
+            s.bind(("127.0.0.1", 0))
+        hangs.listen()
+        places = [f"127.0.0.1:{s.getsockname()[1]}" for s in (hangs, gone)]
+        box.write(**{"controller.quorum.bootstrap.servers": ",".join(places)})
+        status, out, err = box.format("-s")
+    assert (status, err.count("\n")) == (0, 1), err
+    assert err.startswith(f"Warning: {places[0]} accepts connections but did not answer within 0.3 s: if that is a controller of")
+    assert "remove its directories and format with --no-initial-controllers" in err
+    assert "Formatting" in out
 
 
 OLD_LOGS = [

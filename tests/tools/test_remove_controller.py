@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from quorate.admin.errors import ErrorCode, KafkaError, RequestTimedOut
 from quorate.admin.types import QuorumInfo, QuorumReplica
+from quorate.tools.common import ToolError
 from quorate.tools.metadata_quorum import _remove_voter
 
 DISK = bytes([7] * 16)
@@ -16,15 +18,18 @@ LEADERS_NOW_MS = 5_000_000  # decades behind the clock here
 
 
 class Admin:
-    def __init__(self, fetched_ago_ms: int) -> None:
+    def __init__(self, fetched_ago_ms: int, error: Exception | None = None) -> None:
         self.ago_ms = fetched_ago_ms
+        self.error = error
 
     async def describe_quorum(self) -> QuorumInfo:
         leader = QuorumReplica(1, DISK, 9, LEADERS_NOW_MS)
         other = QuorumReplica(2, DISK, 9, LEADERS_NOW_MS - self.ago_ms)
         return QuorumInfo(1, 1, 9, (leader, other), (), {})
 
-    async def remove_raft_voter(self, node_id: int, directory_id: bytes) -> None: ...
+    async def remove_raft_voter(self, node_id: int, directory_id: bytes) -> None:
+        if self.error is not None:
+            raise self.error
 
 
 @pytest.mark.parametrize(("ago_ms", "warning"), [(40, "fetched 0.0 s before"), (1_600, "fetched 1.6 s before"), (4_000, "")])
@@ -36,3 +41,27 @@ def test_only_a_controller_that_seems_to_run_is_warned_of(ago_ms: int, warning: 
     assert shown.out.startswith("Removed  KRaft controller 2 with directory id")
     assert warning in shown.err
     assert bool(shown.err) is bool(warning)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_open"),
+    [
+        (KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER), True),
+        (KafkaError(ErrorCode.REQUEST_TIMED_OUT), True),
+        (KafkaError(ErrorCode.REQUEST_TIMED_OUT, "timed out waiting for the new voter set to be committed"), True),
+        (KafkaError(ErrorCode.REQUEST_TIMED_OUT, "nothing could be committed by them: start 1 first"), False),
+        (RequestTimedOut("Timed out waiting for an answer to RemoveRaftVoter"), True),
+        (KafkaError(ErrorCode.VOTER_NOT_FOUND, "no such voter"), False),
+    ],
+)
+def test_an_error_that_leaves_open_whether_it_was_removed_says_so_and_how_to_look(error: Exception, is_open: bool) -> None:
+    args = argparse.Namespace(
+        controller_id=2, controller_directory_id=None, dry_run=False, bootstrap_server=None, bootstrap_controller="h:1,i:2"
+    )
+    admin: Any = Admin(40, error)
+    with pytest.raises(ToolError if is_open else KafkaError) as e:
+        asyncio.run(_remove_voter(admin, args, None))
+    if is_open:
+        assert str(e.value).startswith("org.apache.kafka.common.errors.")
+        assert "This leaves open what becomes of it: controller 2 may still be removed, as soon as a majority" in str(e.value)
+        assert "kafka-metadata-quorum --bootstrap-controller h:1,i:2 describe --status" in str(e.value)

@@ -6,11 +6,12 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from quorate.admin.client import AdminClient
-from quorate.admin.errors import KafkaError, NetError, java_text
+from quorate.admin.errors import ErrorCode, KafkaError, NetError, java_text
 from quorate.admin.types import QuorumInfo, QuorumReplica
 from quorate.protocol.uuids import ZERO_UUID, parse_uuid, uuid_text
 from quorate.tools.client_common import add_connection, read_properties, table, tool_parser, with_admin
@@ -335,6 +336,31 @@ async def _registered(
     raise ToolError(f"Controller {node_id} has not registered yet: try again in a moment, or supply its --command-config.")
 
 
+@contextmanager
+def _telling_what_is_open(args: argparse.Namespace, what: str) -> Iterator[None]:
+    """An error after which nobody knows whether the change is in the log, and will be committed, ends with how to look."""
+    try:
+        yield
+    except (KafkaError, NetError) as error:
+        if isinstance(error, KafkaError) and not _leaves_open(error):
+            raise
+        option = "--bootstrap-controller" if args.bootstrap_controller else "--bootstrap-server"
+        where = args.bootstrap_controller or args.bootstrap_server
+        raise ToolError(
+            f"{java_text(error).rstrip('.')}. This leaves open what becomes of it: {what}, as soon as a majority of the voters "
+            f"runs. To look: kafka-metadata-quorum {option} {where} describe --status (UncommittedRemovedVoter: not yet)"
+        ) from error
+
+
+def _leaves_open(error: KafkaError) -> bool:
+    match error.code:
+        case ErrorCode.NOT_LEADER_OR_FOLLOWER | ErrorCode.NOT_CONTROLLER:
+            return True  # the leader was lost, perhaps when it had written the change
+        case ErrorCode.REQUEST_TIMED_OUT:  # is also a leader's answer when it will not even begin, with the reason
+            return not error.message or error.message.endswith("to be committed")
+    return False
+
+
 RUNS_MS = 2000  # a controller that runs fetches every half second at the latest
 
 
@@ -367,7 +393,8 @@ async def _remove_voter(admin: AdminClient, args: argparse.Namespace, directory_
             raise ToolError(f"Controller {args.controller_id} is not among the voters {ids}.")
         directory_id = voter.directory_id
     if not args.dry_run:
-        await admin.remove_raft_voter(args.controller_id, directory_id)
+        with _telling_what_is_open(args, f"controller {args.controller_id} may still be removed"):
+            await admin.remove_raft_voter(args.controller_id, directory_id)
     _say_removed(args, directory_id)
     if voter is None or voter.directory_id != directory_id:
         return 0

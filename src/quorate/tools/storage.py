@@ -150,7 +150,7 @@ def _format(args: argparse.Namespace) -> int:
         if not config.is_controller:
             raise ToolError("You can only use --standalone on a controller.")
         voters = standalone_voters(config)
-        _refuse_second_quorum(config.quorum_bootstrap_servers, args.cluster_id.strip())
+        warnings += _second_quorum(config.quorum_bootstrap_servers, args.cluster_id.strip())
     elif config.is_controller and not config.quorum_voters and not args.no_initial_controllers:
         raise ToolError(
             "Because controller.quorum.voters is not set on this controller, you must specify one of the following: "
@@ -177,10 +177,12 @@ def _format(args: argparse.Namespace) -> int:
 
 
 ANSWER_WITHIN_S = 2.0  # whoever runs answers in milliseconds; nobody does when a cluster is new
+ACCEPT_WITHIN_S = 1.0
 
 
-def _refuse_second_quorum(servers: Sequence[tuple[str, int]], cluster_id: str) -> None:
-    """A standalone quorum beside the one that exists would be a second cluster under the same id. Raises ToolError."""
+def _second_quorum(servers: Sequence[tuple[str, int]], cluster_id: str) -> list[str]:
+    """A standalone quorum beside the one that exists would be a second cluster under the same id. Raises ToolError where one
+    answers, and gives a warning for each server that is there and says nothing: it may hang, or be none of this cluster's."""
     import asyncio
 
     from quorate.net.client import Connection
@@ -188,31 +190,48 @@ def _refuse_second_quorum(servers: Sequence[tuple[str, int]], cluster_id: str) -
     from quorate.protocol.errors import ErrorCode
     from quorate.protocol.messages.describe_cluster import DescribeClusterRequest
 
-    async def ask(host: str, port: int) -> str | None:
+    answering: list[str] = []
+    silent: list[str] = []
+
+    async def ask(host: str, port: int) -> None:
+        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             connection = await Connection.connect(host, port, client_id="kafka-storage", timeout_s=ANSWER_WITHIN_S)
-        except (KafkaConnectionError, RequestTimedOut):
-            return None
+            try:
+                answer = await connection.call(DescribeClusterRequest(endpoint_type=2), ANSWER_WITHIN_S)
+            finally:
+                connection.close()
+        except (KafkaConnectionError, UnsupportedVersion):  # refused, closed, or a broker: nobody whom it concerns
+            return
+        except RequestTimedOut:
+            does = "accepts connections but did not answer" if await accepts(host, port) else "did not take a connection"
+            silent.append(f"{where} {does} within {ANSWER_WITHIN_S:g} s")
+            return
+        if answer.error_code == ErrorCode.NONE and answer.cluster_id == cluster_id:
+            answering.append(where)
+
+    async def accepts(host: str, port: int) -> bool:
         try:
-            answer = await connection.call(DescribeClusterRequest(endpoint_type=2), ANSWER_WITHIN_S)
-        except (KafkaConnectionError, RequestTimedOut, UnsupportedVersion):
-            return None
-        finally:
-            connection.close()
-        if answer.error_code != ErrorCode.NONE or answer.cluster_id != cluster_id:
-            return None
-        return f"{host}:{port}"
+            (await Connection.connect(host, port, timeout_s=ACCEPT_WITHIN_S, negotiate=False)).close()
+        except (KafkaConnectionError, RequestTimedOut):
+            return False
+        return True
 
-    async def all_of_them() -> list[str | None]:
-        return await asyncio.gather(*(ask(host, port) for host, port in servers))
+    async def all_of_them() -> None:
+        await asyncio.gather(*(ask(host, port) for host, port in servers))
 
-    answering = [where for where in (asyncio.run(all_of_them()) if servers else []) if where is not None]
+    asyncio.run(all_of_them())
     if answering:
         raise ToolError(
             f"{answering[0]} already answers as a controller of cluster {cluster_id}; --standalone would make a second quorum "
             "under the same id. To add this controller to the one that exists: format with --no-initial-controllers, start it, "
             "then run kafka-metadata-quorum add-controller."
         )
+    return [
+        f"{what}: if that is a controller of cluster {cluster_id} that hangs, --standalone makes a second quorum under the "
+        "same id. In that case do not start this node: remove its directories and format with --no-initial-controllers"
+        for what in silent
+    ]
 
 
 def _levels(items: Sequence[str], warnings: list[str]) -> dict[str, int]:

@@ -173,7 +173,9 @@ class LocalCluster:
         option = f"--port {min(ports)}" if len(ports) == 1 else "the ports that it had"
         if len(hosts) == 1 and not _reaches(min(hosts), self.host):
             asked, option = f"--host {self.host} {asked}", f"--host {min(hosts)} {option}"
-        shown = ", ".join(f"{i}@{e.host}:{e.port}" for i, e in sorted(places.items()))
+        shown = ", ".join(
+            f"{i}@[{e.host}]:{e.port}" if ":" in e.host else f"{i}@{e.host}:{e.port}" for i, e in sorted(places.items())
+        )
         raise LocalClusterError(
             f"the controllers of {self.folder} look for one another at {shown}, and would not meet at {asked}: start it with "
             f"{option}, or name another folder with --data (brokers may move, of several controllers less than half at a time)"

@@ -112,7 +112,7 @@ class RaftClient(RaftView):
         self.meters = RaftMeters(self._clock.now())
         opened = await in_thread(open_replica, config, self._directory, self._state, self._files, self._clock.now_ms())
         self.log, members = opened.log, opened.members
-        self.core = Raft(config.params(), self.log, opened.stored, members, self._rng, self._standing_file.read())
+        self.core = Raft(config.params(), self.log, opened.stored, members, self._rng, opened.standing)
         self._state.core = self.core
         self._delivery = Delivery(self.log, self._fatal)
         self._sync = Syncer(self.log.flush, config.inline_fsync_s, durable=config.is_controller)

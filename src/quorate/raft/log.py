@@ -271,20 +271,36 @@ class MetadataLog:
             head = read_head(self._path(latest))
             members.reset(latest.offset - 1, head.voters, head.kraft_version)
             offset = latest.offset
-        while offset < self.end_offset:
-            data = self._log.read_bytes(offset, SCAN_BYTES, upper_offset=None, min_one=True)
-            before = offset
-            for header, batch in iter_batches(data):
-                if header.is_control and header.base_offset >= offset:
-                    for control in control_values(header.base_offset, batch):
-                        apply_membership(members, control)
-                offset = max(offset, header.next_offset)
-            if offset == before:
-                raise RaftError(f"{self._directory}: no batch at offset {offset}, the log ends at {self.end_offset}")
+        for control in self._controls(offset, self.end_offset):
+            apply_membership(members, control)
         took = (time.perf_counter() - started) * 1000
         log.info("[MetadataLog] voters %s, kraft.version %d, read in %.1f ms",
                  [str(v.key) for v in members.current], members.kraft_version, took)  # fmt: skip
         return head
+
+    def passed_voter_sets(self) -> Iterator[VoterSet]:
+        """Those that log and older snapshots still hold from before the latest snapshot."""
+        for snapshot in self._snapshots[:-1]:
+            voters = read_head(self._path(snapshot)).voters
+            if voters is not None:
+                yield voters
+        latest = self.latest_snapshot()
+        if latest is not None:
+            for control in self._controls(self.start_offset, min(latest.offset, self.end_offset)):
+                if control.type == KRAFT_VOTERS:
+                    yield voter_set(control.value)  # type: ignore[arg-type]
+
+    def _controls(self, offset: int, end: int) -> Iterator[ControlRecord]:
+        """Control records from the batch at `offset` on, below `end`."""
+        while offset < end:
+            data = self._log.read_bytes(offset, SCAN_BYTES, upper_offset=None, min_one=True)
+            before = offset
+            for header, batch in iter_batches(data):
+                if header.is_control and offset <= header.base_offset < end:
+                    yield from control_values(header.base_offset, batch)
+                offset = max(offset, header.next_offset)
+            if offset == before:
+                raise RaftError(f"{self._directory}: no batch at offset {offset}, the log ends at {self.end_offset}")
 
     # --- snapshots --------------------------------------------------------------------------------------------------
 

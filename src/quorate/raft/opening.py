@@ -5,16 +5,24 @@ A long log is read once through, so this is work for a thread: the node answers 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from quorate.log.checkpoints import LEADER_EPOCHS, read_epochs
+from quorate.log.errors import CheckpointError
 from quorate.log.files import OpenFiles, fsync_directory
 from quorate.raft.config import RaftConfig
-from quorate.raft.log import MetadataLog
-from quorate.raft.quorum_state import QuorumState, QuorumStateBehindError
+from quorate.raft.log import NO_SNAPSHOT, MetadataLog
+from quorate.raft.quorum_state import QuorumState, QuorumStateBehindError, QuorumStateError
 from quorate.raft.remedies import explain, is_damage
+from quorate.raft.snapshots import parse_name
+from quorate.raft.standing import Standing, StandingFile
 from quorate.raft.state_saving import StateSaver
+from quorate.raft.types import RaftError, ReplicaKey
 from quorate.raft.voters import Membership, VoterSet
+
+_SEGMENT = re.compile(r"\d{20}\.log")
 
 
 @dataclass(slots=True)
@@ -22,6 +30,7 @@ class Opened:
     log: MetadataLog
     members: Membership
     stored: QuorumState | None
+    standing: Standing
 
 
 def open_replica(config: RaftConfig, directory: Path, state: StateSaver, files: OpenFiles | None, now_ms: int) -> Opened:
@@ -32,17 +41,59 @@ def open_replica(config: RaftConfig, directory: Path, state: StateSaver, files: 
         fsync_directory(str(directory.parent))  # or the vote in it could be forgotten with it
     read: Membership | None = None
     try:
+        missing = _missing_log(config, directory, state) if config.is_controller else None
+        if missing is not None:
+            read = _static_members(config, state.path)
+            raise RaftError(missing)
         log = MetadataLog.open(directory, config, files=files, now_ms=now_ms)
         members = Membership(VoterSet.static(config.voters, config.listener_name) if config.voters else None)
         log.load_membership(members)
         read = members
         if config.is_controller:
             log.flush()
-        return Opened(log, members, _read_state(config, state, log))
+        return Opened(log, members, _read_state(config, state, log), _standing(config, directory, log))
     except Exception as e:
         if is_damage(e):
             explain(e, config, directory, read)
         raise
+
+
+def _missing_log(config: RaftConfig, directory: Path, state: StateSaver) -> str | None:
+    """A replica makes its first segment before anything else: where neither that nor a snapshot is left, but what came later
+    is, the records are lost that it may have acknowledged, and an empty log that votes would let others lose them too."""
+    for path in directory.iterdir():
+        named = parse_name(path.name)
+        if _SEGMENT.fullmatch(path.name) or (named is not None and named[1] == "snapshot" and named[0] != NO_SNAPSHOT):
+            return None
+    lost = f"but there is neither a log segment (*.log) nor a snapshot in {directory}: the metadata log is lost"
+    try:
+        epochs = read_epochs(str(directory / LEADER_EPOCHS))
+        if epochs:
+            return f"{directory / LEADER_EPOCHS} names records of epoch {epochs[-1][0]} from offset {epochs[-1][1]} on, {lost}"
+        stored = state.read(durable=True, node_id=config.node_id)
+    except (CheckpointError, QuorumStateError):
+        return None  # `_read_state` tells what is wrong with that one
+    return f"{state.path} is in epoch {stored.epoch}, {lost}" if stored is not None and stored.epoch > 0 else None
+
+
+def _static_members(config: RaftConfig, state: Path) -> Membership | None:
+    """The voters, where nothing else has to be read to know them: those of the configuration, unless the log has others."""
+    try:
+        dynamic = not config.voters or b'"data_version":1' in state.read_bytes().replace(b" ", b"")
+    except FileNotFoundError:
+        dynamic = not config.voters
+    return None if dynamic else Membership(VoterSet.static(config.voters or {}, config.listener_name))
+
+
+def _standing(config: RaftConfig, directory: Path, log: MetadataLog) -> Standing:
+    """As it is noted. What is not, the voter sets from before the latest snapshot tell one that would join by itself: Apache
+    Kafka notes nothing. Those from there on the core looks at."""
+    noted = StandingFile(directory, config.directory_id).read()
+    if noted is Standing.NEVER and config.is_controller and config.auto_join:
+        me = ReplicaKey(config.node_id, config.directory_id)
+        if any(voters.is_voter(me) for voters in log.passed_voter_sets()):
+            return Standing.VOTER
+    return noted
 
 
 def _read_state(config: RaftConfig, state: StateSaver, log: MetadataLog) -> QuorumState | None:

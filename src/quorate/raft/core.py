@@ -107,7 +107,7 @@ class Raft:
         self.members = members
         self.rng = rng
         self.standing = standing
-        self.noted_set: VoterSet | None = None  # the committed one by which standing was judged last
+        self.noted_upto = -2  # the offset up to which voter sets were judged for it
         self._stored = stored
         self.saved: QuorumState | None = None  # what this process has had written
         self.role = Role.UNATTACHED
@@ -119,6 +119,7 @@ class Raft:
         self.shown = -1  # the epoch whose leader has answered us as such
         self.shown_on_disk = -1  # the epoch of which the disk has both the leader's name and records
         self.complaints = Complaints()
+        self.repeats = Complaints()  # what is in order, and comes again and again
         self.hwm: int | None = None  # as known in this epoch; a new leader does not know it
         self.committed = 0  # the greatest high watermark ever known: nothing below it is ever cut
         self.synced = 0
@@ -241,6 +242,7 @@ class Raft:
             if self.may_stand and self.params.quick_failover:
                 self.election_deadline = now + self.rng.uniform(*QUICK_START_S)
         self.fx.role = RoleChange(self.role, self.epoch, self.leader_id)
+        joining.note_at_start(self)
         if self.voters.is_only_voter(self.me) and self.params.can_vote:
             if self.role is Role.CANDIDATE:
                 self.forward_if_won(now)
@@ -347,7 +349,7 @@ class Raft:
         """A reset connection of the leader is a hint: the safe thing to do with a hint is a pre-vote."""
         link = self.link(address)
         link.in_flight.clear()
-        link.ready_at = max(link.ready_at, now + self.params.retry_backoff_s)
+        link.ready_at, link.lost_at = max(link.ready_at, now + self.params.retry_backoff_s), now
         self.leader_unreachable(address, now)
 
     def leader_unreachable(self, address: Address, now: float) -> None:

@@ -315,6 +315,7 @@ def on_snapshot_rejected(r: Raft, event: SnapshotRejected, now: float) -> None:
 
 def on_snapshot_installed(r: Raft, event: SnapshotInstalled, now: float) -> None:
     """The log starts over behind the snapshot; everything below its end is committed."""
+    joining.note_before_install(r, event.snapshot)
     r.members.reset(event.snapshot.offset - 1, event.voters, event.kraft_version)
     r.synced = event.snapshot.offset
     r.hwm = event.snapshot.offset

@@ -2,7 +2,8 @@
 
 A voter tells its endpoints and range of kraft.version (UpdateRaftVoter). With `controller.quorum.auto.join.enable` a
 controller that is no voter first removes the voter of its id on another disk, then adds itself; but not after it was
-removed: that is remembered durably, for this directory id, until somebody adds it.
+removed: that is remembered durably, for this directory id, until somebody adds it. Every committed voter set that it sees
+counts, that of its formatting too. What it never sees is a set that a snapshot from the leader has passed over.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from quorate.protocol.errors import ErrorCode
 from quorate.raft.membership import needs_update
 from quorate.raft.messages import AddVoter, Failure, Peer, RemoveVoter, Replied, UpdateVoter
 from quorate.raft.standing import Standing
+from quorate.raft.types import OffsetEpoch
 from quorate.raft.voters import Voter
 
 if TYPE_CHECKING:
@@ -23,22 +25,41 @@ log = logging.getLogger(__name__)
 JOIN_TIMEOUT_MS = 30_000  # how long the leader may wait for this replica to catch up
 
 
+def note_at_start(r: Raft) -> None:
+    """The sets of snapshots, that of the formatting too, are committed whatever the high watermark is. What was noted before
+    is newer than they are."""
+    if r.standing is Standing.NEVER:
+        latest = r.log.latest_snapshot()
+        _judge(r, (latest.offset if latest is not None else 0) - 1)
+
+
 def note_standing(r: Raft) -> None:
     """Has it written down when a committed voter set has this replica for the first time, or not any more."""
-    if not r.params.can_vote or r.members.kraft_version < 1:
+    _judge(r, r.committed - 1)
+
+
+def note_before_install(r: Raft, snapshot: OffsetEpoch) -> None:
+    """A snapshot is about to replace the log. Whether the sets in it that are not known to be committed were, is not to be
+    told any more: a voter by one of them counts as one, for whoever wrongly does not join by itself can be added."""
+    if any(voters.is_voter(r.me) for _, voters in r.members.voters.between(r.noted_upto, r.log.end_offset)):
+        _judge(r, r.log.end_offset)
+    r.noted_upto = snapshot.offset - 2  # its own set comes next, however long the log was
+
+
+def _judge(r: Raft, upto: int) -> None:
+    """By the voter sets that were not judged yet, up to the one at this offset."""
+    if not r.params.can_vote or r.members.kraft_version < 1 or upto <= r.noted_upto:
         return
-    found = r.members.voters.at(r.committed - 1)
-    if found is None or found[1] is r.noted_set:
-        return
-    r.noted_set = found[1]
-    if found[1].is_voter(r.me):
-        standing = Standing.VOTER
-    elif r.standing is Standing.VOTER:
-        standing = Standing.REMOVED
-    else:
-        return
+    standing = r.standing
+    for offset, voters in r.members.voters.between(r.noted_upto, upto):
+        if voters.is_voter(r.me):
+            standing = Standing.VOTER
+        elif standing is Standing.VOTER:
+            standing = Standing.REMOVED
+        at = offset
+    r.noted_upto = upto
     if standing is not r.standing:
-        log.info("[Raft id=%d] %s is now %s, by the voter set at offset %d", r.me.id, r.me, standing.value, found[0])
+        log.info("[Raft id=%d] %s is now %s, by the voter set at offset %d", r.me.id, r.me, standing.value, at)
         r.standing = r.fx.save_standing = standing
 
 
@@ -70,7 +91,8 @@ def on_update_reply(r: Raft, event: Replied, now: float) -> bool:
     if handled is not None:
         return handled
     if reply.error not in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION):
-        log.info("[Raft id=%d] UpdateRaftVoter: %s", r.me.id, reply.error.name)
+        if (more := r.repeats.due(f"UpdateVoter {reply.error.name}", now)) is not None:
+            log.info("[Raft id=%d] UpdateRaftVoter: %s%s", r.me.id, reply.error.name, more)
         if r.following is not None and reply.error == ErrorCode.REQUEST_TIMED_OUT:  # a change is pending: soon again
             r.following.update_voter_at = now + r.params.begin_epoch_period_s
             return True

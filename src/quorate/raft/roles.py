@@ -10,6 +10,7 @@ from quorate.raft.types import OffsetEpoch
 from quorate.raft.voters import VoterSet
 
 NEVER = float("inf")
+NEVER_LOST = -NEVER
 
 
 class LogView(Protocol):
@@ -33,6 +34,7 @@ class Link:
 
     in_flight: dict[type, RaftRequest] = field(default_factory=dict)
     ready_at: float = 0.0
+    lost_at: float = NEVER_LOST  # when a connection to it was last lost
 
 
 @dataclass(slots=True)

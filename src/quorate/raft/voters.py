@@ -129,6 +129,11 @@ class History(Generic[T]):
         i = bisect.bisect_right(self._offsets, offset)
         return (self._offsets[i - 1], self._values[i - 1]) if i else None
 
+    def between(self, after: int, upto: int) -> list[tuple[int, T]]:
+        """The entries behind `after`, up to and with `upto`."""
+        i, j = bisect.bisect_right(self._offsets, after), bisect.bisect_right(self._offsets, upto)
+        return list(zip(self._offsets[i:j], self._values[i:j], strict=True))
+
     def truncate_from(self, end_offset: int) -> None:
         """Forgets entries at or above `end_offset`: the log was truncated to it."""
         i = bisect.bisect_left(self._offsets, end_offset)

@@ -35,13 +35,14 @@ LEFT_OUT: dict[type, frozenset[str]] = {
             "losses",  # how long a candidate backs off
             "elections_started",  # a metric
             "standing",  # nobody joins by itself here
-            "noted_set",
+            "noted_upto",
             "gave_way",  # as `may_give_way`
             "links",  # see `links_form`
             "shown",  # whom to believe where two leaders of an epoch are named: a step that comes to that is a failure
             "shown_on_disk",
             "heard_at",  # for a warning
             "complaints",
+            "repeats",
         }
     ),
     Progress: frozenset({"last_fetch", "last_caught_up", "leader_end_at_fetch"}),  # when, not where

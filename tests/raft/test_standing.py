@@ -1,0 +1,254 @@
+"""Who joins by itself, and who does not: a voter that was removed stays out (KIP-853, and a file of ours)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from quorate.protocol.errors import ErrorCode
+from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
+from quorate.raft import messages as m
+from quorate.raft.config import RaftConfig
+from quorate.raft.opening import open_replica
+from quorate.raft.quorum_state import QuorumStateFile
+from quorate.raft.standing import FILE_NAME, Standing, StandingFile
+from quorate.raft.state_saving import StateSaver
+from quorate.raft.types import METADATA_TOPIC, OffsetEpoch, ReplicaKey
+from tests.raft.nodes import CLUSTER, Network, Node, context, dynamic, format_dynamic
+from tests.raft.test_driver import metadata, sole
+from tests.raft.test_membership import ask, key, lead, quorum
+from tests.raft.world import LISTENER, World, directory, voter
+
+# --- joining by itself ----------------------------------------------------------------------------------------------
+
+
+def test_controllers_join_by_themselves_one_after_the_other() -> None:
+    world = quorum(1, others=2, auto_join=True)
+    assert world.run(60, lambda: lead(world).core.voters.ids == [1, 2, 3])
+    assert world.run(10, lambda: all(world.nodes[i].standing is Standing.VOTER for i in (1, 2, 3)))
+    world.settle("together")
+
+
+def test_without_the_setting_nobody_joins() -> None:
+    world = quorum(1, others=1)
+    world.run(60)
+    assert lead(world).core.voters.ids == [1]
+
+
+def test_a_brokers_replica_never_joins() -> None:
+    world = World(1, observers=1, kraft=1)
+    world.nodes[2].auto_join = True
+    world.boot_all()
+    world.elect()
+    world.run(60)
+    assert lead(world).core.voters.ids == [1]
+
+
+def test_a_controller_with_a_new_disk_takes_the_place_of_its_old_one() -> None:
+    world = quorum(3)
+    node = next(n for n in world.nodes.values() if n is not lead(world))
+    node.auto_join = True
+    node.replace_disk(directory(50 + node.id))
+    node.boot_up()
+    wanted = ReplicaKey(node.id, directory(50 + node.id))
+    assert world.run(60, lambda: lead(world).core.voters.has_key(wanted))
+    world.settle("afterwards")
+
+
+def test_a_removed_voter_does_not_come_back_by_itself_not_even_after_a_restart() -> None:
+    world = quorum(1, others=1, auto_join=True)
+    node = world.nodes[2]
+    assert world.run(60, lambda: node.standing is Standing.VOTER)
+    assert ask(world, m.RemoveVoter(key(2))).error == ErrorCode.NONE
+    assert world.run(10, lambda: node.standing is Standing.REMOVED)
+    world.run(30)
+    world.kill(2)
+    node.boot_up()
+    world.run(60)
+    assert lead(world).core.voters.ids == [1]
+    assert ask(world, m.AddVoter(voter(2))).error == ErrorCode.NONE
+    assert world.run(10, lambda: node.standing is Standing.VOTER)
+
+
+def test_a_removal_that_is_not_committed_is_no_removal() -> None:
+    world = quorum(3)
+    leader = lead(world)
+    other = next(n for n in world.nodes.values() if n is not leader)
+    third = next(n for n in world.nodes.values() if n not in (leader, other))
+    world.ask(leader, m.RemoveVoter(key(other.id)))
+    assert world.run(5, lambda: len(leader.core.voters) == 2)
+    world.isolate(third.id)
+    assert world.run(5, lambda: not other.core.is_voter)
+    assert other.standing is Standing.VOTER
+    assert other.committed <= (other.core.members.current_offset or 0)
+
+
+def test_a_removal_that_a_snapshot_tells_of_is_remembered_too() -> None:
+    world = quorum(3)
+    gone = next(n for n in world.nodes.values() if n is not lead(world))
+    assert gone.standing is Standing.VOTER
+    world.kill(gone.id)
+    assert ask(world, m.RemoveVoter(key(gone.id))).error == ErrorCode.NONE
+    for i in range(5):
+        world.settle(i)
+    world.run(2)
+    for node in world.nodes.values():
+        if node.alive:
+            node.take_snapshot(cut=True)
+    gone.auto_join = True
+    gone.boot_up()
+    assert world.run(20, lambda: gone.log.start > 0)
+    assert world.run(10, lambda: gone.standing is Standing.REMOVED)
+    world.run(30)
+    assert gone.id not in lead(world).core.voters.ids
+
+
+def test_whoever_takes_its_addition_and_its_removal_at_once_does_not_come_back() -> None:
+    world = quorum(1, others=1)
+    node = world.nodes[2]
+    token = world.ask(lead(world), m.AddVoter(voter(2)))
+    assert world.run(5, lambda: len(lead(world).core.voters) == 2)
+    world.isolate(2)  # its last Fetch is on its way: it has the record, but does not know it committed
+    assert world.run(5, lambda: node.core.is_voter)
+    world.heal()
+    assert world.run(5, lambda: token in lead(world).answers)
+    world.kill(2)
+    assert node.standing is Standing.NEVER
+    assert ask(world, m.RemoveVoter(key(2))).error == ErrorCode.NONE
+    node.auto_join = True
+    node.boot_up()
+    assert world.run(10, lambda: node.standing is Standing.REMOVED)
+    world.run(30)
+    assert lead(world).core.voters.ids == [1]
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_whoever_was_formatted_as_a_voter_and_removed_before_it_came_does_not_join(snapshot: bool) -> None:
+    world = World(3, kraft=1)
+    for i in (1, 2):
+        world.nodes[i].boot_up()
+    world.elect()
+    world.settle("begin")
+    assert ask(world, m.RemoveVoter(key(3))).error == ErrorCode.NONE
+    world.settle("more")
+    world.run(2)
+    for i in (1, 2):
+        if snapshot:
+            world.nodes[i].take_snapshot(cut=True)
+    late = world.nodes[3]
+    late.auto_join = True
+    late.boot_up()
+    assert late.standing is Standing.VOTER
+    assert world.run(10, lambda: late.standing is Standing.REMOVED)
+    assert (late.log.start > 0) == snapshot
+    world.run(30)
+    assert lead(world).core.voters.ids == [1, 2]
+    assert ask(world, m.AddVoter(voter(3))).error == ErrorCode.NONE
+    assert world.run(10, lambda: late.standing is Standing.VOTER)
+
+
+def test_a_voter_by_a_record_that_a_snapshot_replaces_counts_as_one() -> None:
+    world = quorum(3, others=1)
+    node = world.nodes[4]
+    world.ask(lead(world), m.AddVoter(voter(4)))
+    assert world.run(5, lambda: node.core.is_voter)
+    node.durable_end = node.log.end_offset
+    world.kill(4)
+    assert node.standing is Standing.NEVER
+    world.run(1)
+    assert ask(world, m.RemoveVoter(key(4))).error == ErrorCode.NONE
+    world.settle("more")
+    world.run(2)
+    for i in (1, 2, 3):
+        world.nodes[i].take_snapshot(cut=True)
+    node.auto_join = True
+    node.boot_up()
+    assert world.run(10, lambda: node.log.start > 0)
+    world.run(30)
+    assert node.standing is Standing.REMOVED
+    assert lead(world).core.voters.ids == [1, 2, 3]
+
+
+# --- the file -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("standing", list(Standing))
+def test_standing_is_kept_for_this_directory(tmp_path: Path, standing: Standing) -> None:
+    StandingFile(tmp_path, directory(1)).write(standing)
+    assert StandingFile(tmp_path, directory(1)).read() is standing
+    assert StandingFile(tmp_path, directory(2)).read() is Standing.NEVER
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"version":0}', b"\xff"])
+def test_a_broken_file_keeps_the_controller_from_joining(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / FILE_NAME).write_bytes(text)
+    assert StandingFile(tmp_path, directory(1)).read() is Standing.REMOVED
+
+
+# --- clients on files -----------------------------------------------------------------------------------------------
+
+
+def test_a_controller_joins_by_itself_over_the_wire_and_is_barred_after_its_removal(tmp_path: Path) -> None:
+    async def main() -> None:
+        network = Network()
+        format_dynamic(tmp_path / "1", dynamic(1))
+        first = await (await Node(network, tmp_path / "1", 1).start()).lead()
+        second = await Node(network, tmp_path / "2", 2, auto_join=True, fetch_timeout_s=0.2).start()
+        async with asyncio.timeout(15):
+            while first.client.voters.ids != [1, 2] or not second.client.core.is_voter:
+                await asyncio.sleep(0.01)
+            where = tmp_path / "2" / f"{METADATA_TOPIC}-0"
+            while not (where / FILE_NAME).exists():
+                await asyncio.sleep(0.01)
+        assert StandingFile(where, directory(2)).read() is Standing.VOTER
+        request = AddRaftVoterRequest(cluster_id=None, timeout_ms=500, voter_id=7, voter_directory_id=directory(7))
+        request.listeners = [AddRaftVoterRequest.Listener(name=LISTENER, host="n7", port=9007)]
+        answer = await first.client.handle(context(80, 0), request)  # type: ignore[misc]
+        assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert "has not fetched" in answer.error_message
+        await second.kill()
+        await first.kill()
+        assert not first.fatal + second.fatal
+
+    asyncio.run(main())
+
+
+def test_a_client_that_was_removed_knows_it_after_a_restart(tmp_path: Path) -> None:
+    async def main() -> None:
+        network = Network()
+        format_dynamic(tmp_path / "1", dynamic(1, 2))
+        format_dynamic(tmp_path / "2", dynamic(1, 2))
+        where = tmp_path / "2" / f"{METADATA_TOPIC}-0"
+        where.joinpath(FILE_NAME).unlink(missing_ok=True)
+        StandingFile(where, directory(2)).write(Standing.REMOVED)
+        node = await Node(network, tmp_path / "2", 2).start()
+        assert node.client.core.standing is Standing.REMOVED
+        await node.kill()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("node_id", "auto_join", "standing"),
+    [(1, True, Standing.VOTER), (2, True, Standing.NEVER), (1, False, Standing.NEVER)],
+    ids=["was there", "was not", "does not join by itself"],
+)
+def test_a_directory_without_the_file_tells_by_the_sets_before_its_snapshot(
+    tmp_path: Path, node_id: int, auto_join: bool, standing: Standing
+) -> None:
+    async def main() -> None:
+        node = await sole(tmp_path)
+        await node.commit(b"a")
+        end = OffsetEpoch(node.client.high_watermark, node.client.epoch)
+        assert await node.client.create_snapshot(*end, 1, []) == end
+        await node.stop()
+
+    asyncio.run(main())
+    where = metadata(tmp_path)
+    (where / FILE_NAME).unlink()
+    config = RaftConfig(node_id, directory(node_id), CLUSTER, tmp_path, LISTENER, auto_join=auto_join)
+    opened = open_replica(config, where, StateSaver(QuorumStateFile(where / "quorum-state"), print), None, 1)
+    assert opened.standing is standing
+    opened.log.close()

@@ -319,6 +319,21 @@ def test_no_request_and_no_answer_stops_a_replica(role: Role) -> None:
                 r.step(m.SnapshotRejected(r.installing, "it is none"), now)
 
 
+@pytest.mark.parametrize("error", [ErrorCode.INVALID_VOTER_KEY, ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_SERVER_ERROR])
+def test_a_vote_that_is_refused_every_moment_for_one_reason_is_one_line(
+    error: ErrorCode, caplog: pytest.LogCaptureFixture
+) -> None:
+    r = started(Role.PROSPECTIVE)
+    caplog.set_level("INFO")
+    caplog.clear()
+    for i in range(100):
+        q = m.Vote(r.epoch, r.me, r.end, ReplicaKey(3, directory(3)), True)
+        r.step(m.Replied(m.Peer(3, address(3)), q, m.VoteReply(error, epoch=r.epoch)), 0.1 + 0.022 * i)
+    lines = [x.getMessage() for x in caplog.records if error.name in x.getMessage() or "voter key" in x.getMessage()]
+    assert len(lines) == 1, lines
+    assert address(3)[0] in lines[0]
+
+
 def test_a_complaint_is_made_at_once_and_then_seldom_with_its_number() -> None:
     c = Complaints()
     assert c.due("a", 0.0) == ""

@@ -8,7 +8,7 @@ import pytest
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft import messages as m
-from quorate.raft.types import NO_DIRECTORY, ReplicaKey, Role
+from quorate.raft.types import NO_DIRECTORY, Endpoints, ReplicaKey, Role
 from quorate.raft.voters import Voter
 from tests.raft.world import LISTENER, Node, World, address, directory, voter
 
@@ -205,15 +205,61 @@ def test_another_disk_of_a_voters_id_cannot_change_its_entry() -> None:
     assert told(Voter(ReplicaKey(1, directory(44)), ELSEWHERE, (0, 1)), 0).error == ErrorCode.VOTER_NOT_FOUND
 
 
-def test_an_update_waits_for_a_change_that_is_under_way_and_comes_again() -> None:
+def test_an_update_waits_for_a_change_that_is_in_the_log_and_comes_again() -> None:
     world, leader = quorum(3, kraft=1)
-    follower = next(n for n in world.nodes.values() if n is not leader)
-    adding = world.ask(leader, m.AddVoter(voter(9), timeout_ms=6000))
-    refused = world.ask(leader, m.UpdateVoter(Voter(ReplicaKey(2, directory(2)), ELSEWHERE, (0, 1)), leader.core.epoch))
+    follower, other = (n for n in world.nodes.values() if n is not leader)
+    leader.step(m.Received(m.RemoveVoter(ReplicaKey(other.id, directory(other.id))), "removing"))
+    assert world.run(1, lambda: other.id not in leader.core.voters.ids)
+    for node in (follower, other):
+        world.isolate(node.id)
+    update = m.UpdateVoter(Voter(ReplicaKey(follower.id, directory(follower.id)), ELSEWHERE, (0, 1)), leader.core.epoch)
+    refused = world.ask(leader, update)
     assert leader.answers[refused].error == ErrorCode.REQUEST_TIMED_OUT
     follower.core.params = dataclasses.replace(follower.core.params, endpoints=ELSEWHERE)
-    world.run(5)
-    assert dict(leader.core.voters.endpoints(follower.id)) != ELSEWHERE
+    world.heal()
     assert world.run(12, lambda: dict(leader.core.voters.endpoints(follower.id)) == ELSEWHERE)
-    assert leader.answers[adding].error == ErrorCode.REQUEST_TIMED_OUT
+    assert leader.answers["removing"].error == ErrorCode.NONE
     assert leader.core.role is Role.LEADER
+
+
+def test_an_update_does_not_wait_for_a_controller_that_is_to_be_added() -> None:
+    world, leader = quorum(3, kraft=1)
+    follower = next(n for n in world.nodes.values() if n is not leader)
+    adding = world.ask(leader, m.AddVoter(voter(9), timeout_ms=20_000))
+    follower.core.params = dataclasses.replace(follower.core.params, endpoints=ELSEWHERE)
+    assert world.run(8, lambda: dict(leader.core.voters.endpoints(follower.id)) == ELSEWHERE)
+    assert adding not in leader.answers
+
+
+def update(world: World, leader: Node, i: int, endpoints: Endpoints) -> ErrorCode:
+    entry = Voter(ReplicaKey(i, directory(i)), endpoints, (0, 1))
+    token = world.ask(leader, m.UpdateVoter(entry, leader.core.epoch))
+    world.run(0.5)
+    return leader.answers[token].error
+
+
+def test_a_voter_cannot_move_to_where_another_is(caplog: pytest.LogCaptureFixture) -> None:
+    world, leader = quorum(3, kraft=1)
+    moving, other = (i for i in world.nodes if i != leader.id)
+    assert update(world, leader, moving, {LISTENER: address(other)}) == ErrorCode.REQUEST_TIMED_OUT
+    assert dict(leader.core.voters.endpoints(moving)) == {LISTENER: address(moving)}
+    host, port = address(other)
+    assert f"{LISTENER}://{host}:{port} of voter {ReplicaKey(moving, directory(moving))} is the endpoint of voter" in caplog.text
+    assert update(world, leader, moving, {LISTENER: address(moving), "SECOND": address(other)}) == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_two_voters_that_change_places_both_may(caplog: pytest.LogCaptureFixture) -> None:
+    world, leader = quorum(3, kraft=1)
+    one, two = (i for i in world.nodes if i != leader.id)
+    assert update(world, leader, one, {LISTENER: address(two)}) == ErrorCode.REQUEST_TIMED_OUT
+    assert update(world, leader, two, {LISTENER: address(one)}) == ErrorCode.NONE
+    assert update(world, leader, one, {LISTENER: address(two)}) == ErrorCode.NONE
+    assert [dict(leader.core.voters.endpoints(i)) for i in (one, two)] == [{LISTENER: address(i)} for i in (two, one)]
+
+
+def test_a_voter_without_an_endpoint_for_the_listener_is_named_with_what_it_has(caplog: pytest.LogCaptureFixture) -> None:
+    world, leader = quorum(3, kraft=1)
+    follower = next(i for i in world.nodes if i != leader.id)
+    assert update(world, leader, follower, {"CTRL": address(follower)}) == ErrorCode.INVALID_REQUEST
+    assert f"UpdateRaftVoter of {ReplicaKey(follower, directory(follower))} is refused" in caplog.text
+    assert f"no endpoint for listener {LISTENER}, under which voters reach one another (it has: CTRL)" in caplog.text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -75,3 +75,39 @@ def test_a_leader_that_was_unseated_has_time_to_find_the_next(caplog: pytest.Log
 
 def test_who_is_where_the_voter_set_says_has_nothing_to_mend_there(caplog: pytest.LogCaptureFixture) -> None:
     assert warnings(started(Role.UNATTACHED), EVERY_3_S, caplog) == []
+
+
+def changed(endpoints: Mapping[str, Address], listener: str = LISTENER) -> Raft:
+    r = started(Role.FOLLOWER)
+    r.params = replace(r.params, endpoints=endpoints, listener_name=listener)
+    return r
+
+
+def test_a_controller_whose_listener_has_another_name_than_the_voters_endpoints_says_which(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    r = changed({"CTRL": address(1)}, "CTRL")
+    reaching, transport = Reaching(), Transport()
+    for now in EVERY_3_S:
+        r.heard_at = now
+        reaching.look(r, transport, now)  # type: ignore[arg-type]
+    said = [x.getMessage() for x in caplog.records if x.levelname == "WARNING"]
+    assert len(said) == 3
+    assert "voter 2, 3 cannot be reached: this controller's listener for the quorum is CTRL" in said[0]
+    assert "in the voter set they have CONTROLLER" in said[0]
+    assert '"The controllers\' listener gets another name"' in said[0]
+
+
+def test_a_controller_with_the_address_of_another_voter_says_whose(caplog: pytest.LogCaptureFixture) -> None:
+    r = changed({LISTENER: address(2)})
+    r.heard_at = 1e9
+    said = warnings(r, EVERY_3_S, caplog)
+    assert len(said) == 3
+    assert "n2:9002" in said[0]
+    assert "is the endpoint of voter 2-" in said[0]
+
+
+def test_in_order_nothing_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    r = changed({LISTENER: address(1)})
+    r.heard_at = 1e9
+    assert warnings(r, EVERY_3_S, caplog) == []

@@ -1,19 +1,25 @@
 """AddRaftVoter and RemoveRaftVoter on the leader (KIP-853): one change at a time, each a small story of waits.
 
 A change waits for its turn, for the voter set before it and a record of this epoch to be committed; an addition then for
-the new voter to have caught up and to tell its range of kraft.version. It acts when its record is appended and is answered
-when that commits. All waiting ends with the request's own time: the answer then names what was waited for.
+the new voter to have caught up and to tell its range of kraft.version, and lets removals go first meanwhile. It acts when
+its record is appended and is answered when that commits. All waiting ends with the request's own time, of which an addition
+gets a minute at most: the answer then names what was waited for.
+
+A set acts as soon as it is appended, so one without a living majority would never commit: it is not written (Kafka writes it).
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.messages import AddVoter, Failure, Peer, ProbeReply, ProbeVersions, RemoveVoter, Replied, Token, VoterReply
-from quorate.raft.types import NO_DIRECTORY, ReplicaKey
+from quorate.raft.roles import NEVER_LOST
+from quorate.raft.types import NO_DIRECTORY, Endpoints, ReplicaKey
 from quorate.raft.voters import Voter, VoterSet
 
 if TYPE_CHECKING:
@@ -23,6 +29,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REMOVE_TIMEOUT_S = 25.0  # RemoveRaftVoter names no time; clients wait thirty seconds for an answer
+MAX_ADD_TIMEOUT_S = 60.0  # whatever an addition asks for: its sender may be gone, and nobody can take it back
+ITS_TURN = "its turn"
+LATE_S = 0.1  # what a replica had sent may be read so long after its connection was lost
 MAX_WAITING = 16  # changes in a queue: nobody has reason for more
 
 
@@ -35,11 +44,12 @@ class Change:
     adding: Voter | None = None
     removing: ReplicaKey | None = None
     ack_when_committed: bool = True
-    waits_for: str = "its turn"
+    waits_for: str = ITS_TURN
     probe: ProbeVersions | None = None  # under way
     failure: str = ""  # of the last probe
     kraft_versions: tuple[int, int] | None = None  # what the new voter has told
     votes: bool = True  # likewise
+    lacks_since: float | None = None  # since when the voters that it would make have had no living majority
     proposed: bool = False  # its record is on the way into the log
     offset: int | None = None  # of its record
 
@@ -58,8 +68,8 @@ def on_add_voter(r: Raft, q: AddVoter, token: Token, now: float) -> None:
     if key.id < 0 or key.directory_id == NO_DIRECTORY:
         return refuse(r, token, ErrorCode.INVALID_REQUEST, "no voter id or no directory id")
     if listener not in q.voter.endpoints:
-        return refuse(r, token, ErrorCode.INVALID_REQUEST, f"the voter has no endpoint for listener {listener}")
-    deadline = now + max(0.0, q.timeout_ms / 1000)
+        return refuse(r, token, ErrorCode.INVALID_REQUEST, missing_endpoint(listener, q.voter.endpoints))
+    deadline = now + min(max(0.0, q.timeout_ms / 1000), MAX_ADD_TIMEOUT_S)
     return _enqueue(r, Change(token, deadline, adding=q.voter, ack_when_committed=q.ack_when_committed))
 
 
@@ -101,10 +111,15 @@ def _enqueue(r: Raft, change: Change) -> None:
         refuse(r, change.token, *refused)
     elif leading.change is None:
         leading.change = change
-    elif len(leading.waiting) < MAX_WAITING:
-        leading.waiting.append(change)
-    else:
+    elif len(leading.waiting) >= MAX_WAITING:
         refuse(r, change.token, ErrorCode.REQUEST_TIMED_OUT, "too many changes of voters are waiting")
+    elif change.adding is not None:
+        leading.waiting.append(change)
+    elif leading.change.adding is not None and not leading.change.proposed:  # which may wait for long
+        leading.waiting.appendleft(leading.change)
+        leading.change = change
+    else:
+        leading.waiting.insert(sum(c.adding is None for c in leading.waiting), change)
 
 
 def impossible(r: Raft, change: Change) -> tuple[ErrorCode, str] | None:
@@ -113,7 +128,8 @@ def impossible(r: Raft, change: Change) -> tuple[ErrorCode, str] | None:
         key = change.adding.key
         there = r.voters.by_id.get(key.id)
         if there is None:
-            return None
+            shared = shared_address(r.voters, change.adding)
+            return None if shared is None else (ErrorCode.INVALID_REQUEST, shared)
         text = f"a voter with id {key.id} is there already: {there.key}"
         if there.key.directory_id == NO_DIRECTORY:
             text += "; it tells its directory id when it starts"
@@ -131,6 +147,26 @@ def impossible(r: Raft, change: Change) -> tuple[ErrorCode, str] | None:
         return ErrorCode.VOTER_NOT_FOUND, f"cannot remove voter {change.removing}: the voters are {found}"
     if len(r.voters) == 1:
         return ErrorCode.VOTER_NOT_FOUND, f"cannot remove voter {found}: it is the only one; add another controller first"
+    return None
+
+
+def missing_endpoint(listener: str, endpoints: Endpoints) -> str:
+    names = ", ".join(endpoints) or "none"
+    return f"the voter has no endpoint for listener {listener}, under which voters reach one another (it has: {names})"
+
+
+def shared_address(voters: VoterSet, wanted: Voter, moved: Mapping[int, Voter] = MappingProxyType({})) -> str | None:
+    """Why `wanted` may not be where it says: another voter is there, as far as it has not told that it has `moved`.
+    What is sent to one of two voters at one address reaches the other, and neither can be elected."""
+    mine = {(host.lower(), port): name for name, (host, port) in wanted.endpoints.items()}
+    for other in voters:
+        if other.id != wanted.id:
+            for host, port in moved.get(other.id, other).endpoints.values():
+                if (host.lower(), port) in mine:
+                    return (
+                        f"{mine[host.lower(), port]}://{host}:{port} of voter {wanted.key} is the endpoint of voter {other.key}"
+                        f" already: give each its own (listeners, advertised.listeners), or remove voter {other.id} first"
+                    )
     return None
 
 
@@ -154,6 +190,10 @@ def drive(r: Raft, now: float) -> None:
             refused = impossible(r, change)
             if refused is None and change.adding is not None:
                 awaited, refused = _prepare(r, change, change.adding, now)
+            if awaited is not None:
+                change.lacks_since = None
+            elif refused is None:
+                awaited, refused = _await_majority(r, change, now)
             if refused is not None:
                 log.info("[Raft id=%d] no change of voters: %s", r.me.id, refused[1])
                 leading.change = None
@@ -210,6 +250,44 @@ def _prepare(r: Raft, change: Change, voter: Voter, now: float) -> tuple[str | N
     return None, None
 
 
+def _await_majority(r: Raft, change: Change, now: float) -> tuple[str | None, tuple[ErrorCode, str] | None]:
+    """As `_prepare`. Whoever is only late has a moment to show up."""
+    lack = why_no_majority(r, _voters_after(r, change), now)
+    if lack is None:
+        change.lacks_since = None
+        return None, None
+    if change.lacks_since is None:
+        change.lacks_since = now
+    until = change.lacks_since + r.params.check_quorum_s
+    if now >= until:
+        return None, (ErrorCode.REQUEST_TIMED_OUT, lack)
+    r.wake(until)
+    return f"a majority to fetch: {lack}", None
+
+
+def why_no_majority(r: Raft, voters: VoterSet, now: float) -> str | None:
+    """None where a majority of these, this leader if it is one of them, has fetched lately and not been lost since. A Fetch
+    waits half of a fetch timeout at most."""
+    from quorate.raft.replication import progress_of
+
+    silent: dict[int, str] = {}
+    for voter in voters:
+        if voter.id != r.me.id or not voters.is_voter(r.me):
+            progress, address = progress_of(r, voter.key), voter.endpoints.get(r.params.listener_name)
+            lost_at = r.links[address].lost_at if address in r.links else NEVER_LOST
+            if progress is None or progress.last_fetch is None:
+                silent[voter.id] = f"{voter.id} has not fetched from this leader"
+            elif progress.last_fetch < lost_at + LATE_S or now - progress.last_fetch > 0.75 * r.params.fetch_timeout_s:
+                silent[voter.id] = f"{voter.id} has not fetched for {now - progress.last_fetch:.1f} s"
+    if len(voters) - len(silent) >= voters.majority:
+        return None
+    ids = ", ".join(map(str, silent))
+    return (
+        f"the voters would be {', '.join(map(str, voters.ids))}, and nothing could be committed by them:"
+        f" {voters.majority} must be up, but voter {', voter '.join(silent.values())}; start {ids} first, or remove {ids} first"
+    )
+
+
 def why_behind(r: Raft, progress: Progress | None, now: float) -> str | None:
     """None for a replica that is alive and has been at the log's end a moment ago."""
     end = r.log.end_offset
@@ -222,16 +300,19 @@ def why_behind(r: Raft, progress: Progress | None, now: float) -> str | None:
     return None
 
 
+def _voters_after(r: Raft, change: Change) -> VoterSet:
+    if change.adding is not None:
+        assert change.kraft_versions is not None
+        return r.voters.with_voter(Voter(change.adding.key, change.adding.endpoints, change.kraft_versions))
+    assert change.removing is not None
+    return r.voters.without(change.removing.id)
+
+
 def _propose(r: Raft, change: Change) -> None:
     from quorate.raft.membership import KRAFT_VOTERS, voters_record
 
-    if change.adding is not None:
-        assert change.kraft_versions is not None
-        voters: VoterSet = r.voters.with_voter(Voter(change.adding.key, change.adding.endpoints, change.kraft_versions))
-    else:
-        assert change.removing is not None
-        voters = r.voters.without(change.removing.id)
     assert r.leading is not None
+    voters = _voters_after(r, change)
     r.leading.writing = True
     change.proposed = True
     change.waits_for = "the new voter set to be committed"
@@ -240,8 +321,9 @@ def _propose(r: Raft, change: Change) -> None:
 
 def on_probe_reply(r: Raft, event: Replied, now: float) -> bool:
     leading = r.leading
-    change = leading.change if leading is not None else None
-    if change is None or change.probe is not event.request:
+    changes = (leading.change, *leading.waiting) if leading is not None else ()
+    change = next((c for c in changes if c is not None and c.probe is event.request), None)
+    if change is None:
         return True
     change.probe = None
     reply = event.reply
@@ -283,7 +365,8 @@ def _expire(r: Raft, leading: Leading, now: float) -> None:
             r.wake(change.deadline)
     for late in [c for c in leading.waiting if now >= c.deadline]:
         leading.waiting.remove(late)
-        late.waits_for = "an earlier change of voters to finish"
+        if late.waits_for == ITS_TURN:
+            late.waits_for = "an earlier change of voters to finish"
         _time_out(r, late)
     for waiting in leading.waiting:
         r.wake(waiting.deadline)

@@ -284,7 +284,8 @@ def common_reply(r: Raft, event: Replied, reply: Reply, now: float) -> bool | No
     if reply.error == ErrorCode.BROKER_NOT_AVAILABLE:
         return False
     if reply.error == ErrorCode.INVALID_VOTER_KEY:
-        log.info("[Raft id=%d] the voter key sent is not the receiver's", r.me.id)
+        if (more := r.repeats.due("voter key", now)) is not None:
+            log.info("[Raft id=%d] the voter key sent to %s is not the receiver's%s", r.me.id, event.to.address, more)
         return False  # asked again, but not at once
     if reply.error == ErrorCode.INVALID_REQUEST:  # Kafka's controllers end here
         unexpected(r, event, reply, now)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from quorate.protocol.errors import ErrorCode
 from quorate.raft import changes
 from quorate.raft.changes import refuse
+from quorate.raft.claims import complain
 from quorate.raft.messages import ControlRecord, Token, UpdateVoter, UpgradeKraftVersion, VoterReply
 from quorate.raft.types import NO_DIRECTORY, CommittedBatch, Endpoints, RaftError, ReplicaKey
 from quorate.raft.voters import Membership, Voter, VoterSet
@@ -174,11 +175,16 @@ def on_update_voter(r: Raft, q: UpdateVoter, token: Token, now: float) -> None:
     if error != ErrorCode.NONE:
         return refuse(r, token, error)
     key, (low, high), listener = q.voter.key, q.voter.kraft_versions, r.params.listener_name
-    if key.id < 0 or key.directory_id == NO_DIRECTORY or listener not in q.voter.endpoints or not 0 <= low <= high:
+    if key.id < 0 or key.directory_id == NO_DIRECTORY or not 0 <= low <= high:
+        return refuse(r, token, ErrorCode.INVALID_REQUEST)
+    if listener not in q.voter.endpoints:
+        if r.voters.is_voter(key):
+            text = changes.missing_endpoint(listener, q.voter.endpoints)
+            complain(r, "no endpoint", f"UpdateRaftVoter of {key} is refused: {text}", now)
         return refuse(r, token, ErrorCode.INVALID_REQUEST)
     leading, at, level = r.leading, r.members.current_offset, r.members.kraft_version
     assert leading is not None
-    if level >= 1 and (leading.change is not None or leading.writing or r.hwm is None or at is None or at >= r.hwm):
+    if level >= 1 and (leading.writing or r.hwm is None or at is None or at >= r.hwm):
         return refuse(r, token, ErrorCode.REQUEST_TIMED_OUT)
     if leading.upgrade_tokens:  # what would be noted now is no longer looked at
         return refuse(r, token, ErrorCode.REQUEST_TIMED_OUT)
@@ -189,6 +195,12 @@ def on_update_voter(r: Raft, q: UpdateVoter, token: Token, now: float) -> None:
     if level == 0:
         leading.reported[key.id] = q.voter
     else:
+        shared = changes.shared_address(r.voters, q.voter, leading.reported)
+        if shared is not None:  # two that change places have both told so in the end; INVALID_REQUEST would end a Kafka voter
+            complain(r, "shared address", f"UpdateRaftVoter of {key} is refused: {shared}", now)
+            leading.reported[key.id] = q.voter
+            return refuse(r, token, ErrorCode.REQUEST_TIMED_OUT)
+        leading.reported.pop(key.id, None)
         new = r.voters.updated(key.id, q.voter.endpoints, q.voter.kraft_versions, key.directory_id)
         if new != r.voters:
             leading.writing = True

@@ -1,12 +1,14 @@
-"""Voters in reach of one another: connections made ahead, and a word where nobody can find this one."""
+"""Voters in reach of one another: connections made ahead, and a word where nobody can find this one, or it the others."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
 
+from quorate.raft.changes import shared_address
 from quorate.raft.claims import Complaints
 from quorate.raft.types import Address
+from quorate.raft.voters import Voter
 
 if TYPE_CHECKING:
     from quorate.raft.core import Raft
@@ -29,10 +31,33 @@ class Reaching:
         listener = core.params.listener_name
         others = [v.endpoints[listener] for v in core.voters if v.id != core.me.id and listener in v.endpoints]
         transport.warm(others)  # an election, and the first Fetch after it, need not make connections first
+        if core.members.kraft_version >= 1:
+            self._warn_if_renamed(core, now)
+            self._warn_if_shared(core, now)
         if core.is_leader:
             self._led_at = now
         else:
             self._warn_if_lost(core, now)
+
+    def _warn_if_renamed(self, core: Raft, now: float) -> None:
+        """Requests to a voter go to its endpoint under the name of our own listener."""
+        listener = core.params.listener_name
+        unnamed = [v for v in core.voters if v.id != core.me.id and listener not in v.endpoints]
+        if not unnamed or self._complaints.due("renamed", now) is None:
+            return
+        names = sorted({name for v in unnamed for name in v.endpoints})
+        log.warning(
+            "[Raft id=%d] voter %s cannot be reached: this controller's listener for the quorum is %s (the first of"
+            " controller.listener.names), and in the voter set they have %s. Set the old name again; to change it, give every"
+            " controller both names first, one controller at a time"
+            ' (docs/membership.md, "The controllers\' listener gets another name")',
+            core.me.id, ", ".join(str(v.id) for v in unnamed), listener, ", ".join(names) or "no endpoint",
+        )  # fmt: skip
+
+    def _warn_if_shared(self, core: Raft, now: float) -> None:
+        shared = shared_address(core.voters, Voter(core.me, core.params.endpoints))
+        if shared is not None and self._complaints.due("shared", now) is not None:
+            log.warning("[Raft id=%d] %s", core.me.id, shared)
 
     def _warn_if_lost(self, core: Raft, now: float) -> None:
         """All controllers that move at once are where nobody looks for them: votes go to the addresses in the voter set, and

@@ -73,7 +73,7 @@ class Leading:
     change: changes.Change | None = None  # of the voters: the one whose turn it is
     waiting: deque[changes.Change] = field(default_factory=deque)
     writing: bool = True  # control records are on their way into the log: a new leader's first at once
-    reported: dict[int, Voter] = field(default_factory=dict)  # under kraft.version 0: voters by their UpdateVoter
+    reported: dict[int, Voter] = field(default_factory=dict)  # what voters have told and the set does not hold (yet)
     upgrade_tokens: list[Token] = field(default_factory=list)
 
 

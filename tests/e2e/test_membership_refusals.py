@@ -1,0 +1,127 @@
+"""What an operator does in the wrong order, or by mistake: what is said, and that the quorum works on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from quorate.raft.standing import FILE_NAME
+from tests.e2e.membership import add, controllers, described, directory_id, endpoints, quorum, stopping, voters
+from tests.support.cluster import Node, free_ports, wait_for
+
+pytestmark = pytest.mark.timeout(150)
+
+
+def formatted(base: Path, **extra: object) -> list[Node]:
+    """Three controllers, none of them running."""
+    nodes = controllers(base, 3, **extra)
+    text = ",".join(f"{n.node_id}@127.0.0.1:{n.controller_port}" for n in nodes)
+    for node in nodes:
+        node.format("--initial-controllers", text)
+    return nodes
+
+
+def leads(node: Node) -> int:
+    return described(node).leader_id
+
+
+def test_a_removal_that_would_leave_nobody_to_commit_it_is_refused_and_the_right_one_is_not(tmp_path: Path) -> None:
+    nodes = formatted(tmp_path)
+    with stopping(nodes):
+        for node in nodes:
+            node.start()
+        wait_for("three voters that have told their directories", lambda: all(voters(nodes[0]).values()), 30, 0.2)
+        leader = nodes[leads(nodes[0]) - 1]
+        gone, other = (n for n in nodes if n is not leader)
+        gone.kill()
+        said = quorum(leader, "remove-controller", "--controller-id", other.node_id, fails=True)
+        assert f"2 must be up, but voter {gone.node_id} has not fetched for" in said, said
+        assert f"start {gone.node_id} first, or remove {gone.node_id} first" in said
+        assert "Removed" in quorum(leader, "remove-controller", "--controller-id", gone.node_id)
+        assert set(voters(leader)) == {leader.node_id, other.node_id}
+        assert "Removed" in quorum(leader, "remove-controller", "--controller-id", other.node_id)
+
+
+def test_a_formatted_voter_that_was_removed_before_it_came_does_not_join_by_itself(tmp_path: Path) -> None:
+    nodes = formatted(tmp_path, **{"controller.quorum.auto.join.enable": "true"})
+    with stopping(nodes):
+        for node in nodes[:2]:
+            node.start()
+        wait_for("a quorum", lambda: leads(nodes[0]) > 0, 30, 0.2)
+        late = nodes[2]
+        assert "Removed" in quorum(nodes[0], "remove-controller", "--controller-id", 3, "--controller-directory-id", "A" * 22)
+        late.start()
+        noted = late.data / "__cluster_metadata-0" / FILE_NAME
+        wait_for("its removal to be noted", lambda: '"removed"' in noted.read_text(), 30, 0.1)
+        late.stop()
+        late.start()
+        wait_for("it to observe", lambda: 3 in {o.replica_id for o in described(nodes[0]).observers}, 30, 0.1)
+        assert "Added controller 3" in add(nodes[0], late)
+        assert voters(nodes[0])[3] == directory_id(late)
+
+
+def test_a_voter_whose_log_was_deleted_does_not_start(tmp_path: Path) -> None:
+    nodes = formatted(tmp_path)
+    with stopping(nodes):
+        for node in nodes:
+            node.start()
+        wait_for("a quorum", lambda: leads(nodes[0]) > 0, 30, 0.2)
+        gone = nodes[2]
+        gone.stop()
+        for file in (gone.data / "__cluster_metadata-0").glob("*.log"):
+            file.unlink()
+        for _ in range(2):
+            with pytest.raises(AssertionError):
+                gone.start()
+            said = gone.log_tail(5)
+            assert "there is neither a log segment (*.log) nor a snapshot" in said, said
+            assert "kafka-metadata-quorum remove-controller --controller-id 3, move" in said
+
+
+def listening(node: Node, *names: str) -> Node:
+    """To be started with these listeners for the quorum; each keeps its port."""
+    ports: dict[str, int] = node.__dict__.setdefault("ports", {"CONTROLLER": node.controller_port})
+    for name in names:
+        ports.setdefault(name, free_ports(1)[0])
+    node.controller_port = ports[names[0]]
+    node.extra |= {
+        "listeners": ",".join(f"{name}://127.0.0.1:{ports[name]}" for name in names),
+        "controller.listener.names": ",".join(names),
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in names),
+    }
+    node.write_properties()
+    return node
+
+
+def test_a_renamed_listener_is_told_and_the_way_that_is_told_leads_to_the_new_name(tmp_path: Path) -> None:
+    nodes = formatted(tmp_path)
+    with stopping(nodes):
+        for node in nodes:
+            node.start()
+        wait_for("a quorum", lambda: leads(nodes[0]) > 0, 30, 0.2)
+        one = nodes[2]
+        one.stop()
+        one.extra |= {
+            "listeners": f"CTRL://127.0.0.1:{one.controller_port}",
+            "controller.listener.names": "CTRL",
+            "listener.security.protocol.map": "CTRL:PLAINTEXT",
+        }
+        one.write_properties()
+        one.start()
+        wait_for("the warning", lambda: "voter 1, 2 cannot be reached" in one.log_tail(200), 30, 0.2)
+        assert "listener for the quorum is CTRL" in one.log_tail(200)
+        one.stop()
+        for names in (("CONTROLLER", "CTRL"), ("CTRL", "CONTROLLER"), ("CTRL",)):
+            for node in nodes:
+                if node.proc is not None:
+                    node.stop()
+                listening(node, *names).start()
+                where = f"{names[0]}://127.0.0.1:{node.controller_port}"
+
+                def told(node: Node = node, names: tuple[str, ...] = names) -> bool:
+                    known = {v: sorted(name for name, *_ in e) for v, e in described(node).endpoints.items()}
+                    return known[node.node_id] == sorted(names)
+
+                wait_for(f"{where} to be known", told, 30, 0.2)
+        assert endpoints(nodes[0]) == {n.node_id: f"CTRL://127.0.0.1:{n.controller_port}" for n in nodes}

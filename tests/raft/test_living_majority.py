@@ -105,6 +105,27 @@ def test_a_leader_that_is_removed_does_not_count_itself_for_the_majority_it_leav
     assert world.run(5, lambda: world.leader not in (None, old))
 
 
+def test_of_two_voters_the_dead_one_is_removed_as_long_as_the_other_leads() -> None:
+    world = quorum(2)
+    old, gone = lead(world), others(world)[0]
+    dead(world, [gone])
+    assert ask(world, m.RemoveVoter(key(gone))).error == ErrorCode.NONE
+    assert old.core.voters.ids == [old.id]
+    world.settle("alone")
+
+
+def test_of_two_voters_the_leader_does_not_leave_the_dead_one_alone() -> None:
+    world = quorum(2)
+    old, gone = lead(world), others(world)[0]
+    dead(world, [gone])
+    token = world.ask(old, m.RemoveVoter(key(old.id)))
+    assert world.run(5, lambda: token in old.answers)
+    assert old.answers[token].error != ErrorCode.NONE
+    assert old.core.voters.ids == [1, 2]
+    world.nodes[gone].boot_up()
+    world.settle("together")
+
+
 def test_with_one_dead_voter_another_is_added() -> None:
     world = quorum(3, others=1)
     dead(world, others(world, 1))
@@ -132,6 +153,14 @@ def test_a_removal_does_not_wait_for_a_controller_that_is_to_be_added() -> None:
     assert not any(t in lead(world).answers for t in adding)
     assert world.run(25, lambda: all(t in lead(world).answers for t in adding))
     assert timed_out(lead(world).answers[adding[0]], f"voter {key(9)} to catch up")
+
+
+def test_a_removal_is_not_refused_for_the_number_of_additions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quorate.raft.changes.MAX_WAITING", 2)
+    world = quorum(3)
+    for _ in range(4):
+        world.ask(lead(world), m.AddVoter(voter(9)))
+    assert ask(world, m.RemoveVoter(key(others(world)[0]))).error == ErrorCode.NONE
 
 
 def test_removals_keep_their_order_and_the_addition_comes_after_them() -> None:

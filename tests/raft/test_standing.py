@@ -231,12 +231,17 @@ def test_a_client_that_was_removed_knows_it_after_a_restart(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("node_id", "auto_join", "standing"),
-    [(1, True, Standing.VOTER), (2, True, Standing.NEVER), (1, False, Standing.NEVER)],
-    ids=["was there", "was not", "does not join by itself"],
+    ("node_id", "auto_join", "formatting", "standing"),
+    [
+        (1, True, True, Standing.VOTER),
+        (1, True, False, Standing.VOTER),
+        (2, True, True, Standing.NEVER),
+        (1, False, True, Standing.NEVER),
+    ],
+    ids=["was there", "was there by the log alone", "was not", "does not join by itself"],
 )
 def test_a_directory_without_the_file_tells_by_the_sets_before_its_snapshot(
-    tmp_path: Path, node_id: int, auto_join: bool, standing: Standing
+    tmp_path: Path, node_id: int, auto_join: bool, formatting: bool, standing: Standing
 ) -> None:
     async def main() -> None:
         node = await sole(tmp_path)
@@ -248,6 +253,8 @@ def test_a_directory_without_the_file_tells_by_the_sets_before_its_snapshot(
     asyncio.run(main())
     where = metadata(tmp_path)
     (where / FILE_NAME).unlink()
+    if not formatting:
+        next(where.glob("*-0000000000.checkpoint")).write_bytes(b"damaged")
     config = RaftConfig(node_id, directory(node_id), CLUSTER, tmp_path, LISTENER, auto_join=auto_join)
     opened = open_replica(config, where, StateSaver(QuorumStateFile(where / "quorum-state"), print), None, 1)
     assert opened.standing is standing

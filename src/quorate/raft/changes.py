@@ -32,7 +32,7 @@ REMOVE_TIMEOUT_S = 25.0  # RemoveRaftVoter names no time; clients wait thirty se
 MAX_ADD_TIMEOUT_S = 60.0  # whatever an addition asks for: its sender may be gone, and nobody can take it back
 ITS_TURN = "its turn"
 LATE_S = 0.1  # what a replica had sent may be read so long after its connection was lost
-MAX_WAITING = 16  # changes in a queue: nobody has reason for more
+MAX_WAITING = 16  # additions in the queue, and removals: nobody has reason for more
 
 
 @dataclass(slots=True)
@@ -111,7 +111,7 @@ def _enqueue(r: Raft, change: Change) -> None:
         refuse(r, change.token, *refused)
     elif leading.change is None:
         leading.change = change
-    elif len(leading.waiting) >= MAX_WAITING:
+    elif sum((c.adding is None) is (change.adding is None) for c in leading.waiting) >= MAX_WAITING:
         refuse(r, change.token, ErrorCode.REQUEST_TIMED_OUT, "too many changes of voters are waiting")
     elif change.adding is not None:
         leading.waiting.append(change)

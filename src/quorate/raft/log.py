@@ -281,7 +281,11 @@ class MetadataLog:
     def passed_voter_sets(self) -> Iterator[VoterSet]:
         """Those that log and older snapshots still hold from before the latest snapshot."""
         for snapshot in self._snapshots[:-1]:
-            voters = read_head(self._path(snapshot)).voters
+            try:
+                voters = read_head(self._path(snapshot)).voters
+            except (SnapshotError, CorruptRecordError, InvalidRecordError) as e:  # nobody needs it for anything else
+                log.warning("[MetadataLog] snapshot %s, which is not the newest: %s", tuple(snapshot), e)
+                continue
             if voters is not None:
                 yield voters
         latest = self.latest_snapshot()

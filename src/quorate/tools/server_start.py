@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -46,8 +47,10 @@ def _main(argv: Sequence[str]) -> int:
     if args.until_input_ends:
         threading.Thread(target=_stop_at_end_of_input, name="parent-watch", daemon=True).start()
     status = run_node(config)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # a node may be started without
+            with contextlib.suppress(OSError):
+                stream.flush()
     # All is closed. The interpreter would take a large image apart object by object, on a CPU that others wait for.
     os._exit(status)
 

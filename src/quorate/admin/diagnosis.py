@@ -18,7 +18,8 @@ async def what_listens(host: str, port: int, timeout_s: float = 1.0) -> str | No
     """What is there for certain instead of a plaintext Kafka listener, and what to do; None where one may be, or nobody says
     anything. Takes up to twice `timeout_s`. Raises nothing."""
     try:
-        first = await asyncio.wait_for(_first_bytes(host, port), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            first = await _first_bytes(host, port)
     except (OSError, TimeoutError):
         first = b""
     if not first:
@@ -51,7 +52,8 @@ async def _speaks_tls(host: str, port: int, timeout_s: float) -> bool:
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent, nothing believed
     try:
         opening = asyncio.open_connection(host.strip("[]"), port, ssl=context, ssl_handshake_timeout=timeout_s)
-        _, writer = await asyncio.wait_for(opening, timeout_s)
+        async with asyncio.timeout(timeout_s):
+            _, writer = await opening
     except ssl.SSLError as e:
         return "ALERT" in (e.reason or "")
     except (OSError, TimeoutError):

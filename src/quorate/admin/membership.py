@@ -88,7 +88,8 @@ class Membership:
         the membership."""
         if not self._settled.is_set():
             try:
-                await asyncio.wait_for(self._settled.wait(), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await self._settled.wait()
             except TimeoutError:
                 return None
         if self._failure is not None:
@@ -250,7 +251,8 @@ class Membership:
 
         while True:
             try:
-                await asyncio.wait_for(self._rejoin.wait(), self._config.heartbeat_interval_s)
+                async with asyncio.timeout(self._config.heartbeat_interval_s):
+                    await self._rejoin.wait()
                 return
             except TimeoutError:
                 pass

@@ -166,7 +166,8 @@ class Producer:
             lane.wake.clear()
             if lane.queue and not self._flushing and lane.bytes_waiting < self.config.batch_bytes and self.config.linger_s > 0:
                 try:
-                    await asyncio.wait_for(lane.wake.wait(), self.config.linger_s)
+                    async with asyncio.timeout(self.config.linger_s):
+                        await lane.wake.wait()
                 except TimeoutError:
                     pass
             while lane.queue:

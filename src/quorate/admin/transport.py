@@ -209,7 +209,8 @@ class Transport:
             return
         if self._listens.get(address) is None:
             try:
-                connection = await asyncio.wait_for(channel.connected(), patience_s)
+                async with asyncio.timeout(patience_s):
+                    connection = await channel.connected()
                 self._trouble = None
                 if not self._is_controller_only(connection):
                     return

@@ -132,7 +132,8 @@ class ControllerChannel:
                 continue
             try:
                 posted = False
-                connection = await asyncio.wait_for(self._connection(leader[1], leader[2]), left)
+                async with asyncio.timeout(left):
+                    connection = await self._connection(leader[1], leader[2])
                 posted = True
                 left = deadline - self._loop.time()
                 response = await connection.call(request, min(once_s, max(left, 0.001)))

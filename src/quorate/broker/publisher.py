@@ -156,7 +156,8 @@ class BrokerMetadataListener:
         future: asyncio.Future[None] = self._loop.create_future()
         heapq.heappush(self._waiters, (offset, next(self._order), future))
         try:
-            await asyncio.wait_for(future, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await future
         except TimeoutError:
             return False
         return True
@@ -168,7 +169,8 @@ class BrokerMetadataListener:
         future: asyncio.Future[None] = self._loop.create_future()
         self._conditions.append((condition, future))
         try:
-            await asyncio.wait_for(future, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await future
         except TimeoutError:
             return False
         return True

@@ -350,7 +350,8 @@ class BrokerServer:
         self.replicas.is_shutting_down = True
         self.lifecycle.begin_controlled_shutdown()
         try:
-            await asyncio.wait_for(asyncio.shield(self.lifecycle.may_stop), controlled_timeout_s)
+            async with asyncio.timeout(controlled_timeout_s):
+                await asyncio.shield(self.lifecycle.may_stop)
         except TimeoutError:
             log_.warning("[BrokerServer id=%d] The controller did not finish the controlled shutdown in time", self.node_id)
         if stop_serving is not None:

@@ -112,7 +112,8 @@ class Connection(asyncio.BufferedProtocol):
             return connection
 
         try:
-            return await asyncio.wait_for(open_it(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await open_it()
         except RequestTimedOut:
             raise
         except TimeoutError as e:
@@ -387,7 +388,8 @@ class NodeChannel:
         if connection is None:
             deadline = loop.time() + timeout_s
             try:
-                connection = await asyncio.wait_for(self.connected(), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    connection = await self.connected()
             except RequestTimedOut:
                 raise
             except TimeoutError as e:

@@ -85,7 +85,8 @@ class Listener:
         if busy and grace_s > 0:
             self._drain_waiter = self.loop.create_future()
             try:
-                await asyncio.wait_for(self._drain_waiter, grace_s)
+                async with asyncio.timeout(grace_s):
+                    await self._drain_waiter
             except TimeoutError:
                 log.info("[Listener %s] dropping %d connections with requests in flight", self.name, len(busy))
         for connection in list(self.connections):

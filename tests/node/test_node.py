@@ -109,7 +109,9 @@ def test_stops_also_while_it_waits_for_a_controller(tmp_path: Path, number: sign
     (nowhere,) = free_ports(1)
     broker = Node(tmp_path / "broker", node_id=7, roles="broker", voters={1: nowhere})
     broker.format()
+    ours = signal.signal(number, signal.SIG_DFL)  # under `nohup` it is ignored, and so it would be by the broker
     broker.start(wait=False)
+    signal.signal(number, ours)
     try:
         wait_for("the broker to begin to register", lambda: "now STARTING" in broker.log_tail(1000))
         assert broker.proc is not None

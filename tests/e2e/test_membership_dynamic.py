@@ -47,6 +47,16 @@ def known(asked: Node, *nodes: Node) -> Callable[[], bool]:
     return lambda: {n.node_id: at(n) for n in nodes}.items() <= endpoints(asked).items()
 
 
+def begin(nodes: list[Node], broker: Node) -> None:
+    """Formats and starts a dynamic quorum and a broker."""
+    text = ",".join(f"{n.node_id}@127.0.0.1:{n.controller_port}" for n in nodes)
+    for node in nodes:
+        node.format("--initial-controllers", text)
+        node.start()
+    broker.format()
+    broker.start()
+
+
 def test_three_controllers_form_a_quorum_from_the_same_list_in_any_spelling(tmp_path: Path) -> None:
     nodes = controllers(tmp_path, 3)
     where = [f"127.0.0.1:{n.controller_port}" for n in nodes]
@@ -68,12 +78,7 @@ def test_a_voter_on_another_port_tells_where_it_is_and_everybody_follows(tmp_pat
     nodes = controllers(tmp_path, 3)
     broker = broker_of(tmp_path, nodes)
     with stopping([*nodes, broker]):
-        text = ",".join(f"{n.node_id}@127.0.0.1:{n.controller_port}" for n in nodes)
-        for node in nodes:
-            node.format("--initial-controllers", text)
-            node.start()
-        broker.format()
-        broker.start()
+        begin(nodes, broker)
         for node in nodes:  # the leader among them, in its turn; in the end no configured address answers any more
             node.stop()
             moved(node).start()
@@ -94,12 +99,7 @@ def test_controllers_that_have_all_moved_at_once_find_one_another_by_one_that_go
     nodes = controllers(tmp_path, 3)
     broker = broker_of(tmp_path, nodes)
     with stopping([*nodes, broker]):
-        text = ",".join(f"{n.node_id}@127.0.0.1:{n.controller_port}" for n in nodes)
-        for node in nodes:
-            node.format("--initial-controllers", text)
-            node.start()
-        broker.format()
-        broker.start()
+        begin(nodes, broker)
         create(broker, "before")
         old_port = nodes[0].controller_port
         for node in nodes:

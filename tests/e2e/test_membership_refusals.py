@@ -22,6 +22,13 @@ def formatted(base: Path, **extra: object) -> list[Node]:
     return nodes
 
 
+def start(nodes: list[Node]) -> None:
+    """Until the first of them knows a leader."""
+    for node in nodes:
+        node.start()
+    wait_for("a quorum", lambda: leads(nodes[0]) > 0, 30, 0.2)
+
+
 def leads(node: Node) -> int:
     return described(node).leader_id
 
@@ -46,9 +53,7 @@ def test_a_removal_that_would_leave_nobody_to_commit_it_is_refused_and_the_right
 def test_a_formatted_voter_that_was_removed_before_it_came_does_not_join_by_itself(tmp_path: Path) -> None:
     nodes = formatted(tmp_path, **{"controller.quorum.auto.join.enable": "true"})
     with stopping(nodes):
-        for node in nodes[:2]:
-            node.start()
-        wait_for("a quorum", lambda: leads(nodes[0]) > 0, 30, 0.2)
+        start(nodes[:2])
         late = nodes[2]
         assert "Removed" in quorum(nodes[0], "remove-controller", "--controller-id", 3, "--controller-directory-id", "A" * 22)
         late.start()
@@ -64,9 +69,7 @@ def test_a_formatted_voter_that_was_removed_before_it_came_does_not_join_by_itse
 def test_a_voter_whose_log_was_deleted_does_not_start(tmp_path: Path) -> None:
     nodes = formatted(tmp_path)
     with stopping(nodes):
-        for node in nodes:
-            node.start()
-        wait_for("a quorum", lambda: leads(nodes[0]) > 0, 30, 0.2)
+        start(nodes)
         gone = nodes[2]
         gone.stop()
         for file in (gone.data / "__cluster_metadata-0").glob("*.log"):
@@ -97,9 +100,7 @@ def listening(node: Node, *names: str) -> Node:
 def test_a_renamed_listener_is_told_and_the_way_that_is_told_leads_to_the_new_name(tmp_path: Path) -> None:
     nodes = formatted(tmp_path)
     with stopping(nodes):
-        for node in nodes:
-            node.start()
-        wait_for("a quorum", lambda: leads(nodes[0]) > 0, 30, 0.2)
+        start(nodes)
         one = nodes[2]
         one.stop()
         one.extra |= {

@@ -205,3 +205,36 @@ class Node:
         last = self.client.append(self.client.epoch, list(values))
         await self.machine.until(lambda: self.machine.hwm > last)
         return last
+
+
+def metadata(path: Path) -> Path:
+    return path / f"{METADATA_TOPIC}-0"
+
+
+async def sole(path: Path, kraft: int = 1, **options: object) -> Node:
+    """A formatted quorum of one, leading."""
+    if kraft and not metadata(path).exists():
+        format_dynamic(path, dynamic(1))
+    voters = None if kraft else {1: address(1)}
+    return await (await Node(Network(), path, 1, voters=voters, **options).start()).lead()
+
+
+async def stopped_with_a_snapshot(path: Path) -> OffsetEpoch:
+    """A quorum of one has committed something, made a snapshot of it, and ended in good order; the snapshot's id."""
+    node = await sole(path)
+    await node.commit(b"a")
+    end = OffsetEpoch(node.client.high_watermark, node.client.epoch)
+    assert await node.client.create_snapshot(*end, 1, []) == end
+    await node.stop()
+    return end
+
+
+async def leader_of(nodes: list[Node], seconds: float = 10.0) -> Node:
+    async with asyncio.timeout(seconds):
+        while True:
+            for node in nodes:
+                if node.client.failure is None and node.client.is_leader and node.machine.leaders:
+                    last = node.machine.leaders[-1]
+                    if last.leader_id == node.id and last.epoch == node.client.epoch:
+                        return node
+            await asyncio.sleep(0.005)

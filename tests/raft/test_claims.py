@@ -10,7 +10,7 @@ import pytest
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft import messages as m
-from quorate.raft.claims import AGAIN_S, Complaints
+from quorate.raft.complaints import AGAIN_S, Complaints
 from quorate.raft.core import Raft
 from quorate.raft.membership import KRAFT_VERSION, KRAFT_VOTERS, check_fetched, kraft_version_record, voters_record
 from quorate.raft.quorum_state import QuorumState
@@ -18,7 +18,7 @@ from quorate.raft.types import CommittedBatch, OffsetEpoch, ReplicaKey, Role
 from quorate.raft.voters import Voter, VoterSet
 from quorate.records.batch import build_metadata_batch
 from quorate.records.errors import InvalidRecordError
-from tests.raft.test_driver import sole
+from tests.raft.nodes import sole
 from tests.raft.test_rules import replica, reply_to, started
 from tests.raft.world import CLUSTER, LISTENER, World, address, directory, voter
 

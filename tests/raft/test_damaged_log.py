@@ -12,7 +12,7 @@ import pytest
 from quorate.log.errors import LogDirFailure
 from quorate.raft.types import RaftError
 from quorate.records.batch import iter_batches
-from tests.raft.test_driver import metadata, sole
+from tests.raft.nodes import metadata, sole
 
 LOG = f"{0:020d}.log"
 

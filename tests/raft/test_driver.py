@@ -14,20 +14,8 @@ from quorate.raft.messages import NONE
 from quorate.raft.quorum_state import decode_quorum_state
 from quorate.raft.types import METADATA_TOPIC, NotLeaderError, OffsetEpoch
 from quorate.records.batch import build_metadata_batch, control_records, iter_batches
-from tests.raft.nodes import Network, Node, context, dynamic, format_dynamic
+from tests.raft.nodes import Network, Node, context, dynamic, format_dynamic, leader_of, metadata, sole
 from tests.raft.world import address, directory
-
-
-def metadata(path: Path) -> Path:
-    return path / f"{METADATA_TOPIC}-0"
-
-
-async def sole(path: Path, kraft: int = 1, **options: object) -> Node:
-    """A formatted quorum of one, leading."""
-    if kraft and not metadata(path).exists():
-        format_dynamic(path, dynamic(1))
-    voters = None if kraft else {1: address(1)}
-    return await (await Node(Network(), path, 1, voters=voters, **options).start()).lead()
 
 
 @pytest.mark.parametrize("kraft", [0, 1])
@@ -494,17 +482,6 @@ async def trio(path: Path) -> list[Node]:
     for node in nodes:
         await node.start()
     return nodes
-
-
-async def leader_of(nodes: list[Node], seconds: float = 10.0) -> Node:
-    async with asyncio.timeout(seconds):
-        while True:
-            for node in nodes:
-                if node.client.failure is None and node.client.is_leader and node.machine.leaders:
-                    last = node.machine.leaders[-1]
-                    if last.leader_id == node.id and last.epoch == node.client.epoch:
-                        return node
-            await asyncio.sleep(0.005)
 
 
 def test_three_voters_replicate_and_replace_a_killed_leader(tmp_path: Path) -> None:

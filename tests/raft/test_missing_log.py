@@ -11,9 +11,7 @@ import pytest
 from quorate.log.checkpoints import LEADER_EPOCHS
 from quorate.raft.quorum_state import QuorumState, encode_quorum_state
 from quorate.raft.snapshots import snapshot_name
-from quorate.raft.types import OffsetEpoch
-from tests.raft.nodes import Network, Node, dynamic, format_dynamic
-from tests.raft.test_driver import metadata, sole
+from tests.raft.nodes import Network, Node, dynamic, format_dynamic, metadata, sole, stopped_with_a_snapshot
 from tests.raft.test_remedies import ANEW, STATE, lived, refusal
 from tests.raft.world import address
 
@@ -81,11 +79,7 @@ def test_a_broker_fetches_everything_anew(tmp_path: Path) -> None:
 
 def test_a_snapshot_is_enough(tmp_path: Path) -> None:
     async def main() -> None:
-        node = await sole(tmp_path)
-        await node.commit(b"a")
-        end = OffsetEpoch(node.client.high_watermark, node.client.epoch)
-        assert await node.client.create_snapshot(*end, 1, []) == end
-        await node.stop()
+        end = await stopped_with_a_snapshot(tmp_path)
         assert (metadata(tmp_path) / snapshot_name(end)).exists()
 
     asyncio.run(main())

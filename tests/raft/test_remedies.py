@@ -14,8 +14,7 @@ from quorate.raft.snapshots import snapshot_name
 from quorate.raft.types import OffsetEpoch, RaftError
 from quorate.raft.verifying import SnapshotError
 from quorate.records.batch import build_metadata_batch
-from tests.raft.nodes import Network, Node, dynamic, format_dynamic
-from tests.raft.test_driver import metadata, sole
+from tests.raft.nodes import Network, Node, dynamic, format_dynamic, metadata, sole
 from tests.raft.world import address
 
 SNAPSHOT = f"{0:020d}-{0:010d}.checkpoint"

@@ -16,8 +16,7 @@ from quorate.raft.snapshots import snapshot_name
 from quorate.raft.types import OffsetEpoch
 from quorate.raft.verifying import SnapshotVerifier
 from quorate.records.batch import build_metadata_batch
-from tests.raft.nodes import Network, Node, dynamic, format_dynamic
-from tests.raft.test_driver import leader_of, metadata
+from tests.raft.nodes import Network, Node, dynamic, format_dynamic, leader_of, metadata
 from tests.raft.world import address
 
 CHUNK = 8 << 10

@@ -15,9 +15,8 @@ from quorate.raft.opening import open_replica
 from quorate.raft.quorum_state import QuorumStateFile
 from quorate.raft.standing import FILE_NAME, Standing, StandingFile
 from quorate.raft.state_saving import StateSaver
-from quorate.raft.types import METADATA_TOPIC, OffsetEpoch, ReplicaKey
-from tests.raft.nodes import CLUSTER, Network, Node, context, dynamic, format_dynamic
-from tests.raft.test_driver import metadata, sole
+from quorate.raft.types import METADATA_TOPIC, ReplicaKey
+from tests.raft.nodes import CLUSTER, Network, Node, context, dynamic, format_dynamic, metadata, stopped_with_a_snapshot
 from tests.raft.test_membership import ask, key, lead, quorum
 from tests.raft.world import LISTENER, World, directory, voter
 
@@ -243,14 +242,7 @@ def test_a_client_that_was_removed_knows_it_after_a_restart(tmp_path: Path) -> N
 def test_a_directory_without_the_file_tells_by_the_sets_before_its_snapshot(
     tmp_path: Path, node_id: int, auto_join: bool, formatting: bool, standing: Standing
 ) -> None:
-    async def main() -> None:
-        node = await sole(tmp_path)
-        await node.commit(b"a")
-        end = OffsetEpoch(node.client.high_watermark, node.client.epoch)
-        assert await node.client.create_snapshot(*end, 1, []) == end
-        await node.stop()
-
-    asyncio.run(main())
+    asyncio.run(stopped_with_a_snapshot(tmp_path))
     where = metadata(tmp_path)
     (where / FILE_NAME).unlink()
     if not formatting:

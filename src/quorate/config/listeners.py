@@ -15,6 +15,16 @@ _LISTENER = re.compile(r"([^:/]+)://(?:\[([0-9a-zA-Z\-%._:]*)\]|([0-9a-zA-Z\-%._
 WILDCARDS = frozenset({"0.0.0.0", "::", "0:0:0:0:0:0:0:0"})
 
 
+def shown_host(host: str) -> str:
+    """An IPv6 address in brackets, everything else as it is."""
+    return f"[{host}]" if ":" in host else host
+
+
+def shown_address(host: str, port: int) -> str:
+    """`host:port`, as it is written in a list of servers."""
+    return f"{shown_host(host)}:{port}"
+
+
 @dataclass(slots=True, frozen=True)
 class Endpoint:
     """A listener: `host` is empty for every address; `security_protocol` is Kafka's number."""
@@ -25,8 +35,7 @@ class Endpoint:
     security_protocol: int = 0
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.name}://{host}:{self.port}"
+        return f"{self.name}://{shown_address(self.host, self.port)}"
 
     @property
     def wildcard(self) -> bool:

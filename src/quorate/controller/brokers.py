@@ -272,13 +272,12 @@ def _move(view: View, registration: BrokerRegistration, following: str, records:
     """What the way into the state that follows does to partitions and registration."""
     if following in (FENCED, SHUTDOWN_NOW):
         fence(view, registration.id, records, portion)
-    elif following == UNFENCED:
-        if not (portion.resumed and registration.fenced):  # whoever has fenced it meanwhile is right
-            unfence(view, registration.id, records, portion)
-        else:
-            portion.end()
-    else:
+    elif following == CONTROLLED_SHUTDOWN:
         begin_controlled_shutdown(view, registration.id, records, portion)
+    elif portion.resumed and registration.fenced:
+        portion.end()  # whoever has fenced it meanwhile is right
+    else:
+        unfence(view, registration.id, records, portion)
 
 
 def state_of(view: View, registration: BrokerRegistration) -> str:

@@ -353,7 +353,7 @@ class QuorumController:
         after = image.apply(records, offset=last_offset, epoch=self._epoch, timestamp_ms=now_ms, encoded=values)
         previous = self._next
         self._next = after
-        self._chain.append((first, first + len(records) - 1, after))
+        self._chain.append((first, last_offset, after))
         try:
             last = self.raft.append(self._epoch, values, atomic=atomic)
         except KafkaError as error:
@@ -364,8 +364,8 @@ class QuorumController:
                 self._drop_term()
                 raise self.not_controller() from error
             raise
-        if last != first + len(records) - 1:
-            self._fatal(MetadataError(f"Raft appended up to offset {last}, where {first + len(records) - 1} was expected"))
+        if last != last_offset:
+            self._fatal(MetadataError(f"Raft appended up to offset {last}, where {last_offset} was expected"))
         self.next_offset = last + 1
         return last
 

@@ -14,13 +14,17 @@ from quorate.protocol.schema import Data
 FRAME_VERSION = 1
 
 
+def frame(record_type: int, version: int) -> bytes:
+    """How the value of such a record begins."""
+    header = _HEADERS.get((record_type, version))
+    if header is None:
+        header = _HEADERS[record_type, version] = bytes([FRAME_VERSION]) + _uvarint(record_type) + _uvarint(version)
+    return header
+
+
 def encode_record(record: Data, version: int) -> bytes:
     """The record's value as it stands in a batch. EncodeError when the version lacks a field that is set."""
-    header = _HEADERS.get((record.KEY, version))
-    if header is None:
-        header = bytes([FRAME_VERSION]) + _uvarint(record.KEY) + _uvarint(version)
-        _HEADERS[record.KEY, version] = header
-    return header + record.encode(version)
+    return frame(record.KEY, version) + record.encode(version)
 
 
 def decode_record(value: bytes | memoryview) -> tuple[Data, int]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from quorate.config.listeners import shown_address
 from quorate.protocol.uuids import ZERO_UUID, parse_uuid, uuid_text
 
 K = TypeVar("K")
@@ -81,10 +82,9 @@ def doubtful(voters: dict[int, InitialVoter], node_id: int, *, controller: bool)
             "take it out of the list, or put controller into process.roles, and format every node again"
         )
     for (host, port), ids in _shared(voters, lambda v: (v.host.lower(), v.port)):
-        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         found.append(
-            f"--initial-controllers gives controllers {ids} the same endpoint {where}, where only one of them can listen: "
-            "give each its own host:port, and format every node again"
+            f"--initial-controllers gives controllers {ids} the same endpoint {shown_address(host, port)}, where only one of "
+            "them can listen: give each its own host:port, and format every node again"
         )
     for directory_id, ids in _shared(voters, lambda v: v.directory_id):
         if directory_id != ZERO_UUID:

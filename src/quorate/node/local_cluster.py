@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quorate.config.kafka_config import KafkaConfig
+from quorate.config.listeners import shown_address, shown_host
 from quorate.log import meta_properties, properties_text
 from quorate.log.files import write_atomically
 from quorate.log.lock import DirLock, DirLockedError, LockFileError
@@ -90,7 +91,7 @@ class LocalCluster:
 
     @property
     def _shown_host(self) -> str:
-        return f"[{self.host}]" if ":" in self.host else self.host
+        return shown_host(self.host)
 
     def prepare(self, say: Callable[[str], None]) -> None:
         """Makes the folder, or takes up the one that is there; formats what is not formatted; writes the properties. Nothing
@@ -173,9 +174,7 @@ class LocalCluster:
         option = f"--port {min(ports)}" if len(ports) == 1 else "the ports that it had"
         if len(hosts) == 1 and not _reaches(min(hosts), self.host):
             asked, option = f"--host {self.host} {asked}", f"--host {min(hosts)} {option}"
-        shown = ", ".join(
-            f"{i}@[{e.host}]:{e.port}" if ":" in e.host else f"{i}@{e.host}:{e.port}" for i, e in sorted(places.items())
-        )
+        shown = ", ".join(f"{i}@{shown_address(e.host, e.port)}" for i, e in sorted(places.items()))
         raise LocalClusterError(
             f"the controllers of {self.folder} look for one another at {shown}, and would not meet at {asked}: start it with "
             f"{option}, or name another folder with --data (brokers may move, of several controllers less than half at a time)"

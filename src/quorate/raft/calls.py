@@ -12,7 +12,7 @@ from quorate.protocol.errors import EncodeError
 from quorate.raft import messages as m
 from quorate.raft import wire
 from quorate.raft.changes import REMOVE_TIMEOUT_S
-from quorate.raft.claims import Complaints
+from quorate.raft.complaints import Complaints
 
 if TYPE_CHECKING:
     from quorate.protocol.schema import Request, Response

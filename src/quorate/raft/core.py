@@ -32,7 +32,7 @@ import logging
 import random
 
 from quorate.raft import changes, election, follower, joining, membership, moves, replication
-from quorate.raft.claims import Complaints
+from quorate.raft.complaints import Complaints
 from quorate.raft.messages import (
     AddVoter,
     Answer,

@@ -21,7 +21,7 @@ from quorate.log.files import OpenFile, OpenFiles
 from quorate.log.partition_log import PartitionLog
 from quorate.log.partition_metadata import FILE_NAME, write_topic_id
 from quorate.protocol.regions import FileRegion
-from quorate.raft.membership import KRAFT_VERSION, KRAFT_VOTERS, voter_set
+from quorate.raft.membership import KRAFT_VOTERS, apply_membership, voter_set
 from quorate.raft.messages import ControlRecord
 from quorate.raft.parts import remove_useless_parts
 from quorate.raft.snapshots import (
@@ -440,10 +440,3 @@ def control_values(base_offset: int, batch: memoryview) -> list[ControlRecord]:
             raise InvalidRecordError(f"control record of type {kind} at offset {base_offset + i}")
         out.append(ControlRecord(base_offset + i, kind, declared.decode(value, 0)))
     return out
-
-
-def apply_membership(members: Membership, control: ControlRecord) -> None:
-    if control.type == KRAFT_VOTERS:
-        members.add_voters(control.offset, voter_set(control.value))  # type: ignore[arg-type]
-    elif control.type == KRAFT_VERSION:
-        members.add_kraft_version(control.offset, control.value.kraft_version)  # type: ignore[attr-defined]

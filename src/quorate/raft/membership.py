@@ -106,17 +106,23 @@ def needs_update(r: Raft) -> bool:
     )  # fmt: skip
 
 
+def apply_membership(members: Membership, control: ControlRecord) -> None:
+    """What a control record changes of voter set and kraft.version. Raises RaftError when it breaks their rules."""
+    if control.type == KRAFT_VOTERS:
+        members.add_voters(control.offset, voter_set(control.value))  # type: ignore[arg-type]
+    elif control.type == KRAFT_VERSION:
+        members.add_kraft_version(control.offset, control.value.kraft_version)  # type: ignore[attr-defined]
+
+
 def apply_control(r: Raft, control: ControlRecord) -> None:
     """Voter sets and kraft.version act when appended. Raises RaftError when the record breaks their rules."""
+    before = r.members.kraft_version
+    apply_membership(r.members, control)
     if control.type == KRAFT_VOTERS:
-        r.members.add_voters(control.offset, voter_set(control.value))  # type: ignore[arg-type]
         log.info("[Raft id=%d] voters at offset %d: %s", r.me.id, control.offset, [str(v.key) for v in r.voters])
         changes.appended(r, control.offset)
-    elif control.type == KRAFT_VERSION:
-        before = r.members.kraft_version
-        r.members.add_kraft_version(control.offset, control.value.kraft_version)  # type: ignore[attr-defined]
-        if before != r.members.kraft_version:
-            r.persist(again=True)  # quorum-state changes its version with kraft.version
+    elif before != r.members.kraft_version:
+        r.persist(again=True)  # quorum-state changes its version with kraft.version
 
 
 def check_fetched(r: Raft, batches: Sequence[CommittedBatch], controls: Sequence[ControlRecord]) -> None:
@@ -128,10 +134,7 @@ def check_fetched(r: Raft, batches: Sequence[CommittedBatch], controls: Sequence
     trial.reset(-1, voters[1] if voters is not None else None, level[1] if level is not None else None)
     try:
         for control in controls:
-            if control.type == KRAFT_VOTERS:
-                trial.add_voters(control.offset, voter_set(control.value))  # type: ignore[arg-type]
-            elif control.type == KRAFT_VERSION:
-                trial.add_kraft_version(control.offset, control.value.kraft_version)  # type: ignore[attr-defined]
+            apply_membership(trial, control)
     except RaftError as e:
         raise InvalidRecordError(str(e)) from e
 

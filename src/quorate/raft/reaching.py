@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from quorate.raft.changes import shared_address
-from quorate.raft.claims import Complaints
+from quorate.raft.complaints import Complaints
 from quorate.raft.types import Address
 from quorate.raft.voters import Voter
 

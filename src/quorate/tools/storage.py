@@ -185,6 +185,7 @@ def _second_quorum(servers: Sequence[tuple[str, int]], cluster_id: str) -> list[
     answers, and gives a warning for each server that is there and says nothing: it may hang, or be none of this cluster's."""
     import asyncio
 
+    from quorate.config.listeners import shown_address
     from quorate.net.client import Connection
     from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
     from quorate.protocol.errors import ErrorCode
@@ -194,7 +195,7 @@ def _second_quorum(servers: Sequence[tuple[str, int]], cluster_id: str) -> list[
     silent: list[str] = []
 
     async def ask(host: str, port: int) -> None:
-        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        where = shown_address(host, port)
         try:
             connection = await Connection.connect(host, port, client_id="kafka-storage", timeout_s=ANSWER_WITHIN_S)
             try:

@@ -16,7 +16,7 @@ from quorate.metadata.features import (
     METADATA_VERSION,
     record_version,
 )
-from quorate.metadata.framing import FRAME_VERSION, decode_record, encode_record
+from quorate.metadata.framing import decode_record, encode_record, frame
 from quorate.metadata.image.cluster import BrokerRegistration, ControllerRegistration, UnknownTags
 from quorate.metadata.image.encoded import decoded
 from quorate.metadata.image.image import MetadataImage
@@ -52,7 +52,7 @@ def _found(image: MetadataImage) -> Iterator[Data | bytes]:
         raise MetadataError(f"the transaction begun at offset {image.transaction.offset} is open: no snapshot inside of it")
     level = image.features.metadata_version
     tags = image.unknown_tags
-    as_is = bytes((FRAME_VERSION, PartitionRecord.KEY, record_version(PartitionRecord.KEY, level)))
+    as_is = frame(PartitionRecord.KEY, record_version(PartitionRecord.KEY, level))
     yield from _features(image, tags)
     for broker in image.cluster.brokers.values():
         yield broker_record(broker, level)

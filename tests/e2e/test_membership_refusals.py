@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from quorate.raft.standing import FILE_NAME
-from tests.e2e.membership import add, controllers, described, directory_id, endpoints, quorum, stopping, voters
+from tests.e2e.membership import QUICK, add, controllers, described, directory_id, endpoints, quorum, stopping, voters
 from tests.support.cluster import Node, free_ports, wait_for
 
 pytestmark = pytest.mark.timeout(150)
@@ -33,15 +34,28 @@ def leads(node: Node) -> int:
     return described(node).leader_id
 
 
+def knows_directories(node: Node) -> bool:
+    """By its log: a description shows a directory that a voter fetches with before the voter set has it."""
+    sets = re.findall(r"voters at offset \d+: \[(.*)\]", node.log_tail(9999))
+    return bool(sets) and all("-" in voter for voter in sets[-1].split(", "))
+
+
+def silent_ms(leader: Node, voter: Node) -> int:
+    """How long the leader has had no Fetch of it."""
+    fetched = {v.replica_id: v.last_fetch_ms for v in described(leader).voters}
+    return fetched[leader.node_id] - fetched[voter.node_id]
+
+
 def test_a_removal_that_would_leave_nobody_to_commit_it_is_refused_and_the_right_one_is_not(tmp_path: Path) -> None:
     nodes = formatted(tmp_path)
     with stopping(nodes):
         for node in nodes:
             node.start()
-        wait_for("three voters that have told their directories", lambda: all(voters(nodes[0]).values()), 30, 0.2)
+        wait_for("three voters with their directories in the voter set", lambda: all(map(knows_directories, nodes)), 30, 0.2)
         leader = nodes[leads(nodes[0]) - 1]
         gone, other = (n for n in nodes if n is not leader)
         gone.kill()
+        wait_for("the leader to miss it", lambda: silent_ms(leader, gone) > QUICK["controller.quorum.fetch.timeout.ms"], 10, 0.05)
         said = quorum(leader, "remove-controller", "--controller-id", other.node_id, fails=True)
         assert f"2 must be up, but voter {gone.node_id} has not fetched for" in said, said
         assert f"start {gone.node_id} first, or remove {gone.node_id} first" in said

@@ -4,7 +4,7 @@ Rules that keep it whole:
 1. Bytes are in the page cache, by one write, before an append returns; offsets and producer state move only then.
 2. The end of a segment is a number in memory: a write that failed half way lies behind it and is overwritten or cut.
 3. The recovery point only moves after fsync. All epochs below it are in `leader-epoch-checkpoint`; the rest recovery finds again.
-4. A new partition has no files: its directory is made by its first append.
+4. A new partition has no files: its directory is made by its first append, or when it is told to start above offset 0.
 """
 
 from __future__ import annotations
@@ -184,15 +184,6 @@ class PartitionLog(TrimmableLog):
 
     def _note_epoch_of_recovered(self, header: BatchHeader) -> None:
         self._epochs.correct(header.leader_epoch, header.base_offset)
-
-    def _materialise(self) -> None:
-        """Makes the directory and its first files. The first flush makes `partition.metadata` durable: until then a lost or empty
-        one is written anew by the next start, which knows the topic from the metadata."""
-        os.makedirs(self._dir, exist_ok=True)
-        if self.topic_id is not None:
-            write_topic_id(os.path.join(self._dir, FILE_NAME), self.topic_id, sync=False)
-        self._segments[-1].create_files()
-        self._materialised = self._metadata_unsynced = True
 
     # ---- appending
 

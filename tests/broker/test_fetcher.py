@@ -214,6 +214,37 @@ def test_the_leaders_log_start_is_followed(pair):
     assert pair.log(FOLLOWER).log_start_offset == 1
 
 
+def test_a_log_start_at_a_new_high_watermark_is_followed(pair):
+    """Both come in one answer. The log start cannot pass the high watermark, so this one is taken first."""
+    write(pair, LEADER, b"a", b"b")
+    pair.follow()
+    pair.rounds()
+    leader = pair.brokers[LEADER].replicas.partition("t", 0)
+    leader.follower_fetched(FOLLOWER, 200, 2, 0, 2, pair.brokers[LEADER].clock.now())
+    assert leader.delete_records(-1) == (2, 0)
+    pair.rounds(2)
+    log = pair.log(FOLLOWER)
+    assert (log.high_watermark, log.log_start_offset, log.log_end_offset) == (2, 2, 2)
+    assert leader.low_watermark() == 2
+
+
+def test_a_log_start_within_records_that_are_not_committed_here_is_followed(pair):
+    """The leader's log start is above what this follower knows as committed, and in its log: it goes on at its end."""
+    write(pair, LEADER, b"a", b"b", b"c")
+    pair.follow()
+    pair.rounds()
+    leader = pair.log(LEADER)
+    assert pair.log(FOLLOWER).high_watermark == 0
+    leader.high_watermark = 3
+    leader.increment_log_start_offset(2, "test")
+    assert pair.fetcher is not None
+    (followed,) = pair.fetcher._followed.values()
+    pair.loop.run_until_complete(pair.fetcher._out_of_range(followed))
+    assert (followed.fetch_offset, pair.values(FOLLOWER)) == (3, [b"a", b"b", b"c"])
+    pair.rounds(2)
+    assert pair.log(FOLLOWER).log_start_offset == 2
+
+
 def test_an_error_of_one_partition_makes_it_wait(pair):
     pair.follow()
     pair.brokers[LEADER].publish(placed(leader=2, epoch=1, partition_epoch=1))

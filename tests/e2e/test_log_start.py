@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -122,3 +125,44 @@ def test_a_trimmed_partition_that_moved_keeps_its_offsets(tmp_path: Path, stop: 
         moved(nodes[0], 2)
         wait_for("the watermarks", lambda: watermarks(nodes) == (50, 50))
         assert write(nodes, 1) == [50]
+
+
+@pytest.mark.timeout(120)
+def test_followers_that_hear_of_records_and_of_their_deletion_at_once_go_on(tmp_path: Path) -> None:
+    """The high watermark and the log start reach a follower in one answer, and the second lies at the first."""
+    with cluster(tmp_path, "qqq") as nodes:
+        create(nodes[0], [1, 2, 3])
+        for round_ in range(5):
+            assert len(write(nodes, 20, acks=1)) == 20
+            end = 20 * (round_ + 1)
+            wait_for("the high watermark", lambda end=end: watermarks(nodes)[1] == end)
+            assert delete_records(nodes[0]) == end
+        assert write(nodes, 1, acks="all") == [100]
+
+
+@pytest.mark.timeout(120)
+def test_a_waiting_write_is_acknowledged_when_the_leader_goes_on_alone(tmp_path: Path) -> None:
+    with cluster(tmp_path, "qqq") as nodes:
+        create(nodes[0], [1, 2], **{"min.insync.replicas": "1"})
+        follower = nodes[1].proc
+        assert follower is not None
+        done: list[tuple[object, int]] = []
+        producer = Producer(
+            {"bootstrap.servers": nodes[0].bootstrap, "acks": "all", "linger.ms": 0, "request.timeout.ms": 60_000, **QUIET}
+        )
+        write(nodes[:1], 1, acks="all")
+        os.kill(follower.pid, signal.SIGSTOP)
+        try:
+            producer.produce(
+                TOPIC, b"waiting", partition=0, on_delivery=lambda error, message: done.append((error, message.offset()))
+            )
+            segment = nodes[0].data / f"{TOPIC}-0" / f"{0:020d}.log"
+            wait_for("the record to be in the leader's log", lambda: producer.poll(0) or b"waiting" in segment.read_bytes())
+            assert not done
+            move(nodes[0], [1])
+            asked = time.monotonic()
+            wait_for("the acknowledgement", lambda: producer.poll(0.05) or done, 20)
+            assert done == [(None, 1)]
+            assert time.monotonic() - asked < 10
+        finally:
+            os.kill(follower.pid, signal.SIGCONT)

@@ -304,12 +304,7 @@ class LeaderFetcher:
                 log.append_as_follower(records, self._replicas.clock.now_ms())
             followed.fetch_offset = log.log_end_offset
             followed.last_fetched_epoch = -1 if log.latest_epoch is None else log.latest_epoch
-        if data.log_start_offset > log.log_start_offset and data.log_start_offset <= log.log_end_offset:
-            log.increment_log_start_offset(data.log_start_offset, "leader offset incremented")
-        high_watermark = min(data.high_watermark, log.log_end_offset)
-        if high_watermark > log.high_watermark:
-            log.high_watermark = high_watermark
-        partition.follower_advanced()
+        partition.follow_offsets(data.high_watermark, data.log_start_offset)
 
     def _truncate(self, followed: _Followed, leader_epoch: int, leader_end: int) -> None:
         """Cuts where the leader's history and this one part; where this log never saw the leader's epoch, at the end of
@@ -366,8 +361,7 @@ class LeaderFetcher:
             leader_start = await self._leader_offset(followed, _EARLIEST)
             if leader_start > log.log_end_offset:
                 log.truncate_fully_and_start_at(leader_start)
-            elif leader_start > log.log_start_offset:
-                log.increment_log_start_offset(leader_start, "leader offset incremented")
+            # A start inside of this log comes with the next Fetch, together with the high watermark that it must not pass.
             followed.fetch_offset = max(leader_start, log.log_end_offset)
         followed.last_fetched_epoch = -1 if log.latest_epoch is None else log.latest_epoch
         log_.info(

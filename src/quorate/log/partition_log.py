@@ -101,13 +101,7 @@ class PartitionLog(TrimmableLog):
                 self.adopt_topic_id(self.topic_id)
         elif self.topic_id is not None:
             self.adopt_topic_id(self.topic_id)
-        epochs_lost = False
-        if LEADER_EPOCHS in found.names:
-            try:
-                self._epochs = EpochCache(read_epochs(os.path.join(self._dir, LEADER_EPOCHS)))
-            except (CheckpointError, ValueError) as e:
-                logger.warning("[PartitionLog %s] Finding the leader epochs again in the batches: %s", self.name, e)
-                epochs_lost = True
+        epochs_lost = self._read_epochs(found.names)
         loaded = loading.load_segments(
             self._dir,
             found,
@@ -146,7 +140,8 @@ class PartitionLog(TrimmableLog):
         self._leo = loaded.log_end_offset
         self._log_start = self._high_watermark = max(log_start_offset, self._bases[0])
         self.recovery_point = self._leo if clean and loaded.recovered_from is None else min(recovery_point, self._leo)
-        if epochs_lost:
+        if epochs_lost is not None and self._leo > self._bases[0] and loaded.recovered_from != self._bases[0]:
+            logger.warning("[PartitionLog %s] Finding the leader epochs again in the batches: %s", self.name, epochs_lost)
             self._epochs.clear()
             for segment in self._segments:
                 for header, _ in segment.headers(0, segment.size):
@@ -168,6 +163,23 @@ class PartitionLog(TrimmableLog):
             self._rebuild_producers(loaded.recovered_from, now_ms, txn_from=loaded.recovered_from)
         else:
             self._rebuild_producers(self._leo, now_ms, skip_from=loaded.recovered_from)
+
+    def _read_epochs(self, names: set[str]) -> str | None:
+        """Reads `leader-epoch-checkpoint`; what is wrong with it, or None.
+
+        A log that holds no record below its recovery point may be without the file. For any other one it was lost: a follower
+        without epochs would cut its log at its high watermark. Raises OSError.
+        """
+        if LEADER_EPOCHS not in names:
+            return f"there is no {LEADER_EPOCHS}"
+        path = os.path.join(self._dir, LEADER_EPOCHS)
+        try:
+            self._epochs = EpochCache(read_epochs(path))
+        except (CheckpointError, ValueError) as e:
+            return str(e)
+        if not len(self._epochs) and not os.stat(path).st_size:
+            return f"{LEADER_EPOCHS} is empty"
+        return None
 
     def adopt_topic_id(self, topic_id: bytes) -> None:
         """Gives a log that lost its `partition.metadata`, or never had one, its topic id. Raises LogDirFailure."""

@@ -312,6 +312,19 @@ def test_a_deletion_is_answered_when_the_follower_that_it_waits_for_is_no_replic
     assert waiter.future.result() == [ErrorCode.NONE]
 
 
+def test_a_deletion_is_answered_when_the_follower_that_it_waits_for_died(leading, loop):
+    partition, replicas, clock = leading(replicas=(1, 2))
+    append(partition, 3, 1)
+    partition.follower_fetched(2, 200, 3, 0, 3, clock.now())
+    assert partition.delete_records(3) == (3, 0)
+    settled: list[ErrorCode] = []
+    waiter = DelayedAcks(loop, (), 5.0, lambda _i, error: settled.append(error), lambda: settled, 1)
+    partition.add_low_watermark_waiter(3, waiter, 0)
+    replicas.metadata.image = cluster(broker(1), broker(2, fenced=True))
+    partition.make_leader(registration(replicas=(1, 2), isr=(1,), partition_epoch=1), clock.now())
+    assert waiter.future.result() == [ErrorCode.NONE]
+
+
 def test_a_retry_of_an_earlier_batch_does_not_wait_for_later_ones(leading, loop):
     """An idempotent producer's retry waits for the offsets of its first try, which are below those that already wait."""
     partition, _, clock = leading(replicas=(1, 2))

@@ -127,6 +127,28 @@ def test_a_trimmed_partition_that_moved_keeps_its_offsets(tmp_path: Path, stop: 
         assert write(nodes, 1) == [50]
 
 
+@pytest.mark.timeout(180)
+def test_trimmed_replicas_that_were_all_killed_agree_on_their_offsets(tmp_path: Path) -> None:
+    """Whichever leads first must not take the others back to offset 0."""
+    with cluster(tmp_path, "qqq") as nodes:
+        create(nodes[0], [1])
+        assert write(nodes, 50) == list(range(50))
+        assert delete_records(nodes[0]) == 50
+        move(nodes[0], [2, 3])
+        await_partition(nodes[0], lambda p: p.replicas == [2, 3] and set(p.isrs) == {2, 3} and p.leader in (2, 3))  # type: ignore[attr-defined]
+        for node in nodes[1:]:
+            node.kill()
+        for node in nodes[1:]:
+            node.start(wait=False)
+        for node in nodes[1:]:
+            node.wait_ready()
+        await_partition(nodes[0], lambda p: set(p.isrs) == {2, 3} and p.leader in (2, 3))  # type: ignore[attr-defined]
+        wait_for("the watermarks", lambda: watermarks(nodes) == (50, 50))
+        assert write(nodes, 10, acks="all") == list(range(50, 60))
+        segments = [node.data / f"{TOPIC}-0" / f"{50:020d}.log" for node in nodes[1:]]
+        wait_for("equal logs", lambda: segments[0].read_bytes() == segments[1].read_bytes())
+
+
 @pytest.mark.timeout(120)
 def test_followers_that_hear_of_records_and_of_their_deletion_at_once_go_on(tmp_path: Path) -> None:
     """The high watermark and the log start reach a follower in one answer, and the second lies at the first."""

@@ -243,14 +243,15 @@ class LeaderFetcher:
             if followed is not None:
                 with self._only_delaying(followed):
                     await self._reset_to_leader(key, followed)
-        self._lower_checkpoints()
+                # Now and not behind the loop: this broker may lead the partition before the next answer comes.
+                self._lower_checkpoints()
 
     def _is_followed(self, key: Key, followed: _Followed) -> bool:
         """Whether the partition is followed since `followed` was made: not removed, and not in another leader epoch."""
         return self._followed.get(key) is followed
 
     def _lower_checkpoints(self) -> None:
-        """Before the next Fetch, so before anything is appended behind a cut."""
+        """To be called before anything is awaited, so before anything is appended behind a cut."""
         truncated, self._truncated = self._truncated, []
         if truncated:
             try:

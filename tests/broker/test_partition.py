@@ -300,6 +300,31 @@ def test_a_waiting_fetch_is_woken_when_the_leader_goes_on_alone(leading, loop):
     assert waiter.future.result() == "answered"
 
 
+def test_acks_all_is_answered_when_the_controller_refuses_the_follower_that_it_waits_for(leading, loop):
+    """A follower that was asked into the ISR counts until the answer; after a refusal the committed ISR does."""
+    partition, replicas, clock = leading(replicas=(1, 2), isr=(1,))
+    partition.follower_fetched(2, 200, 0, 0, 0, clock.now())
+    (change,) = replicas.isr_sender.changes
+    future = waiting_append(partition, loop)
+    assert not future.done()
+    replicas.metadata.image = cluster(broker(1), broker(2, fenced=True))
+    assert not partition.isr_refused(change, ErrorCode.INELIGIBLE_REPLICA)
+    assert future.result() == [ErrorCode.NONE]
+
+
+def test_acks_all_is_answered_when_a_follower_that_caught_up_outside_of_the_isr_is_gone(leading, loop):
+    """Such a follower is waited for, since it is about to join. That it died is no change of the partition."""
+    partition, replicas, clock = leading(replicas=(1, 2), isr=(1,))
+    partition.follower_fetched(2, 200, 0, 0, 0, clock.now())
+    (change,) = replicas.isr_sender.changes
+    partition.isr_refused(change, ErrorCode.INELIGIBLE_REPLICA)
+    future = waiting_append(partition, loop, timeout_s=60)
+    assert not future.done()
+    replicas.metadata.image = cluster(broker(1), broker(2, fenced=True))
+    replicas.shrink_isrs()
+    assert future.result() == [ErrorCode.NONE]
+
+
 def test_a_deletion_is_answered_when_the_follower_that_it_waits_for_is_no_replica_any_more(leading, loop):
     partition, _, clock = leading(replicas=(1, 2))
     append(partition, 3, 1)

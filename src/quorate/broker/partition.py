@@ -367,6 +367,7 @@ class Partition:
         if error in (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED):
             # The only errors that prove that nothing was applied: back to the committed ISR.
             self.pending_isr = None
+            self.maybe_advance()  # it waited for the replica that was to join
             return False
         # After these the metadata log brings the truth, and with it the end of the pending state.
         return error not in (

@@ -1,10 +1,14 @@
-"""Stand-ins for the neighbours of a partition: a log that is a list, a clock that is set by hand."""
+"""What is around a partition in tests: a clock that is set by hand, metadata, a controller that only notes what it is asked.
+
+Logs are real ones, in a temporary directory: their guards are part of what a partition must cope with.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from types import SimpleNamespace
+from pathlib import Path
+from typing import Any
 
 from immutables import Map
 
@@ -12,6 +16,9 @@ from quorate.broker.metadata_cache import MetadataCache
 from quorate.broker.partition import Partition
 from quorate.broker.replica_manager import ReplicaManager
 from quorate.broker.replica_state import PendingIsr
+from quorate.log.config import LogConfig
+from quorate.log.files import OpenFiles
+from quorate.log.manager import LogManager
 from quorate.metadata.image import BrokerRegistration, Endpoint, PartitionImage
 from quorate.metadata.image.cluster import ClusterImage
 from quorate.metadata.image.image import MetadataImage
@@ -29,48 +36,6 @@ class FakeClock:
 
     def now_ms(self) -> int:
         return int(self.time_s * 1000)
-
-
-@dataclass
-class FakeLog:
-    """Counts offsets; holds no records."""
-
-    log_start_offset: int = 0
-    log_end_offset: int = 0
-    high_watermark: int = 0
-    min_isr: int = 1
-    deletes: bool = True
-    topic_id: bytes | None = bytes(15) + b"\x07"
-    epochs: list[tuple[int, int]] = field(default_factory=list)
-
-    @property
-    def config(self):
-        return SimpleNamespace(min_insync_replicas=self.min_isr, deletes=self.deletes)
-
-    @property
-    def last_stable_offset(self) -> int:
-        return self.high_watermark
-
-    def assign_epoch(self, epoch: int, start: int) -> None:
-        self.epochs.append((epoch, start))
-
-    def append_as_leader(self, records, leader_epoch, now_ms, origin):
-        first = self.log_end_offset
-        self.log_end_offset += len(records)
-        return SimpleNamespace(first_offset=first, last_offset=self.log_end_offset - 1, log_append_time_ms=-1, log_start_offset=0)
-
-    def increment_log_start_offset(self, offset: int, reason: str) -> None:
-        self.log_start_offset = max(self.log_start_offset, offset)
-
-
-class FakeLogs:
-    """Gives every partition the same prepared log."""
-
-    def __init__(self, log: FakeLog) -> None:
-        self.log = log
-
-    def get(self, topic: str, partition: int) -> FakeLog:
-        return self.log
 
 
 @dataclass
@@ -115,12 +80,16 @@ def registration(
     )
 
 
-def manager(log: FakeLog, image: MetadataImage | None = None, loop: asyncio.AbstractEventLoop | None = None):
+def manager(
+    directory: Path, image: MetadataImage | None = None, loop: asyncio.AbstractEventLoop | None = None, **config: Any
+) -> tuple[ReplicaManager, FakeClock]:
+    """A broker's replicas, with logs in `directory`; `config` is that of all topics."""
     clock = FakeClock()
+    directory.mkdir(exist_ok=True)
     replicas = ReplicaManager(
         node_id=ME,
         metadata=MetadataCache(image or cluster(broker(1), broker(2), broker(3))),
-        logs=FakeLogs(log),
+        logs=LogManager([directory], LogConfig(**config), OpenFiles(16), now_ms=clock.now_ms),
         clock=clock,
         loop=loop or asyncio.new_event_loop(),
         replica_lag_max_s=30.0,

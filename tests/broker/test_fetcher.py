@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from quorate.broker.fetch_session import FetchSessionCache, FetchSessions
 from quorate.broker.fetcher import ClientFetchSession, LeaderFetcher
+from quorate.broker.handlers import BrokerHandlers
+from quorate.log.partition_log import PartitionLog
 from quorate.log.producer_state import AppendOrigin
 from quorate.protocol.api import REGISTRY
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.fetch import FetchRequest
+from quorate.protocol.messages.list_offsets import ListOffsetsRequest
+from quorate.records.batch import set_placement
 
 from .fakes import broker, registration
-from .world import Broker, batch_of, image_of, produce, values_in
+from .world import Broker, batch_of, image_of, produce, topic_id_of, values_in
 
 LEADER, FOLLOWER = 1, 2
 
@@ -51,9 +57,10 @@ class JoinedFetcher(LeaderFetcher):
         return self.wire
 
 
-def placed(leader: int = LEADER, epoch: int = 0, partition_epoch: int = 0, isr: tuple[int, ...] = (1, 2)):
+def placed(leader: int = LEADER, epoch: int = 0, partition_epoch: int = 0, isr: tuple[int, ...] = (1, 2), partitions: int = 1):
+    one = registration(replicas=(1, 2), isr=isr, leader=leader, leader_epoch=epoch, partition_epoch=partition_epoch)
     return image_of(
-        {"t": {0: registration(replicas=(1, 2), isr=isr, leader=leader, leader_epoch=epoch, partition_epoch=partition_epoch)}},
+        {"t": dict.fromkeys(range(partitions), one)},
         brokers=(broker(1, epoch=100), broker(2, epoch=200)),
     )
 
@@ -70,8 +77,8 @@ class Pair:
         }
         self.fetcher: JoinedFetcher | None = None
 
-    def log(self, node_id: int):
-        return self.brokers[node_id].replicas.partition("t", 0).log
+    def log(self, node_id: int, partition: int = 0):
+        return self.brokers[node_id].replicas.partition("t", partition).log
 
     def publish(self, image: Any) -> None:
         for one in self.brokers.values():
@@ -87,7 +94,8 @@ class Pair:
         self.fetcher = self.loop.run_until_complete(make())
         self.fetcher._max_wait_ms = 0
         self.fetcher.wire = Wire(self.brokers[leader])
-        self.fetcher.add(here.replicas.partition("t", 0))
+        for partition in here.replicas.partitions.values():
+            self.fetcher.add(partition)
         return self.fetcher.wire
 
     def rounds(self, count: int = 1) -> None:
@@ -112,8 +120,8 @@ def pair(tmp_path: Path):
     made.close()
 
 
-def write(pair: Pair, node_id: int, *values: bytes) -> None:
-    pair.brokers[node_id].ask(produce("t", (0, batch_of(*values)), acks=1))
+def write(pair: Pair, node_id: int, *values: bytes, partition: int = 0) -> None:
+    pair.brokers[node_id].ask(produce("t", (partition, batch_of(*values)), acks=1))
 
 
 def test_batches_are_copied_as_they_are(pair):
@@ -214,6 +222,37 @@ def test_the_leaders_log_start_is_followed(pair):
     assert pair.log(FOLLOWER).log_start_offset == 1
 
 
+def test_a_log_start_at_a_new_high_watermark_is_followed(pair):
+    """Both come in one answer. The log start cannot pass the high watermark, so this one is taken first."""
+    write(pair, LEADER, b"a", b"b")
+    pair.follow()
+    pair.rounds()
+    leader = pair.brokers[LEADER].replicas.partition("t", 0)
+    leader.follower_fetched(FOLLOWER, 200, 2, 0, 2, pair.brokers[LEADER].clock.now())
+    assert leader.delete_records(-1) == (2, 0)
+    pair.rounds(2)
+    log = pair.log(FOLLOWER)
+    assert (log.high_watermark, log.log_start_offset, log.log_end_offset) == (2, 2, 2)
+    assert leader.low_watermark() == 2
+
+
+def test_a_log_start_within_records_that_are_not_committed_here_is_followed(pair):
+    """The leader's log start is above what this follower knows as committed, and in its log: it goes on at its end."""
+    write(pair, LEADER, b"a", b"b", b"c")
+    pair.follow()
+    pair.rounds()
+    leader = pair.log(LEADER)
+    assert pair.log(FOLLOWER).high_watermark == 0
+    leader.high_watermark = 3
+    leader.increment_log_start_offset(2, "test")
+    assert pair.fetcher is not None
+    ((key, followed),) = pair.fetcher._followed.items()
+    pair.loop.run_until_complete(pair.fetcher._reset_to_leader(key, followed))
+    assert (followed.fetch_offset, pair.values(FOLLOWER)) == (3, [b"a", b"b", b"c"])
+    pair.rounds(2)
+    assert pair.log(FOLLOWER).log_start_offset == 2
+
+
 def test_an_error_of_one_partition_makes_it_wait(pair):
     pair.follow()
     pair.brokers[LEADER].publish(placed(leader=2, epoch=1, partition_epoch=1))
@@ -243,6 +282,143 @@ def test_leaders_and_followers_swap_under_load_and_agree(pair):
     pair.rounds(20)
     assert pair.log(1).read_bytes(0, 1 << 20) == pair.log(2).read_bytes(0, 1 << 20)
     assert pair.log(1).log_end_offset == pair.log(2).log_end_offset > 0
+
+
+def test_an_unexpected_error_of_one_partition_holds_up_no_other(tmp_path, monkeypatch):
+    pair = Pair(tmp_path, placed(partitions=3))
+    for partition in range(3):
+        write(pair, LEADER, b"a", partition=partition)
+    pair.follow()
+    broken = pair.log(FOLLOWER, 0)
+    append = PartitionLog.append_as_follower
+
+    def failing(log, *args, **options):
+        if log is broken:
+            raise ZeroDivisionError("a fault of this broker")
+        return append(log, *args, **options)
+
+    monkeypatch.setattr(PartitionLog, "append_as_follower", failing)
+    pair.rounds(2)
+    assert [pair.log(FOLLOWER, partition).log_end_offset for partition in range(3)] == [0, 1, 1]
+    assert [pair.log(LEADER, partition).high_watermark for partition in range(3)] == [0, 1, 1]
+    monkeypatch.undo()
+    fetcher = pair.fetcher
+    assert fetcher is not None
+    failed = fetcher._followed[topic_id_of("t"), 0]
+    assert (failed.failures, failed.delayed_until > pair.loop.time()) == (1, True)
+    failed.delayed_until = 0.0
+    pair.rounds(2)
+    assert (pair.log(FOLLOWER, 0).log_end_offset, failed.failures) == (1, 0)
+    pair.close()
+
+
+def test_a_log_directory_that_fails_ends_the_copying_of_its_partitions_alone(tmp_path):
+    pair = Pair(tmp_path, placed(partitions=3))
+    for partition in range(3):
+        write(pair, LEADER, b"a", partition=partition)
+    here = pair.brokers[FOLLOWER]
+    pair.follow()
+    here.replicas.fetchers = SimpleNamespace(stop_following=pair.fetcher.remove)
+    here.replicas.storage_failed = lambda _failure: here.replicas.go_offline([("t", 0)])
+    broken = here.logs.create("t", 0, topic_id_of("t"))
+    broken.dir.parent.joinpath("t-0").write_bytes(b"a file where the log's directory should be")
+    pair.rounds(2)
+    assert [pair.log(FOLLOWER, partition).log_end_offset for partition in (1, 2)] == [1, 1]
+    assert len(pair.fetcher._followed) == 2
+    pair.close()
+
+
+def test_without_a_session_each_partition_has_its_turn(tmp_path):
+    """The leader's answer has room for one batch; the first partition never runs dry."""
+    pair = Pair(tmp_path, placed(partitions=3))
+    leader = pair.brokers[LEADER].services
+    leader.sessions = FetchSessions(FetchSessionCache(0, 1000, lambda: 1), leader.metadata.topic_name)
+    pair.brokers[LEADER].handlers = BrokerHandlers(leader).routes
+    wire = pair.follow()
+    assert pair.fetcher is not None
+    pair.fetcher._max_bytes = 1
+    for partition in range(3):
+        for i in range(20):
+            write(pair, LEADER, b"%d" % i * 100, partition=partition)
+    pair.rounds(9)
+    assert {request.session_epoch for request in wire.requests} == {0}
+    assert [pair.log(FOLLOWER, partition).log_end_offset for partition in range(3)] == [3, 3, 3]
+    pair.close()
+
+
+@pytest.mark.parametrize("asked", [1, 2], ids=["for the leader's end", "for the leader's start"])
+def test_an_answer_on_offsets_cuts_nothing_that_is_not_followed_any_more(pair, asked):
+    """The leader was asked for its bounds, and then the partition was given to this broker to lead, in the same epoch or not:
+    what it holds is not to be measured by the old leader's log."""
+    for _ in range(3):
+        write(pair, LEADER, b"a")
+    pair.follow()
+    pair.rounds(2)
+    fetcher = pair.fetcher
+    assert fetcher is not None
+    leader, follower = pair.log(LEADER), pair.brokers[FOLLOWER].replicas.partition("t", 0)
+    if asked == 1:
+        leader.truncate_to(1)
+        leader._epochs.clear()  # or the answer would be a diverging epoch
+    else:
+        write(pair, LEADER, *[b"b"] * 5)
+        leader.high_watermark = 8
+        leader.increment_log_start_offset(6, "test")
+    answered = 0
+    call = fetcher.wire.call
+
+    async def overtaken(request, timeout_s):
+        nonlocal answered
+        answer = await call(request, timeout_s)
+        if isinstance(request, ListOffsetsRequest):
+            answered += 1
+            if answered == asked:
+                fetcher.remove(follower)
+                fetcher.add(follower)
+        return answer
+
+    fetcher.wire.call = overtaken
+    pair.rounds()
+    assert answered == asked
+    assert (follower.log.log_start_offset, follower.log.log_end_offset) == (0, 3)
+
+
+def test_a_log_without_epochs_is_cut_at_its_high_watermark(pair):
+    """What is above it may be a former leader's; without epochs nobody can tell where the two histories part."""
+    write(pair, LEADER, b"a")
+    write(pair, LEADER, b"b")
+    pair.log(FOLLOWER).append_as_follower(pair.log(LEADER).read_bytes(0, 1))
+    stale = bytearray(batch_of(b"stale", b"stale"))
+    set_placement(stale, 1, -1)
+    log = pair.log(FOLLOWER)
+    log.append_as_follower(bytes(stale))
+    log.high_watermark = 1
+    log._epochs.clear()
+    pair.follow()
+    pair.rounds(2)
+    assert pair.values(FOLLOWER) == [b"a", b"b"]
+    assert log.epoch_entries() == [(0, 1)]
+
+
+def test_checkpoints_are_lowered_before_anything_is_appended_behind_a_cut(pair):
+    write(pair, LEADER, b"common")
+    pair.follow()
+    pair.rounds(2)
+    for _ in range(5):
+        write(pair, LEADER, b"lost")
+    logs = pair.brokers[LEADER].logs
+    pair.log(LEADER).flush()
+    for _slice in logs.checkpoint_recovery_points():
+        pass
+    pair.publish(placed(leader=2, epoch=1, partition_epoch=1))
+    write(pair, FOLLOWER, b"won")
+    pair.follow(leader=2, follower=1)
+    pair.rounds(1)
+    assert pair.log(1).log_end_offset == 1
+    checkpoint = pair.log(1).dir.parent / "recovery-point-offset-checkpoint"
+    assert checkpoint.read_text() == "0\n1\nt 0 1\n"
+    pair.rounds(2)
+    assert pair.values(1) == [b"common", b"won"]
 
 
 # -- the fetcher's half of a session

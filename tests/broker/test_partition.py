@@ -3,94 +3,119 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from quorate.broker.delayed import DelayedAcks, DelayedFetch
 from quorate.broker.partition import Partition
+from quorate.broker.replica_manager import ReplicaManager
+from quorate.log.producer_state import AppendOrigin
+from quorate.log.results import AppendInfo
 from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.records.batch import build_batch
 
-from .fakes import ME, TOPIC_ID, FakeLog, broker, cluster, manager, registration
+from .fakes import ME, TOPIC_ID, FakeClock, broker, cluster, manager, registration
 
-
-def leading(log: FakeLog, **kwargs):
-    replicas, clock = manager(log)
-    partition = Partition(replicas, "t", 0, TOPIC_ID)
-    partition.make_leader(registration(**kwargs), clock.now())
-    return partition, replicas, clock
+Leading = Callable[..., tuple[Partition, ReplicaManager, FakeClock]]
 
 
-def test_the_only_replica_commits_what_it_appends():
-    partition, _, _ = leading(FakeLog())
-    partition.append(b"abc", -1, 0, None)
+@pytest.fixture
+def leading(tmp_path: Path) -> Leading:
+    """leading(config=..., **registration): a partition that this broker leads, with its replicas and clock."""
+
+    def make(config: dict[str, Any] | None = None, **kwargs: Any) -> tuple[Partition, ReplicaManager, FakeClock]:
+        replicas, clock = manager(tmp_path / "data", **(config or {}))
+        partition = Partition(replicas, "t", 0, TOPIC_ID)
+        replicas.partitions["t", 0] = partition
+        partition.make_leader(registration(**kwargs), clock.now())
+        return partition, replicas, clock
+
+    return make
+
+
+def append(partition: Partition, count: int, acks: int = -1) -> AppendInfo:
+    """One batch of `count` records."""
+    batch = build_batch([(b"k", b"x", [], 1_000_000)] * count)
+    return partition.append(batch, acks, 1_000_000, AppendOrigin.CLIENT)
+
+
+def test_the_only_replica_commits_what_it_appends(leading):
+    partition, _, _ = leading()
+    append(partition, 3, -1)
     assert partition.log.high_watermark == 3
 
 
-def test_becoming_leader_touches_no_log():
-    partition, _, _ = leading(FakeLog())
+def test_becoming_leader_touches_no_log(leading):
+    partition, _, _ = leading()
     assert not partition.has_log
 
 
-def test_a_new_leader_notes_its_epoch_at_the_end_of_its_log():
-    log = FakeLog(log_end_offset=5)
-    partition, _, _ = leading(log, leader_epoch=4)
-    assert partition.log is log
-    assert (log.epochs, partition.leader_epoch_start, log.high_watermark) == ([(4, 5)], 5, 5)
+def test_a_new_leader_notes_its_epoch_at_the_end_of_its_log(leading):
+    partition, replicas, clock = leading(leader_epoch=3)
+    append(partition, 5)
+    partition.make_follower(registration(leader=2, leader_epoch=4, partition_epoch=1))
+    partition.make_leader(registration(leader_epoch=5, partition_epoch=2), clock.now())
+    log = partition.log
+    assert log is replicas.logs.get("t", 0)
+    assert (log.epoch_entries(), partition.leader_epoch_start, log.high_watermark) == ([(3, 0), (5, 5)], 5, 5)
 
 
-def test_an_older_partition_epoch_is_skipped():
-    partition, _, clock = leading(FakeLog(), leader_epoch=2, partition_epoch=7)
+def test_an_older_partition_epoch_is_skipped(leading):
+    partition, _, clock = leading(leader_epoch=2, partition_epoch=7)
     assert not partition.make_leader(registration(leader_epoch=1, partition_epoch=6), clock.now())
     assert partition.leader_epoch == 2
 
 
-def test_with_followers_the_slowest_of_the_isr_sets_the_watermark():
-    partition, _, clock = leading(FakeLog(), replicas=(1, 2, 3))
-    partition.append(b"abcdef", 1, 0, None)
+def test_with_followers_the_slowest_of_the_isr_sets_the_watermark(leading):
+    partition, _, clock = leading(replicas=(1, 2, 3))
+    append(partition, 6, 1)
     assert partition.log.high_watermark == 0
     partition.follower_fetched(2, 200, 6, 0, 6, clock.now())
     partition.follower_fetched(3, 300, 4, 0, 6, clock.now())
     assert partition.log.high_watermark == 4
 
 
-def test_the_watermark_never_falls():
-    log = FakeLog()
-    partition, _, clock = leading(log, replicas=(1, 2))
-    partition.append(b"abcdef", 1, 0, None)
+def test_the_watermark_never_falls(leading):
+    partition, _, clock = leading(replicas=(1, 2))
+    log = partition.log
+    append(partition, 6, 1)
     partition.follower_fetched(2, 200, 6, 0, 6, clock.now())
     partition.follower_fetched(2, 200, 3, 0, 6, clock.now())
     assert log.high_watermark == 6
 
 
-def test_the_watermark_waits_while_the_isr_is_too_small():
-    log = FakeLog(min_isr=2)
-    partition, _, _ = leading(log, replicas=(1, 2), isr=(1,))
-    partition.append(b"abc", 1, 0, None)
+def test_the_watermark_waits_while_the_isr_is_too_small(leading):
+    partition, _, _ = leading({"min_insync_replicas": 2}, replicas=(1, 2), isr=(1,))
+    log = partition.log
+    append(partition, 3, 1)
     assert log.high_watermark == 0
 
 
-def test_acks_all_is_refused_while_the_isr_is_too_small():
-    partition, _, _ = leading(FakeLog(min_isr=2), replicas=(1, 2), isr=(1,))
+def test_acks_all_is_refused_while_the_isr_is_too_small(leading):
+    partition, _, _ = leading({"min_insync_replicas": 2}, replicas=(1, 2), isr=(1,))
     with pytest.raises(KafkaError) as refused:
-        partition.append(b"abc", -1, 0, None)
+        append(partition, 3, -1)
     assert refused.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
 
 
-def test_min_isr_is_not_more_than_the_replicas():
-    log = FakeLog(min_isr=3)
-    partition, _, _ = leading(log)
-    partition.append(b"abc", -1, 0, None)
+def test_min_isr_is_not_more_than_the_replicas(leading):
+    partition, _, _ = leading({"min_insync_replicas": 3})
+    log = partition.log
+    append(partition, 3, -1)
     assert log.high_watermark == 3
 
 
-def test_a_follower_that_caught_up_is_asked_into_the_isr_and_counts_at_once():
-    log = FakeLog()
-    partition, replicas, clock = leading(log, replicas=(1, 2), isr=(1,))
-    partition.append(b"abc", 1, 0, None)
+def test_a_follower_that_caught_up_is_asked_into_the_isr_and_counts_at_once(leading):
+    partition, replicas, clock = leading(replicas=(1, 2), isr=(1,))
+    log = partition.log
+    append(partition, 3, 1)
     partition.follower_fetched(2, 200, 3, 0, 3, clock.now())
     (change,) = replicas.isr_sender.changes
     assert (change.isr, change.expands) == ((1, 2), True)
-    partition.append(b"de", 1, 0, None)
+    append(partition, 2, 1)
     assert log.high_watermark == 3
     partition.isr_altered(change, (1, 2), 0, 1)
     assert (partition.isr, partition.partition_epoch, partition.pending_isr) == ((1, 2), 1, None)
@@ -105,27 +130,26 @@ def test_a_follower_that_caught_up_is_asked_into_the_isr_and_counts_at_once():
     ],
     ids=["fenced", "shutting down", "another incarnation"],
 )
-def test_a_follower_that_may_not_be_in_sync_is_not_asked_in(follower, broker_epoch):
-    replicas, clock = manager(FakeLog(), cluster(broker(1), follower))
+def test_a_follower_that_may_not_be_in_sync_is_not_asked_in(tmp_path, follower, broker_epoch):
+    replicas, clock = manager(tmp_path / "data", cluster(broker(1), follower))
     partition = Partition(replicas, "t", 0, TOPIC_ID)
     partition.make_leader(registration(replicas=(1, 2), isr=(1,)), clock.now())
     partition.follower_fetched(2, broker_epoch, 0, 0, 0, clock.now())
     assert replicas.isr_sender.changes == []
 
 
-def test_a_fetch_of_an_older_incarnation_is_refused():
-    partition, _, clock = leading(FakeLog(), replicas=(1, 2))
+def test_a_fetch_of_an_older_incarnation_is_refused(leading):
+    partition, _, clock = leading(replicas=(1, 2))
     with pytest.raises(KafkaError) as refused:
         partition.follower_fetched(2, 199, 0, 0, 0, clock.now())
     assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_follower_that_lags_is_asked_out_and_still_counts_until_the_answer():
-    log = FakeLog()
-    partition, replicas, clock = leading(log, replicas=(1, 2))
-    partition.append(b"abc", 1, 0, None)
+def test_a_follower_that_lags_is_asked_out_and_still_counts_until_the_answer(leading):
+    partition, replicas, clock = leading(replicas=(1, 2))
+    log = partition.log
+    append(partition, 3, 1)
     clock.time_s += 31
-    replicas.partitions["t", 0] = partition
     replicas.shrink_isrs()
     (change,) = replicas.isr_sender.changes
     assert (change.isr, change.expands, log.high_watermark) == ((1,), False, 0)
@@ -133,11 +157,10 @@ def test_a_follower_that_lags_is_asked_out_and_still_counts_until_the_answer():
     assert log.high_watermark == 3
 
 
-def test_a_follower_at_the_end_is_not_late_however_long_it_is_silent():
-    partition, replicas, clock = leading(FakeLog(), replicas=(1, 2))
+def test_a_follower_at_the_end_is_not_late_however_long_it_is_silent(leading):
+    partition, replicas, clock = leading(replicas=(1, 2))
     partition.follower_fetched(2, 200, 0, 0, 0, clock.now())
     clock.time_s += 1000
-    replicas.partitions["t", 0] = partition
     replicas.shrink_isrs()
     assert replicas.isr_sender.changes == []
 
@@ -152,8 +175,8 @@ def test_a_follower_at_the_end_is_not_late_however_long_it_is_silent():
         (ErrorCode.UNKNOWN_SERVER_ERROR, True, True),
     ],
 )
-def test_a_refused_isr_change_ends_as_its_error_says(error, again, pending):
-    partition, replicas, clock = leading(FakeLog(), replicas=(1, 2), isr=(1,))
+def test_a_refused_isr_change_ends_as_its_error_says(leading, error, again, pending):
+    partition, replicas, clock = leading(replicas=(1, 2), isr=(1,))
     partition.follower_fetched(2, 200, 0, 0, 0, clock.now())
     (change,) = replicas.isr_sender.changes
     assert partition.isr_refused(change, error) is again
@@ -171,8 +194,8 @@ def test_a_refused_isr_change_ends_as_its_error_says(error, again, pending):
         (2, False, ErrorCode.FENCED_LEADER_EPOCH),
     ],
 )
-def test_a_readers_view_of_the_leader_is_checked(epoch, leader, error):
-    partition, _, _ = leading(FakeLog(), leader_epoch=3)
+def test_a_readers_view_of_the_leader_is_checked(leading, epoch, leader, error):
+    partition, _, _ = leading(leader_epoch=3)
     if not leader:
         partition.make_follower(registration(leader=2, leader_epoch=3, partition_epoch=1))
     if error is None:
@@ -191,25 +214,25 @@ def test_a_readers_view_of_the_leader_is_checked(epoch, leader, error):
         (1, False, ErrorCode.POLICY_VIOLATION),
     ],
 )
-def test_records_that_cannot_be_deleted(offset, deletes, error):
-    partition, _, _ = leading(FakeLog(deletes=deletes))
-    partition.append(b"abc", 1, 0, None)
+def test_records_that_cannot_be_deleted(leading, offset, deletes, error):
+    partition, _, _ = leading({"cleanup_policy": frozenset({"delete" if deletes else "compact"})})
+    append(partition, 3, 1)
     with pytest.raises(KafkaError) as refused:
         partition.delete_records(offset)
     assert refused.value.code == error
 
 
-def test_deleting_up_to_minus_one_means_the_high_watermark():
-    partition, _, _ = leading(FakeLog())
-    partition.append(b"abc", 1, 0, None)
+def test_deleting_up_to_minus_one_means_the_high_watermark(leading):
+    partition, _, _ = leading()
+    append(partition, 3, 1)
     assert partition.delete_records(-1) == (3, 3)
 
 
 # -- waiting
 
 
-def waiting_append(partition, replicas, loop, records=b"abc", timeout_s=5.0):
-    info = partition.append(records, -1, 0, None)
+def waiting_append(partition, loop, count=3, timeout_s=5.0):
+    info = append(partition, count)
     settled: list[ErrorCode] = []
     waiter = DelayedAcks(
         loop, [(partition, info.last_offset + 1)], timeout_s, lambda _i, error: settled.append(error), lambda: settled
@@ -224,39 +247,138 @@ def loop():
     made.close()
 
 
-def test_acks_all_waits_for_the_watermark(loop):
-    partition, replicas, clock = leading(FakeLog(), replicas=(1, 2))
-    future = waiting_append(partition, replicas, loop)
+def test_acks_all_waits_for_the_watermark(leading, loop):
+    partition, _, clock = leading(replicas=(1, 2))
+    future = waiting_append(partition, loop)
     assert not future.done()
     partition.follower_fetched(2, 200, 3, 0, 3, clock.now())
     assert future.result() == [ErrorCode.NONE]
 
 
-def test_acks_all_says_so_when_the_isr_shrank_below_the_minimum_after_the_append():
-    log = FakeLog(min_isr=2)
-    partition, _, clock = leading(log, replicas=(1, 2))
-    partition.append(b"abc", -1, 0, None)
+def test_acks_all_says_so_when_the_isr_shrank_below_the_minimum_after_the_append(leading):
+    partition, _, clock = leading({"min_insync_replicas": 2}, replicas=(1, 2))
+    log = partition.log
+    append(partition, 3, -1)
     partition.follower_fetched(2, 200, 3, 0, 3, clock.now())
     assert partition.ack_error(log) == ErrorCode.NONE
     partition.make_leader(registration(replicas=(1, 2), isr=(1,), partition_epoch=1), clock.now())
     assert (log.high_watermark, partition.ack_error(log)) == (3, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
 
-def test_losing_the_leadership_ends_what_waits(loop):
-    partition, replicas, _ = leading(FakeLog(), replicas=(1, 2))
-    future = waiting_append(partition, replicas, loop)
+def alone(leading: Leading) -> tuple[Partition, Callable[[], bool]]:
+    """A partition with an in-sync follower that is silent, and the step that takes the follower from its replicas: the leader
+    goes on in a new leader epoch."""
+    partition, _, clock = leading(replicas=(1, 2))
+    return partition, lambda: partition.make_leader(registration(leader_epoch=1, partition_epoch=1), clock.now())
+
+
+def test_acks_all_is_answered_when_the_leader_goes_on_alone_in_a_new_epoch(leading, loop):
+    partition, go_on_alone = alone(leading)
+    future = waiting_append(partition, loop)
+    go_on_alone()
+    assert partition.log.high_watermark == 3
+    assert future.result() == [ErrorCode.NONE]
+
+
+def test_a_coordinators_append_is_answered_when_the_leader_goes_on_alone(tmp_path, loop):
+    replicas, clock = manager(tmp_path / "data", loop=loop)
+    partition = replicas.partitions["t", 0] = Partition(replicas, "t", 0, TOPIC_ID)
+    partition.make_leader(registration(replicas=(1, 2)), clock.now())
+    future = replicas.append_internal("t", 0, build_batch([(b"k", b"x", [], 0)]))
+    assert not future.done()
+    partition.make_leader(registration(leader_epoch=1, partition_epoch=1), clock.now())
+    assert future.result() == 0
+
+
+def test_a_waiting_fetch_is_woken_when_the_leader_goes_on_alone(leading, loop):
+    partition, go_on_alone = alone(leading)
+    append(partition, 3, 1)
+    high_watermark = partition.log.high_watermark
+    waiter = DelayedFetch(loop, [partition], 10.0, lambda: partition.log.high_watermark > high_watermark, lambda: "answered")
+    go_on_alone()
+    loop.run_until_complete(asyncio.sleep(0))
+    assert waiter.future.result() == "answered"
+
+
+def test_acks_all_is_answered_when_the_controller_refuses_the_follower_that_it_waits_for(leading, loop):
+    """A follower that was asked into the ISR counts until the answer; after a refusal the committed ISR does."""
+    partition, replicas, clock = leading(replicas=(1, 2), isr=(1,))
+    partition.follower_fetched(2, 200, 0, 0, 0, clock.now())
+    (change,) = replicas.isr_sender.changes
+    future = waiting_append(partition, loop)
+    assert not future.done()
+    replicas.metadata.image = cluster(broker(1), broker(2, fenced=True))
+    assert not partition.isr_refused(change, ErrorCode.INELIGIBLE_REPLICA)
+    assert future.result() == [ErrorCode.NONE]
+
+
+def test_acks_all_is_answered_when_a_follower_that_caught_up_outside_of_the_isr_is_gone(leading, loop):
+    """Such a follower is waited for, since it is about to join. That it died is no change of the partition."""
+    partition, replicas, clock = leading(replicas=(1, 2), isr=(1,))
+    partition.follower_fetched(2, 200, 0, 0, 0, clock.now())
+    (change,) = replicas.isr_sender.changes
+    partition.isr_refused(change, ErrorCode.INELIGIBLE_REPLICA)
+    future = waiting_append(partition, loop, timeout_s=60)
+    assert not future.done()
+    replicas.metadata.image = cluster(broker(1), broker(2, fenced=True))
+    replicas.shrink_isrs()
+    assert future.result() == [ErrorCode.NONE]
+
+
+def test_a_deletion_is_answered_when_the_follower_that_it_waits_for_is_no_replica_any_more(leading, loop):
+    partition, _, clock = leading(replicas=(1, 2))
+    append(partition, 3, 1)
+    partition.follower_fetched(2, 200, 3, 0, 3, clock.now())
+    assert partition.delete_records(3) == (3, 0)
+    settled: list[ErrorCode] = []
+    waiter = DelayedAcks(loop, (), 5.0, lambda _i, error: settled.append(error), lambda: settled, 1)
+    partition.add_low_watermark_waiter(3, waiter, 0)
+    partition.make_leader(registration(leader_epoch=1, partition_epoch=1), clock.now())
+    assert waiter.future.result() == [ErrorCode.NONE]
+
+
+def test_a_deletion_is_answered_when_the_follower_that_it_waits_for_died(leading, loop):
+    partition, replicas, clock = leading(replicas=(1, 2))
+    append(partition, 3, 1)
+    partition.follower_fetched(2, 200, 3, 0, 3, clock.now())
+    assert partition.delete_records(3) == (3, 0)
+    settled: list[ErrorCode] = []
+    waiter = DelayedAcks(loop, (), 5.0, lambda _i, error: settled.append(error), lambda: settled, 1)
+    partition.add_low_watermark_waiter(3, waiter, 0)
+    replicas.metadata.image = cluster(broker(1), broker(2, fenced=True))
+    partition.make_leader(registration(replicas=(1, 2), isr=(1,), partition_epoch=1), clock.now())
+    assert waiter.future.result() == [ErrorCode.NONE]
+
+
+def test_a_retry_of_an_earlier_batch_does_not_wait_for_later_ones(leading, loop):
+    """An idempotent producer's retry waits for the offsets of its first try, which are below those that already wait."""
+    partition, _, clock = leading(replicas=(1, 2))
+    first, second = (build_batch([(b"k", b"x", [], 0)], producer_id=9, producer_epoch=0, base_sequence=i) for i in (0, 1))
+    futures = []
+    for batch in (first, second, first):
+        info = partition.append(batch, -1, 0, AppendOrigin.CLIENT)
+        waits = [(partition, info.last_offset + 1)]
+        futures.append(DelayedAcks(loop, waits, 5.0, lambda _i, _error: None, lambda: None).future)
+    assert info.duplicate
+    partition.follower_fetched(2, 200, 1, 0, 2, clock.now())
+    assert [future.done() for future in futures] == [True, False, True]
+
+
+def test_losing_the_leadership_ends_what_waits(leading, loop):
+    partition, _, _ = leading(replicas=(1, 2))
+    future = waiting_append(partition, loop)
     partition.make_follower(registration(replicas=(1, 2), leader=2, leader_epoch=1, partition_epoch=1))
     assert future.result() == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
-def test_an_append_that_nobody_copies_times_out(loop):
-    partition, replicas, _ = leading(FakeLog(), replicas=(1, 2))
-    future = waiting_append(partition, replicas, loop, timeout_s=0.01)
+def test_an_append_that_nobody_copies_times_out(leading, loop):
+    partition, _, _ = leading(replicas=(1, 2))
+    future = waiting_append(partition, loop, timeout_s=0.01)
     assert loop.run_until_complete(future) == [ErrorCode.REQUEST_TIMED_OUT]
 
 
-def test_a_waiting_fetch_is_woken_once_for_many_appends(loop):
-    partition, _, _ = leading(FakeLog())
+def test_a_waiting_fetch_is_woken_once_for_many_appends(leading, loop):
+    partition, _, _ = leading()
     looked: list[int] = []
 
     def ready() -> bool:
@@ -264,29 +386,29 @@ def test_a_waiting_fetch_is_woken_once_for_many_appends(loop):
         return True
 
     waiter = DelayedFetch(loop, [partition], 10.0, ready, lambda: partition.log.high_watermark)
-    partition.append(b"a", 1, 0, None)
-    partition.append(b"b", 1, 0, None)
+    append(partition, 1, 1)
+    append(partition, 1, 1)
     assert loop.run_until_complete(waiter.future) == 2
     assert looked == [2]
 
 
-def test_a_fetch_that_waited_long_enough_takes_what_there_is(loop):
-    partition, _, _ = leading(FakeLog())
+def test_a_fetch_that_waited_long_enough_takes_what_there_is(leading, loop):
+    partition, _, _ = leading()
     waiter = DelayedFetch(loop, [partition], 0.01, lambda: False, lambda: "nothing")
     assert loop.run_until_complete(waiter.future) == "nothing"
-    partition.append(b"a", 1, 0, None)  # nobody is left to wake
+    append(partition, 1, 1)  # nobody is left to wake
 
 
-def test_a_cancelled_fetch_leaves_its_partitions(loop):
-    partition, _, _ = leading(FakeLog())
+def test_a_cancelled_fetch_leaves_its_partitions(leading, loop):
+    partition, _, _ = leading()
     waiter = DelayedFetch(loop, [partition], 10.0, lambda: True, lambda: "never")
     waiter.future.cancel()
     loop.run_until_complete(asyncio.sleep(0))
-    partition.append(b"a", 1, 0, None)
+    append(partition, 1, 1)
     loop.run_until_complete(asyncio.sleep(0))
     assert waiter.future.cancelled()
 
 
-def test_me_is_the_leader():
-    partition, replicas, _ = leading(FakeLog())
+def test_me_is_the_leader(leading):
+    partition, replicas, _ = leading()
     assert (replicas.node_id, partition.leader_id) == (ME, ME)

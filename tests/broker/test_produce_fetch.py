@@ -13,7 +13,7 @@ from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.fetch import FetchRequest
 from quorate.protocol.uuids import ZERO_UUID
-from quorate.records.batch import build_control_batch
+from quorate.records.batch import build_control_batch, set_placement
 from quorate.records.compression import Compression
 
 from .fakes import broker, registration
@@ -297,6 +297,24 @@ def test_a_consumer_may_read_from_a_follower(tmp_path):
     world = Broker(tmp_path, image_of({"t": {0: registration(replicas=(leader, follower), leader=leader)}}))
     assert part(world.ask(fetch("t", (0, 0)), 11)).error_code == ErrorCode.NONE
     assert part(world.ask(fetch("t", (0, 0)), 10)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    world.close()
+
+
+def test_a_consumer_that_waits_at_a_follower_is_woken_by_what_the_follower_takes_over(tmp_path):
+    world = Broker(tmp_path, image_of({"t": {0: registration(replicas=(2, 1), leader=2)}}))
+    partition = world.replicas.partition("t", 0)
+    placed = bytearray(batch_of(b"a", b"b"))
+    set_placement(placed, 0, 0)
+    partition.log.append_as_follower(bytes(placed))
+    waiting = world.ask(fetch("t", (0, 0), max_wait_ms=60_000))
+    world.turn()
+    assert not waiting.done()
+    partition.follow_offsets(5, 0)
+    answer = part(world.wait(waiting, ApiKey.FETCH))
+    assert (values_in(answer.records), answer.high_watermark) == ([b"a", b"b"], 2)
+    waiting = world.ask(fetch("t", (0, 2), max_wait_ms=60_000))
+    partition.truncate_fully_and_start_at(9)
+    assert part(world.wait(waiting, ApiKey.FETCH)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     world.close()
 
 

@@ -24,7 +24,8 @@ PARTITIONS = 3
 @contextlib.contextmanager
 def cluster(directory: Path, implementations: str) -> Iterator[list[Node]]:
     """Three nodes with both roles, "q" ours and "j" Apache Kafka's, in a static quorum."""
-    voters = dict(zip((1, 2, 3), free_ports(3), strict=True))
+    ports = free_ports(6)
+    voters = dict(zip((1, 2, 3), ports, strict=False))
     nodes = [
         Node(
             directory / f"n{i}",
@@ -33,6 +34,7 @@ def cluster(directory: Path, implementations: str) -> Iterator[list[Node]]:
             static=True,
             voters=voters,
             controller_port=voters[i],
+            broker_port=ports[i + 2],
             extra={"replica.lag.time.max.ms": 3000, "broker.session.timeout.ms": 4000, "offsets.topic.replication.factor": 3},
         )
         for i in voters

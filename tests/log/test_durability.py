@@ -109,6 +109,15 @@ def test_segments_that_a_truncation_removes_are_gone_for_good_before_anything_is
     assert "topic-0" in names(synced)
 
 
+def test_a_start_above_0_is_durable_at_once(tmp_path: Path, synced: list[str]) -> None:
+    """A replica that lost it would begin at offset 0."""
+    log = open_log(tmp_path / "data")
+    log.truncate_fully_and_start_at(50)
+    assert names(synced) == ["topic-0", "data"]
+    log.close()
+    assert names(synced)[2:] == ["partition.metadata"]
+
+
 def test_a_sync_that_fails_moves_nothing_and_fails_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_log(tmp_path)
     put(log, b"a")

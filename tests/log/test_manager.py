@@ -91,6 +91,76 @@ def test_the_log_start_of_a_killed_node_comes_from_its_checkpoint(tmp_path: Path
     assert found is not None and found.log_start_offset == 2
 
 
+@pytest.mark.parametrize("stop", ["killed", "checkpointed, then killed", "closed"])
+def test_a_new_replica_keeps_the_offset_that_it_starts_at(tmp_path: Path, stop: str) -> None:
+    """Its leader's records were deleted up to 50. The on-disk form is Kafka's: an empty segment with that name, a recovery
+    point and a high watermark; no log start, since it does not pass the first segment's."""
+    logs = manager(tmp_path / "d")
+    logs.load()
+    logs.create("t", 0, TOPIC_ID).truncate_fully_and_start_at(50)
+    if stop != "killed":
+        run(logs.checkpoint_recovery_points())
+        run(logs.checkpoint_log_start_offsets())
+        run(logs.checkpoint_high_watermarks())
+        for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+            assert (tmp_path / "d" / name).read_text() == "0\n1\nt 0 50\n"
+        assert not (tmp_path / "d" / "log-start-offset-checkpoint").exists()
+    if stop == "closed":
+        logs.close(broker_epoch=1)
+    again = manager(tmp_path / "d")
+    assert again.load() == []
+    log = again.get("t", 0)
+    assert log is not None
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (50, 50, 50)
+    assert put(log, b"a").first_offset == 50
+
+
+def test_checkpoints_of_a_deleted_log_say_nothing_of_the_next_one_of_its_name(tmp_path: Path) -> None:
+    """A log start above its end would delete all its records, a recovery point above it would leave them unchecked."""
+    logs = manager(tmp_path / "d")
+    logs.load()
+    first = logs.create("t", 0, TOPIC_ID)
+    put(first, *[b"%d" % i for i in range(100)])
+    first.high_watermark = 100
+    first.increment_log_start_offset(80, "test")
+    first.flush()
+    run(logs.checkpoint_recovery_points())
+    run(logs.checkpoint_log_start_offsets())
+    run(logs.checkpoint_high_watermarks())
+    logs.delete("t", 0)
+    put(logs.create("t", 0, bytes(15) + b"\x09"), b"a", b"b")
+    again = manager(tmp_path / "d")
+    again.load()
+    found = again.get("t", 0)
+    assert found is not None and (found.log_start_offset, found.recovery_point, found.high_watermark) == (0, 0, 0)
+    assert contents(found) == [(0, b"a"), (1, b"b")]
+
+
+@pytest.mark.parametrize("target", [90, 50], ids=["above the log start", "below it"])
+def test_checkpoints_do_not_claim_more_than_a_truncated_log_holds(tmp_path: Path, target: int) -> None:
+    logs = manager(tmp_path / "d")
+    logs.load()
+    log = logs.create("t", 0, TOPIC_ID)
+    for i in range(100):
+        put(log, b"%d" % i)
+    log.high_watermark = 100
+    log.increment_log_start_offset(80, "test")
+    log.flush()
+    run(logs.checkpoint_recovery_points())
+    run(logs.checkpoint_log_start_offsets())
+    run(logs.checkpoint_high_watermarks())
+    log.truncate_to(target)
+    logs.lower_checkpoints([log])
+    assert (tmp_path / "d" / "recovery-point-offset-checkpoint").read_text() == f"0\n1\nt 0 {target}\n"
+    put(log, b"new")
+    again = manager(tmp_path / "d")
+    again.load()
+    found = again.get("t", 0)
+    assert found is not None
+    assert (found.log_start_offset, found.recovery_point, found.high_watermark) == (min(80, target), target, target)
+    assert contents(found)[-1] == (target, b"new")
+
+
 def test_partitions_without_records_leave_no_trace(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d")
     logs.load()

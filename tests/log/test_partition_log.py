@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import os
 import struct
 from pathlib import Path
 
 import pytest
 
+from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles
 from quorate.log.partition_log import AppendOrigin, UnexpectedAppendOffset
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -301,12 +305,59 @@ def test_truncation_below_the_log_starts_over(long_log) -> None:
     assert (long_log.log_start_offset, long_log.log_end_offset) == (500, 500)
 
 
-def test_a_log_without_files_can_start_anywhere(tmp_path: Path) -> None:
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_that_starts_above_0_has_files_before_its_first_append(tmp_path: Path, clean: bool) -> None:
+    """As in Kafka, the name of an empty segment tells where the log starts; nothing else on disk does."""
     log = open_log(tmp_path)
     log.truncate_fully_and_start_at(70)
+    assert {"00000000000000000070.log", "partition.metadata"} <= files_of(log)
+    if clean:
+        log.close()
+    again = open_log(tmp_path, clean_shutdown=clean)
+    assert (again.log_start_offset, again.high_watermark, again.log_end_offset) == (70, 70, 70)
+    put(again, b"x")
+    assert contents(again) == [(70, b"x")]
+
+
+def test_a_log_that_starts_over_at_0_needs_no_files(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    log.truncate_fully_and_start_at(0)
     assert not log.dir.exists()
-    put(log, b"x")
-    assert "00000000000000000070.log" in files_of(log) and contents(log) == [(70, b"x")]
+
+
+@pytest.mark.parametrize("start", [1000, 192, 190], ids=["above the log", "inside of it", "where it began"])
+@pytest.mark.parametrize("step", range(30))
+def test_a_crash_inside_of_a_full_truncation_leaves_a_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int, step: int
+) -> None:
+    """A directory without a segment would begin at offset 0 again."""
+    log = open_log(tmp_path, segment_bytes=300)
+    for i in range(20):
+        put(log, b"%d" % i, b"x" * 100)
+    log.truncate_fully_and_start_at(190)
+    for i in range(2):
+        put(log, b"%d" % i, b"x" * 100)
+    log.roll(NOW)
+    steps = itertools.count()
+
+    def crashing(name: str) -> None:
+        real = getattr(os, name)
+
+        def call(*args: object, **options: object) -> object:
+            if next(steps) >= step:
+                raise OSError(f"crashed before {name}")
+            return real(*args, **options)
+
+        monkeypatch.setattr(os, name, call)
+
+    for name in ("rename", "replace", "unlink", "open", "truncate", "ftruncate"):
+        crashing(name)
+    with contextlib.suppress(LogDirFailure):
+        log.truncate_fully_and_start_at(start)
+    monkeypatch.undo()
+    again = open_log(tmp_path, segment_bytes=300)
+    assert again.log_end_offset in {start, 194}
+    assert put(again, b"next").first_offset >= 190
 
 
 # ---- rolling

@@ -203,24 +203,34 @@ def test_a_damaged_index_never_gives_a_wrong_answer(
     assert contents(again) == expected(120)
 
 
-# After an orderly stop a missing or empty checkpoint says that there were no epochs, as in Kafka.
-@pytest.mark.parametrize(
-    ("clean", "damage"),
-    [
-        (False, damage_remove),
-        (False, damage_empty),
-        (False, damage_cut),
-        (False, damage_random),
-        (True, damage_cut),
-        (True, damage_random),
-    ],
-)
-def test_leader_epochs_are_found_again_in_the_batches(tmp_path: Path, clean: bool, damage: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize("stop", ["clean", "unclean", "unclean, behind a recovery point"])
+@pytest.mark.parametrize("damage", [damage_remove, damage_empty, damage_cut, damage_random])
+def test_leader_epochs_are_found_again_in_the_batches(tmp_path: Path, stop: str, damage: Callable[[Path], None]) -> None:
+    """Without them a follower would cut its log at its high watermark."""
     log = filled(tmp_path)
     log.close()
     damage(log.dir / "leader-epoch-checkpoint")
-    again = reopened(log, clean_shutdown=clean)
+    point = 100 if stop == "unclean, behind a recovery point" else 0
+    again = reopened(log, clean_shutdown=stop == "clean", recovery_point=point)
     assert again.epoch_entries() == [(0, 0), (1, 40), (2, 80)]
+    again.close()
+    assert reopened(again, clean_shutdown=True).epoch_entries() == [(0, 0), (1, 40), (2, 80)]
+
+
+def test_an_epoch_file_that_says_there_are_no_epochs_is_believed(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    log.close()
+    write_epochs(str(log.dir / "leader-epoch-checkpoint"), [])
+    assert reopened(log, clean_shutdown=True).epoch_entries() == []
+
+
+def test_a_log_without_records_needs_no_epoch_file(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    log.truncate_fully_and_start_at(50)
+    log.close()
+    again = reopened(log, clean_shutdown=True)
+    again.close()
+    assert "leader-epoch-checkpoint" not in files_of(again)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ leader whose history differs answers with the epoch and offset where the two par
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
     from quorate.broker.partition import Partition
     from quorate.broker.replica_manager import ReplicaManager
     from quorate.config.kafka_config import KafkaConfig
+    from quorate.log.partition_log import PartitionLog
 
 log_ = logging.getLogger("quorate.broker.fetcher")
 
 _LATEST, _EARLIEST = -1, -2
+_MAX_DOUBLINGS = 6  # of the backoff after unexpected errors: 64 s with the default of 1 s
 
 Key = tuple[bytes, int]
 Wish = tuple[int, int, int, int]
@@ -43,6 +46,8 @@ class _Followed:
     fetch_offset: int
     last_fetched_epoch: int
     delayed_until: float = 0.0
+    failures: int = 0
+    """Unexpected errors since the last answer that could be used."""
 
 
 @dataclass(slots=True)
@@ -139,6 +144,8 @@ class LeaderFetcher:
         self._backoff_s: float = config.get("replica.fetch.backoff.ms") / 1000
         self._timeout_s: float = config.get("replica.socket.timeout.ms") / 1000
         self._followed: dict[Key, _Followed] = {}
+        self._out_of_range: list[Key] = []
+        self._truncated: list[PartitionLog] = []
         self._session = ClientFetchSession()
         self._channel: NodeChannel | None = None
         self._address: tuple[str, int] | None = None
@@ -152,9 +159,11 @@ class LeaderFetcher:
         log = partition.log
         # A log without epochs may hold what a former leader never committed: only what is below the watermark is sure.
         known = log.latest_epoch
-        offset = log.log_end_offset if known is not None else log.high_watermark
+        if known is None and log.log_end_offset > log.high_watermark:
+            partition.truncate_to(log.high_watermark)
+            self._replicas.logs.lower_checkpoints([log])
         self._followed[(partition.topic_id, partition.partition)] = _Followed(
-            partition, partition.leader_epoch, offset, -1 if known is None else known
+            partition, partition.leader_epoch, log.log_end_offset, -1 if known is None else known
         )
 
     def remove(self, partition: Partition) -> bool:
@@ -203,12 +212,92 @@ class LeaderFetcher:
                 ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH,
             )
+        self._take_all(due, response)
+        await self._reset_out_of_range()
+        return True
+
+    def _take_all(self, due: dict[Key, _Followed], response: FetchResponse) -> None:
+        """Takes over what was answered for each partition that is still followed."""
         for topic in response.responses:
             for data in topic.partitions:
-                followed = due.get((topic.topic_id, data.partition_index))
-                if followed is not None and self._followed.get((topic.topic_id, data.partition_index)) is followed:
-                    await self._take(followed, data)
-        return True
+                key = (topic.topic_id, data.partition_index)
+                followed = due.get(key)
+                if followed is None or not self._is_followed(key, followed):
+                    continue
+                if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    self._out_of_range.append(key)
+                    continue
+                with self._only_delaying(followed):
+                    self._take(followed, data)
+                if data.records and self._is_followed(key, followed):
+                    # Behind the others, as in Kafka's PartitionStates: a leader that keeps no session fills its answer in the
+                    # order of the request.
+                    self._followed[key] = self._followed.pop(key)
+        self._lower_checkpoints()
+
+    async def _reset_out_of_range(self) -> None:
+        """Asks the leader where its log begins and ends, after the other partitions were served: the answers may take long."""
+        out_of_range, self._out_of_range = self._out_of_range, []
+        for key in out_of_range:
+            followed = self._followed.get(key)
+            if followed is not None:
+                with self._only_delaying(followed):
+                    await self._reset_to_leader(key, followed)
+                # Now and not behind the loop: this broker may lead the partition before the next answer comes.
+                self._lower_checkpoints()
+
+    def _is_followed(self, key: Key, followed: _Followed) -> bool:
+        """Whether the partition is followed since `followed` was made: not removed, and not in another leader epoch."""
+        return self._followed.get(key) is followed
+
+    def _lower_checkpoints(self) -> None:
+        """To be called before anything is awaited, so before anything is appended behind a cut."""
+        truncated, self._truncated = self._truncated, []
+        if truncated:
+            try:
+                self._replicas.logs.lower_checkpoints(truncated)
+            except KafkaError as failure:
+                log_.error("[ReplicaFetcher broker=%d leader=%d] %s", self._replicas.node_id, self.leader_id, failure)
+                self._replicas.note_storage_failure(failure)
+
+    @contextlib.contextmanager
+    def _only_delaying(self, followed: _Followed) -> Iterator[None]:
+        """An error inside, unless it is the connection's, delays this partition alone.
+
+        Kafka gives a partition up whose data cannot be processed for an unexpected reason, until its leader changes. Here it is
+        tried again, less often each time.
+        """
+        try:
+            yield
+            followed.failures = 0
+        except KafkaError as failure:
+            self._delay(followed, self._backoff_s)
+            log_.error(
+                "[ReplicaFetcher broker=%d leader=%d] %s: %s",
+                self._replicas.node_id,
+                self.leader_id,
+                followed.partition,
+                failure,
+            )
+            self._replicas.note_storage_failure(failure)
+        except NetError:
+            self._delay(followed, self._backoff_s)
+            raise  # the leader cannot be reached: the other partitions would wait for it in vain
+        except Exception:
+            delay_s = self._backoff_s * (1 << min(followed.failures, _MAX_DOUBLINGS))
+            followed.failures += 1
+            self._delay(followed, delay_s)
+            log_.exception(
+                "[ReplicaFetcher broker=%d leader=%d] Unexpected error at offset %d of %s; trying again in %.1f s",
+                self._replicas.node_id,
+                self.leader_id,
+                followed.fetch_offset,
+                followed.partition,
+                delay_s,
+            )
+
+    def _delay(self, followed: _Followed, delay_s: float) -> None:
+        followed.delayed_until = self._loop.time() + delay_s
 
     def _leader_channel(self) -> NodeChannel | None:
         endpoint = self._replicas.metadata.endpoint(self.leader_id, self._listener)
@@ -257,37 +346,23 @@ class LeaderFetcher:
             forgotten_topics_data=list(dropped.values()),
         )
 
-    async def _take(self, followed: _Followed, data: FetchResponse.PartitionData) -> None:
-        partition = followed.partition
-        error = data.error_code
-        try:
-            if error == ErrorCode.NONE:
-                if data.diverging_epoch.epoch >= 0 or data.diverging_epoch.end_offset >= 0:
-                    self._truncate(followed, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
-                else:
-                    self._append(followed, data)
-            elif error == ErrorCode.OFFSET_OUT_OF_RANGE:
-                await self._out_of_range(followed)
+    def _take(self, followed: _Followed, data: FetchResponse.PartitionData) -> None:
+        """Raises KafkaError, or whatever a fault of this broker raises."""
+        if data.error_code == ErrorCode.NONE:
+            if data.diverging_epoch.epoch >= 0 or data.diverging_epoch.end_offset >= 0:
+                self._truncate(followed, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
             else:
-                # Leader or metadata are about to change (or the topic to go): the metadata log brings the news.
-                log_.debug(
-                    "[ReplicaFetcher broker=%d leader=%d] %s: error %d",
-                    self._replicas.node_id,
-                    self.leader_id,
-                    partition,
-                    error,
-                )
-                followed.delayed_until = self._loop.time() + self._backoff_s
-        except KafkaError as failure:
-            log_.error(
-                "[ReplicaFetcher broker=%d leader=%d] %s: %s",
+                self._append(followed, data)
+        else:
+            # Leader or metadata are about to change (or the topic to go): the metadata log brings the news.
+            log_.debug(
+                "[ReplicaFetcher broker=%d leader=%d] %s: error %d",
                 self._replicas.node_id,
                 self.leader_id,
-                partition,
-                failure,
+                followed.partition,
+                data.error_code,
             )
-            followed.delayed_until = self._loop.time() + self._backoff_s
-            self._replicas.note_storage_failure(failure)
+            self._delay(followed, self._backoff_s)
 
     def _append(self, followed: _Followed, data: FetchResponse.PartitionData) -> None:
         partition = followed.partition
@@ -300,16 +375,12 @@ class LeaderFetcher:
                 if log.log_end_offset != log.log_start_offset or unexpected.last_offset < log.log_end_offset:
                     raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(unexpected)) from unexpected
                 # The leader's log starts inside of this batch (DeleteRecords): an empty log begins where the batch does.
-                log.truncate_fully_and_start_at(unexpected.first_offset)
+                partition.truncate_fully_and_start_at(unexpected.first_offset)
+                self._replicas.logs.lower_checkpoints([log])
                 log.append_as_follower(records, self._replicas.clock.now_ms())
             followed.fetch_offset = log.log_end_offset
             followed.last_fetched_epoch = -1 if log.latest_epoch is None else log.latest_epoch
-        if data.log_start_offset > log.log_start_offset and data.log_start_offset <= log.log_end_offset:
-            log.increment_log_start_offset(data.log_start_offset, "leader offset incremented")
-        high_watermark = min(data.high_watermark, log.log_end_offset)
-        if high_watermark > log.high_watermark:
-            log.high_watermark = high_watermark
-        partition.follower_advanced()
+        partition.follow_offsets(data.high_watermark, data.log_start_offset)
 
     def _truncate(self, followed: _Followed, leader_epoch: int, leader_end: int) -> None:
         """Cuts where the leader's history and this one part; where this log never saw the leader's epoch, at the end of
@@ -350,24 +421,31 @@ class LeaderFetcher:
                 target,
                 log.high_watermark,
             )
-        log.truncate_to(target)
-        followed.fetch_offset = target
+        partition.truncate_to(target)
+        self._truncated.append(log)
+        followed.fetch_offset = log.log_end_offset
         followed.last_fetched_epoch = -1 if log.latest_epoch is None else log.latest_epoch
 
-    async def _out_of_range(self, followed: _Followed) -> None:
+    async def _reset_to_leader(self, key: Key, followed: _Followed) -> None:
         """This log ends behind the leader's (an unclean election), or before its start (retention passed it by)."""
         partition = followed.partition
         log = partition.log
         leader_end = await self._leader_offset(followed, _LATEST)
+        # What was asked for another leader epoch, or for a replica that is gone, must not cut this log.
+        if not self._is_followed(key, followed):
+            return
         if leader_end < log.log_end_offset:
-            log.truncate_to(leader_end)
+            partition.truncate_to(leader_end)
+            self._truncated.append(log)
             followed.fetch_offset = leader_end
         else:
             leader_start = await self._leader_offset(followed, _EARLIEST)
+            if not self._is_followed(key, followed):
+                return
             if leader_start > log.log_end_offset:
-                log.truncate_fully_and_start_at(leader_start)
-            elif leader_start > log.log_start_offset:
-                log.increment_log_start_offset(leader_start, "leader offset incremented")
+                partition.truncate_fully_and_start_at(leader_start)
+                self._truncated.append(log)
+            # A start inside of this log comes with the next Fetch, together with the high watermark that it must not pass.
             followed.fetch_offset = max(leader_start, log.log_end_offset)
         followed.last_fetched_epoch = -1 if log.latest_epoch is None else log.latest_epoch
         log_.info(

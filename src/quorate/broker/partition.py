@@ -8,7 +8,9 @@ Facts: KIP-497 (pending ISR), KIP-101 and KIP-320 (leader epochs), KIP-841.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections import deque
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from quorate.broker.replica_state import FollowerState, PendingIsr
@@ -110,7 +112,7 @@ class Partition:
         # this leader's last one must find out where to cut.
         self.leader_epoch_start = log.log_end_offset
         log.assign_epoch(self.leader_epoch, log.log_end_offset)
-        self._advance_high_watermark(log)
+        self.maybe_advance(log)
 
     # ---- role
 
@@ -139,6 +141,8 @@ class Partition:
                     state.reset(now, end, new_leader=not was_leader, in_sync=replica in image.isr)
         if self._log is not None:
             self.maybe_advance(self.log)
+        if self.low_watermark_waiters:
+            self._wake_low_watermark()  # a follower that they wait for may be no replica any more
         return not was_leader
 
     def make_follower(self, image: PartitionImage) -> bool:
@@ -209,16 +213,9 @@ class Partition:
         except LogDirFailure as error:
             self._manager.note_storage_failure(error)
             raise
-        if self.followers:
-            self.maybe_advance(log)
-            if self._fetch_waiters:  # followers wait for the LEO
-                self._wake_fetches()
-        else:
-            log.high_watermark = log.log_end_offset
-            if self._fetch_waiters:
-                self._wake_fetches()
-            if self._ack_waiters:
-                self._wake_acks(log)
+        self.maybe_advance(log)
+        if self.followers and self._fetch_waiters:  # followers wait for the LEO
+            self._wake_fetches()
         return info
 
     def maximal_isr(self) -> tuple[int, ...]:
@@ -227,17 +224,8 @@ class Partition:
         return pending.isr if pending is not None and pending.expands else self.isr
 
     def maybe_advance(self, log: PartitionLog | None = None) -> bool:
-        """Moves the high watermark if the replicas allow it, and wakes who waited for that."""
+        """Moves the leader's high watermark as far as the replicas allow it; whether it moved."""
         log = log or self.log
-        if not self._advance_high_watermark(log):
-            return False
-        if self._fetch_waiters:
-            self._wake_fetches()
-        if self._ack_waiters:
-            self._wake_acks(log)
-        return True
-
-    def _advance_high_watermark(self, log: PartitionLog) -> bool:
         end = log.log_end_offset
         if self.followers:
             if len(self.isr) < self.effective_min_isr(log):
@@ -254,10 +242,27 @@ class Partition:
                 ):
                     new = state.log_end_offset
             end = new
-        if end <= log.high_watermark:
+        return self._move_high_watermark(log, end)
+
+    def _move_high_watermark(self, log: PartitionLog, offset: int) -> bool:
+        """The one place where the high watermark of a hosted replica rises: what waits for it is woken here. Whether it rose."""
+        if offset <= log.high_watermark:
             return False
-        log.high_watermark = end
+        log.high_watermark = offset
+        if self._fetch_waiters:
+            self._wake_fetches()
+        if self._ack_waiters:
+            self._wake_acks(log)
         return True
+
+    def _move_log_start(self, log: PartitionLog, offset: int, reason: str) -> None:
+        """The one place where the log start of a hosted replica is raised for another reason than retention. Wakes readers, who
+        may wait at an offset that is gone, and deletions. Raises OFFSET_OUT_OF_RANGE above the high watermark."""
+        if log.increment_log_start_offset(offset, reason):
+            if self._fetch_waiters:
+                self._wake_fetches()
+            if self.low_watermark_waiters:
+                self._wake_low_watermark()
 
     # ---- followers
 
@@ -287,11 +292,6 @@ class Partition:
             self.maybe_advance()
         if self.low_watermark_waiters:
             self._wake_low_watermark()
-
-    def follower_advanced(self) -> None:
-        """This follower's log or watermark moved: consumers that read from it look again."""
-        if self._fetch_waiters:
-            self._wake_fetches()
 
     def has_follower(self, replica_id: int) -> bool:
         return replica_id in self.followers
@@ -367,6 +367,7 @@ class Partition:
         if error in (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED):
             # The only errors that prove that nothing was applied: back to the committed ISR.
             self.pending_isr = None
+            self.maybe_advance()  # it waited for the replica that was to join
             return False
         # After these the metadata log brings the truth, and with it the end of the pending state.
         return error not in (
@@ -377,6 +378,30 @@ class Partition:
             ErrorCode.INVALID_REQUEST,
             ErrorCode.NEW_LEADER_ELECTED,
         )
+
+    # ---- what a follower takes over from its leader
+
+    def follow_offsets(self, high_watermark: int, log_start_offset: int) -> None:
+        """Takes over the leader's high watermark, as far as this log goes, and its log start.
+
+        The high watermark comes first, as in ReplicaFetcherThread.processPartitionData: the log start may lie at it, and cannot
+        pass the one that is known here. A log start that lies behind this log is left to the next Fetch, which the leader answers
+        with OFFSET_OUT_OF_RANGE.
+        """
+        log = self.log
+        self._move_high_watermark(log, min(high_watermark, log.log_end_offset))
+        if log.log_start_offset < log_start_offset <= log.high_watermark:
+            self._move_log_start(log, log_start_offset, "leader offset incremented")
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops this follower's records from `offset` on. Consumers that read from it look again: theirs may be gone."""
+        self.log.truncate_to(offset)
+        self._wake_fetches()
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drops all records of this follower; its log goes on at `offset`."""
+        self.log.truncate_fully_and_start_at(offset)
+        self._wake_fetches()
 
     # ---- DeleteRecords
 
@@ -407,7 +432,7 @@ class Partition:
                 f"The offset {wanted} is not between 0 and the high watermark {log.high_watermark} of "
                 f"{self.topic}-{self.partition}",
             )
-        log.increment_log_start_offset(wanted, "client delete records request")
+        self._move_log_start(log, wanted, "client delete records request")
         return wanted, self.low_watermark()
 
     # ---- who waits
@@ -427,7 +452,11 @@ class Partition:
             waiters = self._ack_waiters = deque()
         while waiters and waiters[0][1].is_done:  # timed out, or its client went away
             waiters.popleft()
-        waiters.append((required, waiter, index))
+        entry = (required, waiter, index)
+        if waiters and waiters[-1][0] > required:  # a retry, answered with the offsets of its first try
+            waiters.insert(bisect_right(waiters, required, key=itemgetter(0)), entry)
+        else:
+            waiters.append(entry)
 
     def add_low_watermark_waiter(self, required: int, waiter: DelayedAcks, index: int) -> None:
         if self.low_watermark_waiters is None:

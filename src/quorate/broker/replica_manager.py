@@ -360,8 +360,15 @@ class ReplicaManager:
             self.isr_sender.submit(partition, pending)
 
     def shrink_isrs(self) -> None:
-        """Drops followers that lag from the ISRs (run every half lag time; costs nothing for unreplicated partitions)."""
+        """Drops followers that lag from the ISRs (run every half lag time; costs nothing for unreplicated partitions).
+
+        Looks at the high watermarks again, too: one that waits for a follower that is about to join may go on when that one is
+        fenced or has not caught up for too long, and one that waits for min.insync.replicas when the topic asks for less. Neither
+        is a change of the partition.
+        """
         now = self.clock.now()
         for partition in self.partitions.values():
             if partition.is_leader and partition.followers:
                 partition.maybe_shrink_isr(now, self.replica_lag_max_s)
+                if partition.has_log:
+                    partition.maybe_advance()

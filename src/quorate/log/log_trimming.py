@@ -12,7 +12,7 @@ from quorate.log.checkpoints import LEADER_EPOCHS, write_epochs
 from quorate.log.config import LogConfig
 from quorate.log.files import fsync_directory
 from quorate.log.log_reading import ReadableLog
-from quorate.log.partition_metadata import FILE_NAME
+from quorate.log.partition_metadata import FILE_NAME, write_topic_id
 from quorate.log.replay import replay
 from quorate.log.results import AppendInfo
 from quorate.log.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, Segment, file_stem
@@ -127,10 +127,7 @@ class TrimmableLog(ReadableLog):
         if target <= self.recovery_point or not self._materialised:
             return
         with self._disk("flushing"):
-            if self._metadata_unsynced:
-                self._metadata_unsynced = False
-                if self.topic_id is not None:
-                    self._sync_path(os.path.join(self._dir, FILE_NAME))
+            self._sync_metadata()
             for segment in self._segments[self._floor(self.recovery_point) :]:
                 if segment.base_offset >= target:
                     break
@@ -145,6 +142,13 @@ class TrimmableLog(ReadableLog):
                 self._save_epochs()
         self.recovery_point = max(self.recovery_point, target)
 
+    def _sync_metadata(self) -> None:
+        """Makes `partition.metadata` durable. Raises OSError."""
+        if self._metadata_unsynced:
+            self._metadata_unsynced = False
+            if self.topic_id is not None:
+                self._sync_path(os.path.join(self._dir, FILE_NAME))
+
     def close(self, *, clean: bool = True, sync: bool = True) -> None:
         """Lets go of all files. A clean close flushes, completes the indexes and takes a producer snapshot.
 
@@ -154,6 +158,8 @@ class TrimmableLog(ReadableLog):
             if sync:
                 self.flush()
             with self._disk("closing"):
+                if sync:
+                    self._sync_metadata()  # the flush passes over a log without records
                 if self._producers.producers or self._snapshots.sizes:
                     self._producers.map_end_offset = self._leo
                     path = self._snapshots.take(self._producers)
@@ -230,7 +236,11 @@ class TrimmableLog(ReadableLog):
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drops all records; the next one gets `offset`. Raises LogDirFailure."""
+        """Drops all records; the next one gets `offset`. Raises LogDirFailure.
+
+        A start above 0 is on disk, as the name of an empty segment, when this returns: a replica that begins where its leader's
+        log starts would otherwise begin at offset 0 after a restart, and as a leader give its followers' offsets again.
+        """
         logger.info("[PartitionLog %s] Truncating fully, starting at offset %d", self.name, offset)
         with self._disk("truncating"):
             self._generation += 1
@@ -238,14 +248,46 @@ class TrimmableLog(ReadableLog):
             self._epochs.clear()
             self._snapshots.remove(lambda snapshot: True)
             self._producers.clear(offset)
-            self.recovery_point = min(self.recovery_point, offset)
             new = Segment(self._dir, offset, self.config, self._files, 0, 0)
             if self._materialised:
-                self._remove_segments(self._segments, delay_ms=0)
-                new.create_files()
+                self._replace_segments(new)
                 self._save_epochs()
+                fsync_directory(self._dir)
             self._segments, self._bases = [new], [offset]
             self._leo = self._log_start = self._high_watermark = self.recovery_point = offset
+            if not self._materialised and offset > 0:
+                self._materialise()
+                fsync_directory(self._dir)
+                fsync_directory(os.path.dirname(self._dir))
+
+    def _replace_segments(self, new: Segment) -> None:
+        """Makes the files of `new`, an empty segment, and removes those of all others."""
+        if self.config.cuts_torn_tail_only:
+            # The metadata log starts over at a snapshot, which tells the offset again after a crash. A gap between two of its
+            # segments would be taken for damage.
+            self._remove_segments(self._segments, delay_ms=0)
+            new.create_files()
+            return
+        # The new segment exists before the old ones go, as in Kafka's LocalLog: a directory without any begins at offset 0.
+        old = self._segments
+        for segment in old:
+            if segment.base_offset == new.base_offset:  # the same files
+                segment.forget_files()
+                os.truncate(segment.log_path, 0)
+                for path in segment.paths()[1:]:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(path)
+        new.create_files()
+        self._remove_segments([segment for segment in old if segment.base_offset != new.base_offset], delay_ms=0)
+
+    def _materialise(self) -> None:
+        """Makes the directory and its first files. The first flush makes `partition.metadata` durable: until then a lost or empty
+        one is written anew by the next start, which knows the topic from the metadata."""
+        os.makedirs(self._dir, exist_ok=True)
+        if self.topic_id is not None:
+            write_topic_id(os.path.join(self._dir, FILE_NAME), self.topic_id, sync=False)
+        self._segments[-1].create_files()
+        self._materialised = self._metadata_unsynced = True
 
     def _remove_segments(self, segments: list[Segment], delay_ms: int) -> None:
         """Renames the files out of the way and has them removed; a snapshot goes with the segment that it begins."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +259,11 @@ class LogManager:
             directory = min(online, key=lambda candidate: len(self._by_dir[candidate]))
         if overrides is not None:
             self._overrides[topic] = overrides
+        for name in _CHECKPOINTS:
+            # What they hold of a deleted log of this name must not be taken for the new one's after a crash: a log start above
+            # its end would delete its records. Written here and not at the deletion, once for all that were deleted.
+            if key in self._written.get((directory, name), ()):
+                self._write_checkpoint(directory, name)
         log = PartitionLog.open(
             directory / f"{topic}-{partition}",
             self._config_for(topic),
@@ -363,6 +368,22 @@ class LogManager:
         for directory in self.online_dirs():
             self._write_checkpoint(directory, name)
             yield
+
+    def lower_checkpoints(self, truncated: Iterable[PartitionLog]) -> None:
+        """Rewrites checkpoints that claim more than these logs hold since they were truncated. Raises LogDirFailure.
+
+        To be called before anything is appended behind the cuts, as Kafka's LogManager.truncateTo does: recovery after a crash
+        would take records below an old recovery point as flushed, and delete all below an old log start.
+        """
+        stale = {
+            (log.dir.parent, name)
+            for log in truncated
+            for name, value in _CHECKPOINTS.items()
+            if self._written.get((log.dir.parent, name), {}).get((log.topic, log.partition), 0) > (value(log) or 0)
+        }
+        for directory, name in stale:
+            if self._online.get(directory, False):
+                self._write_checkpoint(directory, name)
 
     def _write_checkpoint(self, directory: Path, name: str) -> None:
         value = _CHECKPOINTS[name]

@@ -4,7 +4,7 @@ Rules that keep it whole:
 1. Bytes are in the page cache, by one write, before an append returns; offsets and producer state move only then.
 2. The end of a segment is a number in memory: a write that failed half way lies behind it and is overwritten or cut.
 3. The recovery point only moves after fsync. All epochs below it are in `leader-epoch-checkpoint`; the rest recovery finds again.
-4. A new partition has no files: its directory is made by its first append.
+4. A new partition has no files: its directory is made by its first append, or when it is told to start above offset 0.
 """
 
 from __future__ import annotations
@@ -101,13 +101,7 @@ class PartitionLog(TrimmableLog):
                 self.adopt_topic_id(self.topic_id)
         elif self.topic_id is not None:
             self.adopt_topic_id(self.topic_id)
-        epochs_lost = False
-        if LEADER_EPOCHS in found.names:
-            try:
-                self._epochs = EpochCache(read_epochs(os.path.join(self._dir, LEADER_EPOCHS)))
-            except (CheckpointError, ValueError) as e:
-                logger.warning("[PartitionLog %s] Finding the leader epochs again in the batches: %s", self.name, e)
-                epochs_lost = True
+        epochs_lost = self._read_epochs(found.names)
         loaded = loading.load_segments(
             self._dir,
             found,
@@ -146,7 +140,8 @@ class PartitionLog(TrimmableLog):
         self._leo = loaded.log_end_offset
         self._log_start = self._high_watermark = max(log_start_offset, self._bases[0])
         self.recovery_point = self._leo if clean and loaded.recovered_from is None else min(recovery_point, self._leo)
-        if epochs_lost:
+        if epochs_lost is not None and self._leo > self._bases[0] and loaded.recovered_from != self._bases[0]:
+            logger.warning("[PartitionLog %s] Finding the leader epochs again in the batches: %s", self.name, epochs_lost)
             self._epochs.clear()
             for segment in self._segments:
                 for header, _ in segment.headers(0, segment.size):
@@ -169,6 +164,23 @@ class PartitionLog(TrimmableLog):
         else:
             self._rebuild_producers(self._leo, now_ms, skip_from=loaded.recovered_from)
 
+    def _read_epochs(self, names: set[str]) -> str | None:
+        """Reads `leader-epoch-checkpoint`; what is wrong with it, or None.
+
+        A log that holds no record below its recovery point may be without the file. For any other one it was lost: a follower
+        without epochs would cut its log at its high watermark. Raises OSError.
+        """
+        if LEADER_EPOCHS not in names:
+            return f"there is no {LEADER_EPOCHS}"
+        path = os.path.join(self._dir, LEADER_EPOCHS)
+        try:
+            self._epochs = EpochCache(read_epochs(path))
+        except (CheckpointError, ValueError) as e:
+            return str(e)
+        if not len(self._epochs) and not os.stat(path).st_size:
+            return f"{LEADER_EPOCHS} is empty"
+        return None
+
     def adopt_topic_id(self, topic_id: bytes) -> None:
         """Gives a log that lost its `partition.metadata`, or never had one, its topic id. Raises LogDirFailure."""
         self.topic_id = topic_id
@@ -184,15 +196,6 @@ class PartitionLog(TrimmableLog):
 
     def _note_epoch_of_recovered(self, header: BatchHeader) -> None:
         self._epochs.correct(header.leader_epoch, header.base_offset)
-
-    def _materialise(self) -> None:
-        """Makes the directory and its first files. The first flush makes `partition.metadata` durable: until then a lost or empty
-        one is written anew by the next start, which knows the topic from the metadata."""
-        os.makedirs(self._dir, exist_ok=True)
-        if self.topic_id is not None:
-            write_topic_id(os.path.join(self._dir, FILE_NAME), self.topic_id, sync=False)
-        self._segments[-1].create_files()
-        self._materialised = self._metadata_unsynced = True
 
     # ---- appending
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from quorate.log.config import LogConfig
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles
-from quorate.log.manager import LogManager
+from quorate.log.manager import LogManager, Step
 
 from .logs import NOW, TOPIC_ID, contents, put
 
@@ -30,9 +31,10 @@ def manager(*dirs: Path, now_ms: int = NOW, files: OpenFiles | None = None, **co
     )
 
 
-def run(job: Iterable[None]) -> None:
-    for _ in job:
-        pass
+def run(job: Iterable[Step]) -> None:
+    for step in job:
+        if step is not None:
+            step()
 
 
 def names(directory: Path) -> set[str]:
@@ -146,18 +148,71 @@ def test_a_log_without_a_topic_id_is_set_aside_when_nobody_wants_it(tmp_path: Pa
     assert [name[-6:] for name in names(tmp_path / "d") if name.startswith("t-0")] == ["-stray"]
 
 
-def test_deleted_logs_are_renamed_at_once_and_removed_after_the_delay(tmp_path: Path) -> None:
+def test_deleted_logs_are_renamed_by_a_thread_and_removed_after_the_delay(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d", file_delete_delay_ms=0)
     logs.load()
     put(logs.create("t", 0, TOPIC_ID), b"old")
     logs.delete("t", 0)
-    assert logs.get("t", 0) is None and "t-0" not in names(tmp_path / "d")
+    assert logs.get("t", 0) is None
+    logs._background.wait_idle()
+    assert "t-0" not in names(tmp_path / "d")
     put(logs.create("t", 0, bytes(15) + b"\x09"), b"new")
     for _ in range(500):
         if names(tmp_path / "d") == {"t-0"}:
             break
         logs._background.wait_idle()
     assert names(tmp_path / "d") == {"t-0"}
+
+
+def test_a_log_that_is_created_before_the_thread_renamed_the_old_one_is_empty(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d", file_delete_delay_ms=3_600_000)
+    logs.load()
+    old = logs.create("t", 0, TOPIC_ID)
+    put(old, b"old", epoch=7)
+    held = threading.Event()
+    logs._background.run_later(lambda: held.wait(10) and None, str(tmp_path / "d"))  # the thread is busy
+    logs.delete("t", 0)
+    new = logs.create("t", 0, bytes(15) + b"\x09")
+    put(new, b"new", epoch=0)
+    held.set()
+    logs.close()
+    assert (contents(new), new.latest_epoch) == ([(0, b"new")], 0)
+    assert len([name for name in names(tmp_path / "d") if name.endswith("-delete")]) == 1
+    again = manager(tmp_path / "d")
+    again.load()
+    found = again.get("t", 0)
+    assert found is not None and found.topic_id == bytes(15) + b"\x09" and contents(found) == [(0, b"new")]
+
+
+def test_epochs_of_a_deleted_topic_do_not_reach_the_directory_of_its_successor(tmp_path: Path) -> None:
+    """A roll leaves the epoch checkpoint to the thread, which may be late."""
+    logs = manager(tmp_path / "d", file_delete_delay_ms=3_600_000)
+    logs.load()
+    old = logs.create("t", 0, TOPIC_ID)
+    put(old, b"old", epoch=7)
+    held = threading.Event()
+    logs._background.run_later(lambda: held.wait(10) and None, str(tmp_path / "d"))
+    old.roll()
+    logs.delete("t", 0)
+    put(logs.create("t", 0, bytes(15) + b"\x09"), b"new", epoch=0)
+    held.set()
+    logs._background.wait_idle()
+    assert not (tmp_path / "d" / "t-0" / "leader-epoch-checkpoint").exists()
+    logs._background.drain()  # and no directory failed
+    logs.close()
+
+
+def test_the_recovery_point_moves_over_a_rolled_segment_when_its_epochs_are_on_the_disk(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d")
+    logs.load()
+    log = logs.create("t", 0, TOPIC_ID)
+    put(log, b"a", epoch=3)
+    log.roll()
+    logs._background.wait_idle()
+    assert log.recovery_point == 0
+    logs._background.drain()
+    assert log.recovery_point == 1
+    assert (tmp_path / "d" / "t-0" / "leader-epoch-checkpoint").read_text() == "0\n1\n3 0\n"
 
 
 def test_a_deletion_that_was_interrupted_is_finished_at_the_next_start(tmp_path: Path) -> None:
@@ -288,6 +343,8 @@ def test_flush_ms_is_honoured(tmp_path: Path) -> None:
     put(log, b"a")
     put(late, b"a")
     run(logs.flush_due())
+    logs._background.wait_idle()
+    logs._background.drain()
     assert (log.recovery_point, late.recovery_point) == (1, 0)
 
 

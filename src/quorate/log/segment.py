@@ -13,6 +13,8 @@ from quorate.log.errors import CorruptIndexError
 from quorate.log.files import OpenFile, OpenFiles, write_all
 from quorate.log.index import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex
 from quorate.log.txn_index import AbortedTransaction, TransactionIndex
+from quorate.protocol.page_cache import resident_bytes
+from quorate.protocol.regions import FileRegion
 from quorate.records.batch import BATCH_OVERHEAD, LOG_OVERHEAD, BatchHeader, parse_header, verify_crc
 from quorate.records.errors import CorruptRecordError
 
@@ -320,6 +322,22 @@ class Segment:
             yield header, position
             position += header.size_bytes
             lowest = last + 1
+
+    def cold_regions(self, offset: int) -> list[FileRegion]:
+        """What `find` would have to wait for the disk for; again not empty after that was read ahead, if one leads to another.
+
+        Raises OSError.
+        """
+        index = self._offset_index
+        if index is None:
+            file = self._files.get(self.stem + INDEX_SUFFIX)
+            position, length = 0, os.fstat(file.fileno()).st_size
+        else:
+            file, position = self.file(), index.lookup(offset)[1]
+            length = min(_SCAN_BYTES, self.size - position)
+        if resident_bytes(file.fileno(), position, length) >= length:
+            return []
+        return [FileRegion(file, position, length)]
 
     def find(self, offset: int) -> Place | None:
         """The first batch whose last offset is `offset` or greater. None behind the end. Raises OSError, CorruptRecordError."""

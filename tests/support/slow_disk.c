@@ -1,5 +1,5 @@
-/* Preloaded into a node, this makes its disk slow: every fsync, and every read of what is not in the page cache, takes as
-   many milliseconds longer as the file that SLOW_DISK names says at that moment. */
+/* Preloaded into a node, this makes its disk slow: every fsync takes as many milliseconds longer as the first number in the file
+   that SLOW_DISK names says at that moment, every read of what is not in the page cache as the second says. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -12,14 +12,16 @@
 #include <time.h>
 #include <unistd.h>
 
-static void wait_for_disk(void) {
+static void wait_for_disk(int which) {
   const char *path = getenv("SLOW_DISK");
-  char text[16] = {0};
+  char text[32] = {0};
   int saved = errno;
   int fd = path ? (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC) : -1;
   if (fd >= 0) {
     if (syscall(SYS_read, fd, text, sizeof text - 1) > 0) {
-      long ms = atol(text);
+      char *second;
+      long ms = strtol(text, &second, 10);
+      if (which) ms = strtol(second, NULL, 10);
       struct timespec t = {ms / 1000, (ms % 1000) * 1000000L};
       nanosleep(&t, NULL);
     }
@@ -43,24 +45,24 @@ static int is_cold(int fd, off64_t offset) {
 
 int fsync(int fd) {
   REAL(fsync);
-  wait_for_disk();
+  wait_for_disk(0);
   return real(fd);
 }
 
 int fdatasync(int fd) {
   REAL(fdatasync);
-  wait_for_disk();
+  wait_for_disk(0);
   return real(fd);
 }
 
 ssize_t pread64(int fd, void *buffer, size_t size, off64_t offset) {
   REAL(pread64);
-  if (is_cold(fd, offset)) wait_for_disk();
+  if (is_cold(fd, offset)) wait_for_disk(1);
   return real(fd, buffer, size, offset);
 }
 
 ssize_t sendfile64(int out, int in, off64_t *offset, size_t size) {
   REAL(sendfile64);
-  if (offset && is_cold(in, *offset)) wait_for_disk();
+  if (offset && is_cold(in, *offset)) wait_for_disk(1);
   return real(out, in, offset, size);
 }

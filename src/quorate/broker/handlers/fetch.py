@@ -17,7 +17,7 @@ from quorate.broker.fetch_session import FetchContext, FetchPartition, Partition
 from quorate.broker.fetching import FetchParams, Isolation, ReadResult, is_ready, read
 from quorate.broker.partition import NO_EPOCH
 from quorate.protocol.api import ApiKey
-from quorate.protocol.errors import ErrorCode
+from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
 from quorate.protocol.uuids import ZERO_UUID
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 TopicAnswer = FetchResponse.FetchableTopicResponse
 PartitionAnswer = FetchResponse.PartitionData
-_READ_AHEAD_ROUNDS = 3
-"""An index leads to a batch header, which may lead to the next segment."""
+_READ_AHEAD_ROUNDS = 8
+"""An index leads to a batch header, which leads to the next one. What is not found by then is read in the event loop."""
 
 _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -98,7 +98,7 @@ class FetchHandler:
             if log is not None:
                 try:
                     cold += log.cold_regions(part.fetch_offset)
-                except OSError:
+                except (OSError, KafkaError):
                     continue  # reading it meets the error again, and knows what to do
         return cold
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from quorate.log.config import LogConfig
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles
-from quorate.log.manager import LogManager, Step
+from quorate.log.manager import LogManager, run_steps
 
 from .logs import NOW, TOPIC_ID, contents, put
 
@@ -29,12 +28,6 @@ def manager(*dirs: Path, now_ms: int = NOW, files: OpenFiles | None = None, **co
         now_ms=lambda: now_ms,
         directory_ids=dict(zip(dirs, IDS, strict=False)),
     )
-
-
-def run(job: Iterable[Step]) -> None:
-    for step in job:
-        if step is not None:
-            step()
 
 
 def names(directory: Path) -> set[str]:
@@ -67,9 +60,9 @@ def test_logs_come_back_after_a_kill(tmp_path: Path) -> None:
     for i in range(20):
         put(log, b"%d" % i * 20)
     log.high_watermark = 15
-    run(logs.checkpoint_high_watermarks())
+    run_steps(logs.checkpoint_high_watermarks())
     logs._background.wait_idle()
-    run(logs.checkpoint_recovery_points())
+    run_steps(logs.checkpoint_recovery_points())
     point = log.segments[-1].base_offset
     assert (tmp_path / "d" / "recovery-point-offset-checkpoint").read_text() == f"0\n1\nt 0 {point}\n"
     again = manager(tmp_path / "d", segment_bytes=400)
@@ -86,7 +79,7 @@ def test_the_log_start_of_a_killed_node_comes_from_its_checkpoint(tmp_path: Path
     put(log, b"a", b"b", b"c")
     log.high_watermark = 3
     log.increment_log_start_offset(2, "test")
-    run(logs.checkpoint_log_start_offsets())
+    run_steps(logs.checkpoint_log_start_offsets())
     again = manager(tmp_path / "d")
     again.load()
     found = again.get("t", 0)
@@ -98,8 +91,8 @@ def test_partitions_without_records_leave_no_trace(tmp_path: Path) -> None:
     logs.load()
     for partition in range(50):
         logs.create("t", partition, TOPIC_ID)
-    run(logs.checkpoint_high_watermarks())
-    run(logs.sweep())
+    run_steps(logs.checkpoint_high_watermarks())
+    run_steps(logs.sweep())
     logs.delete("t", 3)
     assert names(tmp_path / "d") == set() and len(logs) == 49
 
@@ -213,6 +206,22 @@ def test_the_recovery_point_moves_over_a_rolled_segment_when_its_epochs_are_on_t
     logs._background.drain()
     assert log.recovery_point == 1
     assert (tmp_path / "d" / "t-0" / "leader-epoch-checkpoint").read_text() == "0\n1\n3 0\n"
+
+
+def test_a_checkpoint_that_was_collected_earlier_does_not_replace_a_later_one(tmp_path: Path) -> None:
+    """Two threads write: the periodic job, and whoever cannot wait for it."""
+    logs = manager(tmp_path / "d")
+    logs.load()
+    log = logs.create("t", 0, TOPIC_ID)
+    put(log, b"a", b"b", b"c")
+    log.high_watermark = 1
+    earlier = [step for step in logs.checkpoint_high_watermarks() if step is not None]
+    log.high_watermark = 3
+    run_steps(logs.checkpoint_high_watermarks())
+    for step in earlier:
+        step()
+    assert (tmp_path / "d" / "replication-offset-checkpoint").read_text() == "0\n1\nt 0 3\n"
+    logs.close()
 
 
 def test_a_deletion_that_was_interrupted_is_finished_at_the_next_start(tmp_path: Path) -> None:
@@ -342,7 +351,7 @@ def test_flush_ms_is_honoured(tmp_path: Path) -> None:
     late = logs.create("t", 1, TOPIC_ID, now_ms=NOW + 1)
     put(log, b"a")
     put(late, b"a")
-    run(logs.flush_due())
+    run_steps(logs.flush_due())
     logs._background.wait_idle()
     logs._background.drain()
     assert (log.recovery_point, late.recovery_point) == (1, 0)

@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,13 @@ Step = Callable[[], None] | None
 """What a periodic job yields: work on a disk, to be run in another thread before it goes on, or None for a mere pause."""
 
 
+def run_steps(job: Iterable[Step]) -> None:
+    """Runs a periodic job to its end, all in this thread. Raises LogDirFailure."""
+    for step in job:
+        if step is not None:
+            step()
+
+
 class LogManager:
     """Used from one thread. Failures of a disk leave as LogDirFailure; the owner then calls `mark_offline`.
 
@@ -79,6 +87,9 @@ class LogManager:
         self._by_dir: dict[Path, dict[TopicPartition, PartitionLog]] = {directory: {} for directory in self._dirs}
         self._overrides: dict[str, Mapping[str, Any]] = {}
         self._written: dict[tuple[Path, str], dict[TopicPartition, int]] = {}
+        self._checkpoint_lock = threading.Lock()
+        self._checkpoint_numbers = itertools.count(1)
+        self._newest_checkpoints: dict[tuple[Path, str], int] = {}
         self._background = Background()
         self._doomed: dict[str, PartitionLog] = {}
         """Deleted logs whose directories still have their names; changed with the lock held."""
@@ -394,6 +405,7 @@ class LogManager:
             yield from self._checkpoint_of(directory, name)
 
     def _checkpoint_of(self, directory: Path, name: str) -> Iterator[Step]:
+        number = next(self._checkpoint_numbers)  # before the first offset is read
         value = _CHECKPOINTS[name]
         offsets: dict[TopicPartition, int] = {}
         for count, (key, log) in enumerate(list(self._by_dir[directory].items())):
@@ -404,15 +416,19 @@ class LogManager:
             if count % _CHECKPOINT_SLICE == _CHECKPOINT_SLICE - 1:
                 yield None
         if offsets != self._written.get((directory, name)):
-            yield functools.partial(self._write_checkpoint, directory, name, offsets)
+            yield functools.partial(self._write_checkpoint, directory, name, offsets, number)
 
-    def _write_checkpoint(self, directory: Path, name: str, offsets: dict[TopicPartition, int]) -> None:
-        """Raises LogDirFailure."""
-        try:
-            write_offsets(os.path.join(str(directory), name), offsets)
-        except OSError as e:
-            raise LogDirFailure(str(directory), f"Error while writing to checkpoint file {directory / name}: {e}") from e
-        self._written[directory, name] = offsets
+    def _write_checkpoint(self, directory: Path, name: str, offsets: dict[TopicPartition, int], number: int) -> None:
+        """Writes what was collected under `number`, unless a later collection is in the file already. Raises LogDirFailure."""
+        with self._checkpoint_lock:
+            if self._newest_checkpoints.get((directory, name), 0) > number:
+                return
+            try:
+                write_offsets(os.path.join(str(directory), name), offsets)
+            except OSError as e:
+                raise LogDirFailure(str(directory), f"Error while writing to checkpoint file {directory / name}: {e}") from e
+            self._written[directory, name] = offsets
+            self._newest_checkpoints[directory, name] = number
 
     # ---- stop
 
@@ -436,9 +452,7 @@ class LogManager:
                     for log in logs:
                         log.note_flushed()
                 for name in _CHECKPOINTS:
-                    for step in self._checkpoint_of(directory, name):
-                        if step is not None:
-                            step()
+                    run_steps(self._checkpoint_of(directory, name))
                 clean_shutdown.write(str(directory), broker_epoch)
             except (LogDirFailure, OSError) as e:
                 logger.error("[LogManager] %s could not be closed in order: %s", directory, e)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from quorate.broker.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from quorate.protocol.messages.delete_records import DeleteRecordsRequest
@@ -252,18 +254,43 @@ def test_where_an_epoch_ends(world, partition, current, epoch, error, found):
 )
 def test_deleting_records(world, topic, partition, offset, error, low):
     world.ask(produce("t", (0, batch_of(b"a", b"b", b"c"))))
+    answer = delete_records(world, topic, partition, offset)
+    assert (answer.error_code, answer.low_watermark) == (error, low)
+
+
+def delete_records(world, topic, partition, offset):
     part = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=partition, offset=offset)
     request = DeleteRecordsRequest(topics=[DeleteRecordsRequest.DeleteRecordsTopic(name=topic, partitions=[part])])
-    answer = world.ask(request).topics[0].partitions[0]
-    assert (answer.error_code, answer.low_watermark) == (error, low)
+    answer = world.ask(request)
+    if asyncio.iscoroutine(answer):
+        answer = world.wait(answer, ApiKey.DELETE_RECORDS)
+    return answer.topics[0].partitions[0]
+
+
+def test_deleted_records_are_answered_when_the_checkpoint_has_the_log_start(world):
+    world.ask(produce("t", (0, batch_of(b"a", b"b", b"c"))))
+    delete_records(world, "t", 0, 2)
+    (checkpoint,) = world.logs.online_dirs()[0].glob("log-start-offset-checkpoint")
+    assert checkpoint.read_text() == "0\n1\nt 0 2\n"
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told_as_a_storage_error(world):
+    world.ask(produce("t", (0, batch_of(b"a", b"b", b"c"))))
+    failures = []
+    world.replicas.storage_failed = failures.append
+    (world.logs.online_dirs()[0] / "log-start-offset-checkpoint.tmp").mkdir()
+    part = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=2)
+    answer = world.ask(DeleteRecordsRequest(topics=[DeleteRecordsRequest.DeleteRecordsTopic(name="t", partitions=[part])]))
+    with pytest.raises(KafkaError) as refused:
+        world.wait(answer, ApiKey.DELETE_RECORDS)
+    assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert [failure.directory for failure in failures] == [str(world.logs.online_dirs()[0])]
 
 
 def test_compacted_topics_keep_their_records(tmp_path):
     image = image_of({"t": {0: registration()}}, configs={(TOPIC, "t"): {"cleanup.policy": "compact"}})
     world = Broker(tmp_path, image)
-    part = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=0)
-    request = DeleteRecordsRequest(topics=[DeleteRecordsRequest.DeleteRecordsTopic(name="t", partitions=[part])])
-    assert world.ask(request).topics[0].partitions[0].error_code == ErrorCode.POLICY_VIOLATION
+    assert delete_records(world, "t", 0, 0).error_code == ErrorCode.POLICY_VIOLATION
     world.close()
 
 

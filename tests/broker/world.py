@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ from immutables import Map
 
 from quorate.broker.fetch_session import FetchSessionCache, FetchSessions
 from quorate.broker.handlers import BrokerHandlers, Services
+from quorate.broker.handlers.produce import ProduceHandler
 from quorate.broker.metadata_cache import MetadataCache
 from quorate.broker.replica_manager import ReplicaManager
 from quorate.config.kafka_config import KafkaConfig
@@ -125,6 +127,8 @@ class Broker:
             loop=self.loop,
         )
         self.handlers = BrokerHandlers(self.services).routes
+        self.produce_handler = self.handlers[int(ApiKey.PRODUCE)] = ProduceHandler(self.services)
+        self.produce_handler.turn_s = math.inf  # a slow machine must not turn an answer into a coroutine
         self.replicas.apply_image(image)
 
     def publish(self, image: MetadataImage) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from quorate.log.config import LogConfig
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles
-from quorate.log.manager import LogManager
+from quorate.log.manager import LogManager, run_steps
 
 from .logs import NOW, TOPIC_ID, contents, put
 
@@ -28,11 +28,6 @@ def manager(*dirs: Path, now_ms: int = NOW, files: OpenFiles | None = None, **co
         now_ms=lambda: now_ms,
         directory_ids=dict(zip(dirs, IDS, strict=False)),
     )
-
-
-def run(job: Iterable[None]) -> None:
-    for _ in job:
-        pass
 
 
 def names(directory: Path) -> set[str]:
@@ -65,9 +60,9 @@ def test_logs_come_back_after_a_kill(tmp_path: Path) -> None:
     for i in range(20):
         put(log, b"%d" % i * 20)
     log.high_watermark = 15
-    run(logs.checkpoint_high_watermarks())
+    run_steps(logs.checkpoint_high_watermarks())
     logs._background.wait_idle()
-    run(logs.checkpoint_recovery_points())
+    run_steps(logs.checkpoint_recovery_points())
     point = log.segments[-1].base_offset
     assert (tmp_path / "d" / "recovery-point-offset-checkpoint").read_text() == f"0\n1\nt 0 {point}\n"
     again = manager(tmp_path / "d", segment_bytes=400)
@@ -84,7 +79,7 @@ def test_the_log_start_of_a_killed_node_comes_from_its_checkpoint(tmp_path: Path
     put(log, b"a", b"b", b"c")
     log.high_watermark = 3
     log.increment_log_start_offset(2, "test")
-    run(logs.checkpoint_log_start_offsets())
+    run_steps(logs.checkpoint_log_start_offsets())
     again = manager(tmp_path / "d")
     again.load()
     found = again.get("t", 0)
@@ -99,9 +94,9 @@ def test_a_new_replica_keeps_the_offset_that_it_starts_at(tmp_path: Path, stop: 
     logs.load()
     logs.create("t", 0, TOPIC_ID).truncate_fully_and_start_at(50)
     if stop != "killed":
-        run(logs.checkpoint_recovery_points())
-        run(logs.checkpoint_log_start_offsets())
-        run(logs.checkpoint_high_watermarks())
+        run_steps(logs.checkpoint_recovery_points())
+        run_steps(logs.checkpoint_log_start_offsets())
+        run_steps(logs.checkpoint_high_watermarks())
         for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
             assert (tmp_path / "d" / name).read_text() == "0\n1\nt 0 50\n"
         assert not (tmp_path / "d" / "log-start-offset-checkpoint").exists()
@@ -124,9 +119,9 @@ def test_checkpoints_of_a_deleted_log_say_nothing_of_the_next_one_of_its_name(tm
     first.high_watermark = 100
     first.increment_log_start_offset(80, "test")
     first.flush()
-    run(logs.checkpoint_recovery_points())
-    run(logs.checkpoint_log_start_offsets())
-    run(logs.checkpoint_high_watermarks())
+    run_steps(logs.checkpoint_recovery_points())
+    run_steps(logs.checkpoint_log_start_offsets())
+    run_steps(logs.checkpoint_high_watermarks())
     logs.delete("t", 0)
     put(logs.create("t", 0, bytes(15) + b"\x09"), b"a", b"b")
     again = manager(tmp_path / "d")
@@ -146,9 +141,9 @@ def test_checkpoints_do_not_claim_more_than_a_truncated_log_holds(tmp_path: Path
     log.high_watermark = 100
     log.increment_log_start_offset(80, "test")
     log.flush()
-    run(logs.checkpoint_recovery_points())
-    run(logs.checkpoint_log_start_offsets())
-    run(logs.checkpoint_high_watermarks())
+    run_steps(logs.checkpoint_recovery_points())
+    run_steps(logs.checkpoint_log_start_offsets())
+    run_steps(logs.checkpoint_high_watermarks())
     log.truncate_to(target)
     logs.lower_checkpoints([log])
     assert (tmp_path / "d" / "recovery-point-offset-checkpoint").read_text() == f"0\n1\nt 0 {target}\n"
@@ -166,8 +161,8 @@ def test_partitions_without_records_leave_no_trace(tmp_path: Path) -> None:
     logs.load()
     for partition in range(50):
         logs.create("t", partition, TOPIC_ID)
-    run(logs.checkpoint_high_watermarks())
-    run(logs.sweep())
+    run_steps(logs.checkpoint_high_watermarks())
+    run_steps(logs.sweep())
     logs.delete("t", 3)
     assert names(tmp_path / "d") == set() and len(logs) == 49
 
@@ -216,18 +211,119 @@ def test_a_log_without_a_topic_id_is_set_aside_when_nobody_wants_it(tmp_path: Pa
     assert [name[-6:] for name in names(tmp_path / "d") if name.startswith("t-0")] == ["-stray"]
 
 
-def test_deleted_logs_are_renamed_at_once_and_removed_after_the_delay(tmp_path: Path) -> None:
+def test_deleted_logs_are_renamed_by_a_thread_and_removed_after_the_delay(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d", file_delete_delay_ms=0)
     logs.load()
     put(logs.create("t", 0, TOPIC_ID), b"old")
     logs.delete("t", 0)
-    assert logs.get("t", 0) is None and "t-0" not in names(tmp_path / "d")
+    assert logs.get("t", 0) is None
+    logs._background.wait_idle()
+    assert "t-0" not in names(tmp_path / "d")
     put(logs.create("t", 0, bytes(15) + b"\x09"), b"new")
     for _ in range(500):
         if names(tmp_path / "d") == {"t-0"}:
             break
         logs._background.wait_idle()
     assert names(tmp_path / "d") == {"t-0"}
+
+
+def test_a_log_that_is_created_before_the_thread_renamed_the_old_one_is_empty(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d", file_delete_delay_ms=3_600_000)
+    logs.load()
+    old = logs.create("t", 0, TOPIC_ID)
+    put(old, b"old", epoch=7)
+    held = threading.Event()
+    logs._background.run_later(lambda: held.wait(10) and None, str(tmp_path / "d"))  # the thread is busy
+    logs.delete("t", 0)
+    new = logs.create("t", 0, bytes(15) + b"\x09")
+    put(new, b"new", epoch=0)
+    held.set()
+    logs.close()
+    assert (contents(new), new.latest_epoch) == ([(0, b"new")], 0)
+    assert len([name for name in names(tmp_path / "d") if name.endswith("-delete")]) == 1
+    again = manager(tmp_path / "d")
+    again.load()
+    found = again.get("t", 0)
+    assert found is not None and found.topic_id == bytes(15) + b"\x09" and contents(found) == [(0, b"new")]
+
+
+def test_epochs_of_a_deleted_topic_do_not_reach_the_directory_of_its_successor(tmp_path: Path) -> None:
+    """A roll leaves the epoch checkpoint to the thread, which may be late."""
+    logs = manager(tmp_path / "d", file_delete_delay_ms=3_600_000)
+    logs.load()
+    old = logs.create("t", 0, TOPIC_ID)
+    put(old, b"old", epoch=7)
+    held = threading.Event()
+    logs._background.run_later(lambda: held.wait(10) and None, str(tmp_path / "d"))
+    old.roll()
+    logs.delete("t", 0)
+    put(logs.create("t", 0, bytes(15) + b"\x09"), b"new", epoch=0)
+    held.set()
+    logs._background.wait_idle()
+    assert not (tmp_path / "d" / "t-0" / "leader-epoch-checkpoint").exists()
+    logs._background.drain()  # and no directory failed
+    logs.close()
+
+
+def test_the_recovery_point_moves_over_a_rolled_segment_when_its_epochs_are_on_the_disk(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d")
+    logs.load()
+    log = logs.create("t", 0, TOPIC_ID)
+    put(log, b"a", epoch=3)
+    log.roll()
+    logs._background.wait_idle()
+    assert log.recovery_point == 0
+    logs._background.drain()
+    assert log.recovery_point == 1
+    assert (tmp_path / "d" / "t-0" / "leader-epoch-checkpoint").read_text() == "0\n1\n3 0\n"
+
+
+def test_a_checkpoint_that_was_collected_earlier_does_not_replace_a_later_one(tmp_path: Path) -> None:
+    """Two threads write: the periodic job, and whoever cannot wait for it."""
+    logs = manager(tmp_path / "d")
+    logs.load()
+    log = logs.create("t", 0, TOPIC_ID)
+    put(log, b"a", b"b", b"c")
+    log.high_watermark = 1
+    earlier = [step for step in logs.checkpoint_high_watermarks() if step is not None]
+    log.high_watermark = 3
+    run_steps(logs.checkpoint_high_watermarks())
+    for step in earlier:
+        step()
+    assert (tmp_path / "d" / "replication-offset-checkpoint").read_text() == "0\n1\nt 0 3\n"
+    logs.close()
+
+
+def test_checkpoints_that_were_collected_before_a_truncation_do_not_undo_what_it_wrote(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d")
+    logs.load()
+    log = logs.create("t", 0, TOPIC_ID)
+    put(log, b"a")
+    put(log, b"b")
+    log.high_watermark = 2
+    collected = [step for step in logs.checkpoint_high_watermarks() if step is not None]
+    log.truncate_to(1)
+    logs.lower_checkpoints([log])
+    for step in collected:
+        step()
+    assert (tmp_path / "d" / "replication-offset-checkpoint").read_text() == "0\n1\nt 0 1\n"
+    assert not any(logs._collecting.values())
+    logs.close()
+
+
+def test_checkpoints_that_were_collected_before_a_deletion_say_nothing_of_the_next_log_of_that_name(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d")
+    logs.load()
+    put(logs.create("t", 0, TOPIC_ID), b"a", b"b")
+    logs.all_logs()[0].high_watermark = 2
+    collected = [step for step in logs.checkpoint_high_watermarks() if step is not None]
+    logs.delete("t", 0)
+    new = logs.create("t", 0, bytes(15) + b"\x09")
+    for step in collected:
+        step()
+    assert (tmp_path / "d" / "replication-offset-checkpoint").read_text() == "0\n0\n"
+    put(new, b"c")
+    logs.close()
 
 
 def test_a_deletion_that_was_interrupted_is_finished_at_the_next_start(tmp_path: Path) -> None:
@@ -357,7 +453,9 @@ def test_flush_ms_is_honoured(tmp_path: Path) -> None:
     late = logs.create("t", 1, TOPIC_ID, now_ms=NOW + 1)
     put(log, b"a")
     put(late, b"a")
-    run(logs.flush_due())
+    run_steps(logs.flush_due())
+    logs._background.wait_idle()
+    logs._background.drain()
     assert (log.recovery_point, late.recovery_point) == (1, 0)
 
 

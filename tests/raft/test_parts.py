@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from quorate.raft.delivery import Delivery
-from quorate.raft.fsync import PROBATION, Syncer
+from quorate.raft.fsync import SAMPLES, STALL_S, Syncer
 from quorate.raft.proposals import Proposals
 from quorate.raft.snapshots import (
     SnapshotError,
@@ -78,7 +78,7 @@ def test_fsync_moves_to_a_thread_while_the_disk_is_slow_and_back() -> None:
     syncer = Syncer(flush, 0.001, durable=True, clock=lambda: now[0])
 
     async def main() -> None:
-        for _ in range(PROBATION):
+        for _ in range(20):
             syncer.now()
         assert syncer.inline
         pause[0] = 0.002
@@ -97,6 +97,22 @@ def test_fsync_moves_to_a_thread_while_the_disk_is_slow_and_back() -> None:
 
     asyncio.run(main())
     syncer.close()
+
+
+def test_after_one_stalled_fsync_the_next_ones_run_in_the_thread_from_the_very_first_on() -> None:
+    took, now = [STALL_S * 2], [0.0]
+
+    def flush() -> None:
+        now[0] += took[0]
+
+    syncer = Syncer(flush, 0.001, durable=True, clock=lambda: now[0])
+    syncer.now()
+    assert not syncer.inline
+    took[0] = 0.0
+    for _ in range(SAMPLES):
+        assert not syncer.inline
+        syncer.now()
+    assert syncer.inline
 
 
 def test_an_fsync_that_fails_in_the_thread_is_told() -> None:

@@ -23,25 +23,42 @@ class DelayedAcks:
     REQUEST_TIMED_OUT; `finish()` then makes the future's value.
     """
 
-    __slots__ = ("_finish", "_open", "_settle", "_timer", "future")
+    __slots__ = ("_count", "_finish", "_loop", "_open", "_settle", "_timer", "future")
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         waits: Sequence[tuple[Partition, int]],
-        timeout_s: float,
+        timeout_s: float | None,
         settle: Callable[[int, ErrorCode], None],
         finish: Callable[[], Any],
         count: int = 0,
     ) -> None:
-        """`waits`: (partition, offset that its high watermark must reach); or `count` of what the caller registers."""
+        """`waits`: (partition, offset that its high watermark must reach); or `count` of what the caller registers.
+
+        Without `timeout_s` more appends may be added, and nothing is finished before `start`.
+        """
         self.future: asyncio.Future[Any] = loop.create_future()
-        self._open = set(range(len(waits) or count))
+        self._loop = loop
+        self._count = len(waits) or count
+        self._open = set(range(self._count))
         self._settle = settle
         self._finish = finish
-        self._timer = loop.call_later(timeout_s, self._expire)
+        self._timer = None if timeout_s is None else loop.call_later(timeout_s, self._expire)
         for index, (partition, required) in enumerate(waits):
             partition.add_ack_waiter(required, self, index)
+
+    def add(self, partition: Partition, required: int) -> None:
+        """One more append to wait for; only before `start`."""
+        index, self._count = self._count, self._count + 1
+        self._open.add(index)
+        partition.add_ack_waiter(required, self, index)
+
+    def start(self, timeout_s: float) -> None:
+        """All appends are known: the time runs."""
+        self._timer = self._loop.call_later(timeout_s, self._expire)
+        if not self._open:
+            self._complete()
 
     def acked(self, index: int, error: ErrorCode) -> None:
         """One append is settled."""
@@ -49,12 +66,12 @@ class DelayedAcks:
             return
         self._open.discard(index)
         self._settle(index, error)
-        if not self._open:
+        if not self._open and self._timer is not None:
             self._complete()
 
     @property
     def is_done(self) -> bool:
-        return not self._open or self.future.done()
+        return (not self._open and self._timer is not None) or self.future.done()
 
     def _expire(self) -> None:
         for index in sorted(self._open):
@@ -63,6 +80,7 @@ class DelayedAcks:
         self._complete()
 
     def _complete(self) -> None:
+        assert self._timer is not None
         self._timer.cancel()
         if not self.future.done():
             try:

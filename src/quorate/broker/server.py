@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
@@ -46,8 +45,6 @@ log_ = logging.getLogger("quorate.broker.server")
 _SESSION_EVICTION_MS = 120_000
 """A fetch session unused for two minutes may be pushed out, as in Kafka."""
 _SEES_ITSELF_S = 5.0
-_LOAD_INLINE = 100
-"""Up to so many directories are opened without a thread: some ten milliseconds."""
 _CONTROLLERS_ONLY = frozenset({ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT})
 """Answered with NOT_CONTROLLER where they reach a broker, and not advertised (KIP-631)."""
 TOPIC, BROKER = 2, 4
@@ -245,7 +242,7 @@ class BrokerServer:
         self.channel.keep_warm(lambda: self._raft.node_endpoints(listener).values())
 
     async def _load_logs(self) -> None:
-        """RECOVERY: opens the logs on disk; many of them in a thread, so that Raft and heartbeats go on meanwhile."""
+        """RECOVERY: opens the logs on disk in a thread, so that Raft and heartbeats go on meanwhile."""
         started = self._clock.now()
         image = self._publisher.image
         self.logs.reconfigure_defaults(LogConfig().with_overrides(self._view.topic_defaults()))
@@ -261,11 +258,8 @@ class BrokerServer:
         def load() -> list[LogDirFailure]:
             return self.logs.load(overrides_of=image.configs.topic, progress=progress)
 
-        if self._directories_on_disk() <= _LOAD_INLINE:
-            failures = load()
-        else:
-            self._loading = self._loop.run_in_executor(None, load)
-            failures = await asyncio.shield(self._loading)
+        self._loading = self._loop.run_in_executor(None, load)
+        failures = await asyncio.shield(self._loading)
         for failure in failures:
             self._report_directory(failure)
         self._configs_changed(image.delta_to(self._publisher.image))
@@ -275,16 +269,6 @@ class BrokerServer:
             len(self.logs),
             (self._clock.now() - started) * 1000,
         )
-
-    def _directories_on_disk(self) -> int:
-        count = 0
-        for directory in self._config.log_dirs:
-            try:
-                with os.scandir(directory) as entries:
-                    count += sum(1 for _ in entries)
-            except OSError:
-                continue  # found and reported by loading
-        return count
 
     def _take_over(self, image: MetadataImage) -> None:
         """Deletes the logs whose topic is gone, takes over the replicas that the metadata gives to this broker."""
@@ -372,7 +356,9 @@ class BrokerServer:
             await self._assignments.close()
         for channel in self._channels:
             channel.close()
-        self.logs.close(broker_epoch=self.lifecycle.broker_epoch)
+        # In a thread: flushing takes long on a slow disk, and this node's controller may still lead the quorum.
+        epoch = self.lifecycle.broker_epoch
+        await self._loop.run_in_executor(None, lambda: self.logs.close(broker_epoch=epoch))
 
     # ---- helpers
 

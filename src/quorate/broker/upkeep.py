@@ -1,7 +1,7 @@
 """What a broker does by the clock: retention, checkpoints, flushing by time, ISRs that shrink.
 
 A few timers for the whole broker, whatever the number of partitions. Each run works in slices and yields to the loop between
-them; a directory that fails meanwhile is reported and left out.
+them; what waits for a disk runs in a thread. A directory that fails meanwhile is reported and left out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from quorate.log.errors import LogDirFailure
 if TYPE_CHECKING:
     from quorate.broker.replica_manager import ReplicaManager
     from quorate.config.kafka_config import KafkaConfig
-    from quorate.log.manager import LogManager
+    from quorate.log.manager import LogManager, Step
 
 log_ = logging.getLogger("quorate.broker.upkeep")
 
@@ -41,7 +41,8 @@ class Upkeep:
         self._storage_failed = storage_failed
         self._loop = loop
         self._tasks: list[asyncio.Task[None]] = []
-        self._jobs: list[tuple[str, float, Callable[[], Iterable[None] | None]]] = [
+        self._threads: set[asyncio.Future[None]] = set()
+        self._jobs: list[tuple[str, float, Callable[[], Iterable[Step] | None]]] = [
             ("retention", config.get("log.retention.check.interval.ms"), logs.sweep),
             ("recovery point checkpoint", config.get("log.flush.offset.checkpoint.interval.ms"), logs.checkpoint_recovery_points),
             (
@@ -65,17 +66,29 @@ class Upkeep:
                 self._tasks.append(self._loop.create_task(self._run(name, first_s, interval_ms / 1000, job)))
 
     async def close(self) -> None:
+        """Returns when no job runs any more, its thread included: the logs may be closed."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._threads:
+            await asyncio.wait(self._threads)
 
-    async def _run(self, name: str, first_s: float, interval_s: float, job: Callable[[], Iterable[None] | None]) -> None:
+    async def _in_thread(self, work: Callable[[], None]) -> None:
+        future = self._loop.run_in_executor(None, work)
+        self._threads.add(future)
+        future.add_done_callback(self._threads.discard)
+        await asyncio.shield(future)  # a thread cannot be cancelled: `close` waits for it
+
+    async def _run(self, name: str, first_s: float, interval_s: float, job: Callable[[], Iterable[Step] | None]) -> None:
         await asyncio.sleep(first_s)
         while True:
             try:
-                for _slice in job() or ():
-                    await asyncio.sleep(0)
+                for step in job() or ():
+                    if step is None:
+                        await asyncio.sleep(0)
+                    else:
+                        await self._in_thread(step)
             except LogDirFailure as error:
                 self._storage_failed(error)
             except Exception:

@@ -1,12 +1,11 @@
-"""The log room's one thread: fsync of rolled segments, and removal of files whose delay is over.
+"""The log manager's one thread for slow work on disks: fsync, renaming of deleted directories, removal of files.
 
-Fsync and unlink of a large file take milliseconds, and readers would wait. The thread touches files alone, never a log:
-what follows from its work (`done`) runs in the log's own thread, when it calls `drain`.
+Each of these takes milliseconds, on a busy disk much longer, and everybody who shares the event loop would wait. What follows
+from a job (`done`) runs in the thread of the logs, when it calls `drain`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import logging
 import os
@@ -16,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from quorate.log.errors import LogDirFailure
-from quorate.log.files import OpenFile, fsync_directory
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +23,7 @@ class Background:
     """Implements `Housekeeping`; the thread begins with the first job."""
 
     def __init__(self) -> None:
-        self._jobs: deque[tuple[Sequence[OpenFile], str, Callable[[], None] | None]] = deque()
+        self._jobs: deque[tuple[Callable[[], None], str, Callable[[], None] | None]] = deque()
         self._removals: list[tuple[float, str]] = []  # heap by time
         self._done: deque[Callable[[], None]] = deque()
         self._failures: deque[LogDirFailure] = deque()
@@ -36,9 +34,9 @@ class Background:
 
     # ---- the log's thread
 
-    def sync_later(self, files: Sequence[OpenFile], directory: str, done: Callable[[], None] | None) -> None:
+    def run_later(self, work: Callable[[], None], log_directory: str, done: Callable[[], None] | None = None) -> None:
         with self._wake:
-            self._jobs.append((files, directory, done))
+            self._jobs.append((work, log_directory, done))
             self._start()
 
     def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
@@ -57,12 +55,12 @@ class Background:
             raise self._failures.popleft()
 
     def wait_idle(self) -> None:
-        """Until all fsyncs asked for are done (removals may be waiting still)."""
+        """Blocks until all jobs are done (removals may be waiting still)."""
         with self._wake:
             self._wake.wait_for(lambda: not self._jobs and not self._busy)
 
     def close(self) -> None:
-        """Finishes the fsyncs; files whose delay is not over stay, and go at the next start."""
+        """Finishes the jobs; files whose delay is not over stay, and go at the next start."""
         with self._wake:
             self._stopping = True
             self._wake.notify_all()
@@ -92,22 +90,21 @@ class Background:
                     job, path = None, heapq.heappop(self._removals)[1]
                 self._busy = True
             if job is not None:
-                self._sync(*job)
+                self._work(*job)
             elif path is not None:
                 self._remove(path)
 
     def _due(self) -> bool:
         return bool(self._removals) and self._removals[0][0] <= time.monotonic()
 
-    def _sync(self, files: Sequence[OpenFile], directory: str, done: Callable[[], None] | None) -> None:
+    def _work(self, work: Callable[[], None], log_directory: str, done: Callable[[], None] | None) -> None:
         try:
-            for file in files:
-                os.fsync(file.fileno())
-            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-                fsync_directory(directory)
+            work()
+        except LogDirFailure as failure:
+            self._failures.append(failure)
+            return
         except OSError as e:
-            parent = os.path.dirname(directory)
-            self._failures.append(LogDirFailure(parent, f"Error while flushing {directory}: {e}"))
+            self._failures.append(LogDirFailure(log_directory, f"Error while working on {log_directory}: {e}"))
             return
         if done is not None:
             self._done.append(done)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -45,6 +46,7 @@ class ReadableLog:
         "_bases",
         "_dir",
         "_epochs",
+        "_epochs_lock",
         "_files",
         "_generation",
         "_high_watermark",
@@ -82,6 +84,7 @@ class ReadableLog:
         self._bases: list[int] = []
         self._log_start = self._leo = self._high_watermark = 0
         self._epochs = EpochCache()
+        self._epochs_lock = threading.Lock()  # held while the checkpoint is written or the directory renamed
         self._producers = ProducerStates(self.name)
         self._snapshots = SnapshotStore(self._dir, {})
         self._tail: deque[Place] = deque(maxlen=_TAIL_BATCHES)
@@ -207,6 +210,18 @@ class ReadableLog:
                 f"{found.last_offset}, but its segment ends before {self._segment_end(number)}"
             )
         return found
+
+    def cold_regions(self, offset: int) -> list[FileRegion]:
+        """What a `read` at `offset` would have to wait for the disk for: parts of an index and of batch headers.
+
+        To be read ahead in another thread before `read` is called; nothing for readers at the end of the log. Raises OSError.
+        """
+        if not self._materialised or not self._log_start <= offset < self._leo:
+            return []
+        number = self._floor(offset)
+        if number == len(self._segments) - 1 and self._tail and self._tail[0].base_offset <= offset:
+            return []
+        return self._segments[number].cold_regions(offset)
 
     def read(self, offset: int, max_bytes: int, *, upper_offset: int | None = None, min_one: bool = True) -> FetchData:
         """Batches of one segment from the one with `offset` on, up to `upper_offset`, the watermark that binds the reader.

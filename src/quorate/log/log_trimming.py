@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from quorate.log.checkpoints import LEADER_EPOCHS, write_epochs
 from quorate.log.config import LogConfig
-from quorate.log.files import fsync_directory
+from quorate.log.files import OpenFile, fsync_directory
+from quorate.log.housekeeping import sync_files
 from quorate.log.log_reading import ReadableLog
 from quorate.log.partition_metadata import FILE_NAME, write_topic_id
 from quorate.log.replay import replay
@@ -75,16 +76,24 @@ class TrimmableLog(ReadableLog):
         self._segments.append(new)
         self._bases.append(base_offset)
         self._tail.clear()
-        generation = self._generation
-
-        def flushed() -> None:
-            if self._generation == generation:
-                self.recovery_point = max(self.recovery_point, base_offset)
-
-        self._save_epochs()
-        self._housekeeping.sync_later(files, self._dir, flushed)
+        self._sync_later(files, base_offset)
         logger.info("[PartitionLog %s] Rolled new log segment at offset %d", self.name, base_offset)
         return new
+
+    def _sync_later(self, files: list[OpenFile], up_to: int) -> None:
+        """Has `files`, which hold all unflushed records below `up_to`, and the leader epochs made durable; the recovery point
+        moves when that is done, unless the log was cut or renamed meanwhile."""
+        generation, directory = self._generation, self._dir
+
+        def sync() -> None:
+            sync_files(files, directory)
+            self._save_epochs(generation=generation)
+
+        def synced() -> None:
+            if self._generation == generation:
+                self.recovery_point = max(self.recovery_point, up_to)
+
+        self._housekeeping.run_later(sync, os.path.dirname(directory), synced)
 
     def _snapshots_at_roll(self, offset: int) -> None:
         self._producers.map_end_offset = offset
@@ -96,9 +105,13 @@ class TrimmableLog(ReadableLog):
             if self._materialised:
                 self._roll(self._leo, now_ms)
 
-    def _save_epochs(self, *, sync: bool = True) -> None:
-        if self._epochs.dirty and self._materialised:
-            self._epochs.dirty = False  # before: a flush may run beside appends, in a thread
+    def _save_epochs(self, *, sync: bool = True, generation: int | None = None) -> None:
+        """Writes the epoch checkpoint if it is behind. A flush may do so in a thread, beside appends; it gives the `generation`
+        that it belongs to, since a directory of this name may be another topic's after a rename."""
+        with self._epochs_lock:
+            if not (self._epochs.dirty and self._materialised) or generation not in (None, self._generation):
+                return
+            self._epochs.dirty = False  # before the entries are read: one that is added meanwhile must count as unsaved
             try:
                 write_epochs(os.path.join(self._dir, LEADER_EPOCHS), self._epochs.entries(), sync=sync)
             except OSError:
@@ -148,6 +161,21 @@ class TrimmableLog(ReadableLog):
             self._metadata_unsynced = False
             if self.topic_id is not None:
                 self._sync_path(os.path.join(self._dir, FILE_NAME))
+
+    def flush_later(self, now_ms: int) -> None:
+        """Has everything below the log end made durable by the housekeeping. Raises LogDirFailure."""
+        self.last_flush_ms = now_ms
+        if not self.unflushed or not self._materialised:
+            return
+        with self._disk("flushing"):
+            files = []
+            if self._metadata_unsynced and self.topic_id is not None:
+                path = os.path.join(self._dir, FILE_NAME)
+                files.append(OpenFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC)))
+            self._metadata_unsynced = False
+            for segment in self._segments[self._floor(self.recovery_point) :]:
+                files += [segment.file()] if segment is self._segments[-1] else segment.files_to_sync()
+            self._sync_later(files, self._leo)
 
     def close(self, *, clean: bool = True, sync: bool = True) -> None:
         """Lets go of all files. A clean close flushes, completes the indexes and takes a producer snapshot.
@@ -386,16 +414,16 @@ class TrimmableLog(ReadableLog):
     def rename_for_delete(self, kind: str = "delete") -> str:
         """Gives the directory its `-delete` (or `-stray`) name, so that a partition of the same name may be made; the new path.
 
+        The new name is not durable yet: after a crash the old one may be back, which the next start finds and treats as a stray.
         Raises LogDirFailure.
         """
         self.release_files()
         suffix = f".{os.urandom(16).hex()}-{kind}"
         stem = f"{self.topic}"[: _MAX_NAME - len(suffix) - len(str(self.partition)) - 1] + f"-{self.partition}"
         target = os.path.join(os.path.dirname(self._dir), stem + suffix)
-        with self._disk("renaming"):
+        with self._disk("renaming"), self._epochs_lock:
             if self._materialised:
                 os.rename(self._dir, target)
-                fsync_directory(os.path.dirname(self._dir))
                 self._move(target)
         return target
 

@@ -6,9 +6,12 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import logging
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +34,7 @@ from quorate.log.partition_log import PartitionLog, parse_directory_name
 logger = logging.getLogger(__name__)
 
 METADATA_DIRECTORY = "__cluster_metadata-0"
+_CHECKPOINT_SLICE = 2048  # logs whose offset is read between two yields: about a millisecond
 _SLICE = 64  # logs between two yields of a periodic job: well below a millisecond when there is nothing to do
 _SYNC_ALL_FROM = 64  # unflushed logs; each alone costs two journal commits, about 1 ms
 RESERVED_DIRECTORY_IDS = {bytes(15) + bytes([n]) for n in range(100)}  # unassigned, lost, migrating, and those kept for later
@@ -46,9 +50,22 @@ _DELETED = re.compile(r"-\d+\.[0-9a-f]{32}-delete$")
 
 Progress = Callable[[Path, int, int], None]
 
+Step = Callable[[], None] | None
+"""What a periodic job yields: work on a disk, to be run in another thread before it goes on, or None for a mere pause."""
+
+
+def run_steps(job: Iterable[Step]) -> None:
+    """Runs a periodic job to its end, all in this thread. Raises LogDirFailure."""
+    for step in job:
+        if step is not None:
+            step()
+
 
 class LogManager:
-    """Used from one thread. Failures of a disk leave as LogDirFailure; the owner then calls `mark_offline`."""
+    """Used from one thread. Failures of a disk leave as LogDirFailure; the owner then calls `mark_offline`.
+
+    `load` and `close` work on every log: they may run in another thread, while nobody else uses the manager.
+    """
 
     def __init__(
         self,
@@ -70,7 +87,17 @@ class LogManager:
         self._by_dir: dict[Path, dict[TopicPartition, PartitionLog]] = {directory: {} for directory in self._dirs}
         self._overrides: dict[str, Mapping[str, Any]] = {}
         self._written: dict[tuple[Path, str], dict[TopicPartition, int]] = {}
+        self._checkpoint_lock = threading.Lock()
+        self._checkpoint_numbers = itertools.count(1)
+        self._newest_checkpoints: dict[tuple[Path, str], int] = {}
+        self._collecting: dict[tuple[Path, str], set[int]] = {}
+        """The numbers of checkpoints whose offsets have been read, at least in part, and that are not written yet."""
+        self._deleted_at: dict[tuple[Path, TopicPartition], int] = {}
+        """By deleted log, a number: checkpoints below it may hold its offsets."""
         self._background = Background()
+        self._doomed: dict[str, PartitionLog] = {}
+        """Deleted logs whose directories still have their names; changed with the lock held."""
+        self._doomed_lock = threading.Lock()
 
     # ---- start
 
@@ -262,10 +289,15 @@ class LogManager:
         for name in _CHECKPOINTS:
             # What they hold of a deleted log of this name must not be taken for the new one's after a crash: a log start above
             # its end would delete its records. Written here and not at the deletion, once for all that were deleted.
-            if key in self._written.get((directory, name), ()):
-                self._write_checkpoint(directory, name)
+            if key in self._written.get((directory, name), ()) or self._newest_checkpoints.get(
+                (directory, name), 0
+            ) < self._deleted_at.get((directory, key), 0):
+                run_steps(self._checkpoint_of(directory, name))
+        self._deleted_at.pop((directory, key), None)
+        place = directory / f"{topic}-{partition}"
+        self._rename_doomed(str(place))
         log = PartitionLog.open(
-            directory / f"{topic}-{partition}",
+            place,
             self._config_for(topic),
             files=self._files,
             now_ms=self._now_ms() if now_ms is None else now_ms,
@@ -276,15 +308,33 @@ class LogManager:
         return log
 
     def delete(self, topic: str, partition: int) -> None:
-        """Renames the log's directory at once and removes it after `file.delete.delay.ms`. Raises LogDirFailure."""
+        """Forgets the log. A thread renames its directory, and removes it after `file.delete.delay.ms`.
+
+        Until then a crash brings the log back, as a stray that the next start deletes.
+        """
         log = self._forget(topic, partition)
         if log is not None and log.is_materialised:
-            self._background.remove_later([log.rename_for_delete()], log.config.file_delete_delay_ms)
+            log.release_files()
+            path = str(log.dir)
+            with self._doomed_lock:
+                self._doomed[path] = log
+            self._background.run_later(functools.partial(self._rename_doomed, path), os.path.dirname(path))
+
+    def _rename_doomed(self, path: str) -> None:
+        """Takes the name from a deleted log's directory, if it still has it: a new log may want it. Raises LogDirFailure."""
+        with self._doomed_lock:
+            log = self._doomed.pop(path, None)
+            if log is None:
+                return
+            renamed = log.rename_for_delete()
+        self._background.remove_later([renamed], log.config.file_delete_delay_ms)
 
     def _forget(self, topic: str, partition: int) -> PartitionLog | None:
         log = self._logs.pop((topic, partition), None)
         if log is not None:
-            del self._by_dir[log.dir.parent][topic, partition]
+            directory = log.dir.parent
+            del self._by_dir[directory][topic, partition]
+            self._deleted_at[directory, (topic, partition)] = next(self._checkpoint_numbers)
         return log
 
     # ---- configuration
@@ -331,43 +381,44 @@ class LogManager:
 
     # ---- periodic work, in slices
 
-    def sweep(self) -> Iterator[None]:
+    def sweep(self) -> Iterator[Step]:
         """Applies retention, forgets expired producers. Raises LogDirFailure."""
         self._background.drain()
         now_ms = self._now_ms()
         for count, log in enumerate(list(self._logs.values())):
+            deleted = 0
             if log.is_materialised and self._logs.get((log.topic, log.partition)) is log:
-                log.delete_old_segments(now_ms)
+                deleted = log.delete_old_segments(now_ms)
                 log.remove_expired_producers(now_ms)
-            if count % _SLICE == _SLICE - 1:
-                yield
+            if deleted or count % _SLICE == _SLICE - 1:
+                yield None
 
-    def flush_due(self) -> Iterator[None]:
+    def flush_due(self) -> Iterator[Step]:
         """Flushes logs whose `flush.ms` is over. Raises LogDirFailure."""
         self._background.drain()
         now_ms = self._now_ms()
         for count, log in enumerate(list(self._logs.values())):
             if log.config.flush_ms != LONG_MAX and log.unflushed and now_ms - log.last_flush_ms >= log.config.flush_ms:
-                log.flush(now_ms=now_ms)
-                yield
-            elif count % _SLICE == _SLICE - 1:
-                yield
+                log.flush_later(now_ms)
+            if count % _SLICE == _SLICE - 1:
+                yield None
 
-    def checkpoint_recovery_points(self) -> Iterator[None]:
+    def checkpoint_recovery_points(self) -> Iterator[Step]:
         """Raises LogDirFailure, as do the next two."""
         self._background.drain()
+        oldest = {d: min(self._newest_checkpoints.get((d, name), 0) for name in _CHECKPOINTS) for d in self._dirs}
+        self._deleted_at = {key: number for key, number in self._deleted_at.items() if number > oldest[key[0]]}
         return self._checkpoint(RECOVERY_POINTS)
 
-    def checkpoint_log_start_offsets(self) -> Iterator[None]:
+    def checkpoint_log_start_offsets(self) -> Iterator[Step]:
         return self._checkpoint(LOG_STARTS)
 
-    def checkpoint_high_watermarks(self) -> Iterator[None]:
+    def checkpoint_high_watermarks(self) -> Iterator[Step]:
         return self._checkpoint(HIGH_WATERMARKS)
 
-    def _checkpoint(self, name: str) -> Iterator[None]:
+    def _checkpoint(self, name: str) -> Iterator[Step]:
         for directory in self.online_dirs():
-            self._write_checkpoint(directory, name)
-            yield
+            yield from self._checkpoint_of(directory, name)
 
     def lower_checkpoints(self, truncated: Iterable[PartitionLog]) -> None:
         """Rewrites checkpoints that claim more than these logs hold since they were truncated. Raises LogDirFailure.
@@ -379,26 +430,46 @@ class LogManager:
             (log.dir.parent, name)
             for log in truncated
             for name, value in _CHECKPOINTS.items()
-            if self._written.get((log.dir.parent, name), {}).get((log.topic, log.partition), 0) > (value(log) or 0)
+            if self._collecting.get((log.dir.parent, name))  # the old offset may have been read already
+            or self._written.get((log.dir.parent, name), {}).get((log.topic, log.partition), 0) > (value(log) or 0)
         }
         for directory, name in stale:
             if self._online.get(directory, False):
-                self._write_checkpoint(directory, name)
+                run_steps(self._checkpoint_of(directory, name))
 
-    def _write_checkpoint(self, directory: Path, name: str) -> None:
+    def _checkpoint_of(self, directory: Path, name: str) -> Iterator[Step]:
+        number = next(self._checkpoint_numbers)  # before the first offset is read
+        collecting = self._collecting.setdefault((directory, name), set())
+        collecting.add(number)
         value = _CHECKPOINTS[name]
         offsets: dict[TopicPartition, int] = {}
-        for key, log in self._by_dir[directory].items():
+        for count, (key, log) in enumerate(list(self._by_dir[directory].items())):
             if log.is_materialised:
                 offset = value(log)
                 if offset is not None:
                     offsets[key] = offset
-        if offsets != self._written.get((directory, name)):
+            if count % _CHECKPOINT_SLICE == _CHECKPOINT_SLICE - 1:
+                yield None
+        if offsets != self._written.get((directory, name)) or len(collecting) > 1:
+            yield functools.partial(self._write_checkpoint, directory, name, offsets, number)
+        else:
+            collecting.discard(number)
+
+    def _write_checkpoint(self, directory: Path, name: str, offsets: dict[TopicPartition, int], number: int) -> None:
+        """Writes what was collected under `number`, unless a later collection is in the file already. Raises LogDirFailure."""
+        with self._checkpoint_lock:
+            if self._newest_checkpoints.get((directory, name), 0) > number:
+                return
+            collecting = self._collecting[directory, name]
+            for other in tuple(collecting):
+                if other <= number:
+                    collecting.discard(other)
             try:
                 write_offsets(os.path.join(str(directory), name), offsets)
             except OSError as e:
                 raise LogDirFailure(str(directory), f"Error while writing to checkpoint file {directory / name}: {e}") from e
             self._written[directory, name] = offsets
+            self._newest_checkpoints[directory, name] = number
 
     # ---- stop
 
@@ -422,7 +493,7 @@ class LogManager:
                     for log in logs:
                         log.note_flushed()
                 for name in _CHECKPOINTS:
-                    self._write_checkpoint(directory, name)
+                    run_steps(self._checkpoint_of(directory, name))
                 clean_shutdown.write(str(directory), broker_epoch)
             except (LogDirFailure, OSError) as e:
                 logger.error("[LogManager] %s could not be closed in order: %s", directory, e)

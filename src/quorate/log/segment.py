@@ -13,11 +13,14 @@ from quorate.log.errors import CorruptIndexError
 from quorate.log.files import OpenFile, OpenFiles, write_all
 from quorate.log.index import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex
 from quorate.log.txn_index import AbortedTransaction, TransactionIndex
+from quorate.protocol.page_cache import resident_bytes
+from quorate.protocol.regions import FileRegion
 from quorate.records.batch import BATCH_OVERHEAD, LOG_OVERHEAD, BatchHeader, parse_header, verify_crc
 from quorate.records.errors import CorruptRecordError
 
 logger = logging.getLogger(__name__)
 
+_COLD_HEADERS = 16  # batches behind an index entry that are looked at before a read: usually the first or second is it
 _SCAN_BYTES = 8192  # headers of the batches between two index entries come in one read
 _RECOVER_BYTES = 1 << 20
 _PLACE = struct.Struct(">qi")
@@ -320,6 +323,29 @@ class Segment:
             yield header, position
             position += header.size_bytes
             lowest = last + 1
+
+    def cold_regions(self, offset: int) -> list[FileRegion]:
+        """What `find` would have to wait for the disk for first; after that was read ahead, what it would have to wait for next.
+
+        Raises OSError.
+        """
+        if self._offset_index is None:
+            file = self._files.get(self.stem + INDEX_SUFFIX)
+            length = os.fstat(file.fileno()).st_size
+            if resident_bytes(file.fileno(), 0, length) < length:
+                return [FileRegion(file, 0, length)]
+        file, position = self.file(), self.offset_index().lookup(offset)[1]
+        for _ in range(_COLD_HEADERS):
+            length = min(_SCAN_BYTES, self.size - position)
+            if resident_bytes(file.fileno(), position, length) < length:
+                return [FileRegion(file, position, length)]
+            if length < BATCH_OVERHEAD:
+                break
+            header = parse_header(os.pread(file.fileno(), BATCH_OVERHEAD, position))
+            if header.last_offset >= offset:
+                break
+            position += header.size_bytes
+        return []
 
     def find(self, offset: int) -> Place | None:
         """The first batch whose last offset is `offset` or greater. None behind the end. Raises OSError, CorruptRecordError."""

@@ -5,6 +5,9 @@ queue where it does not, so that a fetch answer goes from page cache to socket w
 (`os.sendfile`), behind whatever was queued before it. It never shares the transport's own write buffer: a connection
 writes either all through here or (TLS) all through its transport, by `TransportOutput`.
 
+A region that is not in the page cache is read ahead in a thread before it is sent: `sendfile` would block the event loop
+until the disk has answered.
+
 The duplicate has its own lifetime. An event loop that finds the connection dead closes its descriptor at once and tells
 us later; in between the number may already belong to somebody else's connection.
 """
@@ -18,6 +21,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from quorate.net.errors import ProtocolViolation
+from quorate.protocol.page_cache import WARM_BYTES, read_ahead, resident_bytes
 from quorate.protocol.regions import FileRegion, HasFileno
 
 Part = bytes | bytearray | memoryview | FileRegion
@@ -36,12 +40,44 @@ _TURN_BYTES = 4 << 20
 class _Cursor:
     """How far a region has been sent; holds the file open meanwhile."""
 
-    __slots__ = ("left", "owner", "position")
+    __slots__ = ("left", "owner", "position", "warmed")
 
     def __init__(self, region: FileRegion) -> None:
         self.owner: HasFileno = region.fd_owner
         self.position = region.position
         self.left = region.length
+        self.warmed = -1  # the position from which bytes were read ahead last
+
+    def readable(self, limit: int) -> int:
+        """How many bytes, up to `limit`, can be sent now; 0 where they have to be read ahead first. Raises OSError.
+
+        What was evicted again right after it was read ahead is sent all the same, so that there is always progress.
+        """
+        limit = min(self.left, limit)
+        return resident_bytes(self.owner.fileno(), self.position, limit) or (limit if self.warmed == self.position else 0)
+
+
+class _Warming:
+    """Reads cold bytes ahead in a thread, then calls `go_on` in the loop, with the OSError if there was one. One at a time."""
+
+    __slots__ = ("_go_on", "_loop", "active")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, go_on: Callable[[OSError | None], None]) -> None:
+        self._loop = loop
+        self._go_on = go_on
+        self.active = False
+
+    def start(self, region: _Cursor) -> None:
+        self.active = True
+        region.warmed = region.position
+        future = self._loop.run_in_executor(None, read_ahead, region.owner, region.position, region.left)
+        future.add_done_callback(self._finished)
+
+    def _finished(self, future: asyncio.Future[None]) -> None:
+        self.active = False
+        if not future.cancelled():
+            error = future.exception()
+            self._go_on(error if isinstance(error, OSError) else None)
 
 
 class Output(Protocol):
@@ -68,6 +104,8 @@ class SocketOutput:
         "_on_drained",
         "_on_error",
         "_queue",
+        "_queued",
+        "_warming",
         "_watching",
         "buffered_bytes",
         "progressed_at",
@@ -86,7 +124,9 @@ class SocketOutput:
         self._on_drained = on_drained
         self._on_error = on_error
         self._queue: deque[memoryview | _Cursor] = deque()
+        self._queued = False  # whether something had to wait since the queue was empty
         self._watching = False
+        self._warming = _Warming(loop, self._warmed)
         self.buffered_bytes = 0
         self.progressed_at = loop.time()
 
@@ -123,7 +163,7 @@ class SocketOutput:
             elif len(part):
                 queue.append(memoryview(part).cast("B"))
                 self.buffered_bytes += len(part)
-        if not self._watching:
+        if not self._watching and not self._warming.active:
             self._flush()
 
     def _flush(self) -> None:
@@ -135,6 +175,11 @@ class SocketOutput:
                 head = queue[0]
                 if isinstance(head, _Cursor):
                     sent = self._send_region(head)
+                    if not sent:
+                        self._unwatch()
+                        self._queued = True
+                        self._warming.start(head)
+                        return
                 else:
                     sent = self._send_buffers()
                 budget -= sent
@@ -148,13 +193,26 @@ class SocketOutput:
             return
         if queue:
             self._watch()
-        elif self._watching:
-            self._watching = False
-            self._loop.remove_writer(self._fd)
+        elif self._queued:
+            self._queued = False
+            self._unwatch()
             self._on_drained()
 
+    def _warmed(self, error: OSError | None) -> None:
+        if self._fd < 0:
+            return
+        self.progressed_at = self._loop.time()  # the peer did not keep us waiting: the disk did
+        if error is not None:
+            self._fail(error)
+        else:
+            self._flush()
+
     def _send_region(self, region: _Cursor) -> int:
-        sent = os.sendfile(self._fd, region.owner.fileno(), region.position, region.left)
+        """The bytes sent; 0 where the disk would have to be waited for. Raises OSError, ProtocolViolation."""
+        ready = region.readable(WARM_BYTES)
+        if not ready:
+            return 0
+        sent = os.sendfile(self._fd, region.owner.fileno(), region.position, ready)
         if sent == 0:
             # The file is shorter than the answer's header has promised: the stream cannot be made whole again.
             raise ProtocolViolation(f"file ended {region.left} bytes before the end of a region being sent")
@@ -185,10 +243,16 @@ class SocketOutput:
         return sent
 
     def _watch(self) -> None:
+        self._queued = True
         if not self._watching:
             self._watching = True
             self.progressed_at = self._loop.time()
             self._loop.add_writer(self._fd, self._writable)
+
+    def _unwatch(self) -> None:
+        if self._watching:
+            self._watching = False
+            self._loop.remove_writer(self._fd)
 
     def _writable(self) -> None:
         self.progressed_at = self._loop.time()
@@ -202,9 +266,7 @@ class SocketOutput:
         """Drops what is queued and closes the duplicate. Safe to repeat."""
         if self._fd < 0:
             return
-        if self._watching:
-            self._watching = False
-            self._loop.remove_writer(self._fd)
+        self._unwatch()
         os.close(self._fd)
         self._fd = -1
         self._queue.clear()
@@ -214,14 +276,16 @@ class SocketOutput:
 class TransportOutput:
     """Writes through an asyncio transport (TLS): regions pass through memory, a slice at a time, as the peer reads."""
 
-    __slots__ = ("_on_drained", "_queue", "_transport", "_writable", "progressed_at")
+    __slots__ = ("_on_drained", "_queue", "_transport", "_warming", "_writable", "progressed_at")
 
     def __init__(self, transport: asyncio.Transport, on_drained: Callable[[], None]) -> None:
         self._transport = transport
         self._on_drained = on_drained
         self._queue: deque[bytes | bytearray | memoryview | _Cursor] = deque()
         self._writable = True
-        self.progressed_at = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        self._warming = _Warming(loop, self._warmed)
+        self.progressed_at = loop.time()
 
     @property
     def pending(self) -> bool:
@@ -249,13 +313,17 @@ class TransportOutput:
 
     def _flush(self) -> None:
         queue = self._queue
-        while queue and self._writable:
+        while queue and self._writable and not self._warming.active:
             head = queue[0]
             if not isinstance(head, _Cursor):
                 queue.popleft()
                 self._transport.write(head)
                 continue
-            data = os.pread(head.owner.fileno(), min(head.left, _REGION_READ), head.position)
+            ready = head.readable(_REGION_READ)
+            if not ready:
+                self._warming.start(head)
+                return
+            data = os.pread(head.owner.fileno(), ready, head.position)
             if not data and head.left:
                 self._transport.abort()
                 queue.clear()
@@ -265,6 +333,16 @@ class TransportOutput:
             if not head.left:
                 queue.popleft()
             self._transport.write(data)
+
+    def _warmed(self, error: OSError | None) -> None:
+        self.progressed_at = asyncio.get_running_loop().time()
+        if error is not None:
+            self._transport.abort()
+            self._queue.clear()
+            return
+        self._flush()
+        if self._writable and not self._queue:
+            self._on_drained()
 
     def close(self) -> None:
         self._queue.clear()

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from quorate.broker.server import BrokerServer
     from quorate.controller.driver import QuorumController
     from quorate.node.http import HttpEndpoint
+    from quorate.node.loop_lag import LoopLagMonitor
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +71,7 @@ class KafkaServer:
         self._raft_started = False
         self.metrics = Exposition()
         self.http: HttpEndpoint | None = None
+        self._loop_lag: LoopLagMonitor | None = None
         self._phase_now = "starting"
         self._ready = False
         self.hurrying = False
@@ -209,10 +211,14 @@ class KafkaServer:
 
     async def _start_http(self, host: str, port: int) -> None:
         from quorate.node.http import HttpEndpoint
+        from quorate.node.loop_lag import LoopLagMonitor
 
         http = HttpEndpoint(self.metrics, self.health)
         await http.start(host, port)
         self.http = http
+        self._loop_lag = LoopLagMonitor(asyncio.get_running_loop(), self.config.node_id)
+        self._loop_lag.start()
+        self.metrics.add("quorate_node", self._loop_lag.metrics)
 
     def health(self) -> tuple[bool, dict[str, object]]:
         """Whether the node does all that its roles are for, and what it is about."""
@@ -326,6 +332,8 @@ class KafkaServer:
             # Only a leader has to wait: for a successor.
             wait_s = _RAFT_HANDOVER_S if self.raft.is_leader and not self.hurrying else 0.0
             await self._step("Raft", self.raft.shutdown(wait_s))
+        if self._loop_lag is not None:
+            self._loop_lag.close()
         if self.http is not None:
             await self.http.close()
             self.http = None

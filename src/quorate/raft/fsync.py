@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 SAMPLES = 100  # p99 of so many: the second slowest
-PROBATION = 20  # so many are seen before the first judgement
+STALL_S = 0.02  # one that takes this long delays heartbeats and elections: it is not risked again inline for a while
 
 
 class Syncer:
@@ -32,6 +32,7 @@ class Syncer:
         self._durable = durable  # an observer appends without fsync, as in Kafka
         self._took: deque[float] = deque(maxlen=SAMPLES)
         self._slow = 0
+        self._stalls = 0
         self._executor: ThreadPoolExecutor | None = None
         self._future: Future[None] | None = None
 
@@ -45,7 +46,7 @@ class Syncer:
         """Whether the next one should run in the loop."""
         if not self._durable:
             return True
-        return len(self._took) < PROBATION or self._slow <= max(1, len(self._took) // 100)
+        return not self._stalls and self._slow <= max(1, len(self._took) // 100)
 
     def now(self) -> None:
         """In the caller's thread. Raises OSError."""
@@ -85,8 +86,9 @@ class Syncer:
         started = self._clock()
         self._flush()
         took = self._clock() - started
-        if len(self._took) == SAMPLES and self._took[0] > self._limit:
-            self._slow -= 1
+        if len(self._took) == SAMPLES:
+            self._slow -= self._took[0] > self._limit
+            self._stalls -= self._took[0] > STALL_S
         self._took.append(took)
-        if took > self._limit:
-            self._slow += 1
+        self._slow += took > self._limit
+        self._stalls += took > STALL_S

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import logging
 from typing import TYPE_CHECKING, Any
 
 from quorate.broker.delayed import DelayedAcks
 from quorate.broker.topic_names import is_internal
+from quorate.log.manager import run_steps
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
@@ -43,10 +46,14 @@ def delete(services: Services, _context: RequestContext, request: DeleteRecordsR
                 log_.exception("[DeleteRecords] %s-%d failed", topic.name, part.partition_index)
                 result.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
         response.topics.append(DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=results))
-    for _slice in services.logs.checkpoint_log_start_offsets():
-        pass  # what was answered as deleted stays deleted, even if the process dies now
+    # What was answered as deleted stays deleted, even if the process dies right after the answer.
+    steps = [step for step in services.logs.checkpoint_log_start_offsets() if step is not None]
+    durable = None
+    if steps:
+        durable = services.loop.run_in_executor(None, run_steps, steps)
+        durable.add_done_callback(functools.partial(_report, services))
     if not waiting:
-        return response
+        return response if durable is None else _answer_when(durable, response)
 
     def settle(index: int, error: ErrorCode) -> None:
         partition, _, result = waiting[index]
@@ -56,7 +63,21 @@ def delete(services: Services, _context: RequestContext, request: DeleteRecordsR
     waiter = DelayedAcks(services.loop, (), request.timeout_ms / 1000, settle, lambda: response, len(waiting))
     for index, (partition, wanted, _) in enumerate(waiting):
         partition.add_low_watermark_waiter(wanted, waiter, index)
-    return waiter.future
+    return waiter.future if durable is None else _answer_when(durable, waiter.future)
+
+
+async def _answer_when(
+    durable: asyncio.Future[None], response: DeleteRecordsResponse | asyncio.Future[Any]
+) -> DeleteRecordsResponse:
+    """The response once the checkpoint is written. Raises LogDirFailure, which answers KAFKA_STORAGE_ERROR."""
+    await asyncio.shield(durable)
+    return response if isinstance(response, DeleteRecordsResponse) else await response
+
+
+def _report(services: Services, durable: asyncio.Future[None]) -> None:
+    error = None if durable.cancelled() else durable.exception()
+    if error is not None:
+        services.replicas.note_storage_failure(error)
 
 
 def routes(services: Services) -> dict[int, Handler]:

@@ -9,6 +9,7 @@ Left out: preferred read replicas (no replica selector is configured by default)
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from quorate.broker.delayed import DelayedFetch
@@ -16,16 +17,20 @@ from quorate.broker.fetch_session import FetchContext, FetchPartition, Partition
 from quorate.broker.fetching import FetchParams, Isolation, ReadResult, is_ready, read
 from quorate.broker.partition import NO_EPOCH
 from quorate.protocol.api import ApiKey
-from quorate.protocol.errors import ErrorCode
+from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
 from quorate.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
     from quorate.broker.handlers import Services
     from quorate.net.dispatch import Handler, RequestContext
+    from quorate.protocol.regions import FileRegion
 
 TopicAnswer = FetchResponse.FetchableTopicResponse
 PartitionAnswer = FetchResponse.PartitionData
+_READ_AHEAD_ROUNDS = 8
+"""An index leads to a batch header, which leads to the next one. What is not found by then is read in the event loop."""
+
 _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -80,6 +85,56 @@ class FetchHandler:
         )
         if not wanted:
             return self._answer(context, fetch, answers)
+        cold = self._cold_regions(wanted)
+        if cold:
+            return self._read_ahead(cold, context, fetch, answers, keys, wanted, params)
+        return self._read(context, fetch, answers, keys, wanted, params)
+
+    def _cold_regions(self, wanted: list[FetchPartition]) -> list[FileRegion]:
+        local_log = self._services.replicas.local_log
+        cold: list[FileRegion] = []
+        for part in wanted:
+            log = local_log(part.topic or "", part.partition)
+            if log is not None:
+                try:
+                    cold += log.cold_regions(part.fetch_offset)
+                except (OSError, KafkaError):
+                    continue  # reading it meets the error again, and knows what to do
+        return cold
+
+    async def _read_ahead(
+        self,
+        cold: list[FileRegion],
+        context: RequestContext,
+        fetch: FetchContext,
+        answers: dict[PartitionKey, PartitionAnswer],
+        keys: list[PartitionKey],
+        wanted: list[FetchPartition],
+        params: FetchParams,
+    ) -> FetchResponse:
+        """Reads as `_read` once the pages that lead to the records are in the page cache."""
+        for _ in range(_READ_AHEAD_ROUNDS):
+            try:
+                await self._services.loop.run_in_executor(None, _touch, cold)
+            except (OSError, EOFError):
+                break  # as above
+            cold = self._cold_regions(wanted)
+            if not cold:
+                break
+        result = self._read(context, fetch, answers, keys, wanted, params)
+        return await result if isinstance(result, asyncio.Future) else result
+
+    def _read(
+        self,
+        context: RequestContext,
+        fetch: FetchContext,
+        answers: dict[PartitionKey, PartitionAnswer],
+        keys: list[PartitionKey],
+        wanted: list[FetchPartition],
+        params: FetchParams,
+    ) -> FetchResponse | asyncio.Future[Any]:
+        """The answer, or a future for it where the request has to wait for more bytes."""
+        services = self._services
         results = read(services.replicas, params, wanted, note_follower=True)
         size = 0
         at_once = params.max_wait_ms <= 0
@@ -222,6 +277,11 @@ class FetchHandler:
         broker = metadata.broker(leader)
         if endpoint is not None and broker is not None:
             hints[leader] = FetchResponse.NodeEndpoint(node_id=leader, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+
+
+def _touch(regions: list[FileRegion]) -> None:
+    for region in regions:
+        region.read()
 
 
 def routes(services: Services) -> dict[int, Handler]:

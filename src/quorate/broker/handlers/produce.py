@@ -3,13 +3,18 @@
 3 transactional id · 5 log start offset · 7 zstd · 8 record errors · 10 leader hints (KIP-951) · 12 transactions without
 AddPartitionsToTxn (TV2) · 13 topic ids.
 
-The append happens in the synchronous part, so requests of one connection are appended in their order; only acks=all may wait.
+The append happens in the synchronous part, so requests of one connection are appended in their order; only acks=all may wait. A
+request whose appends take longer than a turn of the event loop should is carried on in further turns, and the requests of its
+connection that come meanwhile wait behind it.
 Left out: transactional batches (INVALID_TXN_STATE until transactions come), quotas.
 """
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import logging
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from quorate.broker.delayed import DelayedAcks
@@ -24,6 +29,7 @@ from quorate.records.batch import parse_header
 if TYPE_CHECKING:
     from quorate.broker.handlers import Services
     from quorate.broker.partition import Partition
+    from quorate.net.connection import ServerConnection
     from quorate.net.dispatch import Handler, RequestContext
     from quorate.protocol.schema import Records
 
@@ -31,6 +37,10 @@ log_ = logging.getLogger("quorate.broker.produce")
 
 TopicAnswer = ProduceResponse.TopicProduceResponse
 PartitionAnswer = ProduceResponse.PartitionProduceResponse
+
+TURN_S = 0.004
+"""Time for the appends of one request in one turn of the event loop: making the files of a new partition takes up to a
+millisecond, and one request may write to thousands."""
 
 _ZSTD = 4
 _ZSTD_SINCE = 7
@@ -103,25 +113,58 @@ def check_records(records: Records | None, version: int, transactional_id: str |
 class ProduceHandler:
     """Appends and acknowledges."""
 
-    __slots__ = ("_services",)
+    __slots__ = ("_services", "_unfinished", "turn_s")
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self.turn_s = TURN_S
+        self._unfinished: dict[ServerConnection | None, asyncio.Task[Any]] = {}
+        """The appends of each connection that are carried on in further turns, the last one of each."""
 
     def __call__(self, context: RequestContext, request: ProduceRequest) -> Any:
-        version = context.api_version
-        acks = request.acks
-        if version < 3:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Produce version {version} is not supported.")
+        if context.api_version < 3:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Produce version {context.api_version} is not supported.")
+        appends = self._append_all(context, request)
+        before = self._unfinished.get(context.connection) if self._unfinished else None
+        if before is None:
+            try:
+                next(appends)
+            except StopIteration as done:
+                return done.value
+        task = self._services.loop.create_task(_carry_on(appends, before))
+        self._unfinished[context.connection] = task
+        task.add_done_callback(functools.partial(self._appended, context.connection))
+        return _answer_of(task)
+
+    def _appended(self, connection: ServerConnection | None, task: asyncio.Task[Any]) -> None:
+        if self._unfinished.get(connection) is task:
+            del self._unfinished[connection]
+
+    def _append_all(self, context: RequestContext, request: ProduceRequest) -> Generator[None, None, Any]:
+        """Appends partition by partition; yields where the turn is over. Returns what the handler answers."""
+        version, acks, loop = context.api_version, request.acks, self._services.loop
         answer = ProduceResponse()
         failed = False
         waits: list[tuple[Partition, int]] = []
         waiting: list[tuple[str, Any]] = []
+        delayed: DelayedAcks | None = None
+
+        def settle(index: int, error: ErrorCode) -> None:
+            if error != ErrorCode.NONE:
+                name, part = waiting[index]
+                self._failed(context, answer, name, part, KafkaError(error))
+
+        turn_ends = loop.time() + self.turn_s
         for topic_data in request.topic_data:
             name, topic_id = self._resolve(topic_data, version)
             topic_answer = TopicAnswer(name=topic_data.name, topic_id=topic_id)
             answer.responses.append(topic_answer)
             for data in topic_data.partition_data:
+                if loop.time() > turn_ends:
+                    if delayed is None:  # from here on the high watermarks may move before the answer is ready
+                        delayed = DelayedAcks(loop, waits, None, settle, lambda: answer)
+                    yield
+                    turn_ends = loop.time() + self.turn_s
                 part = PartitionAnswer(index=data.index)
                 topic_answer.partition_responses.append(part)
                 try:
@@ -133,6 +176,8 @@ class ProduceHandler:
                     if wait is not None:
                         waits.append(wait)
                         waiting.append((name, part))
+                        if delayed is not None:
+                            delayed.add(*wait)
                 except KafkaError as error:
                     failed = True
                     self._failed(context, answer, name, part, error)
@@ -147,14 +192,11 @@ class ProduceHandler:
             return None
         if not waits:
             return answer
-
-        def settle(index: int, error: ErrorCode) -> None:
-            if error != ErrorCode.NONE:
-                name, part = waiting[index]
-                self._failed(context, answer, name, part, KafkaError(error))
-
         timeout_s = max(request.timeout_ms, 0) / 1000
-        return DelayedAcks(self._services.loop, waits, timeout_s, settle, lambda: answer).future
+        if delayed is None:
+            return DelayedAcks(loop, waits, timeout_s, settle, lambda: answer).future
+        delayed.start(timeout_s)
+        return delayed.future
 
     def _resolve(self, topic_data: ProduceRequest.TopicProduceData, version: int) -> tuple[str | None, bytes]:
         if version < 13:
@@ -256,6 +298,26 @@ class ProduceHandler:
         )
         if context.connection is not None:
             context.connection.close()
+
+
+async def _carry_on(appends: Generator[None, None, Any], before: asyncio.Task[Any] | None) -> Any:
+    """Runs the appends to their end, a slice in each turn, behind those of `before`; what the handler answers.
+
+    It is not cancelled with its connection: what was begun is appended whole, as if it had been one turn.
+    """
+    if before is not None:
+        await asyncio.wait([before])
+    while True:
+        try:
+            next(appends)
+        except StopIteration as done:
+            return done.value
+        await asyncio.sleep(0)
+
+
+async def _answer_of(task: asyncio.Task[Any]) -> Any:
+    result = await asyncio.shield(task)
+    return await result if isinstance(result, asyncio.Future) else result
 
 
 def routes(services: Services) -> dict[int, Handler]:

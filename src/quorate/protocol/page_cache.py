@@ -1,0 +1,49 @@
+"""Whether bytes of a file can be read without waiting for the disk, and reading them ahead where they cannot.
+
+A read of what is not in the page cache blocks its thread until the disk has answered. In the event loop this would delay every
+other connection, so cold bytes are read ahead in another thread first (preadv2 with RWF_NOWAIT, Linux 4.14).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from quorate.protocol.regions import HasFileno
+
+PROBE_EVERY_BYTES = 256 << 10
+"""Distance of the probes. The kernel reads ahead in windows of 128 KiB and more, so a smaller hole costs one short wait."""
+
+WARM_BYTES = 1 << 20
+"""Bytes read ahead at once: a few milliseconds of a slow disk, and no more memory than that."""
+
+_NOWAIT = getattr(os, "RWF_NOWAIT", None)
+_PROBE = [bytearray(1)]
+
+
+def resident_bytes(fd: int, position: int, length: int) -> int:
+    """How many of `length` bytes from `position` can be read without waiting for the disk, as far as probes tell.
+
+    `length` where the kernel or the file system cannot tell. Raises OSError.
+    """
+    if _NOWAIT is None or length <= 0:
+        return length
+    done = 0
+    while done < length:
+        try:
+            os.preadv(fd, _PROBE, position + done, _NOWAIT)
+        except BlockingIOError:
+            return done
+        except OSError as e:
+            if e.errno in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+                return length
+            raise
+        if done == length - 1:
+            break
+        done = min(done + PROBE_EVERY_BYTES, length - 1)
+    return length
+
+
+def read_ahead(owner: HasFileno, position: int, length: int) -> None:
+    """Brings up to WARM_BYTES into the page cache; blocks until they are there. Raises OSError."""
+    os.pread(owner.fileno(), min(length, WARM_BYTES), position)

@@ -1,0 +1,172 @@
+"""A node on a slow disk: work that waits for it does not hold the event loop, which Raft, heartbeats and clients share.
+
+Each operation of the disk takes as long as SLOW_MS; one that the event loop waited for would show in the probe's answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import NewTopic
+
+from quorate.net.client import NodeChannel
+from quorate.protocol.errors import ErrorCode
+from quorate.protocol.messages.produce import ProduceRequest
+from quorate.records.batch import build_batch
+from tests.support.cluster import Node, running, wait_for
+from tests.support.ledger import QUIET
+from tests.support.slow_disk import SlowDisk, drop_from_page_cache, probing
+
+pytestmark = pytest.mark.timeout(180)
+
+SLOW_MS = 600
+BOUND_S = SLOW_MS / 1000 / 2
+"""Half of one operation: far above what a busy machine adds, and below what one operation in the event loop costs."""
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> SlowDisk:
+    return SlowDisk(tmp_path)
+
+
+@pytest.fixture
+def node(tmp_path: Path, disk: SlowDisk) -> Iterator[Node]:
+    node = Node(
+        tmp_path / "node",
+        extra={
+            "replica.high.watermark.checkpoint.interval.ms": 100,
+            "log.flush.offset.checkpoint.interval.ms": 100,
+            "log.flush.start.offset.checkpoint.interval.ms": 100,
+            "log.retention.check.interval.ms": 200,
+            "log.segment.delete.delay.ms": 100,
+        },
+    )
+    with running(node, env=disk.env):
+        yield node
+
+
+def create(node: Node, topic: str, partitions: int = 1, **config: object) -> None:
+    new = NewTopic(topic, partitions, 1, config={k.replace("_", "."): str(v) for k, v in config.items()})
+    admin = node.admin()
+    admin.create_topics([new], operation_timeout=60, request_timeout=60)[topic].result()
+
+
+def fill(node: Node, topic: str, partitions: int, count: int, size: int) -> None:
+    producer = Producer({"bootstrap.servers": node.bootstrap, "linger.ms": 5, "batch.size": 100_000, **QUIET})
+    for i in range(count):
+        while True:
+            try:
+                producer.produce(topic, bytes(size), partition=i % partitions)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    assert producer.flush(60) == 0
+
+
+def slow_fsyncs(node: Node, disk: SlowDisk) -> None:
+    """From here on the metadata log is synced in a thread as well: its first slow fsync was found out in the event loop."""
+    disk.set(fsync_ms=SLOW_MS)
+    create(node, "first-slow-one")
+
+
+def files(node: Node, pattern: str) -> list[Path]:
+    return list(node.data.glob(pattern))
+
+
+def test_deleting_a_topic_and_checkpoints(node: Node, disk: SlowDisk) -> None:
+    create(node, "t", 20)
+    fill(node, "t", 20, 200, 100)
+    wait_for("20 logs", lambda: len(files(node, "t-*/*.log")) == 20)
+    slow_fsyncs(node, disk)
+    with probing(node.broker_port) as probe:
+        admin = node.admin()
+        admin.delete_topics(["t"], operation_timeout=60, request_timeout=60)["t"].result()
+        wait_for("the files to be gone", lambda: not files(node, "t-*"), 60)
+        fill(node, "first-slow-one", 1, 10, 100)
+        checkpoint = node.data / "replication-offset-checkpoint"
+        wait_for("the checkpoint", lambda: "first-slow-one 0 10" in checkpoint.read_text())
+    assert probe.longest_s < BOUND_S
+
+
+def test_rolling_segments(node: Node, disk: SlowDisk) -> None:
+    slow_fsyncs(node, disk)
+    create(node, "t", 2, segment_bytes=1 << 20)
+    with probing(node.broker_port) as probe:
+        fill(node, "t", 2, 1500, 4000)
+        wait_for("two rolls in each partition", lambda: len(files(node, "t-*/*.log")) >= 6)
+    assert probe.longest_s < BOUND_S
+
+
+def test_the_first_appends_to_a_thousand_partitions_in_one_request(node: Node, disk: SlowDisk) -> None:
+    create(node, "t", 1000)
+    slow_fsyncs(node, disk)
+    batch = build_batch([(None, b"value", [], time.time_ns() // 1_000_000)])
+    topic = ProduceRequest.TopicProduceData(
+        name="t", partition_data=[ProduceRequest.PartitionProduceData(index=i, records=batch) for i in range(1000)]
+    )
+
+    async def produce() -> None:
+        channel = NodeChannel("127.0.0.1", node.broker_port, client_id="test")
+        with contextlib.closing(channel):
+            request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic])
+            answer = await channel.call(request, 60, 12)
+        assert {p.error_code for p in answer.responses[0].partition_responses} == {ErrorCode.NONE}
+
+    with probing(node.broker_port) as probe:
+        asyncio.run(produce())
+    assert len(files(node, "t-*/*.log")) == 1000
+    assert probe.longest_s < BOUND_S
+
+
+def test_reading_what_is_not_in_the_page_cache(node: Node, disk: SlowDisk) -> None:
+    create(node, "t", segment_bytes=4 << 20)
+    fill(node, "t", 1, 3000, 4000)
+    drop_from_page_cache(node.data)
+    disk.set(read_ms=SLOW_MS)
+    consumer = Consumer(
+        {"bootstrap.servers": node.bootstrap, "group.id": "g", "auto.offset.reset": "earliest", "check.crcs": True, **QUIET}
+    )
+    with probing(node.controller_port) as probe, contextlib.closing(consumer):
+        consumer.subscribe(["t"])
+        got = 0
+        while got < 3000:
+            messages = consumer.consume(500, 60)
+            assert messages
+            got += len(messages)
+    assert got == 3000
+    assert probe.longest_s < BOUND_S
+
+
+def test_recovering_logs_after_a_kill(node: Node, disk: SlowDisk) -> None:
+    create(node, "t", 4)
+    fill(node, "t", 4, 800, 4000)
+    node.kill()
+    drop_from_page_cache(node.data)
+    disk.set(read_ms=SLOW_MS)
+    node.start(env=disk.env, wait=False)
+    log = node.base / "out.log"
+    wait_for("the controller to serve", lambda: log.read_text().count("controller serves") == 2, 60)
+    with probing(node.controller_port) as probe:
+        node.wait_ready(120)
+    assert "was not closed in order" in log.read_text()
+    assert probe.longest_s < BOUND_S
+
+
+def test_stopping(node: Node, disk: SlowDisk) -> None:
+    """The controller of a combined node goes on until its broker has closed all logs."""
+    create(node, "t", 4)
+    fill(node, "t", 4, 80, 100)
+    slow_fsyncs(node, disk)
+    assert node.proc is not None
+    with probing(node.controller_port) as probe:
+        node.proc.terminate()
+        wait_for("the logs to be closed", (node.data / ".kafka_cleanshutdown").exists, 60)
+    assert probe.answers > 100
+    assert probe.longest_s < BOUND_S
+    assert node.stop() == 0

@@ -1,0 +1,68 @@
+/* Preloaded into a node, this makes its disk slow: every fsync takes as many milliseconds longer as the first number in the file
+   that SLOW_DISK names says at that moment, every read of what is not in the page cache as the second says. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/sendfile.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+static void wait_for_disk(int which) {
+  const char *path = getenv("SLOW_DISK");
+  char text[32] = {0};
+  int saved = errno;
+  int fd = path ? (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC) : -1;
+  if (fd >= 0) {
+    if (syscall(SYS_read, fd, text, sizeof text - 1) > 0) {
+      char *second;
+      long ms = strtol(text, &second, 10);
+      if (which) ms = strtol(second, NULL, 10);
+      struct timespec t = {ms / 1000, (ms % 1000) * 1000000L};
+      nanosleep(&t, NULL);
+    }
+    syscall(SYS_close, fd);
+  }
+  errno = saved;
+}
+
+static int is_cold(int fd, off64_t offset) {
+  char byte;
+  struct iovec one = {&byte, 1};
+  int saved = errno;
+  int cold = preadv64v2(fd, &one, 1, offset, RWF_NOWAIT) < 0 && errno == EAGAIN;
+  errno = saved;
+  return cold;
+}
+
+#define REAL(name) \
+  static typeof(&name) real; \
+  if (!real) real = (typeof(&name))dlsym(RTLD_NEXT, #name)
+
+int fsync(int fd) {
+  REAL(fsync);
+  wait_for_disk(0);
+  return real(fd);
+}
+
+int fdatasync(int fd) {
+  REAL(fdatasync);
+  wait_for_disk(0);
+  return real(fd);
+}
+
+ssize_t pread64(int fd, void *buffer, size_t size, off64_t offset) {
+  REAL(pread64);
+  if (is_cold(fd, offset)) wait_for_disk(1);
+  return real(fd, buffer, size, offset);
+}
+
+ssize_t sendfile64(int out, int in, off64_t *offset, size_t size) {
+  REAL(sendfile64);
+  if (offset && is_cold(in, *offset)) wait_for_disk(1);
+  return real(out, in, offset, size);
+}

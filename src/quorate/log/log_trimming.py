@@ -13,7 +13,7 @@ from quorate.log.config import LogConfig
 from quorate.log.files import fsync_directory
 from quorate.log.log_reading import ReadableLog
 from quorate.log.partition_metadata import FILE_NAME
-from quorate.log.replay import replay
+from quorate.log.replay import replay, restore_recent_batches
 from quorate.log.results import AppendInfo
 from quorate.log.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, Segment, file_stem
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -41,6 +41,7 @@ class TrimmableLog(ReadableLog):
             txn_from=txn_from,
             skip_from=skip_from,
         )
+        restore_recent_batches(self._segments, self._producers, self._log_start)
 
     # ---- rolling and flushing
 

@@ -81,6 +81,34 @@ class ProducerState:
     def last_offset_delta(self) -> int:
         return self.batches[-1].offset_delta if self.batches else 0
 
+    def may_lack_batches(self) -> bool:
+        """Whether the log may hold batches of this producer that belong to the retained ones but are not among them.
+
+        A snapshot keeps one batch of each producer, so that is so after it was loaded. Nothing precedes sequence number 0,
+        unless the numbers have wrapped, which takes 2^31 records.
+        """
+        if not 0 < len(self.batches) < BATCHES_TO_RETAIN:
+            return False
+        first = self.batches[0]
+        return first.first_sequence != 0 or first.first_offset >= MAX_INT32
+
+    def restore_batch(self, header: BatchHeader) -> bool:
+        """Puts a batch from the log in front of the retained ones if it is the one that precedes them.
+
+        To be called with the batches of this producer from the newest to the oldest. Returns whether the next one is wanted.
+        """
+        first = self.batches[0]
+        if header.producer_epoch != self.producer_epoch:
+            return False
+        if header.is_control or header.base_offset >= first.first_offset:
+            return True
+        if header.base_sequence < 0 or (header.last_sequence + 1) & MAX_INT32 != first.first_sequence:
+            return False
+        self.batches.appendleft(
+            BatchMetadata(header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
+        )
+        return self.may_lack_batches()
+
     def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
         """The retained batch that has exactly this one's sequence numbers."""
         if header.producer_epoch != self.producer_epoch:

@@ -1,4 +1,4 @@
-"""All brokers stop at once under an idempotent producer: see `idempotence_campaign`, which does the same for as long as wanted."""
+"""All brokers stop at once under an idempotent producer. `idempotence_campaign` does the same for as long as wanted."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import struct
 import tempfile
@@ -259,9 +258,9 @@ def test_damage_in_front_of_the_end_does_not_keep_a_closed_log_from_opening(tmp_
     for i in range(40):
         send(log, 2 * i, value=b"v" * 1000)
     log.close()
-    path = log.segments[0].log_path
-    with open(path, "r+b") as file:
-        batch_bytes = os.path.getsize(path) // 40
+    path = Path(log.segments[0].log_path)
+    with path.open("r+b") as file:
+        batch_bytes = path.stat().st_size // 40
         file.seek(37 * batch_bytes + 8)
         file.write(b"\xff" * 4)  # the length of the third batch from the end
     reopened = PartitionLog.open(log.dir, log.config, files=OpenFiles(4), clean_shutdown=True, now_ms=NOW)

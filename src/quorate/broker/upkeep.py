@@ -43,6 +43,7 @@ class Upkeep:
         self._tasks: list[asyncio.Task[None]] = []
         self._jobs: list[tuple[str, float, Callable[[], Iterable[None] | None]]] = [
             ("retention", config.get("log.retention.check.interval.ms"), logs.sweep),
+            ("producer expiration", config.get("producer.id.expiration.check.interval.ms"), logs.expire_producers),
             ("recovery point checkpoint", config.get("log.flush.offset.checkpoint.interval.ms"), logs.checkpoint_recovery_points),
             (
                 "log start checkpoint",

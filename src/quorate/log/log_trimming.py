@@ -188,6 +188,7 @@ class TrimmableLog(ReadableLog):
 
     def update_config(self, config: LogConfig) -> None:
         self.config = config
+        self._producers.expiration_ms = config.producer_id_expiration_ms
         for segment in self._segments:
             segment.update_config(config)
 

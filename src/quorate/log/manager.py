@@ -327,13 +327,20 @@ class LogManager:
     # ---- periodic work, in slices
 
     def sweep(self) -> Iterator[None]:
-        """Applies retention, forgets expired producers. Raises LogDirFailure."""
+        """Applies retention. Raises LogDirFailure."""
         self._background.drain()
         now_ms = self._now_ms()
         for count, log in enumerate(list(self._logs.values())):
             if log.is_materialised and self._logs.get((log.topic, log.partition)) is log:
                 log.delete_old_segments(now_ms)
-                log.remove_expired_producers(now_ms)
+            if count % _SLICE == _SLICE - 1:
+                yield
+
+    def expire_producers(self) -> Iterator[None]:
+        """Forgets the producers that have not written for `producer.id.expiration.ms`."""
+        now_ms = self._now_ms()
+        for count, log in enumerate(list(self._logs.values())):
+            log.remove_expired_producers(now_ms)
             if count % _SLICE == _SLICE - 1:
                 yield
 

@@ -19,7 +19,6 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.records.batch import MAX_INT32, BatchHeader, control_records
 
 BATCHES_TO_RETAIN = 5  # max.in.flight.requests of an idempotent producer: more cannot be retried
-PRODUCER_EXPIRATION_MS = 86400000
 
 _SNAPSHOT_HEAD = struct.Struct(">hIi")
 _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
@@ -147,11 +146,11 @@ class ProducerUpdate:
 class ProducerStates:
     """All producers of one log. Pure; the log reads and writes its snapshots."""
 
-    __slots__ = ("_expiration_ms", "_name", "_ongoing", "_unreplicated", "map_end_offset", "producers")
+    __slots__ = ("_name", "_ongoing", "_unreplicated", "expiration_ms", "map_end_offset", "producers")
 
-    def __init__(self, name: str, expiration_ms: int = PRODUCER_EXPIRATION_MS) -> None:
+    def __init__(self, name: str, expiration_ms: int) -> None:
         self._name = name
-        self._expiration_ms = expiration_ms
+        self.expiration_ms = expiration_ms
         self.producers: dict[int, ProducerState] = {}
         self._ongoing: dict[int, _Transaction] = {}  # by first offset, which ascends
         self._unreplicated: dict[int, _Transaction] = {}  # completed, but their marker is above the high watermark
@@ -330,7 +329,7 @@ class ProducerStates:
             del self.producers[state.producer_id]
 
     def _expired(self, state: ProducerState, now_ms: int) -> bool:
-        return state.current_txn_first_offset < 0 and now_ms - state.last_timestamp >= self._expiration_ms
+        return state.current_txn_first_offset < 0 and now_ms - state.last_timestamp >= self.expiration_ms
 
     def load(self, entries: Iterable[ProducerState], now_ms: int) -> None:
         for state in entries:

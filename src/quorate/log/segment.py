@@ -348,7 +348,10 @@ class Segment:
         return None
 
     def batch_start_before(self, position: int) -> int:
-        """Where a batch starts that is at or before `position`, as near as the index knows. Raises OSError, CorruptRecordError."""
+        """Where a batch starts, at or before `position` and as near to it as the index knows.
+
+        Raises OSError, CorruptRecordError.
+        """
         offset, at = self.offset_index().lookup_position(position)
         if at == 0:
             return 0

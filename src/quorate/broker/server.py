@@ -353,6 +353,7 @@ class BrokerServer:
                 await asyncio.shield(self.lifecycle.may_stop)
         except TimeoutError:
             log_.warning("[BrokerServer id=%d] The controller did not finish the controlled shutdown in time", self.node_id)
+        self.replicas.accepts_appends = False
         if stop_serving is not None:
             await stop_serving()
         await self.lifecycle.close()

@@ -75,6 +75,16 @@ def part(answer, index: int = 0):
 # -- Produce
 
 
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_leader_that_can_neither_stay_nor_hand_over_takes_nothing(one, acks):
+    one.replicas.accepts_appends = False
+    refused = outcome(one.ask(produce("t", (0, batch_of(b"a")), acks=acks)))
+    assert (refused.error_code, refused.base_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert one.replicas.partitions["t", 0].log.log_end_offset == 0
+    one.replicas.accepts_appends = True
+    assert outcome(one.ask(produce("t", (0, batch_of(b"a")), acks=acks))).error_code == ErrorCode.NONE
+
+
 @pytest.mark.parametrize("version", range(3, 14))
 def test_a_batch_is_appended_in_every_version(one, version):
     answer = one.ask(produce("t", (0, batch_of(b"a", b"b"))), version)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from quorate.net.client import Connection
+from quorate.protocol.errors import ErrorCode
+from quorate.protocol.messages.produce import ProduceRequest
+from quorate.records.batch import build_batch
 from tests.support.cluster import Node, wait_for
-from tests.support.ledger import Ledger
+from tests.support.ledger import Ledger, read_partition
 
 
 @pytest.fixture
@@ -68,6 +73,40 @@ def test_a_broker_outlives_a_restart_of_its_controller(pair: tuple[Node, Node]) 
     controller.start()
     serve(broker, ledger, "d")
     assert broker.stop() == 0
+
+
+def test_a_broker_that_leaves_without_a_controller_takes_nothing_more(pair: tuple[Node, Node]) -> None:
+    """Nobody can move its leaderships. What it still took might be lost when another replica leads after the restart."""
+    controller, broker = pair
+    controller.start()
+    broker.start()
+    Ledger().create(broker.admin(), "t")
+    controller.kill()
+
+    async def produce_until_refused() -> tuple[int, int]:
+        """(batches that were taken, the error that the next one got)"""
+        connection = await Connection.connect("127.0.0.1", broker.broker_port, client_id="test")
+        record = [(b"k", b"v", [], 1)]
+        data = ProduceRequest.PartitionProduceData(index=0, records=build_batch(record))
+        request = ProduceRequest(
+            acks=1, timeout_ms=1000, topic_data=[ProduceRequest.TopicProduceData(name="t", partition_data=[data])]
+        )
+        answer = await connection.call(request, version=12)
+        taken = 0
+        assert broker.proc is not None
+        broker.proc.terminate()
+        while (code := answer.responses[0].partition_responses[0].error_code) == ErrorCode.NONE:
+            taken += 1
+            answer = await connection.call(request, version=12)
+        connection.close()
+        return taken, code
+
+    taken, code = asyncio.run(produce_until_refused())
+    assert (taken > 0, code) == (True, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert broker.proc is not None and broker.proc.wait(30) == 0
+    controller.start()
+    broker.start()
+    assert len(read_partition(broker.bootstrap, "t", 0)) == taken
 
 
 def test_a_stopped_broker_leaves_the_metadata_at_once(pair: tuple[Node, Node], tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import struct
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorate.log.files import OpenFiles
-from quorate.log.partition_log import AppendOrigin, PartitionLog
-from quorate.records.batch import build_batch, build_control_batch
+from quorate.log.partition_log import AppendInfo, AppendOrigin, PartitionLog
+from quorate.log.replay import RECENT_BATCHES_READ
+from quorate.log.segment import Segment
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.records.batch import MAX_INT32, BatchHeader, build_batch, build_control_batch
 
 from .logs import NOW, open_log, put
 
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["data", "txn"]), st.integers(1, 4), st.integers(1, 3)),
-        st.tuples(st.sampled_from(["commit", "abort"]), st.integers(1, 4), st.just(0)),
+        st.tuples(st.sampled_from(["commit", "abort", "bump"]), st.integers(1, 4), st.just(0)),
         st.tuples(st.sampled_from(["plain", "roll", "flush", "reopen", "reopen clean"]), st.just(0), st.just(0)),
         st.tuples(st.just("truncate"), st.just(0), st.integers(1, 12)),
     ),
@@ -33,13 +37,13 @@ class Writer:
 
     def __init__(self, root: Path) -> None:
         self.log = open_log(root, OpenFiles(4), segment_bytes=1_000)
-        self.open: set[int] = set()
+        self.epochs: dict[int, int] = {}
 
     def state(self) -> tuple:
         log = self.log
         log.high_watermark = log.log_end_offset
         producers = {
-            (p.producer_id, p.producer_epoch, p.last_sequence, p.last_offset, p.current_txn_first_offset, p.coordinator_epoch)
+            (p.producer_id, p.producer_epoch, tuple(p.batches), p.current_txn_first_offset, p.coordinator_epoch)
             for p in log.active_producers()
         }
         aborted = log.aborted_transactions(0, log.log_end_offset)
@@ -52,11 +56,13 @@ class Writer:
             transactional = kind == "txn"
             if not transactional and producer in known and known[producer].current_txn_first_offset >= 0:
                 return
-            sequence = known[producer].last_sequence + 1 if producer in known else 0
+            epoch = self.epochs.setdefault(producer, 0)
+            same_epoch = producer in known and known[producer].producer_epoch == epoch
+            sequence = known[producer].last_sequence + 1 if same_epoch else 0
             data = build_batch(
                 [(b"k", b"v" * 20, [], NOW)] * count,
                 producer_id=producer,
-                producer_epoch=0,
+                producer_epoch=epoch,
                 base_sequence=sequence,
                 is_transactional=transactional,
             )
@@ -66,10 +72,13 @@ class Writer:
                 [(int(kind == "commit"), struct.pack(">hi", 0, 0))],
                 timestamp=NOW,
                 producer_id=producer,
-                producer_epoch=0,
+                producer_epoch=self.epochs.setdefault(producer, 0),
                 is_transactional=True,
             )
             log.append_as_leader(marker, 0, NOW, AppendOrigin.COORDINATOR)
+        elif kind == "bump":
+            if producer not in known or known[producer].current_txn_first_offset < 0:
+                self.epochs[producer] = self.epochs.get(producer, 0) + 1
         elif kind == "plain":
             put(log, b"plain")
         elif kind == "roll":
@@ -113,3 +122,147 @@ def test_state_on_disk_is_the_state_in_memory(clean: bool, steps: list) -> None:
         assert after == before
     finally:
         shutil.rmtree(root)
+
+
+def send(log: PartitionLog, sequence: int, *, producer: int = 7, epoch: int = 0, value: bytes = b"v") -> AppendInfo:
+    """One batch of two records."""
+    data = build_batch([(b"k", value, [], NOW)] * 2, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+    return log.append_as_leader(data, 0, NOW)
+
+
+def reopen(log: PartitionLog, *, clean: bool) -> PartitionLog:
+    if clean:
+        log.close()
+    return PartitionLog.open(
+        log.dir, log.config, files=OpenFiles(4), recovery_point=log.recovery_point, clean_shutdown=clean, now_ms=NOW
+    )
+
+
+def assert_known(log: PartitionLog, offsets: dict[int, int]) -> None:
+    """Batches with these sequence numbers are taken for retries of what lies at these offsets."""
+    end = log.log_end_offset
+    for sequence, offset in offsets.items():
+        info = send(log, sequence)
+        assert info.duplicate and info.first_offset == offset, f"sequence {sequence}"
+    assert log.log_end_offset == end
+
+
+LAST_FIVE = {2 * i: 2 * i for i in range(1, 6)}  # sequence -> offset, of six batches
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("roll_after", [-1, 0, 3, 5])
+def test_the_last_five_batches_of_a_producer_are_known_after_a_restart(tmp_path: Path, clean: bool, roll_after: int) -> None:
+    """A producer may have five requests in flight; it sends all of them again if their answers were lost by the restart."""
+    log = open_log(tmp_path)
+    for i in range(6):
+        send(log, 2 * i)
+        if i == roll_after:
+            log.roll(NOW)  # takes a snapshot, which holds the last batch alone
+            log.flush()
+    log = reopen(log, clean=clean)
+    assert_known(log, LAST_FIVE)
+    with pytest.raises(KafkaError) as refused:
+        send(log, 0)  # the sixth from the end
+    assert refused.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(log, 12).first_offset == 12
+
+
+def test_the_last_five_batches_of_a_producer_are_known_after_truncation(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for i in range(7):
+        send(log, 2 * i)
+        if i == 4:
+            log.roll(NOW)
+    log.truncate_to(12)
+    assert_known(log, LAST_FIVE)
+
+
+def test_a_follower_that_has_restarted_knows_the_last_five_batches_as_a_leader(tmp_path: Path) -> None:
+    leader = open_log(tmp_path, name="topic-0")
+    for i in range(6):
+        send(leader, 2 * i)
+    follower = open_log(tmp_path, name="topic-1")
+    follower.append_as_follower(leader.read_bytes(0, 1 << 20), NOW)
+    assert_known(reopen(follower, clean=True), LAST_FIVE)
+
+
+def test_batches_below_the_log_start_are_not_restored(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for i in range(6):
+        send(log, 2 * i)
+    log.high_watermark = log.log_end_offset
+    log.close()
+    log = PartitionLog.open(log.dir, log.config, files=OpenFiles(4), log_start_offset=8, clean_shutdown=True, now_ms=NOW)
+    assert [batch.first_offset for batch in log.active_producers()[0].batches] == [8, 10]
+
+
+def test_batches_of_an_older_epoch_are_not_restored(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for i in range(3):
+        send(log, 2 * i)
+    send(log, 0, epoch=1)
+    log = reopen(log, clean=True)
+    assert [batch.first_offset for batch in log.active_producers()[0].batches] == [6]
+
+
+def test_sequence_numbers_that_wrap_are_restored(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    send(log, MAX_INT32 - 2)
+    send(log, MAX_INT32)  # its second record has sequence 0
+    send(log, 1)
+    log = reopen(log, clean=True)
+    assert_known(log, {MAX_INT32 - 2: 0, MAX_INT32: 2, 1: 4})
+
+
+def test_how_far_back_batches_are_searched_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A producer whose earlier batches lie far back must not make each start read the whole log."""
+    log = open_log(tmp_path, segment_bytes=100_000)
+    for i in range(3):
+        send(log, 2 * i)
+    for i in range(2 * RECENT_BATCHES_READ):
+        send(log, 2 * i, producer=8)
+    send(log, 6)
+    read = 0
+    headers = Segment.headers
+
+    def counted(segment: Segment, position: int, end: int) -> Iterator[tuple[BatchHeader, int]]:
+        nonlocal read
+        for found in headers(segment, position, end):
+            read += 1
+            yield found
+
+    log.close()
+    monkeypatch.setattr(Segment, "headers", counted)
+    log = PartitionLog.open(log.dir, log.config, files=OpenFiles(4), clean_shutdown=True, now_ms=NOW)
+    known = {p.producer_id: len(p.batches) for p in log.active_producers()}
+    assert known == {7: 1, 8: 5}
+    assert read < 1.5 * RECENT_BATCHES_READ  # with what finding the windows costs
+
+
+def test_a_producer_with_all_of_its_batches_makes_no_start_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(tmp_path)
+    send(log, 0)  # a short-lived producer: its first batch is its last one
+    for i in range(100):
+        put(log, b"plain %d" % i)
+    log.close()
+    looked = []
+    monkeypatch.setattr(Segment, "batch_start_before", lambda *args: looked.append(args))
+    PartitionLog.open(log.dir, log.config, files=OpenFiles(4), clean_shutdown=True, now_ms=NOW)
+    assert not looked
+
+
+def test_damage_in_front_of_the_end_does_not_keep_a_closed_log_from_opening(tmp_path: Path) -> None:
+    """What was flushed is not read at a clean start in Kafka; searching for batches must not make it a condition."""
+    log = open_log(tmp_path)
+    for i in range(40):
+        send(log, 2 * i, value=b"v" * 1000)
+    log.close()
+    path = Path(log.segments[0].log_path)
+    with path.open("r+b") as file:
+        batch_bytes = path.stat().st_size // 40
+        file.seek(37 * batch_bytes + 8)
+        file.write(b"\xff" * 4)  # the length of the third batch from the end
+    reopened = PartitionLog.open(log.dir, log.config, files=OpenFiles(4), clean_shutdown=True, now_ms=NOW)
+    assert reopened.log_end_offset == 80
+    assert reopened.active_producers()[0].last_sequence == 79

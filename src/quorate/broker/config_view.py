@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from quorate.config.topic_defs import TOPIC_CONFIGS
+from quorate.log.config import LogConfig
 
 if TYPE_CHECKING:
     from quorate.config.definitions import ConfigDef
@@ -75,6 +76,12 @@ class ConfigView:
     def topic_defaults(self) -> dict[str, str]:
         """What a topic without keys of its own has, as texts; keys without a value are left out."""
         return {name: text for name, definition in TOPIC_CONFIGS.items() if (text := self._inherited(definition)) is not None}
+
+    def log_defaults(self) -> LogConfig:
+        """What logs have without configs of their topic."""
+        expiration_ms = self.broker_value("producer.id.expiration.ms")
+        assert expiration_ms is not None  # it has a default
+        return LogConfig(producer_id_expiration_ms=int(expiration_ms)).with_overrides(self.topic_defaults())
 
     def topic_value(self, definition: ConfigDef, overrides: Mapping[str, str]) -> str | None:
         if definition.name in overrides:

@@ -199,7 +199,7 @@ class Partition:
 
     def append(self, records: bytes | memoryview, acks: int, now_ms: int, origin: AppendOrigin) -> AppendInfo:
         """Appends as the leader. Raises NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, and what the log raises."""
-        if not self.is_leader:
+        if not (self.is_leader and self._manager.accepts_appends):
             raise self.not_leader()
         log = self.log
         if acks == -1 and self.followers and len(self.isr) < self.effective_min_isr(log):

@@ -81,6 +81,9 @@ class ReplicaManager:
         several directories only."""
         self.directory_id_of: Callable[[Path], bytes] = lambda _directory: bytes(16)
         self.is_shutting_down = False
+        self.accepts_appends = True
+        """False on a broker that leaves and hears no controller which could move its leaderships, and on one whose controlled
+        shutdown is over. What it took then would be on no other replica."""
         self.create_topic: Callable[[str], asyncio.Future[None]] | None = None
         self._leadership: list[tuple[str | None, LeadershipListener]] = []
         self._offline: dict[tuple[str, int], bytes] = {}

@@ -22,7 +22,6 @@ from quorate.broker.publisher import BrokerMetadataListener
 from quorate.broker.replica_manager import FollowerFetching, ReplicaManager
 from quorate.broker.topic_creation import TopicCreator
 from quorate.broker.upkeep import Upkeep
-from quorate.log.config import LogConfig
 from quorate.log.errors import LogDirFailure
 from quorate.log.manager import LogManager
 from quorate.metadata.features import FIRST_DIRECTORIES, KRAFT_VERSION, supported_features
@@ -83,7 +82,7 @@ class BrokerServer:
         self._view = ConfigView(config, lambda: self._publisher.image)
         self.logs = LogManager(
             list(config.log_dirs),
-            LogConfig().with_overrides(self._view.topic_defaults()),
+            self._view.log_defaults(),
             files,
             now_ms=self._clock.now_ms,
             directory_ids=self.directory_ids,
@@ -245,7 +244,7 @@ class BrokerServer:
         """RECOVERY: opens the logs on disk in a thread, so that Raft and heartbeats go on meanwhile."""
         started = self._clock.now()
         image = self._publisher.image
-        self.logs.reconfigure_defaults(LogConfig().with_overrides(self._view.topic_defaults()))
+        self.logs.reconfigure_defaults(self._view.log_defaults())
         last_told = started
 
         def progress(directory: Path, done: int, found: int) -> None:
@@ -307,7 +306,7 @@ class BrokerServer:
             return
         topics = {name for kind, name in changed if kind == TOPIC}
         if any(kind == BROKER and name in ("", str(self.node_id)) for kind, name in changed):
-            self.logs.reconfigure_defaults(LogConfig().with_overrides(self._view.topic_defaults()))
+            self.logs.reconfigure_defaults(self._view.log_defaults())
             topics.update(log.topic for log in self.logs.all_logs())
         for name in topics:
             self.logs.reconfigure(name, delta.new.configs.topic(name))
@@ -338,6 +337,7 @@ class BrokerServer:
                 await asyncio.shield(self.lifecycle.may_stop)
         except TimeoutError:
             log_.warning("[BrokerServer id=%d] The controller did not finish the controlled shutdown in time", self.node_id)
+        self.replicas.accepts_appends = False
         if stop_serving is not None:
             await stop_serving()
         await self.lifecycle.close()

@@ -44,6 +44,7 @@ class Upkeep:
         self._threads: set[asyncio.Future[None]] = set()
         self._jobs: list[tuple[str, float, Callable[[], Iterable[Step] | None]]] = [
             ("retention", config.get("log.retention.check.interval.ms"), logs.sweep),
+            ("producer expiration", config.get("producer.id.expiration.check.interval.ms"), logs.expire_producers),
             ("recovery point checkpoint", config.get("log.flush.offset.checkpoint.interval.ms"), logs.checkpoint_recovery_points),
             (
                 "log start checkpoint",

@@ -42,6 +42,8 @@ class LogConfig:
     message_timestamp_after_max_ms: int = 3600000
     preallocate: bool = False
     unclean_leader_election_enable: bool = False
+    producer_id_expiration_ms: int = 86400000
+    """Of the broker, not of a topic: how long a producer without an open transaction is remembered after its last batch."""
     cuts_torn_tail_only: bool = False
     """Recovery refuses a log that is damaged before its tail, where Kafka cuts it, and one with gaps: for the metadata log."""
 

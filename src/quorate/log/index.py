@@ -157,6 +157,13 @@ class OffsetIndex(_IndexFile):
         at = bisect_right(self._positions, position - 1)
         return self.base_offset + self._offsets[at] if at < len(self._offsets) else None
 
+    def lookup_position(self, position: int) -> tuple[int, int]:
+        """(offset, position) of the last entry at or before a file position; (base offset, 0) when there is none."""
+        at = bisect_right(self._positions, position) - 1
+        if at < 0:
+            return self.base_offset, 0
+        return self.base_offset + self._offsets[at], self._positions[at]
+
     def last(self) -> tuple[int, int]:
         if not self._offsets:
             return self.base_offset, 0

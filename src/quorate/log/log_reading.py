@@ -85,7 +85,7 @@ class ReadableLog:
         self._log_start = self._leo = self._high_watermark = 0
         self._epochs = EpochCache()
         self._epochs_lock = threading.Lock()  # held while the checkpoint is written or the directory renamed
-        self._producers = ProducerStates(self.name)
+        self._producers = ProducerStates(self.name, config.producer_id_expiration_ms)
         self._snapshots = SnapshotStore(self._dir, {})
         self._tail: deque[Place] = deque(maxlen=_TAIL_BATCHES)
         self._materialised = self._metadata_unsynced = False
@@ -293,7 +293,7 @@ class ReadableLog:
             return segment.txn_index()
 
     def _rebuild_txn_index(self, segment: Segment) -> None:
-        states = ProducerStates(self.name)
+        states = ProducerStates(self.name, self.config.producer_id_expiration_ms)
         start = self._snapshots.load_latest(states, segment.base_offset, -1, 0)
         segment.reset_txn_index()
         number = self._segments.index(segment)

@@ -14,7 +14,7 @@ from quorate.log.files import OpenFile, fsync_directory
 from quorate.log.housekeeping import sync_files
 from quorate.log.log_reading import ReadableLog
 from quorate.log.partition_metadata import FILE_NAME, write_topic_id
-from quorate.log.replay import replay
+from quorate.log.replay import replay, restore_recent_batches
 from quorate.log.results import AppendInfo
 from quorate.log.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, Segment, file_stem
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -42,6 +42,7 @@ class TrimmableLog(ReadableLog):
             txn_from=txn_from,
             skip_from=skip_from,
         )
+        restore_recent_batches(self._segments, self._producers, self._log_start)
 
     # ---- rolling and flushing
 
@@ -221,6 +222,7 @@ class TrimmableLog(ReadableLog):
 
     def update_config(self, config: LogConfig) -> None:
         self.config = config
+        self._producers.expiration_ms = config.producer_id_expiration_ms
         for segment in self._segments:
             segment.update_config(config)
 

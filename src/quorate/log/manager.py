@@ -382,15 +382,22 @@ class LogManager:
     # ---- periodic work, in slices
 
     def sweep(self) -> Iterator[Step]:
-        """Applies retention, forgets expired producers. Raises LogDirFailure."""
+        """Applies retention. Raises LogDirFailure."""
         self._background.drain()
         now_ms = self._now_ms()
         for count, log in enumerate(list(self._logs.values())):
             deleted = 0
             if log.is_materialised and self._logs.get((log.topic, log.partition)) is log:
                 deleted = log.delete_old_segments(now_ms)
-                log.remove_expired_producers(now_ms)
             if deleted or count % _SLICE == _SLICE - 1:
+                yield None
+
+    def expire_producers(self) -> Iterator[Step]:
+        """Forgets the producers that have not written for `producer.id.expiration.ms`."""
+        now_ms = self._now_ms()
+        for count, log in enumerate(list(self._logs.values())):
+            log.remove_expired_producers(now_ms)
+            if count % _SLICE == _SLICE - 1:
                 yield None
 
     def flush_due(self) -> Iterator[Step]:

@@ -19,7 +19,6 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.records.batch import MAX_INT32, BatchHeader, control_records
 
 BATCHES_TO_RETAIN = 5  # max.in.flight.requests of an idempotent producer: more cannot be retried
-PRODUCER_EXPIRATION_MS = 86400000
 
 _SNAPSHOT_HEAD = struct.Struct(">hIi")
 _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
@@ -81,6 +80,34 @@ class ProducerState:
     def last_offset_delta(self) -> int:
         return self.batches[-1].offset_delta if self.batches else 0
 
+    def may_lack_batches(self) -> bool:
+        """Whether the log may hold batches of this producer that belong to the retained ones but are not among them.
+
+        A snapshot keeps one batch of each producer, so that is so after it was loaded. Nothing precedes sequence number 0,
+        unless the numbers have wrapped, which takes 2^31 records.
+        """
+        if not 0 < len(self.batches) < BATCHES_TO_RETAIN:
+            return False
+        first = self.batches[0]
+        return first.first_sequence != 0 or first.first_offset >= MAX_INT32
+
+    def restore_batch(self, header: BatchHeader) -> bool:
+        """Puts a batch from the log in front of the retained ones if it is the one that precedes them.
+
+        To be called with the batches of this producer from the newest to the oldest. Returns whether the next one is wanted.
+        """
+        first = self.batches[0]
+        if header.producer_epoch != self.producer_epoch:
+            return False
+        if header.is_control or header.base_offset >= first.first_offset:
+            return True
+        if header.base_sequence < 0 or (header.last_sequence + 1) & MAX_INT32 != first.first_sequence:
+            return False
+        self.batches.appendleft(
+            BatchMetadata(header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
+        )
+        return self.may_lack_batches()
+
     def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
         """The retained batch that has exactly this one's sequence numbers."""
         if header.producer_epoch != self.producer_epoch:
@@ -119,11 +146,11 @@ class ProducerUpdate:
 class ProducerStates:
     """All producers of one log. Pure; the log reads and writes its snapshots."""
 
-    __slots__ = ("_expiration_ms", "_name", "_ongoing", "_unreplicated", "map_end_offset", "producers")
+    __slots__ = ("_name", "_ongoing", "_unreplicated", "expiration_ms", "map_end_offset", "producers")
 
-    def __init__(self, name: str, expiration_ms: int = PRODUCER_EXPIRATION_MS) -> None:
+    def __init__(self, name: str, expiration_ms: int) -> None:
         self._name = name
-        self._expiration_ms = expiration_ms
+        self.expiration_ms = expiration_ms
         self.producers: dict[int, ProducerState] = {}
         self._ongoing: dict[int, _Transaction] = {}  # by first offset, which ascends
         self._unreplicated: dict[int, _Transaction] = {}  # completed, but their marker is above the high watermark
@@ -302,7 +329,7 @@ class ProducerStates:
             del self.producers[state.producer_id]
 
     def _expired(self, state: ProducerState, now_ms: int) -> bool:
-        return state.current_txn_first_offset < 0 and now_ms - state.last_timestamp >= self._expiration_ms
+        return state.current_txn_first_offset < 0 and now_ms - state.last_timestamp >= self.expiration_ms
 
     def load(self, entries: Iterable[ProducerState], now_ms: int) -> None:
         for state in entries:

@@ -373,6 +373,17 @@ class Segment:
                 return Place(header.base_offset, header.last_offset, at, header.size_bytes)
         return None
 
+    def batch_start_before(self, position: int) -> int:
+        """Where a batch starts, at or before `position` and as near to it as the index knows.
+
+        Raises OSError, CorruptRecordError.
+        """
+        offset, at = self.offset_index().lookup_position(position)
+        if at == 0:
+            return 0
+        place = self.find(offset)  # checks the entry against the batch
+        return place.position if place is not None and place.position <= position else 0
+
     def read(self, position: int, length: int) -> bytes:
         """Raises OSError, CorruptRecordError when the file is shorter."""
         data = os.pread(self.file().fileno(), length, position)

@@ -360,7 +360,11 @@ class KafkaServer:
             self._stopping_broker = None
 
     async def _give_up_without_quorum(self, broker: BrokerServer) -> None:
-        """A controlled shutdown needs a controller: when the last nodes of a cluster stop, there is none any more."""
+        """A controlled shutdown needs a controller: when the last nodes of a cluster stop, there is none any more.
+
+        Until the leaderships have moved, clients are served, as in Apache Kafka. While no controller is heard nothing can move,
+        and the followers may be gone: then nothing more is appended.
+        """
         loop = asyncio.get_running_loop()
         known_at = heard_at = loop.time()
         # An observer goes on naming a leader that it cannot reach: until another must have been elected.
@@ -373,7 +377,10 @@ class KafkaServer:
             await asyncio.sleep(_LEADERLESS_S / 4)  # an absence has no event
             if self.raft.leader_and_epoch.leader_id is not None:
                 known_at = loop.time()
-            if self.raft.hears_leader:
+            hears_leader = self.raft.hears_leader
+            if not broker.lifecycle.may_stop.done():
+                broker.replicas.accepts_appends = hears_leader
+            if hears_leader:
                 heard_at = loop.time()
         self._log(logging.WARNING, "No controller for %.1f s: stopping without a controlled shutdown", loop.time() - heard_at)
         broker.lifecycle.shutting_down()

@@ -11,8 +11,9 @@ import pytest
 
 from quorate.broker.controller_channel import ControllerChannel
 from quorate.broker.directory_assignments import DirectoryAssignments
+from quorate.broker.partition import Partition
 from quorate.log.errors import LogDirFailure
-from quorate.metadata.image import UNASSIGNED_DIRECTORY
+from quorate.metadata.image import UNASSIGNED_DIRECTORY, MetadataImage, PartitionImage
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsResponse
@@ -56,6 +57,76 @@ def test_the_controller_is_told_where_an_unassigned_replica_went(two):
     ((topic_id, partition, directory),) = told
     assert (topic_id, partition) == (topic_id_of("t"), 2)
     assert (dict(zip((FIRST, SECOND), two.config.log_dirs, strict=True))[directory] / "t-2").is_dir()
+
+
+GONE = bytes([99]) * 16
+
+
+def without_leader(replicas: tuple[int, ...], directory: bytes, partition_epoch: int = 0) -> PartitionImage:
+    """A partition whose only in-sync replica is this broker, in a directory of an earlier disk."""
+    made = registration(replicas=replicas, isr=(1,), leader=-1, partition_epoch=partition_epoch)
+    return made._replace(directories=(directory, *[bytes(16)] * (len(replicas) - 1)))
+
+
+def come_back(tmp_path: Path, image: MetadataImage) -> tuple[Broker, list[tuple[bytes, int, bytes]]]:
+    """A broker with one directory, FIRST, that takes over an image at its start; and what it tells the controller."""
+    world = Broker(tmp_path, image_of({}))
+    told: list[tuple[bytes, int, bytes]] = []
+    world.replicas.assign_directory = lambda *where: told.append(where)
+    world.publish(image)
+    return world, told
+
+
+def test_the_only_replica_of_a_partition_moves_to_the_new_disk(tmp_path):
+    world, told = come_back(tmp_path, image_of({"t": {0: without_leader((1,), GONE)}}))
+    assert told == [(topic_id_of("t"), 0, FIRST)]
+    world.close()
+
+
+def test_the_only_replica_stays_where_it_is_while_its_directory_may_come_back(tmp_path):
+    world = Broker(tmp_path, image_of({}))
+    told: list[tuple[bytes, int, bytes]] = []
+    world.replicas.assign_directory = lambda *where: told.append(where)
+    world.replicas.online_directories = frozenset([FIRST])  # another one could not be read at the start
+    world.publish(image_of({"t": {0: without_leader((1,), GONE)}}))
+    assert told == []
+    world.close()
+
+
+def test_an_empty_replica_that_alone_is_in_sync_is_not_offered_as_a_leader(tmp_path, caplog):
+    """The others would truncate what they still have to its empty log."""
+    world, told = come_back(tmp_path, image_of({"t": {0: without_leader((1, 2), GONE)}}))
+    assert told == []
+    assert "t-0" in caplog.text and "unclean" in caplog.text
+    led = registration(replicas=(1, 2), isr=(2,), leader=2, leader_epoch=1, partition_epoch=1)
+    world.replicas.fetchers = FollowsByOpening()
+    world.publish(image_of({"t": {0: led._replace(directories=(GONE, bytes(16)))}}))
+    assert told == [(topic_id_of("t"), 0, FIRST)] * len(told) and told
+    world.close()
+
+
+class FollowsByOpening:
+    """Fetchers that do what the real ones do first: find out where the log ends."""
+
+    def start_following(self, partition: Partition) -> None:
+        assert partition.log.log_end_offset == 0
+
+    def stop_following(self, partition: Partition) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+
+def test_a_replica_whose_log_was_found_is_told_of_even_without_a_leader(tmp_path):
+    """The directory has another id than before, but its content: its meta.properties was lost."""
+    world = Broker(tmp_path, image_of({"t": {0: registration(replicas=(1, 2))}}))
+    world.ask(produce("t", (0, batch_of(b"a"))))
+    told: list[tuple[bytes, int, bytes]] = []
+    world.replicas.assign_directory = lambda *where: told.append(where)
+    world.publish(image_of({"t": {0: without_leader((1, 2), GONE, partition_epoch=1)}}))
+    assert told == [(topic_id_of("t"), 0, FIRST)]
+    world.close()
 
 
 def test_a_broken_directory_takes_only_its_replicas_offline(two):

@@ -1,6 +1,7 @@
-"""Tells the controller in which log directory a replica really is, where the metadata does not know (KIP-858).
+"""Tells the controller in which log directory a replica is, where the metadata says otherwise (KIP-858).
 
-A broker with one directory never needs this: the controller places its replicas there by itself.
+The controller assigns new replicas to the only directory of a broker by itself. A broker with one directory still has to tell
+of them after its disk was replaced: the new directory has another id, and a replica in an unknown directory is never elected.
 """
 
 from __future__ import annotations

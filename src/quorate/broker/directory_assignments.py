@@ -95,7 +95,7 @@ class DirectoryAssignments:
             return False
         if answer.error_code != ErrorCode.NONE:
             log_.warning(
-                "[DirectoryAssignments broker=%d] The controller answered %s", self._node_id, ErrorCode(answer.error_code).name
+                "[DirectoryAssignments broker=%d] The controller answered %s", self._node_id, ErrorCode.of(answer.error_code).name
             )
             return False
         for directory in answer.directories:

@@ -228,7 +228,7 @@ class BrokerLifecycle:
             log_.info(
                 "[BrokerLifecycle id=%d] Unable to register the broker because the controller returned error %s",
                 self.node_id,
-                ErrorCode(answer.error_code).name,
+                ErrorCode.of(answer.error_code).name,
             )
             return False
         self.broker_epoch = answer.broker_epoch
@@ -276,7 +276,7 @@ class BrokerLifecycle:
                 "[BrokerLifecycle id=%d] Broker %d sent a heartbeat request but received error %s.",
                 self.node_id,
                 self.node_id,
-                ErrorCode(answer.error_code).name,
+                ErrorCode.of(answer.error_code).name,
             )
             return self._interval_s
         for directory_id in offline:

@@ -15,7 +15,7 @@ from quorate.config.listeners import Endpoint
 from quorate.metadata.framing import encode_record
 from quorate.metadata.records import RegisterBrokerRecord
 from quorate.protocol.api import ApiKey
-from quorate.protocol.errors import ErrorCode
+from quorate.protocol.errors import EncodeError, ErrorCode
 from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
 from quorate.protocol.messages.broker_registration import BrokerRegistrationResponse
 from quorate.raft.types import CommittedBatch
@@ -231,6 +231,99 @@ def test_a_broker_that_never_ran_skips_controlled_shutdown():
         assert world.life.may_stop.done()
         with pytest.raises(asyncio.CancelledError):
             await world.life.caught_up
+        await world.close()
+
+    run(body)
+
+
+FROM_THE_FUTURE = 30_000
+"""An error code that this version does not know."""
+
+
+async def running_world(heartbeat: Any, registration: Any = None, **config: Any) -> World:
+    """A broker in RUNNING."""
+    world = World(heartbeat, registration, **config)
+    await world.start()
+    await world.until(lambda: world.life.broker_epoch == 5)
+    world.see_registration()
+    await world.life.caught_up
+    world.life.ready_to_unfence()
+    await world.life.unfenced
+    return world
+
+
+def test_an_unknown_error_code_does_not_stop_a_broker():
+    async def body() -> None:
+        codes = [FROM_THE_FUTURE, 0, FROM_THE_FUTURE]
+
+        def register(_context: Any, _request: Any) -> BrokerRegistrationResponse:
+            return BrokerRegistrationResponse(error_code=codes.pop(0), broker_epoch=5)
+
+        def beat(context: Any, request: Any) -> BrokerHeartbeatResponse:
+            return BrokerHeartbeatResponse(error_code=codes.pop()) if codes else obliging(context, request)
+
+        world = await running_world(beat, register, broker_heartbeat_interval_ms=5)
+        assert codes == [] and world.faults == []
+        await world.close()
+
+    run(body)
+
+
+def test_an_exchange_that_fails_unforeseen_does_not_stop_a_broker(monkeypatch):
+    async def body() -> None:
+        world = World(obliging, broker_heartbeat_interval_ms=5)
+        send, failures = world.channel.send, [EncodeError("no such field in version 0"), RuntimeError("unforeseen")]
+
+        async def failing(request: Any, *args: Any, **kwargs: Any) -> Any:
+            if failures and type(request).__name__ == ("BrokerRegistrationRequest", "BrokerHeartbeatRequest")[len(failures) % 2]:
+                raise failures.pop()
+            return await send(request, *args, **kwargs)
+
+        monkeypatch.setattr(world.channel, "send", failing)
+        await world.start()
+        await world.until(lambda: world.life.broker_epoch == 5)
+        world.see_registration()
+        await world.life.caught_up
+        assert failures == [] and world.faults == []
+        await world.close()
+
+    run(body)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED])
+def test_a_broker_that_is_not_registered_any_more_need_not_ask_to_leave(code: ErrorCode):
+    async def body() -> None:
+        unregistered: list[bool] = []
+
+        def beat(context: Any, request: Any) -> BrokerHeartbeatResponse:
+            return BrokerHeartbeatResponse(error_code=code) if unregistered else obliging(context, request)
+
+        world = await running_world(beat)
+        unregistered.append(True)
+        world.life.begin_controlled_shutdown()
+        await asyncio.wait_for(world.life.may_stop, 1)
+        assert [request.want_shut_down for request in world.heartbeats()[-1:]] == [True]
+        await world.close()
+
+    run(body)
+
+
+def test_a_broker_that_runs_is_not_stopped_by_a_stale_broker_epoch():
+    """It may be about to register again, or an operator about to find out."""
+
+    async def body() -> None:
+        stale: list[bool] = []
+
+        def beat(context: Any, request: Any) -> BrokerHeartbeatResponse:
+            return (
+                BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH) if stale else obliging(context, request)
+            )
+
+        world = await running_world(beat, broker_heartbeat_interval_ms=5)
+        stale.append(True)
+        count = len(world.heartbeats())
+        await world.until(lambda: len(world.heartbeats()) > count + 2)
+        assert world.life.state == BrokerState.RUNNING and world.faults == []
         await world.close()
 
     run(body)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 log_ = logging.getLogger("quorate.broker.lifecycle")
 
 _FIRST_SHUTDOWN_RETRY_S = 0.05
+_NOT_REGISTERED = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
+"""Errors of a heartbeat whose sender was unregistered, or replaced by another incarnation."""
 
 
 class BrokerState(enum.IntEnum):
@@ -224,6 +226,9 @@ class BrokerLifecycle:
         except UnsupportedVersion as error:
             log_.error("[BrokerLifecycle id=%d] Unable to register the broker: %s", self.node_id, error)
             return False
+        except Exception:  # the controller may be another one at the next attempt
+            log_.exception("[BrokerLifecycle id=%d] Unable to register the broker", self.node_id)
+            return False
         if answer.error_code != ErrorCode.NONE:
             log_.info(
                 "[BrokerLifecycle id=%d] Unable to register the broker because the controller returned error %s",
@@ -271,17 +276,31 @@ class BrokerLifecycle:
         except (RequestTimedOut, KafkaConnectionError, UnsupportedVersion) as error:
             log_.warning("[BrokerLifecycle id=%d] Unable to send a heartbeat: %s", self.node_id, error)
             return self._interval_s
-        if answer.error_code != ErrorCode.NONE:
-            log_.warning(
-                "[BrokerLifecycle id=%d] Broker %d sent a heartbeat request but received error %s.",
-                self.node_id,
-                self.node_id,
-                ErrorCode.of(answer.error_code).name,
-            )
+        except Exception:  # the controller may be another one at the next attempt
+            log_.exception("[BrokerLifecycle id=%d] Unable to send a heartbeat", self.node_id)
             return self._interval_s
+        if answer.error_code != ErrorCode.NONE:
+            return self._refused(ErrorCode.of(answer.error_code))
         for directory_id in offline:
             self._offline_directories[directory_id] = True
         return self._answered(answer.is_caught_up, answer.is_fenced, answer.should_shut_down)
+
+    def _refused(self, error: ErrorCode) -> float:
+        log_.warning(
+            "[BrokerLifecycle id=%d] Broker %d sent a heartbeat request but received error %s.",
+            self.node_id,
+            self.node_id,
+            error.name,
+        )
+        if self.state == BrokerState.PENDING_CONTROLLED_SHUTDOWN and error in _NOT_REGISTERED:
+            # The controller took every leadership from this broker when it removed the registration.
+            log_.info(
+                "[BrokerLifecycle id=%d] Ending the controlled shutdown: this incarnation is not registered any more.",
+                self.node_id,
+            )
+            self.shutting_down()
+            return 0.0
+        return self._interval_s
 
     def _answered(self, is_caught_up: bool, is_fenced: bool, should_shut_down: bool) -> float:
         match self.state:

@@ -56,7 +56,9 @@ def answered(request: AlterPartitionRequest, code: Callable[[int], int]) -> Alte
 class World:
     """A leader of `count` partitions whose follower is caught up, and a controller that answers by script."""
 
-    def __init__(self, tmp_path: Path, *script: Callable[[AlterPartitionRequest], AlterPartitionResponse], count: int = 1) -> None:
+    def __init__(
+        self, tmp_path: Path, *script: Callable[[AlterPartitionRequest], AlterPartitionResponse], count: int = 1
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.script = list(script)
         lonely = registration(replicas=(1, 2), isr=(1,))

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from quorate.broker.early_heartbeats import EarlyHeartbeats
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
 from quorate.protocol.errors import ErrorCode
 
@@ -20,10 +21,13 @@ if TYPE_CHECKING:
     from quorate.broker.publisher import BrokerMetadataListener
     from quorate.config.kafka_config import KafkaConfig
     from quorate.config.listeners import Endpoint
+    from quorate.metadata.image import MetadataDelta
 
 log_ = logging.getLogger("quorate.broker.lifecycle")
 
-_FIRST_SHUTDOWN_RETRY_S = 0.05
+_SHUTDOWN_RETRY_MIN_S = 0.01
+_SHUTDOWN_RETRY_MAX_S = 0.1
+"""The other brokers report their metadata offset within milliseconds, if they are of this kind (`early_heartbeats`)."""
 _NOT_REGISTERED = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
 """Errors of a heartbeat whose sender was unregistered, or replaced by another incarnation."""
 
@@ -78,6 +82,10 @@ class BrokerLifecycle:
         self._registered = False
         self._ready_to_unfence = False
         self._offline_directories: dict[bytes, bool] = {}  # -> whether the controller knows
+        self._shutdown_retry_s = _SHUTDOWN_RETRY_MIN_S
+        self._early = EarlyHeartbeats(config.node_id, self._interval_s)
+        self.early_heartbeat: asyncio.TimerHandle | None = None
+        """The timer of a heartbeat that is sent before its regular time; None if there is none."""
         self.node_id: int = config.node_id
         self.state = BrokerState.NOT_RUNNING
         self.broker_epoch = -1
@@ -105,6 +113,22 @@ class BrokerLifecycle:
         """Recovery is done: ask to be unfenced, at once."""
         self._ready_to_unfence = True
         self._wake.set()
+
+    def metadata_applied(self, delta: MetadataDelta) -> None:
+        """Follows the metadata: another broker that is shutting down waits for this one to report how far it has got."""
+        pause = self._early.metadata_applied(delta, self._loop.time())
+        if pause is not None and self.state == BrokerState.RUNNING:
+            self._cancel_early_heartbeat()
+            self.early_heartbeat = self._loop.call_later(pause, self._send_early_heartbeat)
+
+    def _send_early_heartbeat(self) -> None:
+        self.early_heartbeat = None
+        self._wake.set()
+
+    def _cancel_early_heartbeat(self) -> None:
+        if self.early_heartbeat is not None:
+            self.early_heartbeat.cancel()
+            self.early_heartbeat = None
 
     def resend_registration(self) -> None:
         """Registers the same incarnation again (its log directories, after metadata.version learnt of them)."""
@@ -142,6 +166,7 @@ class BrokerLifecycle:
             return
         log_.info("[BrokerLifecycle id=%d] Transitioning from %s to SHUTTING_DOWN.", self.node_id, self.state.name)
         self.state = BrokerState.SHUTTING_DOWN
+        self._cancel_early_heartbeat()
         for future in (self.caught_up, self.unfenced):
             if not future.done():
                 future.cancel()
@@ -329,7 +354,8 @@ class BrokerLifecycle:
                     log_.info("[BrokerLifecycle id=%d] The controller has asked us to exit controlled shutdown.", self.node_id)
                     self.shutting_down()
                     return 0.0
-                return _FIRST_SHUTDOWN_RETRY_S
+                pause, self._shutdown_retry_s = self._shutdown_retry_s, min(self._shutdown_retry_s * 2, _SHUTDOWN_RETRY_MAX_S)
+                return pause
             case _:
                 pass
         return self._interval_s

@@ -231,6 +231,8 @@ class BrokerServer:
         if self._groups is not None:
             self._publisher.subscribe("group coordinator", self._groups.apply_delta)
             await self._groups.start()
+        # The last one: what a heartbeat reports has been applied by all others.
+        self._publisher.subscribe("lifecycle", self.lifecycle.metadata_applied)
         self._upkeep.start()
         self.lifecycle.ready_to_unfence()
         await self.lifecycle.unfenced

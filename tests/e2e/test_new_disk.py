@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import NewTopic
 
-from tests.support.cluster import Node, running, wait_for
+from tests.support.cluster import Node, free_ports, running, wait_for
 from tests.support.ledger import Ledger, read_partition
 
 pytestmark = pytest.mark.timeout(120)
@@ -100,3 +101,29 @@ def test_an_empty_disk_does_not_wipe_out_the_replica_that_still_has_records(tmp_
         elect(first, ElectionType.PREFERRED)
         wait_for("the preferred leader", lambda: partition(first).leader == 102)
         assert read_partition(second.bootstrap, "t", 0) == ledger.records["t", 0]
+
+
+def test_a_combined_node_with_a_new_disk_leads_again(tmp_path: Path) -> None:
+    """The documented way for one of a static quorum: its directory is formatted as at first."""
+    ports = free_ports(3)
+    voters = dict(zip((1, 2, 3), ports, strict=True))
+    nodes = [Node(tmp_path / f"n{i}", node_id=i, static=True, voters=voters, controller_port=voters[i]) for i in voters]
+    with contextlib.ExitStack() as stack:
+        for node in nodes:
+            node.format()
+            node.start(wait=False)
+            stack.callback(node.kill)
+        for node in nodes:
+            node.wait_ready()
+        first, _, third = nodes
+        ledger = Ledger()
+        create(first, "t", [3, 1])
+        ledger.partitions["t"] = 1
+        ledger.produce(first.bootstrap, "t", 50, "x")
+        assert third.stop() == 0
+        replace_disk(third)
+        third.start()
+        wait_for("it to be in sync again", lambda: sorted(partition(first).isrs) == [1, 3])
+        elect(first, ElectionType.PREFERRED)
+        wait_for("the preferred leader", lambda: partition(first).leader == 3)
+        assert read_partition(third.bootstrap, "t", 0) == ledger.records["t", 0]

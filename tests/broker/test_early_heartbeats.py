@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from immutables import Map
 
 from quorate.broker.early_heartbeats import PER_BROKER_S, EarlyHeartbeats
@@ -71,6 +72,16 @@ def test_a_new_shutdown_does_not_wait_for_the_heartbeat_that_a_long_one_is_due()
     assert world.sent[-1] > 13.02
     world.publish(image(3, leaving=(2, 3)), 13.02)
     assert world.sent[-1] == 13.02
+
+
+def test_a_hundred_brokers_report_one_shutdown_one_after_the_other() -> None:
+    before, after = image(100), image(100, leaving=(7,), fenced=(3, 50))
+    pauses = {}
+    for node_id in range(1, 101):
+        if node_id not in (3, 7, 50):
+            pauses[node_id] = EarlyHeartbeats(node_id, INTERVAL_S).metadata_applied(before.delta_to(after), 10.0)
+    expected = {node_id: n * PER_BROKER_S for n, node_id in enumerate(sorted(pauses))}
+    assert pauses == pytest.approx(expected)
 
 
 def test_ones_own_shutdown_is_not_reported() -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from quorate.metadata.image import MetadataDelta
 
 PER_BROKER_S = 0.001
-"""All brokers together send at most one early heartbeat in this time, so that a hundred of them do not flood the controller."""
+"""All brokers together send about one early heartbeat in this time, so that a hundred of them do not flood the controller."""
 
 
 class EarlyHeartbeats:
@@ -26,6 +26,7 @@ class EarlyHeartbeats:
         self._followed = False
         self._leaving: frozenset[tuple[int, int]] = frozenset()
         self._distance_s = 0.0
+        self._turn_s = 0.0
         self._sent = float("-inf")
         self._due = float("-inf")
 
@@ -40,7 +41,7 @@ class EarlyHeartbeats:
             self._sent = self._due
         elif not others_began:
             return None
-        due = max(now, self._sent + self._distance_s)
+        due = max(now + self._turn_s if others_began else now, self._sent + self._distance_s)
         if now < self._due <= due:
             return None
         self._due = due
@@ -62,5 +63,7 @@ class EarlyHeartbeats:
         began = bool(leaving - self._leaving)
         if began:
             self._distance_s = PER_BROKER_S * len(brokers)
+            # All of them see the same step at the same moment: they report one after the other, in the order of their ids.
+            self._turn_s = PER_BROKER_S * sum(broker.active and broker.id < self._node_id for broker in brokers.values())
         self._leaving = leaving
         return began

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import NewTopic
 
-from tests.support.cluster import Node, free_ports, running, wait_for
+from tests.support.cluster import BIN, Node, free_ports, running, wait_for
 from tests.support.ledger import Ledger, read_partition
 
 pytestmark = pytest.mark.timeout(120)
@@ -127,3 +128,27 @@ def test_a_combined_node_with_a_new_disk_leads_again(tmp_path: Path) -> None:
         elect(first, ElectionType.PREFERRED)
         wait_for("the preferred leader", lambda: partition(first).leader == 3)
         assert read_partition(third.bootstrap, "t", 0) == ledger.records["t", 0]
+
+
+def test_nothing_is_assigned_before_metadata_version_knows_directories(tmp_path: Path) -> None:
+    """The controller would refuse it again and again; after an upgrade the broker registers its directories."""
+    directories = [tmp_path / "n" / name for name in ("data", "more")]
+    node = Node(tmp_path / "n", static=True, extra={"log.dirs": ",".join(map(str, directories))})
+    with running(node, "--release-version", "3.6"):
+        ledger = Ledger()
+        for topic in ("old", "new"):
+            ledger.create(node.admin(), topic)
+        ledger.produce(node.bootstrap, "old", 5, "x")
+        assert node.stop() == 0
+        assert "DirectoryAssignments" not in node.log_tail(1000)
+        node.start()
+        subprocess.run(
+            [str(BIN / "kafka-features"), "--bootstrap-server", node.bootstrap, "upgrade", "--release-version", "3.9"],
+            check=True,
+            timeout=60,
+        )
+        ledger.produce(node.bootstrap, "new", 5, "x")
+        for topic in ("old", "new"):
+            assert read_partition(node.bootstrap, topic, 0) == ledger.records[topic, 0]
+        assert node.stop() == 0
+        assert "DirectoryAssignments" not in node.log_tail(1000)

@@ -11,10 +11,11 @@ import pytest
 
 from quorate.broker.controller_channel import ControllerChannel
 from quorate.broker.directory_assignments import DirectoryAssignments
+from quorate.broker.partition import Partition
 from quorate.log.errors import LogDirFailure
-from quorate.metadata.image import UNASSIGNED_DIRECTORY
+from quorate.metadata.image import UNASSIGNED_DIRECTORY, MetadataImage, PartitionImage
 from quorate.protocol.api import ApiKey
-from quorate.protocol.errors import ErrorCode
+from quorate.protocol.errors import EncodeError, ErrorCode
 from quorate.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsResponse
 
 from .controllers import Leader, ScriptedController, run
@@ -58,6 +59,76 @@ def test_the_controller_is_told_where_an_unassigned_replica_went(two):
     assert (dict(zip((FIRST, SECOND), two.config.log_dirs, strict=True))[directory] / "t-2").is_dir()
 
 
+GONE = bytes([99]) * 16
+
+
+def without_leader(replicas: tuple[int, ...], directory: bytes, partition_epoch: int = 0) -> PartitionImage:
+    """A partition whose only in-sync replica is this broker, in a directory of an earlier disk."""
+    made = registration(replicas=replicas, isr=(1,), leader=-1, partition_epoch=partition_epoch)
+    return made._replace(directories=(directory, *[bytes(16)] * (len(replicas) - 1)))
+
+
+def come_back(tmp_path: Path, image: MetadataImage) -> tuple[Broker, list[tuple[bytes, int, bytes]]]:
+    """A broker with one directory, FIRST, that takes over an image at its start; and what it tells the controller."""
+    world = Broker(tmp_path, image_of({}))
+    told: list[tuple[bytes, int, bytes]] = []
+    world.replicas.assign_directory = lambda *where: told.append(where)
+    world.publish(image)
+    return world, told
+
+
+def test_the_only_replica_of_a_partition_moves_to_the_new_disk(tmp_path):
+    world, told = come_back(tmp_path, image_of({"t": {0: without_leader((1,), GONE)}}))
+    assert told == [(topic_id_of("t"), 0, FIRST)]
+    world.close()
+
+
+def test_the_only_replica_stays_where_it_is_while_its_directory_may_come_back(tmp_path):
+    world = Broker(tmp_path, image_of({}))
+    told: list[tuple[bytes, int, bytes]] = []
+    world.replicas.assign_directory = lambda *where: told.append(where)
+    world.replicas.online_directories = frozenset([FIRST])  # another one could not be read at the start
+    world.publish(image_of({"t": {0: without_leader((1,), GONE)}}))
+    assert told == []
+    world.close()
+
+
+def test_an_empty_replica_that_alone_is_in_sync_is_not_offered_as_a_leader(tmp_path, caplog):
+    """The others would truncate what they still have to its empty log."""
+    world, told = come_back(tmp_path, image_of({"t": {0: without_leader((1, 2), GONE)}}))
+    assert told == []
+    assert "t-0" in caplog.text and "unclean" in caplog.text
+    led = registration(replicas=(1, 2), isr=(2,), leader=2, leader_epoch=1, partition_epoch=1)
+    world.replicas.fetchers = FollowsByOpening()
+    world.publish(image_of({"t": {0: led._replace(directories=(GONE, bytes(16)))}}))
+    assert told == [(topic_id_of("t"), 0, FIRST)] * len(told) and told
+    world.close()
+
+
+class FollowsByOpening:
+    """Fetchers that do what the real ones do first: find out where the log ends."""
+
+    def start_following(self, partition: Partition) -> None:
+        assert partition.log.log_end_offset == 0
+
+    def stop_following(self, partition: Partition) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+
+def test_a_replica_whose_log_was_found_is_told_of_even_without_a_leader(tmp_path):
+    """The directory has another id than before, but its content: its meta.properties was lost."""
+    world = Broker(tmp_path, image_of({"t": {0: registration(replicas=(1, 2))}}))
+    world.ask(produce("t", (0, batch_of(b"a"))))
+    told: list[tuple[bytes, int, bytes]] = []
+    world.replicas.assign_directory = lambda *where: told.append(where)
+    world.publish(image_of({"t": {0: without_leader((1, 2), GONE, partition_epoch=1)}}))
+    assert told == [(topic_id_of("t"), 0, FIRST)]
+    world.close()
+
+
 def test_a_broken_directory_takes_only_its_replicas_offline(two):
     failed: list[LogDirFailure] = []
 
@@ -97,20 +168,33 @@ def test_a_lost_replica_stays_offline_until_its_topic_is_made_anew(two):
 # -- telling the controller
 
 
-def answering(*codes: ErrorCode) -> ScriptedController:
+FROM_THE_FUTURE = 30_000
+"""An error code that this version does not know."""
+
+
+def answering(*codes: int, partitions: Any = None) -> ScriptedController:
+    """Answers with these codes, then with NONE. partitions: error codes of single partitions, by index, for the first answer;
+    None leaves one out."""
     script = list(codes)
+    first = dict(partitions or {})
 
     def answer(_context: Any, request: Any) -> AssignReplicasToDirsResponse:
         Response = AssignReplicasToDirsResponse  # noqa: N806
+        wrong = first.copy()
+        first.clear()
         return Response(
-            error_code=script.pop(0),
+            error_code=script.pop(0) if script else 0,
             directories=[
                 Response.DirectoryData(
                     id=directory.id,
                     topics=[
                         Response.TopicData(
                             topic_id=topic.topic_id,
-                            partitions=[Response.PartitionData(partition_index=p.partition_index) for p in topic.partitions],
+                            partitions=[
+                                Response.PartitionData(partition_index=p.partition_index, error_code=code)
+                                for p in topic.partitions
+                                if (code := wrong.get(p.partition_index, 0)) is not None
+                            ],
                         )
                         for topic in directory.topics
                     ],
@@ -122,10 +206,71 @@ def answering(*codes: ErrorCode) -> ScriptedController:
     return ScriptedController({ApiKey.ASSIGN_REPLICAS_TO_DIRS: answer})
 
 
+async def told(controller: ScriptedController, count: int, broken_sends: tuple[Exception, ...] = ()) -> list[list[int]]:
+    """The partitions in each request that came until all of `count` assignments were taken."""
+    loop = asyncio.get_running_loop()
+    leader = Leader(loop)
+    leader.set((1, "127.0.0.1", await controller.start()))
+    channel = ControllerChannel("dirs", leader.locator, client_id="1", loop=loop)
+    send, failures = channel.send, list(broken_sends)
+
+    async def failing(*args: Any, **kwargs: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await send(*args, **kwargs)
+
+    channel.send = failing  # type: ignore[method-assign]
+    assignments = DirectoryAssignments(1, channel, lambda: 7, loop)
+    for partition in range(count):
+        assignments.submit(topic_id_of("t"), partition, FIRST)
+    while assignments._task is not None:
+        await asyncio.sleep(0.001)
+    assert not assignments._queue
+    channel.close()
+    await controller.close()
+    return [
+        [part.partition_index for directory in request.directories for topic in directory.topics for part in topic.partitions]
+        for request in controller.asked
+    ]
+
+
+def test_an_unknown_error_code_of_an_assignment_is_tried_again():
+    async def body() -> None:
+        assert await told(answering(FROM_THE_FUTURE), 1) == [[0], [0]]
+
+    run(body)
+
+
+def test_an_assignment_that_could_not_be_sent_is_tried_again():
+    async def body() -> None:
+        assert await told(answering(), 1, (RuntimeError("unforeseen"), EncodeError("no such field"))) == [[0]]
+
+    run(body)
+
+
+def test_only_what_was_not_taken_is_told_again():
+    """A partition that was deleted meanwhile is not; one that the answer leaves out is, after a pause."""
+
+    async def body() -> None:
+        wrong = {
+            1: ErrorCode.UNKNOWN_TOPIC_ID,
+            2: ErrorCode.NOT_CONTROLLER,
+            3: ErrorCode.UNKNOWN_SERVER_ERROR,
+            4: FROM_THE_FUTURE,
+            5: None,
+            6: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        }
+        before = asyncio.get_running_loop().time()
+        assert await told(answering(partitions=wrong), 8) == [list(range(8)), [2, 3, 4, 5]]
+        assert asyncio.get_running_loop().time() - before >= 0.1
+
+    run(body)
+
+
 def test_assignments_of_one_moment_travel_together_and_are_repeated_until_taken():
     async def body() -> None:
         loop = asyncio.get_running_loop()
-        controller = answering(ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE)
+        controller = answering(ErrorCode.UNKNOWN_SERVER_ERROR)
         leader = Leader(loop)
         leader.set((1, "127.0.0.1", await controller.start()))
         channel = ControllerChannel("dirs", leader.locator, client_id="1", loop=loop)

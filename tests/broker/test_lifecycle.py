@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -13,11 +14,13 @@ from quorate.broker.metadata_cache import MetadataCache
 from quorate.broker.publisher import BrokerMetadataListener
 from quorate.config.listeners import Endpoint
 from quorate.metadata.framing import encode_record
-from quorate.metadata.records import RegisterBrokerRecord
+from quorate.metadata.image import EMPTY, MetadataImage
+from quorate.metadata.records import BrokerRegistrationChangeRecord, RegisterBrokerRecord
 from quorate.protocol.api import ApiKey
-from quorate.protocol.errors import ErrorCode
+from quorate.protocol.errors import EncodeError, ErrorCode
 from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
 from quorate.protocol.messages.broker_registration import BrokerRegistrationResponse
+from quorate.protocol.schema import Data
 from quorate.raft.types import CommittedBatch
 
 from .controllers import Leader, ScriptedController, run
@@ -78,7 +81,10 @@ class World:
         self.life.start([Endpoint("PLAINTEXT", "h", 9092, 0)])
 
     def see_registration(self, offset: int = 5) -> None:
-        value = encode_record(RegisterBrokerRecord(broker_id=ME, broker_epoch=5, fenced=True), 1)
+        self.see(offset, RegisterBrokerRecord(broker_id=ME, broker_epoch=5, fenced=True))
+
+    def see(self, offset: int, record: Data) -> None:
+        value = encode_record(record, 1)
         self.publisher.on_commit([CommittedBatch(offset, offset, 1, 0, [value], len(value))])
 
     async def until(self, condition: Any) -> None:
@@ -231,6 +237,169 @@ def test_a_broker_that_never_ran_skips_controlled_shutdown():
         assert world.life.may_stop.done()
         with pytest.raises(asyncio.CancelledError):
             await world.life.caught_up
+        await world.close()
+
+    run(body)
+
+
+def test_the_shutdown_of_another_broker_is_reported_at_once():
+    """With the offset of the records that moved its leaderships; not at the next regular heartbeat, in two seconds."""
+
+    async def body() -> None:
+        world = await running_world(obliging)
+        world.publisher.start_publishing()
+        world.publisher.subscribe("lifecycle", world.life.metadata_applied)
+        count = len(world.heartbeats())
+        world.see(6, RegisterBrokerRecord(broker_id=2, broker_epoch=6, fenced=False))
+        world.see(7, BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=6, in_controlled_shutdown=1))
+        before = asyncio.get_running_loop().time()
+        await world.until(lambda: len(world.heartbeats()) > count)
+        assert asyncio.get_running_loop().time() - before < 1
+        assert world.heartbeats()[-1].current_metadata_offset == 7
+        world.see(8, BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=6, in_controlled_shutdown=1))
+        await world.until(lambda: world.heartbeats()[-1].current_metadata_offset == 8)
+        await world.close()
+
+    run(body)
+
+
+def test_a_broker_that_is_leaving_itself_reports_nothing_early():
+    async def body() -> None:
+        def patient(context: Any, request: Any) -> BrokerHeartbeatResponse:
+            answer = obliging(context, request)
+            answer.should_shut_down = False
+            return answer
+
+        world = await running_world(patient)
+        world.publisher.start_publishing()
+        world.life.begin_controlled_shutdown()
+        world.life.metadata_applied(world.publisher.image.delta_to(leaving_image()))
+        assert world.life.early_heartbeat is None
+        await world.close()
+
+    run(body)
+
+
+def leaving_image() -> MetadataImage:
+    """Broker 2 is in controlled shutdown."""
+    return EMPTY.apply(
+        [
+            RegisterBrokerRecord(broker_id=2, broker_epoch=6, fenced=False),
+            BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=6, in_controlled_shutdown=1),
+        ],
+        offset=9,
+        epoch=1,
+        timestamp_ms=0,
+    )
+
+
+def test_a_controlled_shutdown_asks_again_soon_and_then_less_often():
+    async def body() -> None:
+        times: list[float] = []
+
+        def grant_the_fourth(context: Any, request: Any) -> BrokerHeartbeatResponse:
+            answer = obliging(context, request)
+            if request.want_shut_down:
+                times.append(asyncio.get_running_loop().time())
+                answer.should_shut_down = len(times) == 4
+            return answer
+
+        world = await running_world(grant_the_fourth)
+        world.life.begin_controlled_shutdown()
+        await world.life.may_stop
+        first, second, third = (b - a for a, b in itertools.pairwise(times))
+        assert first >= 0.009 and second >= 0.018 and third >= 0.036
+        await world.close()
+
+    run(body)
+
+
+FROM_THE_FUTURE = 30_000
+"""An error code that this version does not know."""
+
+
+async def running_world(heartbeat: Any, registration: Any = None, **config: Any) -> World:
+    """A broker in RUNNING."""
+    world = World(heartbeat, registration, **config)
+    await world.start()
+    await world.until(lambda: world.life.broker_epoch == 5)
+    world.see_registration()
+    await world.life.caught_up
+    world.life.ready_to_unfence()
+    await world.life.unfenced
+    return world
+
+
+def test_an_unknown_error_code_does_not_stop_a_broker():
+    async def body() -> None:
+        codes = [FROM_THE_FUTURE, 0, FROM_THE_FUTURE]
+
+        def register(_context: Any, _request: Any) -> BrokerRegistrationResponse:
+            return BrokerRegistrationResponse(error_code=codes.pop(0), broker_epoch=5)
+
+        def beat(context: Any, request: Any) -> BrokerHeartbeatResponse:
+            return BrokerHeartbeatResponse(error_code=codes.pop()) if codes else obliging(context, request)
+
+        world = await running_world(beat, register, broker_heartbeat_interval_ms=5)
+        assert codes == [] and world.faults == []
+        await world.close()
+
+    run(body)
+
+
+def test_an_exchange_that_fails_unforeseen_does_not_stop_a_broker(monkeypatch):
+    async def body() -> None:
+        world = World(obliging, broker_heartbeat_interval_ms=5)
+        send, failures = world.channel.send, [EncodeError("no such field in version 0"), RuntimeError("unforeseen")]
+
+        async def failing(request: Any, *args: Any, **kwargs: Any) -> Any:
+            if failures and type(request).__name__ == ("BrokerRegistrationRequest", "BrokerHeartbeatRequest")[len(failures) % 2]:
+                raise failures.pop()
+            return await send(request, *args, **kwargs)
+
+        monkeypatch.setattr(world.channel, "send", failing)
+        await world.start()
+        await world.until(lambda: world.life.broker_epoch == 5)
+        world.see_registration()
+        await world.life.caught_up
+        assert failures == [] and world.faults == []
+        await world.close()
+
+    run(body)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED])
+def test_a_broker_that_is_not_registered_any_more_need_not_ask_to_leave(code: ErrorCode):
+    async def body() -> None:
+        unregistered: list[bool] = []
+
+        def beat(context: Any, request: Any) -> BrokerHeartbeatResponse:
+            return BrokerHeartbeatResponse(error_code=code) if unregistered else obliging(context, request)
+
+        world = await running_world(beat)
+        unregistered.append(True)
+        world.life.begin_controlled_shutdown()
+        await asyncio.wait_for(world.life.may_stop, 1)
+        assert [request.want_shut_down for request in world.heartbeats()[-1:]] == [True]
+        await world.close()
+
+    run(body)
+
+
+def test_a_broker_that_runs_is_not_stopped_by_a_stale_broker_epoch():
+    """It may be about to register again, or an operator about to find out."""
+
+    async def body() -> None:
+        stale: list[bool] = []
+
+        def beat(context: Any, request: Any) -> BrokerHeartbeatResponse:
+            return BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH) if stale else obliging(context, request)
+
+        world = await running_world(beat, broker_heartbeat_interval_ms=5)
+        stale.append(True)
+        count = len(world.heartbeats())
+        await world.until(lambda: len(world.heartbeats()) > count + 2)
+        assert world.life.state == BrokerState.RUNNING and world.faults == []
         await world.close()
 
     run(body)

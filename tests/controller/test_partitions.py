@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from quorate.controller.isr_updates import Portion, fence
 from quorate.controller.partitions import (
     alter_partition,
     assign_replicas_to_dirs,
@@ -188,8 +189,6 @@ def test_the_unclean_sweep_asks_the_topic(allowed: str, count: int) -> None:
 
 
 def test_a_topic_that_allows_it_elects_uncleanly_when_a_leader_is_fenced() -> None:
-    from quorate.controller.isr_updates import Portion, fence
-
     cluster = Cluster().brokers(1, 2)
     cluster.topic("t", [1, 2], isr=[1])
     cluster.apply([ConfigRecord(resource_type=4, resource_name="", name="unclean.leader.election.enable", value="true")])
@@ -239,6 +238,35 @@ def test_a_replica_in_a_lost_directory_leaves_the_isr() -> None:
     topic_id = cluster.topic("t", [1, 2])
     assign(cluster, uid(2), topic_id, 0)
     assert (cluster.partition("t").isr, cluster.partition("t").leader) == ((2,), 2)
+
+
+def test_a_replica_that_got_a_new_directory_may_lead_again() -> None:
+    """The broker of the preferred replica came back with an empty disk, and caught up."""
+    cluster = Cluster().brokers(1, 2)
+    topic_id = cluster.topic("t", [1, 2], isr=[2, 1], leader=2)
+    cluster.apply([PartitionChangeRecord(topic_id=topic_id, partition_id=0, directories=[uid(500), directory(2)])])
+    elect = ElectLeadersRequest(
+        election_type=0, topic_partitions=[ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0])]
+    )
+    answer = cluster.run(elect_leaders, elect).response.replica_election_results[0].partition_result[0]
+    assert answer.error_code == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    assert assign(cluster, directory(1), topic_id, 0) == [ErrorCode.NONE]
+    assert cluster.partition("t").directories == (directory(1), directory(2))
+    cluster.run(elect_leaders, elect)
+    assert cluster.partition("t").leader == 1
+
+
+def test_a_leaderless_partition_is_led_as_soon_as_its_replica_has_a_directory() -> None:
+    """Between the return of broker 1 on an empty disk and its assignment the other broker of the ISR died."""
+    cluster = Cluster().brokers(1, 2)
+    topic_id = cluster.topic("t", [1, 2], isr=[1, 2], leader=2)
+    cluster.apply([PartitionChangeRecord(topic_id=topic_id, partition_id=0, directories=[uid(500), directory(2)])])
+    records: list[Any] = []
+    fence(cluster.view, 2, records, Portion())
+    cluster.apply(records)
+    assert cluster.partition("t").leader == -1
+    assert assign(cluster, directory(1), topic_id, 0) == [ErrorCode.NONE]
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (1, (1,))
 
 
 # -- reassignments

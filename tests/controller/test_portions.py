@@ -17,12 +17,13 @@ from quorate.metadata.image.partitions import NO_LEADER
 from quorate.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord, RemoveTopicRecord, TopicRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.alter_partition import AlterPartitionRequest
+from quorate.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from quorate.protocol.messages.broker_registration import BrokerRegistrationRequest
 from quorate.protocol.messages.create_topics import CreateTopicsRequest
 from quorate.protocol.messages.unregister_broker import UnregisterBrokerRequest
 
-from .asking import beat, broker, topics
+from .asking import beat, broker, registration, topics
 from .support import CLUSTER, LATEST, Cluster, Harness, directory, uid
 
 BROKER = 1
@@ -368,6 +369,34 @@ def test_isr_changes_of_very_many_partitions_are_answered_each_after_all_portion
         assert [part.partition_index for part in answered.partitions if part.error_code != ErrorCode.NONE] == [7]
         changed = h.controller.image.topics.by_name["many"].partitions
         assert [n for n in range(MANY) if changed[n].isr != (1,)] == [7]
+
+    run(test())
+
+
+@pytest.mark.parametrize("online", (True, False))
+def test_very_many_replicas_are_assigned_to_a_directory_in_portions(online: bool) -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        first, _ = await with_many_partitions(h)
+        elsewhere = directory(1, 1)
+        if online:
+            registered = h.controller.image.cluster.brokers[1]
+            again = registration(1)
+            again.incarnation_id, again.log_dirs = registered.incarnation_id, [elsewhere, *registered.log_dirs]
+            await h_call(h, again)
+        topic_id = h.controller.image.topics.by_name["many"].id
+        make = AssignReplicasToDirsRequest
+        wishes = [make.PartitionData(partition_index=n) for n in range(MANY + 1)]
+        topic = make.TopicData(topic_id=topic_id, partitions=wishes)
+        answer = h.send(make(broker_id=1, broker_epoch=first, directories=[make.DirectoryData(id=elsewhere, topics=[topic])]))
+        assert await turns(h, answer.done) > MANY // CHANGES_PER_TURN
+        (answered,) = (await answer).directories[0].topics
+        assert (await answer).directories[0].id == elsewhere and answered.topic_id == topic_id
+        codes = [part.error_code for part in answered.partitions]
+        assert codes == [*[ErrorCode.NONE] * MANY, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        changed = h.controller.image.topics.by_name["many"].partitions
+        assert all(changed[n].directory(1) == elsewhere for n in range(MANY))
+        assert all((1 in changed[n].isr) is online and (changed[n].leader == 1) <= online for n in range(MANY))
 
     run(test())
 

@@ -16,6 +16,7 @@ from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from quorate.protocol.messages.delete_topics import DeleteTopicsRequest
 from quorate.protocol.messages.describe_cluster import DescribeClusterRequest
 from quorate.protocol.messages.metadata import MetadataRequest
+from quorate.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from tests.support.cluster import Node, running, wait_for
 from tests.support.ledger import QUIET, Ledger, read_partition
 
@@ -93,6 +94,45 @@ def test_a_broker_gives_its_leaderships_away_before_it_stops(tmp_path: Path) -> 
         assert producer.flush(30) == 0
         assert not failed
         assert read_partition(brokers[1].bootstrap, "t", 0) == [b"%d" % i for i in range(200)]
+
+
+def test_a_shutdown_does_not_wait_for_the_regular_heartbeat_of_the_other_brokers(tmp_path: Path) -> None:
+    patient = {"broker.heartbeat.interval.ms": 60_000, "broker.session.timeout.ms": 180_000}
+    controller = Node(tmp_path / "c", node_id=1, roles="controller", extra=patient)
+    brokers = [Node(tmp_path / f"b{i}", node_id=i, roles="broker", voters=controller.voters, extra=patient) for i in (2, 3, 4)]
+    with running(controller), running(brokers[0]), running(brokers[1]), running(brokers[2]):
+        admin = brokers[2].admin()
+        topics = [NewTopic(f"t{i}", 1, replica_assignment=[[2, 3, 4]]) for i in range(20)]
+        for future in admin.create_topics(topics, operation_timeout=20).values():
+            future.result(30)
+
+        def partitions():  # type: ignore[no-untyped-def]
+            return [topic.partitions[0] for topic in admin.list_topics(timeout=5).topics.values()]
+
+        wait_for("all replicas to be in sync", lambda: all(len(p.isrs) == 3 for p in partitions()))
+        assert brokers[0].stop(30) == 0
+        assert all(p.leader == 3 for p in partitions())
+        assert brokers[1].stop(30) == 0
+        assert all(p.leader == 4 for p in partitions())
+
+
+def test_a_broker_that_was_unregistered_while_it_ran_can_be_stopped(tmp_path: Path) -> None:
+    controller = Node(tmp_path / "c", node_id=1, roles="controller")
+    brokers = [Node(tmp_path / f"b{i}", node_id=i, roles="broker", voters=controller.voters) for i in (2, 3)]
+    with running(controller), running(brokers[0]), running(brokers[1]):
+        admin = brokers[1].admin()
+        topic = NewTopic("t", 1, replica_assignment=[[2, 3]])
+        next(iter(admin.create_topics([topic], operation_timeout=20).values())).result(30)
+
+        def partition():  # type: ignore[no-untyped-def]
+            return admin.list_topics("t", timeout=5).topics["t"].partitions[0]
+
+        wait_for("both replicas to be in sync", lambda: sorted(partition().isrs) == [2, 3])
+        answer = ask(controller.controller_port, UnregisterBrokerRequest(broker_id=2))
+        assert answer.error_code == ErrorCode.NONE
+        wait_for("the other one to lead", lambda: partition().leader == 3)
+        assert brokers[0].stop(30) == 0
+        assert brokers[1].stop(30) == 0
 
 
 def test_the_start_time_is_told_and_new_after_a_restart(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 log_ = logging.getLogger("quorate.broker.alter_partition")
 
-_RETRY_S = 0.05
+_RETRY_MIN_S = 0.05
+_RETRY_MAX_S = 1.0
 
 _Key = tuple[bytes, int]
 
@@ -59,54 +60,70 @@ class AlterPartitionManager:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _send(self) -> None:
+        pause = _RETRY_MIN_S
         try:
             while self._queue:
                 sent = {key: self._queue.pop(key) for key in list(itertools.islice(self._queue, MAX_PARTITIONS))}
-                if not await self._exchange(sent):
-                    for key, wish in sent.items():
-                        if wish[0].pending_isr is wish[1]:
-                            self._queue.setdefault(key, wish)
-                    await asyncio.sleep(_RETRY_S)
+                try:
+                    settled = await self._exchange(sent)
+                except Exception:  # without another try the ISR would be frozen until the partition changes otherwise
+                    log_.exception("[AlterPartition broker=%d] Request failed", self._node_id)
+                    settled = set()
+                if len(settled) == len(sent):
+                    pause = _RETRY_MIN_S
+                    continue
+                for key in sent.keys() - settled:
+                    partition, pending = sent[key]
+                    if partition.pending_isr is pending:
+                        self._queue.setdefault(key, (partition, pending))
+                if self._queue:
+                    await asyncio.sleep(pause)
+                    pause = min(pause * 2, _RETRY_MAX_S)
         finally:
             self._task = None
 
-    async def _exchange(self, sent: dict[_Key, tuple[Partition, PendingIsr]]) -> bool:
+    async def _exchange(self, sent: dict[_Key, tuple[Partition, PendingIsr]]) -> set[_Key]:
+        """Sends one request; returns the partitions of which nothing has to be sent again."""
+        settled: set[_Key] = set()
         try:
             answer = await self._channel.send(self._request(sent), None)
         except (RequestTimedOut, KafkaConnectionError, UnsupportedVersion) as error:
             log_.warning("[AlterPartition broker=%d] Request failed: %s", self._node_id, error)
-            return False
+            return settled
         if answer.error_code != ErrorCode.NONE:
-            log_.warning(
-                "[AlterPartition broker=%d] The controller answered %s", self._node_id, ErrorCode(answer.error_code).name
-            )
-            return False
-        answered: set[_Key] = set()
+            error_code = ErrorCode.of(answer.error_code)
+            log_.warning("[AlterPartition broker=%d] The controller answered %s", self._node_id, error_code.name)
+            return settled
         for topic in answer.topics:
             for part in topic.partitions:
                 key = (topic.topic_id, part.partition_index)
-                if key in sent:
-                    answered.add(key)
-                    self._settle(key, *sent[key], part)
-        for key in sent.keys() - answered:
-            self._queue.setdefault(key, sent[key])
-        return True
+                if key in sent and self._settle(*sent[key], part):
+                    settled.add(key)
+        return settled
 
-    def _settle(self, key: _Key, partition: Partition, pending: PendingIsr, part: AlterPartitionResponse.PartitionData) -> None:
+    def _settle(self, partition: Partition, pending: PendingIsr, part: AlterPartitionResponse.PartitionData) -> bool:
+        """Tells a partition its answer; false when the request is to be sent again."""
         if part.error_code == ErrorCode.NONE:
-            partition.isr_altered(pending, tuple(part.isr), part.leader_epoch, part.partition_epoch)
-            return
-        error = ErrorCode(part.error_code)
+            try:
+                partition.isr_altered(pending, tuple(part.isr), part.leader_epoch, part.partition_epoch)
+            except Exception:  # of this partition's log; the others must have their answers
+                log_.exception(
+                    "[AlterPartition broker=%d] %s-%d failed to take its new ISR",
+                    self._node_id,
+                    partition.topic,
+                    partition.partition,
+                )
+            return True
+        code = ErrorCode.of(part.error_code)
         log_.info(
             "[AlterPartition broker=%d] ISR %s of %s-%d was refused: %s",
             self._node_id,
             list(pending.isr),
             partition.topic,
             partition.partition,
-            error.name,
+            code.name,
         )
-        if partition.isr_refused(pending, error):
-            self._queue.setdefault(key, (partition, pending))
+        return not partition.isr_refused(pending, code)
 
     def _request(self, sent: dict[_Key, tuple[Partition, PendingIsr]]) -> AlterPartitionRequest:
         from quorate.protocol.messages.alter_partition import AlterPartitionRequest as Request

@@ -1,11 +1,13 @@
-"""Tells the controller in which log directory a replica really is, where the metadata does not know (KIP-858).
+"""Tells the controller in which log directory a replica is, where the metadata says otherwise (KIP-858).
 
-A broker with one directory never needs this: the controller places its replicas there by itself.
+The controller assigns new replicas to the only directory of a broker by itself. A broker with one directory still has to tell
+of them after its disk was replaced: the new directory has another id, and a replica in an unknown directory is never elected.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -22,6 +24,14 @@ MAX_ASSIGNMENTS = 2250
 """Replicas in one request, as in Kafka: the controller's batch for them stays below its limit."""
 _RETRY_MIN_S = 0.1
 _RETRY_MAX_S = 10.0
+
+_FINAL = (
+    ErrorCode.NONE,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+)
+"""After the errors among these there is nothing to tell any more: the replica is not this broker's."""
 
 _Key = tuple[bytes, int]
 
@@ -55,8 +65,18 @@ class DirectoryAssignments:
         try:
             while self._queue:
                 await asyncio.sleep(0)  # what the same metadata step submits goes into one request
-                sent = dict(list(self._queue.items())[:MAX_ASSIGNMENTS])
-                if await self._send(sent):
+                sent = dict(itertools.islice(self._queue.items(), MAX_ASSIGNMENTS))
+                try:
+                    settled = await self._send(sent)
+                except Exception:  # without another try the controller would go on with the wrong directories
+                    log_.exception("[DirectoryAssignments broker=%d] Request failed", self._node_id)
+                    settled = set()
+                for key, directory_id in sent.items():
+                    if self._queue[key] == directory_id:  # else another directory was submitted meanwhile
+                        del self._queue[key]
+                        if key not in settled:
+                            self._queue[key] = directory_id  # behind those that were not sent yet
+                if len(settled) == len(sent):
                     pause = _RETRY_MIN_S
                 else:
                     await asyncio.sleep(pause)
@@ -64,7 +84,8 @@ class DirectoryAssignments:
         finally:
             self._task = None
 
-    async def _send(self, sent: dict[_Key, bytes]) -> bool:
+    async def _send(self, sent: dict[_Key, bytes]) -> set[_Key]:
+        """Sends one request; returns the replicas of which nothing has to be sent again."""
         from quorate.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest as Request
 
         directories: dict[bytes, dict[bytes, list[int]]] = {}
@@ -87,23 +108,20 @@ class DirectoryAssignments:
                 for directory_id, topics in directories.items()
             ],
         )
+        settled: set[_Key] = set()
         try:
             answer = await self._channel.send(request)
         except (RequestTimedOut, KafkaConnectionError, UnsupportedVersion) as error:
             log_.warning("[DirectoryAssignments broker=%d] Request failed: %s", self._node_id, error)
-            return False
+            return settled
         if answer.error_code != ErrorCode.NONE:
-            log_.warning(
-                "[DirectoryAssignments broker=%d] The controller answered %s", self._node_id, ErrorCode(answer.error_code).name
-            )
-            return False
+            error_code = ErrorCode.of(answer.error_code)
+            log_.warning("[DirectoryAssignments broker=%d] The controller answered %s", self._node_id, error_code.name)
+            return settled
         for directory in answer.directories:
             for topic in directory.topics:
                 for part in topic.partitions:
                     key = (topic.topic_id, part.partition_index)
-                    if part.error_code == ErrorCode.NOT_CONTROLLER:
-                        continue
-                    # Any other error means that the replica is not this broker's any more: nothing is left to tell.
-                    if self._queue.get(key) == directory.id:
-                        del self._queue[key]
-        return True
+                    if sent.get(key) == directory.id and part.error_code in _FINAL:
+                        settled.add(key)
+        return settled

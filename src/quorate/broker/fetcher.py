@@ -206,7 +206,7 @@ class LeaderFetcher:
                 "[ReplicaFetcher broker=%d leader=%d] Fetch session refused: %s",
                 self._replicas.node_id,
                 self.leader_id,
-                ErrorCode(response.error_code).name,
+                ErrorCode.of(response.error_code).name,
             )
             return response.error_code in (
                 ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -480,5 +480,5 @@ class LeaderFetcher:
         response: ListOffsetsResponse = await channel.call(request, self._timeout_s)
         answer = response.topics[0].partitions[0]
         if answer.error_code:
-            raise KafkaError(ErrorCode(answer.error_code))
+            raise KafkaError(ErrorCode.of(answer.error_code))
         return answer.offset

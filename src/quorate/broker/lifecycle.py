@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from quorate.broker.early_heartbeats import EarlyHeartbeats
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
 from quorate.protocol.errors import ErrorCode
 
@@ -20,10 +21,15 @@ if TYPE_CHECKING:
     from quorate.broker.publisher import BrokerMetadataListener
     from quorate.config.kafka_config import KafkaConfig
     from quorate.config.listeners import Endpoint
+    from quorate.metadata.image import MetadataDelta
 
 log_ = logging.getLogger("quorate.broker.lifecycle")
 
-_FIRST_SHUTDOWN_RETRY_S = 0.05
+_SHUTDOWN_RETRY_MIN_S = 0.01
+_SHUTDOWN_RETRY_MAX_S = 0.1
+"""The other brokers report their metadata offset within milliseconds, if they are of this kind (`early_heartbeats`)."""
+_NOT_REGISTERED = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
+"""Errors of a heartbeat whose sender was unregistered, or replaced by another incarnation."""
 
 
 class BrokerState(enum.IntEnum):
@@ -76,6 +82,10 @@ class BrokerLifecycle:
         self._registered = False
         self._ready_to_unfence = False
         self._offline_directories: dict[bytes, bool] = {}  # -> whether the controller knows
+        self._shutdown_retry_s = _SHUTDOWN_RETRY_MIN_S
+        self._early = EarlyHeartbeats(config.node_id, self._interval_s)
+        self.early_heartbeat: asyncio.TimerHandle | None = None
+        """The timer of a heartbeat that is sent before its regular time; None if there is none."""
         self.node_id: int = config.node_id
         self.state = BrokerState.NOT_RUNNING
         self.broker_epoch = -1
@@ -103,6 +113,22 @@ class BrokerLifecycle:
         """Recovery is done: ask to be unfenced, at once."""
         self._ready_to_unfence = True
         self._wake.set()
+
+    def metadata_applied(self, delta: MetadataDelta) -> None:
+        """Follows the metadata: another broker that is shutting down waits for this one to report how far it has got."""
+        pause = self._early.metadata_applied(delta, self._loop.time())
+        if pause is not None and self.state == BrokerState.RUNNING:
+            self._cancel_early_heartbeat()
+            self.early_heartbeat = self._loop.call_later(pause, self._send_early_heartbeat)
+
+    def _send_early_heartbeat(self) -> None:
+        self.early_heartbeat = None
+        self._wake.set()
+
+    def _cancel_early_heartbeat(self) -> None:
+        if self.early_heartbeat is not None:
+            self.early_heartbeat.cancel()
+            self.early_heartbeat = None
 
     def resend_registration(self) -> None:
         """Registers the same incarnation again (its log directories, after metadata.version learnt of them)."""
@@ -140,6 +166,7 @@ class BrokerLifecycle:
             return
         log_.info("[BrokerLifecycle id=%d] Transitioning from %s to SHUTTING_DOWN.", self.node_id, self.state.name)
         self.state = BrokerState.SHUTTING_DOWN
+        self._cancel_early_heartbeat()
         for future in (self.caught_up, self.unfenced):
             if not future.done():
                 future.cancel()
@@ -224,11 +251,14 @@ class BrokerLifecycle:
         except UnsupportedVersion as error:
             log_.error("[BrokerLifecycle id=%d] Unable to register the broker: %s", self.node_id, error)
             return False
+        except Exception:  # the controller may be another one at the next attempt
+            log_.exception("[BrokerLifecycle id=%d] Unable to register the broker", self.node_id)
+            return False
         if answer.error_code != ErrorCode.NONE:
             log_.info(
                 "[BrokerLifecycle id=%d] Unable to register the broker because the controller returned error %s",
                 self.node_id,
-                ErrorCode(answer.error_code).name,
+                ErrorCode.of(answer.error_code).name,
             )
             return False
         self.broker_epoch = answer.broker_epoch
@@ -271,17 +301,31 @@ class BrokerLifecycle:
         except (RequestTimedOut, KafkaConnectionError, UnsupportedVersion) as error:
             log_.warning("[BrokerLifecycle id=%d] Unable to send a heartbeat: %s", self.node_id, error)
             return self._interval_s
-        if answer.error_code != ErrorCode.NONE:
-            log_.warning(
-                "[BrokerLifecycle id=%d] Broker %d sent a heartbeat request but received error %s.",
-                self.node_id,
-                self.node_id,
-                ErrorCode(answer.error_code).name,
-            )
+        except Exception:  # the controller may be another one at the next attempt
+            log_.exception("[BrokerLifecycle id=%d] Unable to send a heartbeat", self.node_id)
             return self._interval_s
+        if answer.error_code != ErrorCode.NONE:
+            return self._refused(ErrorCode.of(answer.error_code))
         for directory_id in offline:
             self._offline_directories[directory_id] = True
         return self._answered(answer.is_caught_up, answer.is_fenced, answer.should_shut_down)
+
+    def _refused(self, error: ErrorCode) -> float:
+        log_.warning(
+            "[BrokerLifecycle id=%d] Broker %d sent a heartbeat request but received error %s.",
+            self.node_id,
+            self.node_id,
+            error.name,
+        )
+        if self.state == BrokerState.PENDING_CONTROLLED_SHUTDOWN and error in _NOT_REGISTERED:
+            # The controller took every leadership from this broker when it removed the registration.
+            log_.info(
+                "[BrokerLifecycle id=%d] Ending the controlled shutdown: this incarnation is not registered any more.",
+                self.node_id,
+            )
+            self.shutting_down()
+            return 0.0
+        return self._interval_s
 
     def _answered(self, is_caught_up: bool, is_fenced: bool, should_shut_down: bool) -> float:
         match self.state:
@@ -310,7 +354,8 @@ class BrokerLifecycle:
                     log_.info("[BrokerLifecycle id=%d] The controller has asked us to exit controlled shutdown.", self.node_id)
                     self.shutting_down()
                     return 0.0
-                return _FIRST_SHUTDOWN_RETRY_S
+                pause, self._shutdown_retry_s = self._shutdown_retry_s, min(self._shutdown_retry_s * 2, _SHUTDOWN_RETRY_MAX_S)
+                return pause
             case _:
                 pass
         return self._interval_s

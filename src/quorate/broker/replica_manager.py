@@ -15,7 +15,9 @@ from quorate.broker.delayed import DelayedAcks
 from quorate.broker.partition import Partition
 from quorate.log.errors import LogDirFailure
 from quorate.log.manager import RESERVED_DIRECTORY_IDS
+from quorate.metadata.image import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.uuids import uuid_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,8 +79,7 @@ class ReplicaManager:
         self.storage_failed: Callable[[LogDirFailure], None] | None = None
         """Told when reading or writing a log found its directory broken."""
         self.assign_directory: Callable[[bytes, int, bytes], None] | None = None
-        """(topic id, partition, directory id): told where a replica is when the metadata says otherwise. Set on brokers with
-        several directories only."""
+        """(topic id, partition, directory id): told where a replica is when the metadata says otherwise."""
         self.directory_id_of: Callable[[Path], bytes] = lambda _directory: bytes(16)
         self.is_shutting_down = False
         self.accepts_appends = True
@@ -159,6 +160,39 @@ class ReplicaManager:
             actual = self.directory_id_of(log.dir.parent)
             if actual != assigned:
                 self.assign_directory(topic_id, partition, actual)
+
+    def _check_leaderless(self, partition: Partition, image: PartitionImage) -> None:
+        """Handles a leaderless partition whose log was here, in a directory that this broker does not have any more.
+
+        The controller elects this replica once it is assigned to another directory (KIP-858). That is right if there is no
+        other replica. If there is one, it would truncate its log to the empty one of this broker, so that the partition stays
+        offline until the operator chooses.
+        """
+        me = self.node_id
+        directory = image.directory(me)
+        own = {self.directory_id_of(path) for path in self.logs.online_dirs()}
+        if directory in own or directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY) or self._is_offline(directory):
+            return
+        if len(image.replicas) == 1:
+            log_.warning(
+                "[ReplicaManager broker=%d] The log of %s-%d was in log directory %s, which this broker does not have any "
+                "more, and there is no other replica. The partition begins anew without records.",
+                me,
+                partition.topic,
+                partition.partition,
+                uuid_text(directory),
+            )
+            self.open_log(partition)
+        elif image.isr == (me,) or (not (image.isr or image.elr) and image.last_known_elr == (me,)):
+            log_.warning(
+                "[ReplicaManager broker=%d] The log of %s-%d was in log directory %s, which this broker does not have any "
+                "more, and no other replica is in sync. The partition stays offline: elect another replica by an unclean "
+                "leader election, or delete the topic.",
+                me,
+                partition.topic,
+                partition.partition,
+                uuid_text(directory),
+            )
 
     def go_offline(self, keys: Iterable[tuple[str, int]], directory_id: bytes | None = None) -> None:
         """The logs of these partitions are lost with their directory: they are served no more. `directory_id` adds those that
@@ -264,6 +298,8 @@ class ReplicaManager:
                 log = self.logs.get(topic.name, partition_id)
                 if log is not None:
                     self._check_directory(topic.id, partition_id, image.directory(self.node_id), log)
+                elif image.leader < 0:
+                    self._check_leaderless(partition, image)
         except (KafkaError, OSError) as error:
             log_.exception("[ReplicaManager broker=%d] Could not take over %s-%d", self.node_id, *key)
             self.note_storage_failure(error)

@@ -128,12 +128,10 @@ class BrokerServer:
         )
         self.replicas.isr_sender = self._isr_sender
         self.replicas.make_fetchers = self._make_fetchers
-        self._assignments: DirectoryAssignments | None = None
-        if len(config.log_dirs) > 1:
-            self._assignments = DirectoryAssignments(
-                self.node_id, self._new_channel("directory-assignments"), lambda: self.lifecycle.broker_epoch, loop
-            )
-            self.replicas.assign_directory = self._assignments.submit
+        self._assignments = DirectoryAssignments(
+            self.node_id, self._new_channel("directory-assignments"), lambda: self.lifecycle.broker_epoch, loop
+        )
+        self.replicas.assign_directory = self._assign_directory
         self.replicas.directory_id_of = self.directory_ids.__getitem__
         self.replicas.storage_failed = self._storage_failed
         self._loading: asyncio.Future[list[LogDirFailure]] | None = None
@@ -229,6 +227,8 @@ class BrokerServer:
         if self._groups is not None:
             self._publisher.subscribe("group coordinator", self._groups.apply_delta)
             await self._groups.start()
+        # The last one: what a heartbeat reports has been applied by all others.
+        self._publisher.subscribe("lifecycle", self.lifecycle.metadata_applied)
         self._upkeep.start()
         self.lifecycle.ready_to_unfence()
         await self.lifecycle.unfenced
@@ -311,6 +311,11 @@ class BrokerServer:
         for name in topics:
             self.logs.reconfigure(name, delta.new.configs.topic(name))
 
+    def _assign_directory(self, topic_id: bytes, partition: int, directory_id: bytes) -> None:
+        """Below that metadata.version the controller knows no directories and refuses the request."""
+        if self._publisher.image.features.metadata_version >= FIRST_DIRECTORIES:
+            self._assignments.submit(topic_id, partition, directory_id)
+
     def _registration_changed(self, delta: MetadataDelta) -> None:
         """A registration from before metadata.version knew log directories is sent again with them."""
         if delta.new.features.metadata_version < FIRST_DIRECTORIES or not (
@@ -352,8 +357,7 @@ class BrokerServer:
         if self.replicas.fetchers is not None:
             await self.replicas.fetchers.close()
         await self._isr_sender.close()
-        if self._assignments is not None:
-            await self._assignments.close()
+        await self._assignments.close()
         for channel in self._channels:
             channel.close()
         # In a thread: flushing takes long on a slow disk, and this node's controller may still lead the quorum.

@@ -73,7 +73,7 @@ class TopicCreator:
                     "[TopicCreator broker=%d] Topic %s was not created: %s %s",
                     self._config.node_id,
                     name,
-                    ErrorCode(topic.error_code).name,
+                    ErrorCode.of(topic.error_code).name,
                     topic.error_message or "",
                 )
                 return

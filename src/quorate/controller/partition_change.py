@@ -140,7 +140,11 @@ class PartitionChange:
         return self._acceptable(replica) and self._view.has_online_directory(replica, self._directory_of(replica))
 
     def _directory_of(self, replica: int) -> bytes:
-        """Where the replica lies now; a replica that is only being added counts as unassigned."""
+        """Where the replica lies now, or from this change on if that directory is online; a replica that is only being added
+        counts as unassigned. One assigned to an offline directory leaves the ISR by a record of its own."""
+        assigned = self.directories.get(replica) if self.directories else None
+        if assigned is not None and self._view.has_online_directory(replica, assigned):
+            return assigned
         partition = self.partition
         try:
             return partition.directories[partition.replicas.index(replica)]

@@ -101,7 +101,7 @@ class ControllerRegistrar:
         finally:
             channel.close()
         if response.error_code != ErrorCode.NONE:
-            raise KafkaError(ErrorCode(response.error_code), response.error_message)
+            raise KafkaError(ErrorCode.of(response.error_code), response.error_message)
 
     async def close(self) -> None:
         self._closed = True

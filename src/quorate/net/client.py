@@ -134,7 +134,7 @@ class Connection(asyncio.BufferedProtocol):
                 version = min([version - 1, *offered])
                 continue
             if answer.error_code:
-                raise KafkaConnectionError(f"{self.peer} refused ApiVersions: {ErrorCode(answer.error_code).name}")
+                raise KafkaConnectionError(f"{self.peer} refused ApiVersions: {ErrorCode.of(answer.error_code).name}")
             break
         self.api_versions = {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys}
         self.supported_features = {f.name: (f.min_version, f.max_version) for f in answer.supported_features}

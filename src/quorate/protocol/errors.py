@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from enum import IntEnum
+
+logger = logging.getLogger(__name__)
 
 
 class ErrorCode(IntEnum):
@@ -151,10 +154,15 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def of(cls, code: int) -> ErrorCode:
-        """The error of a code from the wire; UNKNOWN_SERVER_ERROR for one that is not known here."""
+        """The error of a code that a peer sent; UNKNOWN_SERVER_ERROR, with a warning, for one that is not known here.
+
+        Every code from a peer is converted by this method: a peer of a newer version may send codes that this enum lacks
+        (Kafka's `Errors.forCode`).
+        """
         try:
             return cls(code)
         except ValueError:
+            logger.warning("Unexpected error code: %d", code)
             return cls.UNKNOWN_SERVER_ERROR
 
 

@@ -74,7 +74,7 @@ class ProducerIdManager:
         except OSError as error:  # lost connections and time-outs both are
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"No producer ids: {error}") from error
         if answer.error_code:
-            log.warning("[ProducerIdManager id=%d] No producer ids: %s", self._broker_id, ErrorCode(answer.error_code).name)
+            log.warning("[ProducerIdManager id=%d] No producer ids: %s", self._broker_id, ErrorCode.of(answer.error_code).name)
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         start, length = answer.producer_id_start, answer.producer_id_len
         self._next_block = (start, start + length)

@@ -290,7 +290,7 @@ class ProduceHandler:
             self._services.node_id,
             context.connection_id,
             ", ".join(
-                f"{topic.name}-{part.index}: {ErrorCode(part.error_code).name}"
+                f"{topic.name}-{part.index}: {ErrorCode.of(part.error_code).name}"
                 for topic in answer.responses
                 for part in topic.partition_responses
                 if part.error_code

@@ -303,7 +303,15 @@ class ClassicRules(RebalanceRules):
         if not group.pending_sync:
             self.timers.cancel(("sync", group.group_id))
         if group.state is GroupState.STABLE:
-            out.replies.append((token, synced(group, member.assignment)))
+            answer = synced(group, member.assignment)
+
+            def committed(error: ErrorCode, _: Instant) -> Outcome:
+                told = answer if error is ErrorCode.NONE else sync_error(append_error(error))
+                return Outcome(replies=[(token, told)])
+
+            # A new coordinator may have read the assignment from a record that is not committed yet. Should the next
+            # election lose that, the same generation would get another assignment.
+            out.after = committed
             return out
         if member.sync_token is not None:
             out.replies.append((member.sync_token, sync_error(ErrorCode.REBALANCE_IN_PROGRESS)))

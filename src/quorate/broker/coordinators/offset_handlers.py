@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,9 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
-    from quorate.broker.coordinators.driver import Answer, GroupDriver, ShardRuntime
+    from quorate.broker.coordinators.driver import Answer, GroupDriver
+    from quorate.broker.coordinators.model import ShardState
+    from quorate.broker.coordinators.shard import Shard
     from quorate.net.dispatch import RequestContext
 
 MULTI_GROUP_VERSION = 8
@@ -121,20 +122,13 @@ class OffsetHandlers:
 
     def _fetch_group(self, group: Any, require_stable: bool) -> Answer:
         partition = self.partition_for(group.group_id)
+
+        def fetch(shard: Shard, state: ShardState) -> Any:
+            return shard.fetch(state, group, require_stable=require_stable)
+
         if require_stable:
-
-            def newest(runtime: ShardRuntime) -> Any:
-                return runtime.shard.fetch(runtime.shard.state, group, require_stable=True)
-
-            return self.driver.after_commits(partition, newest)
-        answer: Answer = asyncio.get_running_loop().create_future()
-        try:
-            runtime = self.driver.runtime(partition)
-        except KafkaError as error:
-            answer.set_exception(error)
-        else:
-            answer.set_result(runtime.shard.fetch(runtime.committed, group, require_stable=False))
-        return answer
+            return self.driver.read_newest(partition, fetch)
+        return self.driver.read_committed(partition, group.group_id, fetch)
 
     # -- OffsetDelete, TxnOffsetCommit -----------------------------------------------------------------------------------
 

@@ -261,7 +261,7 @@ class GroupService(OffsetHandlers):
             except KafkaError as error:
                 response.groups.append(DescribeGroupsResponse.DescribedGroup(group_id=group_id, error_code=error.code))
                 continue
-            described = runtime.shard.describe(runtime.committed, group_id, ctx.api_version)
+            described = runtime.shard.describe(self.driver.committed(runtime), group_id, ctx.api_version)
             if ctx.api_version >= 3 and request.include_authorized_operations and not described.error_code:
                 described.authorized_operations = GROUP_OPERATIONS
             response.groups.append(described)
@@ -275,7 +275,7 @@ class GroupService(OffsetHandlers):
         response = ListGroupsResponse()
         for runtime in self.driver.runtimes():
             if runtime.error is ErrorCode.NONE:
-                response.groups += runtime.shard.list_groups(runtime.committed, states, types)
+                response.groups += runtime.shard.list_groups(self.driver.committed(runtime), states, types)
             elif runtime.error is not ErrorCode.NOT_COORDINATOR:
                 return ListGroupsResponse(error_code=runtime.error)
         return response

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from quorate.broker.coordinators.classic_answers import foreign_tombstones
+from quorate.broker.coordinators.classic_answers import append_error, foreign_tombstones
 from quorate.broker.coordinators.classic_group import ClassicGroup, GroupState, Token
 from quorate.broker.coordinators.model import (
     NO_PRODUCER_ID,
@@ -183,7 +183,7 @@ class Shard(OffsetRules):
         def stored(error: ErrorCode, _: Instant) -> Outcome:
             if error is not ErrorCode.NONE:
                 for result in results:
-                    result.error_code = error
+                    result.error_code = append_error(error)
             return Outcome(replies=[(token, results)])
 
         out.after = stored

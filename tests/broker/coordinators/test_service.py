@@ -435,15 +435,34 @@ async def test_coordinators_are_found_in_every_version(version: int) -> None:
         assert len(found) == (2 if version >= 4 else 1)
 
 
+@pytest.mark.parametrize("version", [3, 6])
 @in_loop
-async def test_the_offsets_topic_is_made_once_for_all_who_ask() -> None:
+async def test_a_missing_offsets_topic_is_made_while_the_client_asks_again(version: int) -> None:
     async with World(lead=False) as w:
         del w.metadata.topics[OFFSETS]
-        w.replicas.on_make = lambda name: w.metadata.topics.__setitem__(name, 4)
-        request = FindCoordinatorRequest(coordinator_keys=["a", "b"])
-        answers = await asyncio.gather(*(w.call(ApiKey.FIND_COORDINATOR, request, 6) for _ in range(3)))
-        assert w.replicas.made == [OFFSETS]
-        assert all(c.error_code == E.NONE for a in answers for c in a.coordinators)
+        request = FindCoordinatorRequest(coordinator_keys=["a", "b"]) if version >= 4 else FindCoordinatorRequest(key="a")
+        for _ in range(3):
+            answer = w.start(ApiKey.FIND_COORDINATOR, request, version)
+            assert not hasattr(answer, "__await__"), "a wait would hold up all answers behind it on the connection"
+            found = answer.coordinators if version >= 4 else [answer]
+            assert {c.error_code for c in found} == {E.COORDINATOR_NOT_AVAILABLE}
+        assert set(w.replicas.made) == {OFFSETS}
+        w.metadata.topics[OFFSETS] = 4
+        w.replicas.made_when.set_result(None)
+        answer = w.start(ApiKey.FIND_COORDINATOR, request, version)
+        found = answer.coordinators if version >= 4 else [answer]
+        assert {c.error_code for c in found} == {E.NONE}
+
+
+@in_loop
+async def test_a_topic_that_cannot_be_made_is_asked_for_again() -> None:
+    async with World(lead=False) as w:
+        del w.metadata.topics[OFFSETS]
+        w.replicas.made_when.set_exception(KafkaError(E.INVALID_REPLICATION_FACTOR))
+        for _ in range(2):
+            answer = await w.call(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest(key="a"), 3)
+            assert answer.error_code == E.COORDINATOR_NOT_AVAILABLE
+        assert w.replicas.made == [OFFSETS, OFFSETS]
 
 
 @in_loop
@@ -478,6 +497,26 @@ async def test_no_producer_id_while_the_controller_is_away() -> None:
         request = InitProducerIdRequest(transactional_id=None)
         assert (await w.call(ApiKey.INIT_PRODUCER_ID, request, 5)).error_code == E.COORDINATOR_LOAD_IN_PROGRESS
         assert (await w.call(ApiKey.INIT_PRODUCER_ID, request, 5)).producer_id == 0
+
+
+@in_loop
+async def test_a_controller_that_does_not_answer_holds_up_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    from quorate.broker.coordinators import producer_ids
+
+    monkeypatch.setattr(producer_ids, "BLOCK_WAIT_S", 0.02)
+    async with World() as w:
+        answered = asyncio.Event()
+
+        async def send(request: Any) -> Any:
+            await answered.wait()
+            return AllocateProducerIdsResponse(producer_id_start=0, producer_id_len=5)
+
+        monkeypatch.setattr(w, "send", send)
+        request = InitProducerIdRequest(transactional_id=None)
+        assert (await w.call(ApiKey.INIT_PRODUCER_ID, request, 5)).error_code == E.COORDINATOR_LOAD_IN_PROGRESS
+        answered.set()
+        ids = [(await w.call(ApiKey.INIT_PRODUCER_ID, request, 5)).producer_id for _ in range(3)]
+        assert ids == [0, 1, 2], "the block that came late is used"
 
 
 @in_loop

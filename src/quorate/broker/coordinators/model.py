@@ -39,7 +39,6 @@ class GroupConfig:
     offsets_compression: int = 0
     """Codec number of the batches in the offsets topic."""
     offsets_commit_timeout_ms: int = 5_000
-    transaction_topic_partitions: int = 50
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,6 +165,37 @@ async def test_long_metadata_is_refused() -> None:
         assert [p.error_code for p in answer.topics[0].partitions] == [E.NONE, E.OFFSET_METADATA_TOO_LARGE]
 
 
+@pytest.mark.parametrize(("metadata", "code"), [("é" * 4, E.NONE), ("😀" * 2, E.NONE), ("😀" * 3, E.OFFSET_METADATA_TOO_LARGE)])
+@in_loop
+async def test_metadata_is_measured_as_java_does(metadata: str, code: ErrorCode) -> None:
+    async with World(offset_metadata_max_bytes=4) as w:
+        request = commit_request(7)
+        request.topics[0].partitions[0].committed_metadata = metadata
+        answer = await w.call(ApiKey.OFFSET_COMMIT, request, 9)
+        assert answer.topics[0].partitions[0].error_code == code
+
+
+@in_loop
+async def test_the_longest_retention_is_for_ever() -> None:
+    async with World() as w:
+        answer = await w.call(ApiKey.OFFSET_COMMIT, commit_request(7, retention_time_ms=2**63 - 1), 4)
+        assert answer.topics[0].partitions[0].error_code == E.NONE
+        w.clock.offset_ms = 1_000_000_000_000
+        runtime = w.service.driver.runtime(w.service.partition_for("g"))
+        assert not runtime.shard.expire_offsets(w.service.driver.instant()).records
+
+
+@in_loop
+async def test_a_topic_that_is_named_twice_is_answered_once_beside_one_that_is_refused() -> None:
+    async with World() as w:
+        request = commit_request(7)
+        request.topics += commit_request(8, partitions=(1,)).topics + commit_request(9, topic="none").topics * 2
+        answer = await w.call(ApiKey.OFFSET_COMMIT, request, 8)
+        assert {t.name: [(p.partition_index, p.error_code) for p in t.partitions] for t in answer.topics} == {
+            "t": [(0, E.NONE), (1, E.NONE)], "none": [(0, E.UNKNOWN_TOPIC_OR_PARTITION)] * 2,
+        }  # fmt: skip
+
+
 @in_loop
 async def test_a_commit_is_answered_and_read_only_when_it_is_committed() -> None:
     async with World() as w:

@@ -51,7 +51,7 @@ class OffsetHandlers:
             if here:
                 known.append(OffsetCommitRequest.OffsetCommitRequestTopic(name=name, topic_id=topic.topic_id, partitions=here))
         if not known:
-            return OffsetCommitResponse(topics=refused)
+            return merge(refused, OffsetCommitResponse())
         request.topics = known
         caller = self._caller_of(ctx)
         answer = self.driver.write(
@@ -175,14 +175,16 @@ class OffsetHandlers:
 
 
 def merge(refused: list[Any], response: Any) -> Any:
-    """Adds the topics that never reached the coordinator to its answer."""
-    by_name = {topic.name: topic for topic in response.topics}
-    for topic in refused:
-        same = by_name.get(topic.name)
-        if same is None:
-            response.topics.append(topic)
-        else:
+    """Adds the topics that never reached the coordinator to its answer. As Kafka's response builders do, it joins topics of
+    one name, those that the request named twice too, unless nothing was refused."""
+    if not refused:
+        return response
+    by_name: dict[str, Any] = {}
+    for topic in (*refused, *response.topics):
+        same = by_name.setdefault(topic.name, topic)
+        if same is not topic:
             same.partitions += topic.partitions
+    response.topics = list(by_name.values())
     return response
 
 

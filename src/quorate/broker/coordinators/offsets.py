@@ -36,6 +36,8 @@ from quorate.protocol.uuids import ZERO_UUID
 GROUP_NOT_FOUND_VERSION = 9
 """From this OffsetCommit version an unknown group is told as such; before, ILLEGAL_GENERATION."""
 INVALID_OFFSET = -1
+MAX_TIMESTAMP_MS = 2**63 - 1
+"""What the record has room for. Kafka's sum overflows: such an offset expires at once."""
 
 _NO_OFFSETS: Map[PartitionKey, CommittedOffset] = Map()
 
@@ -55,13 +57,13 @@ class OffsetRules(ClassicRules):
         self._validate_commit(request, caller, at)
         out = Outcome()
         response = OffsetCommitResponse()
-        expire_ms = None if request.retention_time_ms < 0 else at.wall_ms + request.retention_time_ms
+        expire_ms = None if request.retention_time_ms < 0 else min(at.wall_ms + request.retention_time_ms, MAX_TIMESTAMP_MS)
         for topic in request.topics:
             answers = []
             for partition in topic.partitions:
                 metadata = partition.committed_metadata
                 code = ErrorCode.NONE
-                if metadata is not None and len(metadata) > self.config.offset_metadata_max_bytes:
+                if metadata is not None and java_length(metadata) > self.config.offset_metadata_max_bytes:
                     code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
                     value = CommittedOffset(
@@ -300,6 +302,11 @@ def expiry_clock(group: ClassicGroup) -> Callable[[CommittedOffset], int] | None
             return lambda value: value.commit_timestamp_ms
         return None
     return lambda value: value.commit_timestamp_ms
+
+
+def java_length(text: str) -> int:
+    """`String.length`: UTF-16 code units, in which Kafka measures `offset.metadata.max.bytes`."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-be")) // 2
 
 
 def commit_error(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:

@@ -350,3 +350,22 @@ async def test_an_assignment_is_told_again_only_when_it_is_committed() -> None:
         w.replicas.release()
         synced = await w.call(ApiKey.SYNC_GROUP, sync_request(member), 5)
         assert (synced.error_code, bytes(synced.assignment)) == (E.NONE, b"A")
+
+
+@in_loop
+async def test_a_leader_that_syncs_twice_cannot_change_the_assignment_on_its_way() -> None:
+    async with World() as w:
+        member = await joined(w, 9)
+        w.replicas.hold = True
+        first = asyncio.ensure_future(w.start(ApiKey.SYNC_GROUP, sync_request(member, b"A"), 5))
+        await asyncio.sleep(0)
+        second = asyncio.ensure_future(w.start(ApiKey.SYNC_GROUP, sync_request(member, b"B"), 5))
+        await asyncio.sleep(0)
+        w.replicas.release()
+        w.replicas.hold = False
+        assert (await first).error_code == E.REBALANCE_IN_PROGRESS
+        told = await second
+        assert told.error_code == E.NONE
+        await w.restart()
+        again = await w.call(ApiKey.SYNC_GROUP, sync_request(member), 5)
+        assert bytes(again.assignment) == bytes(told.assignment), "one assignment for each generation, in the log too"

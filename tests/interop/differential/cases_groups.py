@@ -323,6 +323,8 @@ def join_limits(s: Script) -> None:
 def pending_members(s: Script) -> None:
     g = s.group("pm")
     member = s.ask("given an id", join(g, version=4), 4).response.member_id
+    seen = DescribeGroupsRequest(groups=[g])
+    wait_for("the group to be written", lambda: not s.peer.ask(seen, 6).response.groups[0].error_code)
     s.ask("describe", DescribeGroupsRequest(groups=[g]), 6)
     s.ask("beats", beat(g, 0, member), 3)
     s.ask("beats with -1", beat(g, -1, member), 3)

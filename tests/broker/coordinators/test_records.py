@@ -201,3 +201,31 @@ def test_a_load_gives_way_to_others_between_slices(tmp_path: Path) -> None:
 
     asyncio.run(run())
     assert turns >= 3
+
+
+def test_a_log_whose_end_was_compacted_away_is_loaded(tmp_path: Path) -> None:
+    """As Kafka's cleaner may leave it: segments without records below the log's end."""
+    from quorate.records.batch import build_batch
+    from tests.broker.coordinators.fakes import OFFSETS, FakeClock, Replicas
+
+    directory = tmp_path / f"{OFFSETS}-0"
+
+    async def run() -> None:
+        replicas = Replicas(tmp_path, FakeClock())
+        replicas.lead(0)
+        replicas.append_internal(OFFSETS, 0, build_batch([(*encode_record(GroupRecord("g", None)), (), 1)] * 2))
+        replicas.logs.close(broker_epoch=1)
+        for base in (0, 2):
+            for index in directory.glob(f"{base:020d}.*"):
+                index.unlink()
+            (directory / f"{base:020d}.log").touch()
+        replicas = Replicas(tmp_path, FakeClock())
+        replicas.logs.load()
+        replicas.lead(0)
+        assert (replicas.log(0).log_start_offset, replicas.log(0).log_end_offset) == (0, 2)
+        shard = Shard(GroupConfig())
+        assert await ShardLoader(shard).load(replicas.log(0)) == 2
+        assert not shard.state.groups
+        replicas.logs.close(broker_epoch=1)
+
+    asyncio.run(run())

@@ -37,6 +37,8 @@ class ShardLoader:
         offset: int = source.log_start_offset
         while offset < end:
             data = source.read_bytes(offset, SLICE_BYTES)
+            if not data:
+                break  # all that stood between here and the end was compacted away
             reached = self.replay_bytes(data, offset)
             if reached <= offset:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"nothing can be read at offset {offset}, the log ends at {end}")

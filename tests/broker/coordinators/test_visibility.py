@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
 
+from quorate.broker.coordinators.loader import ShardLoader
 from quorate.broker.coordinators.model import Instant, Outcome, ShardState
 from quorate.broker.coordinators.shard import Shard
 from quorate.protocol.api import ApiKey
@@ -17,6 +19,7 @@ from quorate.protocol.messages.heartbeat import HeartbeatRequest
 from quorate.protocol.messages.list_groups import ListGroupsRequest
 from quorate.protocol.messages.offset_delete import OffsetDeleteRequest
 from quorate.protocol.messages.sync_group import SyncGroupRequest
+from quorate.records.batch import parse_header
 from tests.broker.coordinators.fakes import World
 from tests.broker.coordinators.test_service import commit_request, fetch_request, fetched, in_loop, join_request, joined
 
@@ -369,3 +372,63 @@ async def test_a_leader_that_syncs_twice_cannot_change_the_assignment_on_its_way
         await w.restart()
         again = await w.call(ApiKey.SYNC_GROUP, sync_request(member), 5)
         assert bytes(again.assignment) == bytes(told.assignment), "one assignment for each generation, in the log too"
+
+
+# -- any history -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(12))
+@in_loop
+async def test_reads_are_always_what_the_log_says_up_to_the_high_watermark(seed: int) -> None:
+    """Commits, deletions, failures, delays and failovers in any order; after each of them the offsets that are told are
+    those of a coordinator that reads the committed part of the log anew."""
+    rng = random.Random(seed)
+    async with World(offsets_commit_timeout_ms=1) as w:
+        partition = w.service.partition_for("g")
+        groups = [name for name in ("g", *map(str, range(60))) if w.service.partition_for(name) == partition][:3]
+        acknowledged: dict[str, int] = {}
+        for number in range(60):
+            group = rng.choice(groups)
+            match rng.choices(["commit", "delete", "hold", "advance", "fail", "fail over"], [10, 2, 2, 3, 1, 1])[0]:
+                case "commit":
+                    if await commit(w, number, group=group) == E.NONE:
+                        acknowledged[group] = number
+                case "delete":
+                    acknowledged.pop(group, None)
+                    await w.call(ApiKey.DELETE_GROUPS, DeleteGroupsRequest(groups_names=[group]), 2)
+                case "hold":
+                    w.replicas.hold = not w.replicas.hold
+                    if not w.replicas.hold:
+                        w.replicas.release()
+                case "advance":
+                    led = w.replicas.partition("__consumer_offsets", partition)
+                    follower_end = rng.randint(led.log.high_watermark, led.log.log_end_offset)
+                    led.follower_fetched(2, -1, follower_end, 0, led.log.log_end_offset, w.clock.now())
+                case "fail":
+                    w.replicas.fail_with = rng.choice([None, KafkaError(E.NOT_ENOUGH_REPLICAS), OSError("no space")])
+                case "fail over":
+                    await fail_over(w)
+            expected = await reread(w, partition)
+            for name in groups:
+                answer = await w.call(ApiKey.OFFSET_FETCH, fetch_request(9, group=name), 9)
+                assert fetched(answer, 9) == expected.get(name, {}), f"step {number}, group {name}"
+                if name in acknowledged and not w.replicas.hold:
+                    assert fetched(answer, 9)[("t", 0)] >= acknowledged[name]
+        w.replicas.hold, w.replicas.fail_with = False, None
+        w.replicas.release()
+        expected = await reread(w, partition)
+        for name in groups:
+            stable = await w.call(ApiKey.OFFSET_FETCH, fetch_request(9, group=name, stable=True), 9)
+            assert fetched(stable, 9) == expected.get(name, {})
+
+
+async def reread(w: World, partition: int) -> dict[str, dict[tuple[str, int], int]]:
+    """The offsets of all groups in the committed part of the log."""
+    log = w.replicas.log(partition)
+    shard = Shard(w.service.config)
+    loader = ShardLoader(shard)
+    for batch in w.replicas.batches(partition):
+        header = parse_header(batch)
+        if header.next_offset <= log.high_watermark:
+            loader.replay_bytes(batch, header.base_offset)
+    return {group: {key: value.offset for key, value in offsets.items()} for group, offsets in shard.state.offsets.items()}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from quorate.broker.coordinators.offsets import ExpiryCursor
 from quorate.broker.coordinators.record_codec import decode_record
 from quorate.protocol.api import REGISTRY, ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -182,7 +183,7 @@ async def test_the_longest_retention_is_for_ever() -> None:
         assert answer.topics[0].partitions[0].error_code == E.NONE
         w.clock.offset_ms = 1_000_000_000_000
         runtime = w.service.driver.runtime(w.service.partition_for("g"))
-        assert not runtime.shard.expire_offsets(w.service.driver.instant()).records
+        assert not runtime.shard.expire_offsets(ExpiryCursor(["g"]), w.service.driver.instant()).records
 
 
 @in_loop

@@ -258,6 +258,23 @@ async def test_a_defect_in_one_timer_does_not_stop_the_others(monkeypatch: pytes
 
 
 @in_loop
+async def test_every_shard_gets_its_turn_when_time_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    from quorate.broker.coordinators import driver
+
+    monkeypatch.setattr(driver, "RING_S", 0.0)
+    async with World(group_min_session_timeout_ms=10) as w:
+        groups = [next(name for name in map(str, range(100)) if w.service.partition_for(name) == p) for p in range(4)]
+        for group in groups:
+            request = join_request(group=group)
+            request.session_timeout_ms = 50
+            request.member_id = (await w.call(ApiKey.JOIN_GROUP, request, 9)).member_id
+            assert (await w.call(ApiKey.JOIN_GROUP, request, 9)).error_code == E.NONE
+        async with asyncio.timeout(10):
+            while {g.group_state for g in (await w.call(ApiKey.LIST_GROUPS, ListGroupsRequest(), 5)).groups} != {"Empty"}:
+                await asyncio.sleep(0.01)  # its timers ring in the loop
+
+
+@in_loop
 async def test_a_client_that_goes_away_takes_nothing_along() -> None:
     async with World(offsets_commit_timeout_ms=SHORT_MS) as w:
         w.replicas.hold = True

@@ -29,6 +29,9 @@ GROUP_METADATA_TOPIC = "__consumer_offsets"
 CHUNK_BYTES = 512 * 1024
 """Tombstones of an expiry that need not be atomic go out in batches of about this size, well below any `max.message.bytes`."""
 
+RING_S = 0.003
+"""After this time the timers of the remaining shards wait for the next turn of the event loop."""
+
 Answer = asyncio.Future[Any]
 Step = Callable[[Shard, Answer, Instant], Outcome]
 
@@ -116,6 +119,8 @@ class GroupDriver:
         self._shards: dict[int, ShardRuntime] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._next_turn = -1
+        """The partition whose timers are looked at first."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
@@ -483,11 +488,17 @@ class GroupDriver:
 
     def _ring(self) -> None:
         self._timer = None
+        started = self._clock.now()
         at = self._at()
         active = [runtime for runtime in self._shards.values() if runtime.error is ErrorCode.NONE]
+        # Those that had no turn come first the next time, which is at once: their timers are due.
+        turn = next((i for i, runtime in enumerate(active) if runtime.partition == self._next_turn), 0)
         try:
-            for runtime in active:
+            for index, runtime in enumerate(active[turn:] + active[:turn], turn + 1):
                 self._tick(runtime, at)
+                if self._clock.now() - started >= RING_S:
+                    self._next_turn = active[index % len(active)].partition
+                    break
         finally:
             for runtime in active:
                 self._arm_timer(runtime)

@@ -1,130 +1,109 @@
-"""What the group service stands on, in memory: logs of real record batches, metadata, a controller channel, a clock."""
+"""What the group service stands on: real replicas with logs in a temporary directory; metadata, a controller channel and a
+clock that the test sets."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import tempfile
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from quorate.broker.coordinators.service import GroupService
+from quorate.broker.metadata_cache import MetadataCache
+from quorate.broker.replica_manager import ReplicaManager
+from quorate.log.config import LogConfig
+from quorate.log.files import OpenFiles
+from quorate.log.manager import LogManager
+from quorate.log.partition_log import PartitionLog
+from quorate.log.producer_state import AppendOrigin
 from quorate.net.dispatch import RequestContext
 from quorate.protocol.api import ApiKey
-from quorate.protocol.errors import ErrorCode, KafkaError
-from quorate.records.batch import parse_header, set_placement
+from quorate.records.batch import iter_batches
+from tests.broker.fakes import Asked, registration
+from tests.broker.world import image_of
 
 OFFSETS = "__consumer_offsets"
 
 
-class FakeLog:
-    def __init__(self) -> None:
-        self.batches: list[bytes] = []
-        self.log_start_offset = 0
-        self.log_end_offset = 0
-        self.high_watermark = 0
-        self.reads = 0
+class Replicas(ReplicaManager):
+    """A broker's real replicas of the offsets topic, whose follower, broker 2, fetches as the test says.
 
-    def append(self, batch: bytes) -> int:
-        placed = bytearray(batch)
-        base = self.log_end_offset
-        set_placement(placed, base, 0)
-        self.batches.append(bytes(placed))
-        self.log_end_offset = base + parse_header(placed).count
-        return base
+    `hold`: the follower stays behind, and the high watermark with it, until `release`.
+    """
 
-    def read_bytes(self, offset: int, max_bytes: int) -> bytes:
-        self.reads += 1
-        found = b""
-        for batch in self.batches:
-            if parse_header(batch).last_offset >= offset and (not found or len(found) + len(batch) <= max_bytes):
-                found += batch
+    def __init__(self, directory: Path, clock: FakeClock, partitions: int = 4) -> None:
+        self._image = {index: registration((1, 2), leader=2) for index in range(partitions)}
+        logs = LogManager(
+            [directory], LogConfig(), OpenFiles(64), now_ms=clock.now_ms, directory_ids={directory: bytes(15) + b"d"}
+        )
+        super().__init__(
+            node_id=1,
+            metadata=MetadataCache(image_of({OFFSETS: self._image})),
+            logs=logs,
+            clock=clock,
+            loop=asyncio.get_running_loop(),
+            replica_lag_max_s=30.0,
+        )
+        self.isr_sender = Asked()
+        self.hold = False
+        self.fail_with: Exception | None = None
+        self.made: list[str] = []
+        self.made_when: asyncio.Future[None] = self.loop.create_future()
+        self.create_topic = self._make
+        self.apply_image(self.metadata.image)
+
+    def log(self, partition: int) -> PartitionLog:
+        found = self.local_log(OFFSETS, partition)
+        assert found is not None
         return found
 
-
-class FakePartition:
-    def __init__(self, log: FakeLog) -> None:
-        self.log = log
-        self.waiters: list[tuple[int, Any, int]] = []
-
-    def add_ack_waiter(self, required: int, waiter: Any, index: int) -> None:
-        self.waiters.append((required, waiter, index))
-
-    def settle(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        ready, self.waiters = (
-            [w for w in self.waiters if error or w[0] <= self.log.high_watermark],
-            [w for w in self.waiters if not error and w[0] > self.log.high_watermark],
-        )
-        for _, waiter, index in ready:
-            waiter.acked(index, error)
-
-
-class FakeReplicas:
-    """`hold`: the high watermark stays behind until `release`."""
-
-    def __init__(self) -> None:
-        self.logs: dict[int, FakeLog] = {}
-        self.partitions: dict[int, FakePartition] = {}
-        self.listener: Callable[[str, int, int | None], None] | None = None
-        self.hold = False
-        self.fail_with: ErrorCode | None = None
-        self.made: list[str] = []
-        self.on_make: Callable[[str], None] | None = None
-
-    def log(self, partition: int) -> FakeLog:
-        log = self.logs.setdefault(partition, FakeLog())
-        self.partitions.setdefault(partition, FakePartition(log))
-        return log
-
-    def local_log(self, topic: str, partition: int) -> FakeLog:
-        assert topic == OFFSETS
-        return self.log(partition)
-
-    def partition(self, topic: str, partition: int) -> FakePartition:
-        self.log(partition)
-        return self.partitions[partition]
-
-    def append_internal(self, topic: str, partition: int, batch: bytes, *, timeout_s: float = 5.0) -> asyncio.Future[int]:
-        from quorate.broker.delayed import DelayedAcks
-
-        if self.fail_with is not None:
-            raise KafkaError(self.fail_with)
+    def batches(self, partition: int) -> list[bytes]:
+        """The batches that stand in a partition's log, committed or not."""
         log = self.log(partition)
-        base = log.append(batch)
-        loop = asyncio.get_running_loop()
+        if log.log_end_offset == log.log_start_offset:
+            return []
+        return [bytes(batch) for _, batch in iter_batches(log.read_bytes(log.log_start_offset, 1 << 24))]
+
+    def append_internal(
+        self, topic: str, partition_id: int, batch: bytes, *, origin: AppendOrigin | None = None, timeout_s: float = 5.0
+    ) -> asyncio.Future[int]:
+        if self.fail_with is not None:
+            raise self.fail_with
+        appended = super().append_internal(topic, partition_id, batch, origin=origin, timeout_s=timeout_s)
         if not self.hold:
-            log.high_watermark = log.log_end_offset
-            done: asyncio.Future[int] = loop.create_future()
-            done.set_result(base)
-            return done
-        errors: list[ErrorCode] = []
+            self.catch_up(partition_id)
+        return appended
 
-        def finish() -> int:
-            if errors[0]:
-                raise KafkaError(errors[0])
-            return base
-
-        waits: Any = [(self.partitions[partition], log.log_end_offset)]
-        return DelayedAcks(loop, waits, timeout_s, lambda _, e: errors.append(e), finish).future
+    def catch_up(self, partition: int) -> None:
+        """The follower has fetched up to the log's end."""
+        led = self.partition(OFFSETS, partition)
+        if led.is_leader:
+            end = led.log.log_end_offset
+            led.follower_fetched(2, -1, end, 0, end, self.clock.now())
 
     def release(self) -> None:
-        for log in self.logs.values():
-            log.high_watermark = log.log_end_offset
-        for partition in self.partitions.values():
-            partition.settle()
-
-    def subscribe_leadership(self, listener: Callable[[str, int, int | None], None], topic: str | None = None) -> None:
-        self.listener = listener
+        for partition in self._image:
+            self.catch_up(partition)
 
     def lead(self, partition: int, epoch: int | None = 0) -> None:
-        assert self.listener is not None
-        self.listener(OFFSETS, partition, epoch)
+        """The next leader of a partition is this broker, or, with an epoch of None, broker 2."""
+        was = self._image[partition]
+        self._image[partition] = registration(
+            (1, 2),
+            leader=2 if epoch is None else 1,
+            leader_epoch=was.leader_epoch + 1,
+            partition_epoch=was.partition_epoch + 1,
+        )
+        old, self.metadata.image = self.metadata.image, image_of({OFFSETS: self._image})
+        self.apply_delta(old.delta_to(self.metadata.image))
+        if epoch is not None and not self.hold:
+            self.catch_up(partition)
 
-    async def ensure_topic(self, name: str) -> None:
+    def _make(self, name: str) -> asyncio.Future[None]:
         self.made.append(name)
-        await asyncio.sleep(0)
-        if self.on_make is not None:
-            self.on_make(name)
+        return self.made_when
 
 
 @dataclass
@@ -194,9 +173,10 @@ class World:
     """A group service with everything around it; all four offsets partitions are led unless `lead` says otherwise."""
 
     def __init__(self, *, lead: bool = True, **changes: Any) -> None:
-        self.replicas = FakeReplicas()
-        self.metadata = FakeMetadata({OFFSETS: 4, "t": 3})
         self.clock = FakeClock()
+        self._directory = tempfile.TemporaryDirectory()
+        self.replicas = Replicas(Path(self._directory.name), self.clock)
+        self.metadata = FakeMetadata({OFFSETS: 4, "t": 3})
         self.sent: list[Any] = []
         self.answers: list[Any] = []
         self.settings = settings(**changes)
@@ -212,15 +192,17 @@ class World:
         return answer
 
     async def __aenter__(self) -> World:
-        await self.service.start()
         if self._lead:
             for partition in range(4):
                 self.replicas.lead(partition)
-            await self.loaded()
+        await self.service.start()
+        await self.loaded()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.service.close()
+        self.replicas.logs.close(broker_epoch=1)
+        self._directory.cleanup()
 
     async def loaded(self) -> None:
         for runtime in self.service.driver.runtimes():
@@ -231,7 +213,8 @@ class World:
         """The broker stops and starts again on the same logs."""
         await self.service.close()
         self.service = GroupService(self.settings, self.replicas, self.metadata, self, self.clock)
-        await self.__aenter__()
+        await self.service.start()
+        await self.loaded()
 
     def start(self, key: ApiKey, request: Any, version: int) -> Any:
         """Encodes and decodes the request, as on the wire, and runs its handler: the response, or something to await."""

@@ -57,6 +57,9 @@ class Harness:
                 if self.hold:
                     self.held.append(outcome)
                     return
+        elif outcome.after is not None and self.held:
+            self.held.append(outcome)  # it may tell of what is not committed
+            return
         if outcome.after is not None:
             self.carry_out(outcome.after(error, self.at), self.shard.state)
 

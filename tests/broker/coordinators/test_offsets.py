@@ -15,6 +15,7 @@ from quorate.broker.coordinators.model import (
     OffsetRecord,
     StoredGroup,
 )
+from quorate.broker.coordinators.offsets import EXPIRY_SLICE
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.offset_commit import OffsetCommitRequest
 from quorate.protocol.messages.offset_fetch import OffsetFetchRequest
@@ -169,6 +170,32 @@ def test_a_requested_retention_wins() -> None:
     assert offsets(h) == {("long", 0): 1}
     h.advance(DAY_MS / 1000 * 2)
     assert offsets(h) == {("long", 0): 1}
+
+
+def test_an_expiry_of_many_offsets_is_made_in_steps_that_see_what_changes_meanwhile() -> None:
+    h = Harness(GroupConfig(offsets_retention_ms=1000))
+    for group in ("a", "b", "c"):
+        for partition in range(EXPIRY_SLICE - 100):
+            value = CommittedOffset(1, commit_timestamp_ms=h.at.wall_ms)
+            h.shard.replay(OffsetRecord(group, "t", partition, value), len(h.log))
+    h.now += 700
+    steps = []
+    while h.shard.next_expiry is not None and h.shard.next_expiry <= h.now:
+        before = h.shard.state
+        for outcome in h.shard.tick(h.at):
+            steps.append(len(outcome.records))
+            h.carry_out(outcome, before)
+        if len(steps) == 1:
+            left = next(group for group in "abc" if 0 < len(h.shard.state.offsets.get(group, ())) < EXPIRY_SLICE - 100)
+            commit(h, 7, group=left)
+    assert max(steps) <= EXPIRY_SLICE + 3 and len(steps) >= 3
+    assert {group: {k: v.offset for k, v in offsets.items()} for group, offsets in h.shard.state.offsets.items()} == {
+        left: {("t", 0): 7}
+    }
+    assert list(h.shard.state.groups) == [left]
+    h.now += 700
+    h.advance(0.1)
+    assert not h.shard.state.offsets and not h.shard.state.groups
 
 
 def test_a_failed_expiry_is_tried_again() -> None:

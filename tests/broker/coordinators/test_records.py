@@ -176,26 +176,56 @@ def test_what_kafka_wrote_is_loaded_and_would_be_written_the_same(tmp_path: Path
     assert {topic for topic, _ in found["g1"]} == {"plain"}
 
 
-def test_a_load_gives_way_to_others_between_slices() -> None:
+def test_a_load_gives_way_to_others_between_slices(tmp_path: Path) -> None:
     from quorate.records.batch import build_batch
-    from tests.broker.coordinators.fakes import FakeLog
+    from tests.broker.coordinators.fakes import OFFSETS, FakeClock, Replicas
 
-    log = FakeLog()
-    for index in range(300):
-        record = OffsetRecord("g", "t" * 40, index, CommittedOffset(index))
-        log.append(build_batch([(*encode_record(record), (), 1)] * 20))
     turns = 0
 
     async def run() -> None:
         nonlocal turns
+        replicas = Replicas(tmp_path, FakeClock())
+        replicas.lead(0)
+        for index in range(300):
+            record = OffsetRecord("g", "t" * 40, index, CommittedOffset(index))
+            replicas.append_internal(OFFSETS, 0, build_batch([(*encode_record(record), (), 1)] * 20))
         shard = Shard(GroupConfig())
         loader = ShardLoader(shard)
-        work = asyncio.ensure_future(loader.load(log))
+        work = asyncio.ensure_future(loader.load(replicas.log(0)))
         while not work.done():
             turns += 1
             await asyncio.sleep(0)
         assert await work == 6000
         assert len(shard.state.offsets["g"]) == 300
+        replicas.logs.close(broker_epoch=1)
 
     asyncio.run(run())
     assert turns >= 3
+
+
+def test_a_log_whose_end_was_compacted_away_is_loaded(tmp_path: Path) -> None:
+    """As Kafka's cleaner may leave it: segments without records below the log's end."""
+    from quorate.records.batch import build_batch
+    from tests.broker.coordinators.fakes import OFFSETS, FakeClock, Replicas
+
+    directory = tmp_path / f"{OFFSETS}-0"
+
+    async def run() -> None:
+        replicas = Replicas(tmp_path, FakeClock())
+        replicas.lead(0)
+        replicas.append_internal(OFFSETS, 0, build_batch([(*encode_record(GroupRecord("g", None)), (), 1)] * 2))
+        replicas.logs.close(broker_epoch=1)
+        for base in (0, 2):
+            for index in directory.glob(f"{base:020d}.*"):
+                index.unlink()
+            (directory / f"{base:020d}.log").touch()
+        replicas = Replicas(tmp_path, FakeClock())
+        replicas.logs.load()
+        replicas.lead(0)
+        assert (replicas.log(0).log_start_offset, replicas.log(0).log_end_offset) == (0, 2)
+        shard = Shard(GroupConfig())
+        assert await ShardLoader(shard).load(replicas.log(0)) == 2
+        assert not shard.state.groups
+        replicas.logs.close(broker_epoch=1)
+
+    asyncio.run(run())

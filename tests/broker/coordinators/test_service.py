@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from quorate.broker.coordinators.offsets import ExpiryCursor
 from quorate.broker.coordinators.record_codec import decode_record
 from quorate.protocol.api import REGISTRY, ApiKey
-from quorate.protocol.errors import ErrorCode
+from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
 from quorate.protocol.messages.delete_groups import DeleteGroupsRequest
 from quorate.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -117,7 +118,7 @@ async def test_offsets_survive_a_restart() -> None:
 async def test_the_topics_batches_are_compressed_as_configured() -> None:
     async with World(offsets_topic_compression_codec=4) as w:
         await w.call(ApiKey.OFFSET_COMMIT, commit_request(7), 9)
-        (batch,) = w.replicas.log(w.service.partition_for("g")).batches
+        (batch,) = w.replicas.batches(w.service.partition_for("g"))
         assert parse_header(batch).compression == Compression.ZSTD
         await w.restart()
         assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == {("t", 0): 7}
@@ -127,7 +128,7 @@ async def test_the_topics_batches_are_compressed_as_configured() -> None:
 async def test_records_are_what_kafka_writes() -> None:
     async with World() as w:
         await w.call(ApiKey.OFFSET_COMMIT, commit_request(7), 9)
-        (batch,) = w.replicas.log(w.service.partition_for("g")).batches
+        (batch,) = w.replicas.batches(w.service.partition_for("g"))
         (record,) = decode_records(batch)
         assert record.key == b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x00"
         timestamp = (1_700_000_000_000).to_bytes(8, "big")
@@ -138,7 +139,7 @@ async def test_records_are_what_kafka_writes() -> None:
 async def test_a_request_with_retention_keeps_its_expire_timestamp() -> None:
     async with World() as w:
         await w.call(ApiKey.OFFSET_COMMIT, commit_request(7, retention_time_ms=1000), 3)
-        (batch,) = w.replicas.log(w.service.partition_for("g")).batches
+        (batch,) = w.replicas.batches(w.service.partition_for("g"))
         (record,) = decode_records(batch)
         assert record.key is not None and record.value is not None
         assert record.value[:2] == b"\x00\x01"
@@ -163,6 +164,37 @@ async def test_long_metadata_is_refused() -> None:
         request.topics[0].partitions[1].committed_metadata = "long"
         answer = await w.call(ApiKey.OFFSET_COMMIT, request, 9)
         assert [p.error_code for p in answer.topics[0].partitions] == [E.NONE, E.OFFSET_METADATA_TOO_LARGE]
+
+
+@pytest.mark.parametrize(("metadata", "code"), [("é" * 4, E.NONE), ("😀" * 2, E.NONE), ("😀" * 3, E.OFFSET_METADATA_TOO_LARGE)])
+@in_loop
+async def test_metadata_is_measured_as_java_does(metadata: str, code: ErrorCode) -> None:
+    async with World(offset_metadata_max_bytes=4) as w:
+        request = commit_request(7)
+        request.topics[0].partitions[0].committed_metadata = metadata
+        answer = await w.call(ApiKey.OFFSET_COMMIT, request, 9)
+        assert answer.topics[0].partitions[0].error_code == code
+
+
+@in_loop
+async def test_the_longest_retention_is_for_ever() -> None:
+    async with World() as w:
+        answer = await w.call(ApiKey.OFFSET_COMMIT, commit_request(7, retention_time_ms=2**63 - 1), 4)
+        assert answer.topics[0].partitions[0].error_code == E.NONE
+        w.clock.offset_ms = 1_000_000_000_000
+        runtime = w.service.driver.runtime(w.service.partition_for("g"))
+        assert not runtime.shard.expire_offsets(ExpiryCursor(["g"]), w.service.driver.instant()).records
+
+
+@in_loop
+async def test_a_topic_that_is_named_twice_is_answered_once_beside_one_that_is_refused() -> None:
+    async with World() as w:
+        request = commit_request(7)
+        request.topics += commit_request(8, partitions=(1,)).topics + commit_request(9, topic="none").topics * 2
+        answer = await w.call(ApiKey.OFFSET_COMMIT, request, 8)
+        assert {t.name: [(p.partition_index, p.error_code) for p in t.partitions] for t in answer.topics} == {
+            "t": [(0, E.NONE), (1, E.NONE)], "none": [(0, E.UNKNOWN_TOPIC_OR_PARTITION)] * 2,
+        }  # fmt: skip
 
 
 @in_loop
@@ -193,7 +225,7 @@ async def test_a_commit_is_answered_and_read_only_when_it_is_committed() -> None
 @in_loop
 async def test_a_commit_that_is_not_appended_leaves_no_trace(append: ErrorCode, told: ErrorCode) -> None:
     async with World() as w:
-        w.replicas.fail_with = append
+        w.replicas.fail_with = KafkaError(append)
         answer = await w.call(ApiKey.OFFSET_COMMIT, commit_request(2), 9)
         assert answer.topics[0].partitions[0].error_code == told
         w.replicas.fail_with = None
@@ -249,34 +281,16 @@ async def test_requests_are_put_off_while_the_group_loads() -> None:
 
 
 @in_loop
-async def test_loading_waits_until_what_it_loaded_is_committed() -> None:
-    async with World(lead=False, offsets_commit_timeout_ms=20) as w:
-        w.replicas.lead(w.service.partition_for("g"))
-        await w.loaded()
-        w.replicas.hold = True
-        await w.call(ApiKey.OFFSET_COMMIT, commit_request(2), 9)
-        partition = w.service.partition_for("g")
-        w.replicas.lead(partition, None)
-        w.replicas.lead(partition, 1)
-        await asyncio.sleep(0.1)
-        got = await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9)
-        assert got.groups[0].error_code == E.COORDINATOR_LOAD_IN_PROGRESS
-        w.replicas.release()
-        await w.loaded()
-        assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == {("t", 0): 2}
-
-
-@in_loop
 async def test_a_damaged_log_is_not_served() -> None:
     async with World() as w:
         await w.call(ApiKey.OFFSET_COMMIT, commit_request(2), 9)
-        log = w.replicas.log(w.service.partition_for("g"))
-        whole = log.batches[0]
-        log.batches[0] = whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:]
+        (segment,) = w.replicas.log(w.service.partition_for("g")).dir.glob("*.log")
+        whole = segment.read_bytes()
+        segment.write_bytes(whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:])
         await w.restart()
         got = await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9)
         assert got.groups[0].error_code == E.NOT_COORDINATOR
-        log.batches[0] = whole
+        segment.write_bytes(whole)
         w.replicas.lead(w.service.partition_for("g"), 9)
         await w.loaded()
         assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == {("t", 0): 2}
@@ -453,15 +467,34 @@ async def test_coordinators_are_found_in_every_version(version: int) -> None:
         assert len(found) == (2 if version >= 4 else 1)
 
 
+@pytest.mark.parametrize("version", [3, 6])
 @in_loop
-async def test_the_offsets_topic_is_made_once_for_all_who_ask() -> None:
+async def test_a_missing_offsets_topic_is_made_while_the_client_asks_again(version: int) -> None:
     async with World(lead=False) as w:
         del w.metadata.topics[OFFSETS]
-        w.replicas.on_make = lambda name: w.metadata.topics.__setitem__(name, 4)
-        request = FindCoordinatorRequest(coordinator_keys=["a", "b"])
-        answers = await asyncio.gather(*(w.call(ApiKey.FIND_COORDINATOR, request, 6) for _ in range(3)))
-        assert w.replicas.made == [OFFSETS]
-        assert all(c.error_code == E.NONE for a in answers for c in a.coordinators)
+        request = FindCoordinatorRequest(coordinator_keys=["a", "b"]) if version >= 4 else FindCoordinatorRequest(key="a")
+        for _ in range(3):
+            answer = w.start(ApiKey.FIND_COORDINATOR, request, version)
+            assert not hasattr(answer, "__await__"), "a wait would hold up all answers behind it on the connection"
+            found = answer.coordinators if version >= 4 else [answer]
+            assert {c.error_code for c in found} == {E.COORDINATOR_NOT_AVAILABLE}
+        assert set(w.replicas.made) == {OFFSETS}
+        w.metadata.topics[OFFSETS] = 4
+        w.replicas.made_when.set_result(None)
+        answer = w.start(ApiKey.FIND_COORDINATOR, request, version)
+        found = answer.coordinators if version >= 4 else [answer]
+        assert {c.error_code for c in found} == {E.NONE}
+
+
+@in_loop
+async def test_a_topic_that_cannot_be_made_is_asked_for_again() -> None:
+    async with World(lead=False) as w:
+        del w.metadata.topics[OFFSETS]
+        w.replicas.made_when.set_exception(KafkaError(E.INVALID_REPLICATION_FACTOR))
+        for _ in range(2):
+            answer = await w.call(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest(key="a"), 3)
+            assert answer.error_code == E.COORDINATOR_NOT_AVAILABLE
+        assert w.replicas.made == [OFFSETS, OFFSETS]
 
 
 @in_loop
@@ -496,6 +529,26 @@ async def test_no_producer_id_while_the_controller_is_away() -> None:
         request = InitProducerIdRequest(transactional_id=None)
         assert (await w.call(ApiKey.INIT_PRODUCER_ID, request, 5)).error_code == E.COORDINATOR_LOAD_IN_PROGRESS
         assert (await w.call(ApiKey.INIT_PRODUCER_ID, request, 5)).producer_id == 0
+
+
+@in_loop
+async def test_a_controller_that_does_not_answer_holds_up_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    from quorate.broker.coordinators import producer_ids
+
+    monkeypatch.setattr(producer_ids, "BLOCK_WAIT_S", 0.02)
+    async with World() as w:
+        answered = asyncio.Event()
+
+        async def send(request: Any) -> Any:
+            await answered.wait()
+            return AllocateProducerIdsResponse(producer_id_start=0, producer_id_len=5)
+
+        monkeypatch.setattr(w, "send", send)
+        request = InitProducerIdRequest(transactional_id=None)
+        assert (await w.call(ApiKey.INIT_PRODUCER_ID, request, 5)).error_code == E.COORDINATOR_LOAD_IN_PROGRESS
+        answered.set()
+        ids = [(await w.call(ApiKey.INIT_PRODUCER_ID, request, 5)).producer_id for _ in range(3)]
+        assert ids == [0, 1, 2], "the block that came late is used"
 
 
 @in_loop

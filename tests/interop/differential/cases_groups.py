@@ -18,6 +18,7 @@ from quorate.protocol.messages.offset_fetch import OffsetFetchRequest
 from quorate.protocol.messages.sync_group import SyncGroupRequest
 from tests.interop.differential.script import Script, case
 from tests.support.cluster import wait_for
+from tests.support.differential import Answer
 
 INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 Member = LeaveGroupRequest.MemberIdentity
@@ -263,6 +264,241 @@ def offsets(s: Script) -> None:
     s.ask("describe", DescribeGroupsRequest(groups=[g]), 6)
     s.ask("delete the group twice at once", DeleteGroupsRequest(groups_names=[g, g]), 2)
     s.ask("fetch deleted", OffsetFetchRequest(group_id=g, topics=None), 7)
+
+
+def subscription(*topics: str) -> bytes:
+    """What a consumer says of itself: version 0, its topics, no user data."""
+    named = b"".join(len(t.encode()).to_bytes(2, "big") + t.encode() for t in topics)
+    return b"\0\0" + len(topics).to_bytes(4, "big") + named + b"\xff\xff\xff\xff"
+
+
+def consumer_join(group: str, member: str, metadata: bytes, version: int = 3, **more: Any) -> JoinGroupRequest:
+    request = join(group, member, version, **more)
+    request.protocols[0].metadata = metadata
+    return request
+
+
+def remove(group: str, *topics: tuple[str, int]) -> OffsetDeleteRequest:
+    row = OffsetDeleteRequest.OffsetDeleteRequestPartition
+    where = OffsetDeleteRequest.OffsetDeleteRequestTopic
+    return OffsetDeleteRequest(
+        group_id=group, topics=[where(name=name, partitions=[row(partition_index=index)]) for name, index in topics]
+    )
+
+
+@case
+def join_limits(s: Script) -> None:
+    g = s.group("jl")
+    for label, fields in (
+        ("5999 ms", {"session_timeout_ms": 5999}),
+        ("6000 ms", {"session_timeout_ms": 6000}),
+        ("1800000 ms", {"session_timeout_ms": 1_800_000}),
+        ("1800001 ms", {"session_timeout_ms": 1_800_001}),
+        ("rebalance 0", {"rebalance_timeout_ms": 0}),
+        ("rebalance -1", {"rebalance_timeout_ms": -1}),
+        ("rebalance least", {"rebalance_timeout_ms": -(2**31)}),
+        ("a long reason", {"reason": "r" * 1000}),
+        ("an empty instance", {"group_instance_id": ""}),
+        ("a long instance", {"group_instance_id": "i" * 32_000}),
+    ):
+        name = s.name(label)
+        for v in (5, 9):
+            answer = s.ask(f"{label} v{v}", join(f"{name}{v}", version=v, **fields), v)
+            if answer.response is not None and answer.response.error_code == 79:
+                member = answer.response.member_id
+                s.ask(f"{label} with an id v{v}", join(f"{name}{v}", member, v, **fields), v)
+    for label, client in (("no client id", None), ("an empty client id", ""), ("a long client id", "c" * 32_700)):
+        name = s.name(label)
+        answer = s.ask(label, join(name, version=3), 3, client_id=client)
+        if answer.response is not None:
+            member = answer.response.member_id
+            s.steps.append((f"{label}: the member's", Answer(None, member[:-36][:200])))
+            s.ask(f"{label}: sync", sync(name, 1, member, {member: b"A"}), 3, client_id=client)
+            s.ask(f"{label}: describe", DescribeGroupsRequest(groups=[name]), 5)
+    s.ask("a long group", join("g" * 32_767, version=3), 3)
+    s.ask("beat", beat(g, 1, ""), 3)
+
+
+@case
+def pending_members(s: Script) -> None:
+    g = s.group("pm")
+    member = s.ask("given an id", join(g, version=4), 4).response.member_id
+    seen = DescribeGroupsRequest(groups=[g])
+    wait_for("the group to be written", lambda: not s.peer.ask(seen, 6).response.groups[0].error_code)
+    s.ask("describe", DescribeGroupsRequest(groups=[g]), 6)
+    s.ask("beats", beat(g, 0, member), 3)
+    s.ask("beats with -1", beat(g, -1, member), 3)
+    s.ask("syncs", sync(g, 0, member), 3)
+    now = {"generation_id_or_member_epoch": 0, "member_id": member}
+    s.topic("pmt", 1)
+    topic = s.name("pmt")
+    s.ask("commits", commit(g, topic, (0, 1, ""), **now), 8)
+    s.ask("commits simply", commit(g, topic, (0, 1, "")), 8)
+    s.ask("joins as another type", join(g, member, 4, protocol_type="connect"), 4)
+    s.ask("joins as an instance", join(g, member, 5, group_instance_id="i"), 5)
+    s.ask("joins with nothing", join(g, member, 5, protocols=()), 5)
+    s.ask("leaves with an instance", LeaveGroupRequest(group_id=g, members=[Member(member_id=member, group_instance_id="i")]), 4)
+    s.ask("leaves", LeaveGroupRequest(group_id=g, members=[Member(member_id=member)]), 4)
+    s.ask("leaves again", LeaveGroupRequest(group_id=g, members=[Member(member_id=member)]), 4)
+    s.ask("joins", join(g, member, 5), 5)
+    member = s.ask("given another", join(g, version=4), 4).response.member_id
+    s.ask("the group is deleted", DeleteGroupsRequest(groups_names=[g]), 2)
+    s.ask("joins a deleted group", join(g, member, 4), 4)
+
+
+@case
+def in_every_state(s: Script) -> None:
+    g = s.group("es")
+    s.topic("est", 2)
+    topic, other = s.name("est"), s.name("eso")
+    s.topic("eso", 1)
+    s.ask("a commit of nobody", commit(g, topic, (0, 1, "")), 8)
+
+    def look(state: str, generation: int, member: str) -> None:
+        s.ask(f"{state}: describe", DescribeGroupsRequest(groups=[g]), 5)
+        for label, fields in (
+            ("of nobody", {}),
+            ("of the member", {"generation_id_or_member_epoch": generation, "member_id": member}),
+            ("of an old generation", {"generation_id_or_member_epoch": generation - 1, "member_id": member}),
+            ("of the member without a generation", {"member_id": member}),
+            ("of no member with a generation", {"generation_id_or_member_epoch": generation}),
+            ("of an instance", {"group_instance_id": "i"}),
+        ):
+            s.ask(f"{state}: a commit {label}", commit(g, topic, (0, 2, ""), **fields), 8)
+        s.ask(f"{state}: offsets deleted", remove(g, (topic, 0), (other, 0), (s.name("none"), 0)), 0)
+        s.ask(f"{state}: the group deleted", DeleteGroupsRequest(groups_names=[g]), 2)
+        s.ask(f"{state}: a stranger beats", beat(g, generation, "stranger"), 3)
+        s.ask(f"{state}: beat", beat(g, generation, member), 3)
+        for filters in (["empty"], ["STABLE"], ["CompletingRebalance", "preparingrebalance"], ["Dead", "Assigning"]):
+            listed = s.peer.ask(ListGroupsRequest(states_filter=filters), 5).response.groups
+            found = [(x.group_id == g, x.group_state, x.protocol_type, x.group_type) for x in listed if x.group_id == g]
+            s.steps.append((f"{state}: listed by {filters}", Answer(None, repr(found))))
+
+    a = s.ask("A joins", consumer_join(g, "", subscription(topic)), 3).response.member_id
+    look("completing", 1, a)
+    s.ask("A syncs without assignments", sync(g, 1, a), 3)
+    s.ask("A joins again, the same", consumer_join(g, a, subscription(topic)), 3)
+    s.ask("A syncs", sync(g, 2, a, {a: b"A"}), 3)
+    look("stable", 2, a)
+    joining = consumer_join(g, "", subscription(topic))
+    s.peer.send(joining, 3, via="B")
+    wait_for("the rebalance", lambda: s.peer.ask(beat(g, 2, a), 3).response.error_code == 27)
+    look("preparing", 2, a)
+    b = s.later("B is alone, A did not come back", joining, 3, via="B").response
+    s.ask("A beats", beat(g, 3, a), 3)
+    s.ask("A joins too late", consumer_join(g, a, subscription(topic)), 3)
+    look("completing without A", b.generation_id, b.member_id)
+    wait_for("B to be late with its sync", lambda: s.peer.ask(beat(g, 3, b.member_id), 3).response.error_code != 0, 20)
+    s.ask("B syncs too late", sync(g, 3, b.member_id, {b.member_id: b"B"}), 3)
+    look("after the late sync", 4, b.member_id)
+    s.ask("B joins anew", consumer_join(g, b.member_id, subscription(topic)), 3)
+
+
+@case
+def unreadable_subscriptions(s: Script) -> None:
+    g = s.group("us")
+    s.topic("ust", 1)
+    topic = s.name("ust")
+    for label, metadata, kind in (  # with a cut list or a wrong count, Kafka never answers the join
+        ("nothing", b"", "consumer"),
+        ("version -1", b"\xff\xff" + subscription(topic)[2:], "consumer"),
+        ("version 99", b"\0\x63" + subscription(topic)[2:], "consumer"),
+        ("without user data", subscription(topic)[:-4], "consumer"),
+        ("no topics", subscription(), "consumer"),
+        ("another type", subscription(topic), "connect"),
+    ):
+        name = f"{g}-{label}"
+        s.ask(f"{label}: commit", commit(name, topic, (0, 1, "")), 8)
+        a = s.ask(f"{label}: join", consumer_join(name, "", metadata, protocol_type=kind), 3).response.member_id
+        s.ask(f"{label}: sync", sync(name, 1, a, {a: b"A"}), 3)
+        s.ask(f"{label}: delete", remove(name, (topic, 0)), 0)
+        s.ask(f"{label}: fetch", OffsetFetchRequest(group_id=name, topics=None), 5)
+        s.ask(f"{label}: leave twice", LeaveGroupRequest(group_id=name, members=[Member(member_id=a), Member(member_id=a)]), 4)
+        s.ask(f"{label}: delete when empty", remove(name, (topic, 0)), 0)
+        s.ask(f"{label}: describe", DescribeGroupsRequest(groups=[name]), 5)
+
+
+@case
+def strange_commits(s: Script) -> None:
+    g = s.group("sc")
+    s.topic("sct", 3)
+    topic = s.name("sct")
+    for label, metadata in (
+        ("4096 wide ones", "é" * 4096),
+        ("2048 astral ones", "\U0001f600" * 2048),
+        ("2049 astral ones", "\U0001f600" * 2049),
+        ("NUL", "\0"),
+    ):
+        s.ask(f"metadata of {label}", commit(g, topic, (0, 1, metadata)), 8)
+        s.ask(f"metadata of {label}, fetched", OffsetFetchRequest(group_id=g, topics=None), 5)
+    request = commit(g, topic, (0, 1, ""))
+    request.topics += commit(g, topic, (1, 2, "")).topics + commit(g, s.name("none"), (1, 2, "")).topics
+    s.ask("a topic twice", request, 8)
+    for v in (2, 4):
+        for retention in (-2, -1, 0, 1, LONG_MAX):
+            s.ask(f"retention {retention} v{v}", commit(g, topic, (2, 3, ""), retention_time_ms=retention), v)
+    s.ask("fetched", OffsetFetchRequest(group_id=g, topics=None), 7)
+    entry = OffsetFetchRequest.OffsetFetchRequestTopic
+    twice = [entry(name=topic, partition_indexes=[0, 0]), entry(name=topic, partition_indexes=[1]), entry(name="")]
+    s.ask("fetched twice", OffsetFetchRequest(group_id=g, topics=twice), 7)
+    group_of = OffsetFetchRequest.OffsetFetchRequestGroup
+    s.ask("a group twice", OffsetFetchRequest(groups=[group_of(group_id=g), group_of(group_id=g)]), 8)
+    s.ask("no groups", OffsetFetchRequest(groups=[]), 8)
+    s.ask("leader epoch", commit(g, topic, (0, 1, "")), 6)
+
+
+@case
+def static_members_meet(s: Script) -> None:
+    g = s.group("sm")
+    a = s.ask("A joins", join(g, group_instance_id="a", rebalance_timeout_ms=6000), 5).response.member_id
+    s.ask("A syncs", sync(g, 1, a, {a: b"A"}), 3)
+    joining = join(g, group_instance_id="b")
+    s.peer.send(joining, 5, via="B")
+    wait_for("the rebalance", lambda: s.peer.ask(beat(g, 1, a), 3).response.error_code == 27)
+    again = join(g, group_instance_id="b")
+    s.peer.send(again, 5, via="B2")
+    s.later("B, whose instance joined again", joining, 5, via="B")
+    back = s.ask("A joins with its id", join(g, a, 5, group_instance_id="a"), 5).response
+    second = s.later("B again", again, 5, via="B2").response
+    leader = back.leader
+    waiting = sync(g, 2, second.member_id, group_instance_id="b")
+    if leader == a:
+        s.peer.send(waiting, 3, via="B")
+        third = join(g, group_instance_id="b")
+        s.peer.send(third, 5, via="B3")
+        s.later("B's sync, whose instance joined again", waiting, 3, via="B")
+        s.ask("A joins once more", join(g, a, 5, group_instance_id="a"), 5)
+        third_b = s.later("B a third time", third, 5, via="B3").response
+        s.ask("A syncs again", sync(g, third_b.generation_id, a, {a: b"A2", third_b.member_id: b"B2"}), 3)
+        s.ask("B syncs", sync(g, third_b.generation_id, third_b.member_id, group_instance_id="b"), 3)
+        fourth = s.ask("B comes back while stable", join(g, group_instance_id="b"), 5).response
+        s.ask("B syncs its old assignment", sync(g, fourth.generation_id, fourth.member_id, group_instance_id="b"), 3)
+        s.ask("the leader comes back while stable", join(g, group_instance_id="a"), 5)
+        s.ask("the leader comes back with version 9", join(g, group_instance_id="a", version=9), 9)
+    s.ask("describe", DescribeGroupsRequest(groups=[g]), 5)
+    wrong = [Member(member_id="zz", group_instance_id="a"), Member(member_id="", group_instance_id="zz")]
+    s.ask("wrong ones leave", LeaveGroupRequest(group_id=g, members=wrong), 4)
+    both = [Member(member_id="", group_instance_id=i) for i in ("a", "b", "a")]
+    s.ask("all leave, one twice", LeaveGroupRequest(group_id=g, members=both), 4)
+    s.ask("describe empty", DescribeGroupsRequest(groups=[g]), 5)
+
+
+@case
+def sessions_end(s: Script) -> None:
+    g = s.group("se")
+    a = s.ask("join", join(g, version=3), 3).response.member_id
+    s.ask("sync", sync(g, 1, a, {a: b"A"}), 3)
+    wait_for(
+        "the session to end",
+        lambda: s.peer.ask(DescribeGroupsRequest(groups=[g]), 5).response.groups[0].group_state == "Empty",
+        20,
+    )
+    s.ask("describe", DescribeGroupsRequest(groups=[g]), 5)
+    s.ask("beat", beat(g, 1, a), 3)
+    s.ask("beat of the next generation", beat(g, 2, a), 3)
+    s.ask("sync after", sync(g, 1, a), 3)
+    s.ask("join with the old id", join(g, a, 3), 3)
+    s.ask("join anew", join(g, version=3), 3)
 
 
 @case

@@ -303,12 +303,22 @@ class ClassicRules(RebalanceRules):
         if not group.pending_sync:
             self.timers.cancel(("sync", group.group_id))
         if group.state is GroupState.STABLE:
-            out.replies.append((token, synced(group, member.assignment)))
+            answer = synced(group, member.assignment)
+
+            def committed(error: ErrorCode, _: Instant) -> Outcome:
+                told = answer if error is ErrorCode.NONE else sync_error(append_error(error))
+                return Outcome(replies=[(token, told)])
+
+            # A new coordinator may have read the assignment from a record that is not committed yet. Should the next
+            # election lose that, the same generation would get another assignment.
+            out.after = committed
             return out
         if member.sync_token is not None:
             out.replies.append((member.sync_token, sync_error(ErrorCode.REBALANCE_IN_PROGRESS)))
         member.sync_token = token
-        if not group.is_leader(member.member_id):
+        if not group.is_leader(member.member_id) or group.storing_generation == group.generation_id:
+            # A leader that syncs again gets what it said first, as everybody: a second record would stand in the log
+            # after the first, and the next coordinator would give the same generation another assignment.
             return out
         given = {entry.member_id: bytes(entry.assignment) for entry in request.assignments}
         assignment = {member_id: given.get(member_id, b"") for member_id in group.members}
@@ -316,6 +326,8 @@ class ClassicRules(RebalanceRules):
 
         def stored(error: ErrorCode, when: Instant) -> Outcome:
             done = Outcome(replay=False)
+            if group.storing_generation == generation:
+                group.storing_generation = None
             # Someone may have joined or left while the record was on its way.
             if group.state is not GroupState.COMPLETING_REBALANCE or group.generation_id != generation:
                 return done
@@ -331,6 +343,7 @@ class ClassicRules(RebalanceRules):
             self._rebalance_or_complete(group, f"the assignment could not be stored: {error.name}", when, done)
             return done
 
+        group.storing_generation = generation
         out.records = [stored_group(group, assignment)]
         out.after = stored
         return out

@@ -105,6 +105,8 @@ class ClassicGroup:
     subscribed_topics: frozenset[str] | None = None
     new_member_added: bool = False
     awaiting_join_count: int = 0
+    storing_generation: int | None = None
+    """The generation whose assignment is written and not yet committed."""
     _support: dict[str, int] = field(default_factory=dict)
 
     # -- state

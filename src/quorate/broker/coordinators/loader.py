@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from quorate.broker.coordinators.model import NO_PRODUCER_ID
@@ -18,12 +19,13 @@ SLICE_BYTES = 256 * 1024
 
 
 class ShardLoader:
-    """Replays a log into `shard`. `records` counts what was replayed."""
+    """Replays a log into `shard`. `records` counts what was replayed; `replayed` is told the end offset of every batch."""
 
-    __slots__ = ("_unknown_types", "records", "shard")
+    __slots__ = ("_replayed", "_unknown_types", "records", "shard")
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: Shard, replayed: Callable[[int], None] | None = None) -> None:
         self.shard = shard
+        self._replayed = replayed
         self.records = 0
         self._unknown_types: set[int] = set()
 
@@ -35,6 +37,8 @@ class ShardLoader:
         offset: int = source.log_start_offset
         while offset < end:
             data = source.read_bytes(offset, SLICE_BYTES)
+            if not data:
+                break  # all that stood between here and the end was compacted away
             reached = self.replay_bytes(data, offset)
             if reached <= offset:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"nothing can be read at offset {offset}, the log ends at {end}")
@@ -59,6 +63,8 @@ class ShardLoader:
                     if record.offset >= first_offset and record.key is not None:
                         self._replay(record.key, record.value, record.offset, producer_id)
             reached = header.next_offset
+            if self._replayed is not None:
+                self._replayed(reached)
         return reached
 
     def _replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:

@@ -2,8 +2,8 @@
 of one offsets partition.
 
 Knows nothing of tasks, sockets and files. The state is a value with shared structure: the driver keeps the one before
-an append that fails, and reads
-answer from the one that is committed, while writes work on the newest.
+an append that fails, and one for each batch that is not committed yet. Reads answer from the newest committed one, while
+writes work on the newest of all.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ class GroupConfig:
     offsets_compression: int = 0
     """Codec number of the batches in the offsets topic."""
     offsets_commit_timeout_ms: int = 5_000
-    transaction_topic_partitions: int = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +201,11 @@ class Outcome:
     """What a step wants done. Duties of the driver, in this order:
 
     1. Send `replies` (parked requests by their token, and the response).
-    2. If `replay`, apply `records` with `Shard.replay`; append them as one batch. If the append fails, put back the
-      state from before the step.
-    3. Call `after(NONE)` once the high watermark passes the batch (at once when there are no records), or
-      `after(error)` if it was not written or
-       timed out, and carry out the outcome of that in turn.
+    2. If `replay`, apply `records` with `Shard.replay`; append them as one batch. If that fails, put back the state from
+       before the step.
+    3. Call `after(NONE)` once the high watermark has passed the batch, or `after(error)` if it was not written or timed
+       out, and carry out the outcome of that in turn. Without records, wait for all that was written before instead: the
+       answer may tell of it.
     """
 
     records: list[Record] = field(default_factory=list)

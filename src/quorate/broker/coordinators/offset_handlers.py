@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,9 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
-    from quorate.broker.coordinators.driver import Answer, GroupDriver, ShardRuntime
+    from quorate.broker.coordinators.driver import Answer, GroupDriver
+    from quorate.broker.coordinators.model import ShardState
+    from quorate.broker.coordinators.shard import Shard
     from quorate.net.dispatch import RequestContext
 
 MULTI_GROUP_VERSION = 8
@@ -50,7 +51,7 @@ class OffsetHandlers:
             if here:
                 known.append(OffsetCommitRequest.OffsetCommitRequestTopic(name=name, topic_id=topic.topic_id, partitions=here))
         if not known:
-            return OffsetCommitResponse(topics=refused)
+            return merge(refused, OffsetCommitResponse())
         request.topics = known
         caller = self._caller_of(ctx)
         answer = self.driver.write(
@@ -121,20 +122,13 @@ class OffsetHandlers:
 
     def _fetch_group(self, group: Any, require_stable: bool) -> Answer:
         partition = self.partition_for(group.group_id)
+
+        def fetch(shard: Shard, state: ShardState) -> Any:
+            return shard.fetch(state, group, require_stable=require_stable)
+
         if require_stable:
-
-            def newest(runtime: ShardRuntime) -> Any:
-                return runtime.shard.fetch(runtime.shard.state, group, require_stable=True)
-
-            return self.driver.after_commits(partition, newest)
-        answer: Answer = asyncio.get_running_loop().create_future()
-        try:
-            runtime = self.driver.runtime(partition)
-        except KafkaError as error:
-            answer.set_exception(error)
-        else:
-            answer.set_result(runtime.shard.fetch(runtime.committed, group, require_stable=False))
-        return answer
+            return self.driver.read_newest(partition, fetch)
+        return self.driver.read_committed(partition, group.group_id, fetch)
 
     # -- OffsetDelete, TxnOffsetCommit -----------------------------------------------------------------------------------
 
@@ -181,14 +175,16 @@ class OffsetHandlers:
 
 
 def merge(refused: list[Any], response: Any) -> Any:
-    """Adds the topics that never reached the coordinator to its answer."""
-    by_name = {topic.name: topic for topic in response.topics}
-    for topic in refused:
-        same = by_name.get(topic.name)
-        if same is None:
-            response.topics.append(topic)
-        else:
+    """Adds the topics that never reached the coordinator to its answer. As Kafka's response builders do, it joins topics of
+    one name, those that the request named twice too, unless nothing was refused."""
+    if not refused:
+        return response
+    by_name: dict[str, Any] = {}
+    for topic in (*refused, *response.topics):
+        same = by_name.setdefault(topic.name, topic)
+        if same is not topic:
             same.partitions += topic.partitions
+    response.topics = list(by_name.values())
     return response
 
 

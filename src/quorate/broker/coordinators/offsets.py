@@ -7,7 +7,7 @@ Pure, as `classic.py` is. `OffsetRules.replay_offset` is the only place where of
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from immutables import Map
 
@@ -36,8 +36,26 @@ from quorate.protocol.uuids import ZERO_UUID
 GROUP_NOT_FOUND_VERSION = 9
 """From this OffsetCommit version an unknown group is told as such; before, ILLEGAL_GENERATION."""
 INVALID_OFFSET = -1
+MAX_TIMESTAMP_MS = 2**63 - 1
+"""What the record has room for. Kafka's sum overflows: such an offset expires at once."""
+
+EXPIRY_SLICE = 500
+"""Offsets that one step of an expiry looks at, and may have to delete: a few milliseconds of the event loop."""
 
 _NO_OFFSETS: Map[PartitionKey, CommittedOffset] = Map()
+
+
+@dataclass(slots=True)
+class ExpiryCursor:
+    """Where an expiry that is made in several steps goes on: the groups that are left, and of the last of them the partitions
+    that are left (None: not begun)."""
+
+    groups: list[str]
+    partitions: list[PartitionKey] | None = None
+
+    def next_group(self) -> None:
+        self.groups.pop()
+        self.partitions = None
 
 
 class OffsetRules(ClassicRules):
@@ -55,13 +73,13 @@ class OffsetRules(ClassicRules):
         self._validate_commit(request, caller, at)
         out = Outcome()
         response = OffsetCommitResponse()
-        expire_ms = None if request.retention_time_ms < 0 else at.wall_ms + request.retention_time_ms
+        expire_ms = None if request.retention_time_ms < 0 else min(at.wall_ms + request.retention_time_ms, MAX_TIMESTAMP_MS)
         for topic in request.topics:
             answers = []
             for partition in topic.partitions:
                 metadata = partition.committed_metadata
                 code = ErrorCode.NONE
-                if metadata is not None and len(metadata) > self.config.offset_metadata_max_bytes:
+                if metadata is not None and java_length(metadata) > self.config.offset_metadata_max_bytes:
                     code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
                     value = CommittedOffset(
@@ -203,33 +221,55 @@ class OffsetRules(ClassicRules):
         """Deletes the offsets of topics that the cluster no longer has."""
         out = Outcome(atomic=False)
         for group_id, offsets in self.state.offsets.items():
-            out.records += [OffsetRecord(group_id, topic, p, None) for topic, p in sorted(offsets) if topic in topics]
+            gone = [key for key in offsets if key[0] in topics]
+            out.records += [OffsetRecord(group_id, topic, p, None) for topic, p in sorted(gone)]
         for entries in self.state.pending.values():
             out.records += [OffsetRecord(g, topic, p, None) for g, topic, p in sorted(entries) if topic in topics]
         return out
 
-    def expire_offsets(self, at: Instant) -> Outcome:
-        """Deletes offsets past `offsets.retention.minutes`, and classic groups that are empty and have none left."""
+    def expire_offsets(self, cursor: ExpiryCursor, at: Instant) -> Outcome:
+        """Deletes offsets past `offsets.retention.minutes`, and classic groups that are empty and have none left. Looks at
+        `EXPIRY_SLICE` offsets or groups and moves `cursor` past them; everything is judged by the state of this step."""
         out = Outcome(atomic=False)
-        for group_id, group in self.state.groups.items():
+        state = self.state
+        budget = EXPIRY_SLICE
+        while budget > 0 and cursor.groups:
+            budget -= 1
+            group_id = cursor.groups[-1]
+            group = state.groups.get(group_id)
             if not isinstance(group, ClassicGroup):
+                cursor.next_group()
                 continue
             since = expiry_clock(group)
-            offsets = self.state.offsets.get(group_id, _NO_OFFSETS)
-            if offsets and since is None:
-                continue
-            kept = bool(self.state.pending_partitions(group_id))
-            for (topic, partition), value in sorted(offsets.items()):
-                assert since is not None
+            offsets = state.offsets.get(group_id, _NO_OFFSETS)
+            if cursor.partitions is None:
+                cursor.partitions = [] if since is None else list(offsets)
+            count = max(budget, 1)
+            piece = cursor.partitions[-count:]
+            del cursor.partitions[-count:]
+            budget -= len(piece)
+            deleted = 0
+            for key in piece:
+                value = offsets.get(key)
+                if value is None or since is None:
+                    continue  # changed since the cursor came to this group
+                topic, partition = key
                 if (
-                    (group.is_subscribed_to(topic) and group.members)
-                    or self.state.has_pending(group_id, topic, partition)
-                    or not self._is_expired(value, since(value), at.wall_ms)
+                    self._is_expired(value, since(value), at.wall_ms)
+                    and not (group.members and group.is_subscribed_to(topic))
+                    and not (state.pending and state.has_pending(group_id, topic, partition))
                 ):
-                    kept = True
-                else:
+                    deleted += 1
                     out.records.append(OffsetRecord(group_id, topic, partition, None))
-            if not kept and group.state is GroupState.EMPTY and not group.pending_join:
+            if cursor.partitions:
+                break
+            cursor.next_group()
+            if (
+                deleted == len(offsets)
+                and group.state is GroupState.EMPTY
+                and not group.pending_join
+                and not (state.pending and state.pending_partitions(group_id))
+            ):
                 out.records.append(GroupRecord(group_id, None))
         return out
 
@@ -300,6 +340,11 @@ def expiry_clock(group: ClassicGroup) -> Callable[[CommittedOffset], int] | None
             return lambda value: value.commit_timestamp_ms
         return None
     return lambda value: value.commit_timestamp_ms
+
+
+def java_length(text: str) -> int:
+    """`String.length`: UTF-16 code units, in which Kafka measures `offset.metadata.max.bytes`."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-be")) // 2
 
 
 def commit_error(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:

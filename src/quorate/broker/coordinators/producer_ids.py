@@ -15,6 +15,9 @@ log = logging.getLogger("quorate.broker.producers")
 
 PREFETCH_AT = 0.9
 """Part of a block after which the next one is asked for, so that nobody waits at its end."""
+BLOCK_WAIT_S = 1.0
+"""How long a request waits for a block, which the controller gives in milliseconds. Longer than that, the answers behind it
+on the connection must not be held up: the client is told to ask again, as Kafka does at once."""
 
 
 class Channel(Protocol):
@@ -50,16 +53,21 @@ class ProducerIdManager:
                 self._prefetch_from = self._next + int((self._block_end - self._next) * PREFETCH_AT)
                 self._next_block = None
                 break
-            await asyncio.shield(self._fetch())
+            block = self._fetch()
+            await asyncio.wait({block}, timeout=BLOCK_WAIT_S)
+            if not block.done():
+                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The controller has not given producer ids yet.")
+            block.result()
         producer_id = self._next
         self._next += 1
         if self._next >= self._prefetch_from and self._next_block is None:
-            self._fetch().add_done_callback(_retrieved)
+            self._fetch()
         return producer_id
 
     def _fetch(self) -> asyncio.Task[None]:
         if self._fetching is None or self._fetching.done():
             self._fetching = asyncio.get_running_loop().create_task(self._fetch_block(), name="allocate producer ids")
+            self._fetching.add_done_callback(_retrieved)
         return self._fetching
 
     async def _fetch_block(self) -> None:
@@ -82,6 +90,6 @@ class ProducerIdManager:
 
 
 def _retrieved(task: asyncio.Task[None]) -> None:
-    """A failed prefetch is tried again when the block is used up; until then nobody waits for it."""
+    """A block that nobody waits for and that did not come is asked for again by the next request."""
     if not task.cancelled():
         task.exception()

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -40,9 +40,6 @@ log = logging.getLogger("quorate.group")
 GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 """READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: what everybody may do where nothing is authorized."""
 
-TOPIC_CREATION_TIMEOUT_S = 5.0
-"""How long a FindCoordinator waits for the internal topic that it has made, before the client is told to ask again."""
-
 GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2
 
 
@@ -63,7 +60,7 @@ class Metadata(Protocol):
 
 
 class TopicMaker(Protocol):
-    def ensure_topic(self, name: str) -> Awaitable[None]: ...
+    def ensure_topic(self, name: str) -> asyncio.Future[None]: ...
 
 
 class GroupService(OffsetHandlers):
@@ -79,7 +76,6 @@ class GroupService(OffsetHandlers):
         assert isinstance(node_id, int)
         self.node_id = node_id
         self.producer_ids = ProducerIdManager(node_id, self._broker_epoch, channel)
-        self._creating: dict[str, asyncio.Task[None]] = {}
         self.routes: dict[int, Handler] = {
             ApiKey.FIND_COORDINATOR: self.find_coordinator,
             ApiKey.JOIN_GROUP: self.join_group,
@@ -102,8 +98,6 @@ class GroupService(OffsetHandlers):
 
     async def close(self) -> None:
         """Answers what is parked with NOT_COORDINATOR and stops."""
-        for task in self._creating.values():
-            task.cancel()
         self.producer_ids.close()
         await self.driver.close()
 
@@ -130,54 +124,48 @@ class GroupService(OffsetHandlers):
 
     # -- FindCoordinator -------------------------------------------------------------------------------------------------
 
-    async def find_coordinator(self, ctx: RequestContext, request: Any) -> Any:
-        """Where the coordinators of groups or transactional ids are; creates their topic when it is not there."""
+    def find_coordinator(self, ctx: RequestContext, request: Any) -> Any:
+        """Where the coordinators of groups or transactional ids are. Has their topic created when it is not there, and does
+        not wait for it: the answers of a connection go out in order, and those behind this one must not be held up. The
+        client is told to ask again, as in Kafka."""
         from quorate.protocol.messages.find_coordinator import FindCoordinatorResponse
 
         keys = request.coordinator_keys if ctx.api_version >= 4 else [request.key]
         found = []
         for key in keys:
-            code, node_id, host, port = await self._find_one(ctx, request.key_type, key)
+            code, node_id, host, port = self._find_one(ctx, request.key_type, key)
             found.append(FindCoordinatorResponse.Coordinator(key=key, error_code=code, node_id=node_id, host=host, port=port))
         if ctx.api_version >= 4:
             return FindCoordinatorResponse(coordinators=found)
         one = found[0]
         return FindCoordinatorResponse(error_code=one.error_code, node_id=one.node_id, host=one.host, port=one.port)
 
-    async def _find_one(self, ctx: RequestContext, key_type: int, key: str) -> tuple[ErrorCode, int, str, int]:
+    def _find_one(self, ctx: RequestContext, key_type: int, key: str) -> tuple[ErrorCode, int, str, int]:
         if key_type == GROUP_KEY:
-            name, count = partitioning.GROUP_METADATA_TOPIC, self.config.offsets_topic_partitions
+            name = partitioning.GROUP_METADATA_TOPIC
         elif key_type == TRANSACTION_KEY:
-            name, count = partitioning.TRANSACTION_STATE_TOPIC, self.config.transaction_topic_partitions
+            name = partitioning.TRANSACTION_STATE_TOPIC
         else:
             # Share coordinators (KIP-932) are not served; older versions do not know them at all.
             return ErrorCode.INVALID_REQUEST, -1, "", -1
         topic = self.metadata.topic(name)
         if topic is None:
-            await self._make_topic(name)
-            topic = self.metadata.topic(name)
-        if topic is not None:
-            count = len(topic.partitions)
-            image = self.metadata.partition(name, partitioning.partition_for(key, count))
+            self._make_topic(name)
+        else:
+            image = self.metadata.partition(name, partitioning.partition_for(key, len(topic.partitions)))
             if image is not None and image.leader >= 0 and not self.metadata.is_fenced(image.leader):
                 endpoint = self.metadata.endpoint(image.leader, ctx.listener)
                 if endpoint is not None:
                     return ErrorCode.NONE, image.leader, endpoint.host, endpoint.port
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1
 
-    async def _make_topic(self, name: str) -> None:
-        """Has the topic created, once for all who ask meanwhile; returns when it is there or the wait is over."""
-        task = self._creating.get(name)
-        if task is None:
-            task = self._creating[name] = asyncio.get_running_loop().create_task(self._create_topic(name), name=f"create {name}")
-            task.add_done_callback(lambda _: self._creating.pop(name, None))
-        await asyncio.wait({task}, timeout=TOPIC_CREATION_TIMEOUT_S)
+    def _make_topic(self, name: str) -> None:
+        def made(future: asyncio.Future[None]) -> None:
+            error = None if future.cancelled() else future.exception()
+            if error is not None:
+                log.warning("[GroupCoordinator] Could not create topic %s: %s", name, error)
 
-    async def _create_topic(self, name: str) -> None:
-        try:
-            await self._topics.ensure_topic(name)
-        except (KafkaError, OSError) as error:
-            log.warning("[GroupCoordinator] Could not create topic %s: %s", name, error)
+        self._topics.ensure_topic(name).add_done_callback(made)
 
     # -- classic groups --------------------------------------------------------------------------------------------------
 
@@ -261,7 +249,7 @@ class GroupService(OffsetHandlers):
             except KafkaError as error:
                 response.groups.append(DescribeGroupsResponse.DescribedGroup(group_id=group_id, error_code=error.code))
                 continue
-            described = runtime.shard.describe(runtime.committed, group_id, ctx.api_version)
+            described = runtime.shard.describe(self.driver.committed(runtime), group_id, ctx.api_version)
             if ctx.api_version >= 3 and request.include_authorized_operations and not described.error_code:
                 described.authorized_operations = GROUP_OPERATIONS
             response.groups.append(described)
@@ -275,7 +263,7 @@ class GroupService(OffsetHandlers):
         response = ListGroupsResponse()
         for runtime in self.driver.runtimes():
             if runtime.error is ErrorCode.NONE:
-                response.groups += runtime.shard.list_groups(runtime.committed, states, types)
+                response.groups += runtime.shard.list_groups(self.driver.committed(runtime), states, types)
             elif runtime.error is not ErrorCode.NOT_COORDINATOR:
                 return ListGroupsResponse(error_code=runtime.error)
         return response

@@ -35,5 +35,4 @@ def group_config(settings: Settings) -> GroupConfig:
         offsets_topic_partitions=number("offsets.topic.num.partitions"),
         offsets_compression=codec,
         offsets_commit_timeout_ms=number("offsets.commit.timeout.ms"),
-        transaction_topic_partitions=number("transaction.state.log.num.partitions"),
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from quorate.broker.coordinators.classic_answers import foreign_tombstones
+from quorate.broker.coordinators.classic_answers import append_error, foreign_tombstones
 from quorate.broker.coordinators.classic_group import ClassicGroup, GroupState, Token
 from quorate.broker.coordinators.model import (
     NO_PRODUCER_ID,
@@ -25,7 +25,7 @@ from quorate.broker.coordinators.model import (
     ShardState,
     group_from_record,
 )
-from quorate.broker.coordinators.offsets import OffsetRules
+from quorate.broker.coordinators.offsets import ExpiryCursor, OffsetRules
 from quorate.broker.coordinators.rebalance import Due
 from quorate.broker.coordinators.timers import Timers
 from quorate.protocol.errors import ErrorCode
@@ -40,11 +40,12 @@ DESCRIBE_NOT_FOUND_VERSION = 6
 class Shard(OffsetRules):
     """State and steps of one offsets partition."""
 
-    __slots__ = ("next_expiry",)
+    __slots__ = ("_expiry", "next_expiry")
 
     def __init__(self, config: GroupConfig) -> None:
         super().__init__(config, Timers[Due]())
         self.next_expiry: float | None = None
+        self._expiry: ExpiryCursor | None = None
 
     # -- replay
     # ----------------------------------------------------------------------------------------------------------
@@ -104,8 +105,12 @@ class Shard(OffsetRules):
         for due in self.timers.due(at.now):
             yield self.expire(due, at)
         if self.next_expiry is not None and self.next_expiry <= at.now:
-            self.next_expiry = at.now + self.config.offsets_retention_check_interval_ms / 1000
-            yield self.expire_offsets(at)
+            if self._expiry is None:
+                self._expiry = ExpiryCursor(list(self.state.groups))
+            yield self.expire_offsets(self._expiry, at)
+            if not self._expiry.groups:  # else it goes on when the driver has let others run
+                self._expiry = None
+                self.next_expiry = at.now + self.config.offsets_retention_check_interval_ms / 1000
 
     # -- groups as administrators see them
     # -------------------------------------------------------------------------------
@@ -183,7 +188,7 @@ class Shard(OffsetRules):
         def stored(error: ErrorCode, _: Instant) -> Outcome:
             if error is not ErrorCode.NONE:
                 for result in results:
-                    result.error_code = error
+                    result.error_code = append_error(error)
             return Outcome(replies=[(token, results)])
 
         out.after = stored

@@ -89,7 +89,7 @@ def test_strange_values_are_answered_by_the_protocol(tmp_path: Path, key: ApiKey
             except KafkaError as error:
                 assert error.code != ErrorCode.UNKNOWN_SERVER_ERROR, request
                 continue
-            if asyncio.isfuture(answer):
+            if asyncio.isfuture(answer) or asyncio.iscoroutine(answer):
                 answer = world.wait(answer, key, version)
             assert str(int(ErrorCode.UNKNOWN_SERVER_ERROR)) not in codes(answer), request
     assert not [record for record in caplog.records if record.exc_info], caplog.text

@@ -28,8 +28,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.cluster import Node, free_ports, wait_for
-
 from quorate.metadata.framing import encode_record
 from quorate.metadata.records import FeatureLevelRecord, PartitionRecord, RegisterBrokerRecord, TopicRecord
 from quorate.net.client import Connection
@@ -40,6 +38,7 @@ from quorate.protocol.schema import Data
 from quorate.raft.snapshots import SnapshotWriter, footer_batch, header_batch, place, read_head, snapshot_name
 from quorate.raft.types import METADATA_TOPIC, OffsetEpoch
 from quorate.records.batch import build_metadata_batch
+from tests.support.cluster import Node, free_ports, wait_for
 
 HERE = Path(__file__).resolve().parent
 SNAPSHOT = OffsetEpoch(5_000_000, 1)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.broker.controllers import ScriptedController, run
 
 from quorate.net.client import NodeChannel
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut
 from quorate.protocol.api import ApiKey
 from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from tests.broker.controllers import ScriptedController, run
 
 
 class Peer:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from tests.support.cluster import BIN, Node, free_ports, wait_for
 
 pytestmark = pytest.mark.timeout(120)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.testing.transcript import TranscriptError, replay
+from simulation.transcript import TranscriptError, replay
 
 HERE = Path(__file__).parent / "transcripts"
 STORIES = sorted(HERE.glob("*.txt"))

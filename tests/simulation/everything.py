@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
-from quorate.testing.plan import Disks, Faults, Links, Plan, Topology, Workload
+from simulation.plan import Disks, Faults, Links, Plan, Topology, Workload
 
 PLAN = Plan(
     3,

@@ -13,7 +13,7 @@ from quorate.raft import messages as m
 from quorate.raft.core import Raft
 from quorate.raft.quorum_state import QuorumState
 from quorate.raft.types import Role
-from quorate.testing.replica import Replica
+from simulation.replica import Replica
 
 Patch = pytest.MonkeyPatch
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from quorate.testing.actors import Actors, run_plan
-from quorate.testing.invariants import InvariantError
-from quorate.testing.plan import Faults, Links, Plan, Topology
-from quorate.testing.simulate import main, simulate
-from quorate.testing.world import World
+from simulation.actors import Actors, run_plan
+from simulation.invariants import InvariantError
+from simulation.plan import Faults, Links, Plan, Topology
+from simulation.simulate import main, simulate
+from simulation.world import World
 from tests.simulation import everything
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from quorate.log.files import fsync_directory, write_atomically
-from quorate.testing.disk import Disk, File, Files
-from quorate.testing.loop import CrashError
+from simulation.disk import Disk, File, Files
+from simulation.loop import CrashError
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 
 from quorate.raft import downloads, follower
 from quorate.raft import messages as m
-from quorate.testing.cluster import run_cluster
-from quorate.testing.plan import Disks, Faults, Links, Plan, Topology, Workload
+from simulation.cluster import run_cluster
+from simulation.plan import Disks, Faults, Links, Plan, Topology, Workload
 
 
 @pytest.fixture(autouse=True)

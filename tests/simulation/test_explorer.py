@@ -1,4 +1,4 @@
-"""Every world of the real core within small bounds; larger ones are explored by `python -m quorate.testing.explore`."""
+"""Every world of the real core within small bounds; larger ones are explored by `python -m simulation.explore`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 
 from quorate.raft.messages import Effects
 from quorate.raft.quorum_state import QuorumState
-from quorate.testing.explore import Found, explore, main
-from quorate.testing.explore_replica import Explored
-from quorate.testing.explore_states import Outcome
-from quorate.testing.explore_values import form
-from quorate.testing.explore_world import Bounds, SmallWorld, World
+from simulation.explore import Found, explore, main
+from simulation.explore_replica import Explored
+from simulation.explore_states import Outcome
+from simulation.explore_values import form
+from simulation.explore_world import Bounds, SmallWorld, World
 from tests.simulation import planted
 
 Patch = pytest.MonkeyPatch

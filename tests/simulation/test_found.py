@@ -10,9 +10,9 @@ import pytest
 from quorate.protocol.errors import ErrorCode
 from quorate.raft import messages as m
 from quorate.raft.types import Role
-from quorate.testing.plan import Disks, Links, Plan, Topology
-from quorate.testing.replica import Replica
-from quorate.testing.world import World, voter
+from simulation.plan import Disks, Links, Plan, Topology
+from simulation.replica import Replica
+from simulation.world import World, voter
 
 
 @pytest.fixture(autouse=True)

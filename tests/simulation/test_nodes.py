@@ -16,11 +16,11 @@ from quorate.log import files as log_files
 from quorate.log import log_trimming
 from quorate.raft import messages as m
 from quorate.raft.driver import RaftClient
-from quorate.testing.cluster import Cluster, run_cluster
-from quorate.testing.invariants import InvariantError
-from quorate.testing.loop import HOST, VirtualLoop
-from quorate.testing.plan import Disks, Faults, Plan, Topology
-from quorate.testing.simulate import simulate
+from simulation.cluster import Cluster, run_cluster
+from simulation.invariants import InvariantError
+from simulation.loop import HOST, VirtualLoop
+from simulation.plan import Disks, Faults, Plan, Topology
+from simulation.simulate import simulate
 from tests.simulation import everything, planted
 
 Patch = pytest.MonkeyPatch

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from quorate.testing.invariants import InvariantError
-from quorate.testing.simulate import simulate
+from simulation.invariants import InvariantError
+from simulation.simulate import simulate
 from tests.simulation.planted import PLANTED, Planted
 
 BOUND = 150_000  # events; without the bug the same seeds pass (test_core, and the long runs)

@@ -18,7 +18,7 @@ from quorate.raft.messages import Fetch
 from quorate.raft.replication import Leading, Progress
 from quorate.raft.types import Address, RaftParams, Role
 from quorate.raft.voters import VoterSet
-from quorate.testing.trail import Batch
+from simulation.trail import Batch
 
 PAST, PENDING, NEVER = "past", "pending", "never"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quorate.testing.simulate import Tally
+    from simulation.simulate import Tally
 
 
 def commit_id() -> str:

@@ -13,12 +13,12 @@ from quorate.raft.membership import reply_endpoints
 from quorate.raft.quorum_state import QuorumState
 from quorate.raft.types import Address, OffsetEpoch, RaftParams, ReplicaKey, Role
 from quorate.raft.voters import VoterSet
-from quorate.testing.invariants import InvariantError, Keys, Subject, keys_of
-from quorate.testing.memory import BOOTSTRAP, SNAPSHOT_BYTES, MemoryDisk, Snapshot
-from quorate.testing.trail import Batch
+from simulation.invariants import InvariantError, Keys, Subject, keys_of
+from simulation.memory import BOOTSTRAP, SNAPSHOT_BYTES, MemoryDisk, Snapshot
+from simulation.trail import Batch
 
 if TYPE_CHECKING:
-    from quorate.testing.world import Call, World
+    from simulation.world import Call, World
 
 NEVER = float("inf")
 TICK_S = 1e-9  # timers are never early, however a skewed clock rounds

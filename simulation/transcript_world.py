@@ -10,11 +10,11 @@ from quorate.protocol.errors import ErrorCode
 from quorate.raft import messages as m
 from quorate.raft.standing import Standing
 from quorate.raft.types import OffsetEpoch, ReplicaKey, Role
-from quorate.testing.replica import Replica
-from quorate.testing.world import Call, World
+from simulation.replica import Replica
+from simulation.world import Call, World
 
 if TYPE_CHECKING:
-    from quorate.testing.plan import Plan
+    from simulation.plan import Plan
 
 CONTROLS = {2: "LeaderChange", 5: "KRaftVersion", 6: "Voters"}
 ROLES = tuple(f"is {role.value} in epoch" for role in Role)

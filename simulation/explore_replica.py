@@ -14,13 +14,13 @@ from quorate.raft.membership import KRAFT_VOTERS
 from quorate.raft.quorum_state import QuorumState
 from quorate.raft.roles import NEVER
 from quorate.raft.types import OffsetEpoch, RaftParams, Role
-from quorate.testing.explore_values import MIDDLE, core_form, form
-from quorate.testing.invariants import History, Subject, keys_of
-from quorate.testing.memory import Snapshot
-from quorate.testing.plan import Plan, Topology
-from quorate.testing.replica import Replica
-from quorate.testing.trail import Batch
-from quorate.testing.world import address
+from simulation.explore_values import MIDDLE, core_form, form
+from simulation.invariants import History, Subject, keys_of
+from simulation.memory import Snapshot
+from simulation.plan import Plan, Topology
+from simulation.replica import Replica
+from simulation.trail import Batch
+from simulation.world import address
 
 FIRST_ID = 101  # node ids are no other numbers that occur, so that a replica can be renamed
 Event = tuple[Any, ...]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.raft.driver import RaftClient
 from quorate.raft.fsync import Syncer
-from quorate.testing.loop import HOST
-from quorate.testing.machine import Machine
-from quorate.testing.network import SimulatedTransport
+from simulation.loop import HOST
+from simulation.machine import Machine
+from simulation.network import SimulatedTransport
 
 if TYPE_CHECKING:
-    from quorate.testing.process import Process
+    from simulation.process import Process
 
 WALL_MS = 1_700_000_000_000
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quorate.raft import messages as m
-from quorate.testing.explore_values import form
+from simulation.explore_values import form
 
 CURRENT, STALE, ORPHAN = "current", "stale", "orphan"  # its sender waits for just this one; has turned away; hears nothing of it
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from quorate.raft.types import RaftParams
 from quorate.raft.voters import VoterSet
-from quorate.testing.explore_replica import FIRST_ID, Recorder, Scene, nodes
-from quorate.testing.explore_values import Middle
-from quorate.testing.trail import Batch
-from quorate.testing.world import address, directory
+from simulation.explore_replica import FIRST_ID, Recorder, Scene, nodes
+from simulation.explore_values import Middle
+from simulation.trail import Batch
+from simulation.world import address, directory
 
 SHARED = (Batch, VoterSet, RaftParams, Scene, Recorder, Middle, frozenset)
 Renaming = tuple[int, ...]  # by place: who was n-th is then at this place

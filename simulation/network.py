@@ -18,12 +18,12 @@ from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from quorate.protocol.regions import FileRegion
 from quorate.protocol.schema import Request, Response
 from quorate.raft.types import Address, ReplicaKey
-from quorate.testing.replica import LISTENER
-from quorate.testing.world import ADDING_S, RESET_S
+from simulation.replica import LISTENER
+from simulation.world import ADDING_S, RESET_S
 
 if TYPE_CHECKING:
-    from quorate.testing.cluster import Cluster
-    from quorate.testing.life import Life
+    from simulation.cluster import Cluster
+    from simulation.life import Life
 
 
 def materialise(parts: list[Any]) -> bytes:

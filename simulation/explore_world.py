@@ -12,11 +12,11 @@ from itertools import permutations
 
 from quorate.raft import messages as m
 from quorate.raft.types import Role
-from quorate.testing.explore_frozen import Renaming
-from quorate.testing.explore_judge import Judge, ViolationError
-from quorate.testing.explore_letters import CURRENT, ORPHAN, STALE, Letter, describe
-from quorate.testing.explore_replica import BEGIN, CHECK_QUORUM, FIRST_ID, STAND, Event, nodes
-from quorate.testing.explore_states import Known, Outcome, Replicas
+from simulation.explore_frozen import Renaming
+from simulation.explore_judge import Judge, ViolationError
+from simulation.explore_letters import CURRENT, ORPHAN, STALE, Letter, describe
+from simulation.explore_replica import BEGIN, CHECK_QUORUM, FIRST_ID, STAND, Event, nodes
+from simulation.explore_states import Known, Outcome, Replicas
 
 World = tuple[int, ...]
 

@@ -27,9 +27,9 @@ from functools import partial
 
 from quorate.raft import messages as m
 from quorate.raft.voters import Voter
-from quorate.testing.plan import Disks, Faults, Links, Plan, Topology, Workload
-from quorate.testing.replica import LISTENER
-from quorate.testing.transcript_world import ToldReplica, ToldWorld
+from simulation.plan import Disks, Faults, Links, Plan, Topology, Workload
+from simulation.replica import LISTENER
+from simulation.transcript_world import ToldReplica, ToldWorld
 
 INDENT = "    "
 PATIENCE_S = 60.0

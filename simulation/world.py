@@ -17,10 +17,10 @@ from quorate.protocol.errors import ErrorCode
 from quorate.raft import messages as m
 from quorate.raft.types import Address, OffsetEpoch, ReplicaKey
 from quorate.raft.voters import Voter, VoterSet
-from quorate.testing.invariants import History, InvariantError, Key, keys_of
-from quorate.testing.memory import Snapshot
-from quorate.testing.plan import Plan
-from quorate.testing.replica import LISTENER, Replica
+from simulation.invariants import History, InvariantError, Key, keys_of
+from simulation.memory import Snapshot
+from simulation.plan import Plan
+from simulation.replica import LISTENER, Replica
 
 T = TypeVar("T")
 ADDING_S = 31.0  # an AddRaftVoter may act so long after it was sent

@@ -1,4 +1,4 @@
-"""`python -m quorate.testing.explore --replicas 3 --epochs 2 --entries 2 --crashes 1`: every world of the core within bounds.
+"""`python -m simulation.explore --replicas 3 --epochs 2 --entries 2 --crashes 1`: every world of the core within bounds.
 
 Breadth first, so that what breaks an invariant is told by a shortest story. Exit status 0: all worlds within the bounds have
 been seen and none breaks an invariant; 1: one does; 2: time, memory or the given number of worlds ended before.
@@ -18,10 +18,10 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 
-from quorate.testing.explore_frozen import Renaming
-from quorate.testing.explore_judge import ViolationError
-from quorate.testing.explore_replica import FIRST_ID
-from quorate.testing.explore_world import Bounds, SmallWorld, World
+from simulation.explore_frozen import Renaming
+from simulation.explore_judge import ViolationError
+from simulation.explore_replica import FIRST_ID
+from simulation.explore_world import Bounds, SmallWorld, World
 
 TELL_EVERY_S = 10.0
 
@@ -141,7 +141,7 @@ def _story(small: SmallWorld, seen: dict[bytes, bytes | None], last: bytes) -> l
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m quorate.testing.explore", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m simulation.explore", description=__doc__)
     for f in fields(Bounds):
         name = "--" + f.name.replace("_", "-")
         if isinstance(f.default, bool):

@@ -16,14 +16,14 @@ from quorate.raft.quorum_state import QuorumState, decode_quorum_state
 from quorate.raft.snapshots import parse_name
 from quorate.raft.types import METADATA_TOPIC, Address, OffsetEpoch, Role
 from quorate.records.batch import BATCH_OVERHEAD, LOG_OVERHEAD, iter_batches
-from quorate.testing.disk import Directory, File
-from quorate.testing.invariants import InvariantError, Keys, Subject, keys_of
-from quorate.testing.trail import Batch
+from simulation.disk import Directory, File
+from simulation.invariants import InvariantError, Keys, Subject, keys_of
+from simulation.trail import Batch
 
 if TYPE_CHECKING:
-    from quorate.testing.life import Life
-    from quorate.testing.network import Exchange
-    from quorate.testing.process import Process
+    from simulation.life import Life
+    from simulation.network import Exchange
+    from simulation.process import Process
 
 LOG = f"{METADATA_TOPIC}-0"
 WHOLE = 1 << 62

@@ -10,10 +10,10 @@ from quorate.raft import messages as m
 from quorate.raft.core import Raft
 from quorate.raft.types import Address, ReplicaKey
 from quorate.raft.voters import Voter
-from quorate.testing.invariants import InvariantError
-from quorate.testing.plan import Plan, Span
-from quorate.testing.replica import LISTENER
-from quorate.testing.world import ADDING_S
+from simulation.invariants import InvariantError
+from simulation.plan import Plan, Span
+from simulation.replica import LISTENER
+from simulation.world import ADDING_S
 
 T = TypeVar("T")
 MIN_VOTERS = 1

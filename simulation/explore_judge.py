@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from quorate.raft.types import Role
-from quorate.testing.explore_frozen import Renaming
-from quorate.testing.explore_replica import FIRST_ID
-from quorate.testing.explore_states import Known, Outcome, Replicas
-from quorate.testing.invariants import History, InvariantError, Key, Subject, keys_of
-from quorate.testing.world import directory
+from simulation.explore_frozen import Renaming
+from simulation.explore_replica import FIRST_ID
+from simulation.explore_states import Known, Outcome, Replicas
+from simulation.invariants import History, InvariantError, Key, Subject, keys_of
+from simulation.world import directory
 
 
 class ViolationError(Exception):

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from quorate.raft.types import CommittedBatch, LeaderAndEpoch, OffsetEpoch
 from quorate.records.batch import build_metadata_batch
-from quorate.testing.invariants import InvariantError
+from simulation.invariants import InvariantError
 
 if TYPE_CHECKING:
-    from quorate.testing.life import Life
+    from simulation.life import Life
 
 ID_BYTES = 8
 RECORD_BYTES = 64 * ID_BYTES

@@ -20,17 +20,17 @@ from quorate.raft.driver import RaftClient
 from quorate.raft.snapshots import footer_batch, header_batch, snapshot_name
 from quorate.raft.types import NotLeaderError, ReplicaKey
 from quorate.raft.voters import VoterSet
-from quorate.testing.disk import Directory, Disk, File
-from quorate.testing.invariants import InvariantError, Subject, keys_of
-from quorate.testing.life import Life
-from quorate.testing.loop import CrashError
-from quorate.testing.machine import Machine
-from quorate.testing.memory import BOOTSTRAP
-from quorate.testing.replica import CLUSTER, LISTENER
-from quorate.testing.witness import LOG, Witness
+from simulation.disk import Directory, Disk, File
+from simulation.invariants import InvariantError, Subject, keys_of
+from simulation.life import Life
+from simulation.loop import CrashError
+from simulation.machine import Machine
+from simulation.memory import BOOTSTRAP
+from simulation.replica import CLUSTER, LISTENER
+from simulation.witness import LOG, Witness
 
 if TYPE_CHECKING:
-    from quorate.testing.cluster import Cluster
+    from simulation.cluster import Cluster
 
 
 class Process:

@@ -11,8 +11,8 @@ from quorate.raft.quorum_state import QuorumState
 from quorate.raft.standing import Standing
 from quorate.raft.types import OffsetEpoch
 from quorate.raft.voters import Membership, VoterSet
-from quorate.testing.invariants import History, Keys, Subject, keys_of
-from quorate.testing.trail import Batch
+from simulation.invariants import History, Keys, Subject, keys_of
+from simulation.trail import Batch
 
 BOOTSTRAP = OffsetEpoch(0, 0)
 SNAPSHOT_BYTES = bytes(400)  # what a download of any snapshot moves: only its length matters

@@ -30,7 +30,7 @@ from quorate.raft.membership import KRAFT_VERSION, KRAFT_VOTERS
 from quorate.raft.quorum_state import QuorumState
 from quorate.raft.roles import LogView
 from quorate.raft.types import NO_DIRECTORY, OffsetEpoch, ReplicaKey
-from quorate.testing.trail import Batch, Trail
+from simulation.trail import Batch, Trail
 
 Key = tuple[int, bytes]  # node id, directory id
 Keys = frozenset[Key]

@@ -1,4 +1,4 @@
-"""`python -m quorate.testing.simulate --events N --seed S`: worlds drawn from S, S + 1, ... until N events have been run.
+"""`python -m simulation.simulate --events N --seed S`: worlds drawn from S, S + 1, ... until N events have been run.
 
 `--level core` runs the pure core on logs in memory, `--level node` whole Raft clients on simulated files. A failure prints its
 seed; `--replay SEED` runs that one again and tells its last steps. `--json FILE` notes what was run. Exit status 1 after a
@@ -17,9 +17,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from quorate.testing.invariants import History, InvariantError
-from quorate.testing.plan import Plan
-from quorate.testing.record import Record
+from simulation.invariants import History, InvariantError
+from simulation.plan import Plan
+from simulation.record import Record
 
 EVENTS_A_SEED = 8000  # long enough for a dozen elections, short enough to replay in a second
 LAST_STEPS = 60
@@ -66,8 +66,8 @@ Runner = Callable[[Plan, int, Tally, Narrate], None]
 
 def run_core(plan: Plan, events: int, tally: Tally, narrate: Narrate) -> None:
     """One world of the pure core. Raises InvariantError."""
-    from quorate.testing.actors import run_plan
-    from quorate.testing.world import World
+    from simulation.actors import run_plan
+    from simulation.world import World
 
     world = World(plan, narrate)
     try:
@@ -78,7 +78,7 @@ def run_core(plan: Plan, events: int, tally: Tally, narrate: Narrate) -> None:
 
 def run_nodes(plan: Plan, events: int, tally: Tally, narrate: Narrate) -> None:
     """One world of whole Raft clients. Raises InvariantError."""
-    from quorate.testing.cluster import run_cluster
+    from simulation.cluster import run_cluster
 
     cluster = run_cluster(plan, events, narrate)
     _count(tally, cluster.history, cluster.events, cluster.now)
@@ -180,7 +180,7 @@ def replay(level: str, seed: int, each: int, tell: Callable[[str], None]) -> boo
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m quorate.testing.simulate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m simulation.simulate", description=__doc__)
     parser.add_argument("--level", choices=sorted(LEVELS), default="core")
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
@@ -198,7 +198,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.replay is not None:
         return 0 if replay(args.level, args.replay, args.each, tell) else 1
     options = f"--level {args.level} --seed {args.seed} --events {args.events} --each {args.each} --jobs {args.jobs}"
-    command = f"python -m quorate.testing.simulate {options}"
+    command = f"python -m simulation.simulate {options}"
     record = Record(args.json, args.level, command, args.seed) if args.json is not None else None
     try:
         simulate(args.level, args.seed, args.events, args.each, tell, args.jobs, record)

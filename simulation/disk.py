@@ -21,7 +21,7 @@ from typing import Any
 from unittest import mock
 
 from quorate.log.files import OpenFile
-from quorate.testing.loop import CrashError
+from simulation.loop import CrashError
 
 MOUNT = "/simulated"
 FIRST_FD = 1 << 24  # above whatever the kernel hands out

@@ -18,16 +18,16 @@ from unittest import mock
 from quorate.raft import driver
 from quorate.raft.types import Address, ReplicaKey
 from quorate.raft.voters import VoterSet
-from quorate.testing.actors import run_plan
-from quorate.testing.disk import Files
-from quorate.testing.invariants import History, InvariantError, Key, keys_of
-from quorate.testing.life import WALL_MS, Life, SimulatedSyncer
-from quorate.testing.loop import VirtualLoop
-from quorate.testing.network import Network
-from quorate.testing.plan import Plan
-from quorate.testing.process import Process
-from quorate.testing.replica import LISTENER
-from quorate.testing.world import address, directory, voter
+from simulation.actors import run_plan
+from simulation.disk import Files
+from simulation.invariants import History, InvariantError, Key, keys_of
+from simulation.life import WALL_MS, Life, SimulatedSyncer
+from simulation.loop import VirtualLoop
+from simulation.network import Network
+from simulation.plan import Plan
+from simulation.process import Process
+from simulation.replica import LISTENER
+from simulation.world import address, directory, voter
 
 T = TypeVar("T")
 

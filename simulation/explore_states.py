@@ -13,13 +13,13 @@ from quorate.raft import messages as m
 from quorate.raft.quorum_state import QuorumState
 from quorate.raft.types import ReplicaKey, Role
 from quorate.raft.voters import VoterSet
-from quorate.testing.explore_frozen import Renaming, Shared
-from quorate.testing.explore_letters import CURRENT, STALE, Letter, Letters
-from quorate.testing.explore_replica import Asker, Event, Explored, Fact, Scene, nodes
-from quorate.testing.explore_values import form, is_seeking
-from quorate.testing.invariants import InvariantError
-from quorate.testing.trail import Batch
-from quorate.testing.world import World, address, directory, voter
+from simulation.explore_frozen import Renaming, Shared
+from simulation.explore_letters import CURRENT, STALE, Letter, Letters
+from simulation.explore_replica import Asker, Event, Explored, Fact, Scene, nodes
+from simulation.explore_values import form, is_seeking
+from simulation.invariants import InvariantError
+from simulation.trail import Batch
+from simulation.world import World, address, directory, voter
 
 
 @dataclass(slots=True)

@@ -396,10 +396,7 @@ class QuorumController:
 
     def run_due(self) -> None:
         """Does everything whose time has come."""
-        try:
-            self.tasks.run_due(self.clock.now())
-        except KafkaError as error:
-            self.log_info("A periodic task failed: %s", error)
+        self.tasks.run_due(self.clock.now())
 
     def _arm(self) -> None:
         """Sets the timer for the next task. A task's time only ever moves on when it runs or a term begins or ends."""

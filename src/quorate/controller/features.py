@@ -18,7 +18,7 @@ from quorate.metadata.features import (
     format_changed_between,
 )
 from quorate.metadata.image.parts import BROKER_RESOURCE
-from quorate.metadata.records import ConfigRecord, FeatureLevelRecord, NoOpRecord
+from quorate.metadata.records import ConfigRecord, FeatureLevelRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from quorate.protocol.schema import Data
@@ -97,7 +97,6 @@ def _update(
         if level == current:
             return None
         _check_dependencies(feature, level, {**proposed, KRAFT_VERSION: level})
-        records.append(NoOpRecord())  # an offset for the answer to wait for
         return level
     if feature not in FEATURES:  # level 0 of whatever it is would pass everything above
         raise _invalid(feature, level, f"Feature {feature} not found.")

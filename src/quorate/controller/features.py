@@ -31,10 +31,12 @@ def update_features(view: View, request: UpdateFeaturesRequest, ctx: Context) ->
     """A failure is told at the top level (95 INVALID_UPDATE_VERSION); below version 2 success is told per feature."""
     records: list[Data] = []
     upgrade: int | None = None
+    updates = {update.feature: update for update in request.feature_updates}
+    """Of a feature that is named more than once the last level counts, as in Kafka."""
     proposed = dict(view.image.features.finalized)
-    proposed.update({update.feature: update.max_version_level for update in request.feature_updates})
+    proposed.update({update.feature: update.max_version_level for update in updates.values()})
     try:
-        for update in request.feature_updates:
+        for update in updates.values():
             upgrade_type = _upgrade_type(update, ctx.api_version)
             kraft_level = _update(view, update.feature, update.max_version_level, upgrade_type, proposed, records)
             upgrade = kraft_level if kraft_level is not None else upgrade
@@ -49,11 +51,11 @@ def update_features(view: View, request: UpdateFeaturesRequest, ctx: Context) ->
     if ctx.api_version <= 1:
         response.results = [
             UpdateFeaturesResponse.UpdatableFeatureResult(feature=update.feature, error_message=None)
-            for update in request.feature_updates
+            for update in updates.values()
         ]
     if request.validate_only:
         return Result(response, upgrade_kraft_version=upgrade, validate_only=True)
-    if any(u.feature == ELR_VERSION and u.max_version_level > 0 for u in request.feature_updates):
+    if any(u.feature == ELR_VERSION and u.max_version_level > 0 for u in updates.values()):
         records[:0] = elr_safety_records(view)
     return Result(response, records, upgrade_kraft_version=upgrade)
 

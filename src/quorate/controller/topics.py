@@ -78,6 +78,11 @@ def _check_total(view: View, request: CreateTopicsRequest) -> None:
             total += len(topic.assignments)
         else:
             total += view.config.num_partitions if topic.num_partitions == -1 else max(0, topic.num_partitions)
+    check_partition_total(total)
+
+
+def check_partition_total(total: int) -> None:
+    """Refuses a request for more new partitions than an atomic batch may create. Raises POLICY_VIOLATION."""
     if total > MAX_PARTITIONS_PER_REQUEST:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,

@@ -297,6 +297,14 @@ def described(world, kind, name, keys=None, **request):
     return world.ask(DescribeConfigsRequest(resources=[resource], **request)).results[0]
 
 
+def test_a_resource_that_is_asked_for_many_times_is_described_once(world):
+    make = DescribeConfigsRequest.DescribeConfigsResource
+    whole = make(resource_type=TOPIC, resource_name="t", configuration_keys=None)
+    part = make(resource_type=TOPIC, resource_name="t", configuration_keys=["retention.ms"])
+    results = world.ask(DescribeConfigsRequest(resources=[whole, part] * 1_000)).results
+    assert [(result.resource_name, len(result.configs) > 1) for result in results] == [("t", True), ("t", False)]
+
+
 @pytest.mark.parametrize(
     ("key", "value", "source", "synonyms"),
     [

@@ -247,10 +247,11 @@ def test_a_partition_is_reassigned_once_in_a_request() -> None:
     cluster = Cluster().brokers(1, 2, 3, directories=2)
     cluster.topic("t", [1, 2])
     make = AlterPartitionReassignmentsRequest
-    moves = [make.ReassignablePartition(partition_index=0, replicas=replicas) for replicas in ([3, 1, 2], [2, 1])]
+    moves = [make.ReassignablePartition(partition_index=0, replicas=replicas) for replicas in ([3, 1, 2], [2, 1], [3, 1, 2])]
     result = cluster.run(alter_partition_reassignments, make(topics=[make.ReassignableTopic(name="t", partitions=moves)]))
     codes = [part.error_code for part in result.response.responses[0].partitions]
-    assert codes == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+    assert codes == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
+    assert len(result.records) == 1
     partition = cluster.partition("t")
     assert (partition.replicas, len(partition.directories)) == ((3, 1, 2), 3)
 

@@ -82,11 +82,10 @@ def describe_configs(image: MetadataImage, request: DescribeConfigsRequest, conf
     response = DescribeConfigsResponse()
     answered: set[tuple[object, ...]] = set()
     for resource in request.resources:
-        # Once, however often it is asked for: a few bytes ask for some hundred kilobytes.
+        # Described once, however often it is asked for: a few bytes ask for some hundred kilobytes.
         asked = (resource.resource_type, resource.resource_name, *sorted(resource.configuration_keys or ()))
         if asked in answered:
             continue
-        answered.add(asked)
         result = Result(error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name)
         response.results.append(result)
         wanted = set(resource.configuration_keys) if resource.configuration_keys else None
@@ -95,6 +94,7 @@ def describe_configs(image: MetadataImage, request: DescribeConfigsRequest, conf
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
             continue
+        answered.add(asked)
         for definition, synonyms, entry, read_only in entries:
             if wanted is not None and entry.name not in wanted:
                 continue

@@ -51,7 +51,7 @@ def update_features(view: View, request: UpdateFeaturesRequest, ctx: Context) ->
     if ctx.api_version <= 1:
         response.results = [
             UpdateFeaturesResponse.UpdatableFeatureResult(feature=update.feature, error_message=None)
-            for update in updates.values()
+            for update in request.feature_updates
         ]
     if request.validate_only:
         return Result(response, upgrade_kraft_version=upgrade, validate_only=True)

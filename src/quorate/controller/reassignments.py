@@ -39,7 +39,7 @@ def alter_partition_reassignments(
         allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
     )
     records: list[Data] = []
-    seen: set[tuple[str, int]] = set()
+    changed: dict[tuple[str, int], Data] = {}
     for wanted_topic in request.topics:
         answer = AlterPartitionReassignmentsResponse.ReassignableTopicResponse(name=wanted_topic.name)
         response.responses.append(answer)
@@ -49,19 +49,20 @@ def alter_partition_reassignments(
             )
             answer.partitions.append(result)
             try:
-                # Each is computed from the state before the batch: of two changes of one partition the second would leave parts
-                # of the first.
-                place = (wanted_topic.name, wanted.partition_index)
-                if place in seen:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names this partition more than once.")
-                seen.add(place)
                 record = _alter(view, wanted_topic.name, wanted, request.allow_replication_factor_change)
             except KafkaError as error:
                 result.error_code, result.error_message = error.code, error.message
                 continue
-            if record is not None:
+            if record is None:
+                continue
+            earlier = changed.setdefault((wanted_topic.name, wanted.partition_index), record)
+            if earlier is record:
                 records.append(record)
                 bounded(records, "Reassigning these partitions")
+            elif earlier != record:
+                # Both are computed from the state before the batch: the second would leave parts of the first.
+                result.error_code = ErrorCode.INVALID_REQUEST
+                result.error_message = "The request moves this partition to other replicas already."
     return Result(response, records)
 
 

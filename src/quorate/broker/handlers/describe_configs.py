@@ -38,12 +38,17 @@ class DescribeConfigsHandler:
         self._view = ConfigView(services.config, lambda: services.metadata.image)
 
     def __call__(self, _context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-        # Each once, however often it is asked for: a few bytes of the request ask for some hundred kilobytes of answer.
-        asked = {
-            (resource.resource_type, resource.resource_name, *sorted(resource.configuration_keys or ())): resource
-            for resource in reversed(request.resources)
-        }
-        return DescribeConfigsResponse(results=[self._resource(request, resource) for resource in reversed(asked.values())])
+        response = DescribeConfigsResponse()
+        answered: set[tuple[object, ...]] = set()
+        for resource in request.resources:
+            # Described once, however often it is asked for: a few bytes ask for some hundred kilobytes.
+            asked = (resource.resource_type, resource.resource_name, *sorted(resource.configuration_keys or ()))
+            if asked not in answered:
+                result = self._resource(request, resource)
+                response.results.append(result)
+                if result.error_code == ErrorCode.NONE:
+                    answered.add(asked)
+        return response
 
     def _resource(self, request: DescribeConfigsRequest, resource: DescribeConfigsRequest.DescribeConfigsResource) -> Result:
         try:

@@ -98,13 +98,13 @@ class _Entries:
         self._looks = 0
 
     def matching(self, wanted: AclFilter) -> list[AccessControlEntryRecord]:
-        """Raises POLICY_VIOLATION when the filters of one request have looked at too many entries."""
+        """Raises INVALID_REQUEST when the filters of one request have looked at too many entries."""
         known = self._known.get(wanted)
         if known is None:
             candidates = list(self._candidates(wanted))
             self._looks += len(candidates)
             if self._looks > MAX_LOOKS:
-                raise KafkaError(ErrorCode.POLICY_VIOLATION, f"These filters take more than {MAX_LOOKS} looks at ACLs.")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"These filters take more than {MAX_LOOKS} looks at ACLs.")
             known = self._known[wanted] = [acl for acl in candidates if wanted.matches(acl)]
         return known
 
@@ -186,8 +186,8 @@ def _why_invalid(creation: CreateAclsRequest.AclCreation) -> str | None:
 
 
 def delete_acls(view: View, request: DeleteAclsRequest, ctx: Context) -> Result[DeleteAclsResponse]:
-    """Errors are per filter. Raises POLICY_VIOLATION for more than one batch of removals, or filters that would take too many
-    looks at entries, SECURITY_DISABLED."""
+    """Errors are per filter. Raises INVALID_REQUEST for more than one batch of removals, or filters that would take too
+    many looks at entries, SECURITY_DISABLED."""
     _need_authorizer(view)
     response = DeleteAclsResponse()
     entries = _Entries(view.image.acls)
@@ -214,7 +214,7 @@ def delete_acls(view: View, request: DeleteAclsRequest, ctx: Context) -> Result[
         told += len(matches)
         if told > MAX_RECORDS_PER_USER_OP:
             raise KafkaError(
-                ErrorCode.POLICY_VIOLATION,
+                ErrorCode.INVALID_REQUEST,
                 f"These filters match more than {MAX_RECORDS_PER_USER_OP} entries, counted for each filter.",
             )
         for acl in matches:

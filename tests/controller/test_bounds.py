@@ -349,6 +349,22 @@ def test_names_that_may_collide_are_looked_for_by_a_walk_when_there_are_many() -
     assert calls < 40_000
 
 
+@pytest.mark.parametrize("racks", [1, 400])
+def test_a_topic_is_placed_without_making_a_list_of_every_broker(racks: int) -> None:
+    cluster = Cluster()
+    for broker_id in range(400):
+        cluster.brokers(broker_id, rack=str(broker_id % racks))
+    make = CreateTopicsRequest.CreatableTopic
+
+    def calls_for(topics: int) -> int:
+        wanted = [make(name=f"t{index}", num_partitions=1, replication_factor=3) for index in range(topics)]
+        outcome, calls = cost(cluster, create_topics, CreateTopicsRequest(topics=wanted))
+        assert len(outcome.records) == 2 * topics
+        return calls
+
+    assert calls_for(110) - calls_for(10) < 100 * 150
+
+
 # -- values
 
 

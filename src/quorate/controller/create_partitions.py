@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from quorate.controller.context import Context, Result, View, bounded
-from quorate.controller.placement import UsableBroker
+from quorate.controller.placement import Racks
 from quorate.controller.topics import (
     check_partition_total,
     manual_assignment,
@@ -56,9 +56,7 @@ def _additional(view: View, wanted: CreatePartitionsRequest.CreatePartitionsTopi
     return max(0, additional)
 
 
-def _add(
-    view: View, wanted: CreatePartitionsRequest.CreatePartitionsTopic, usable: list[UsableBroker], ctx: Context
-) -> list[Data]:
+def _add(view: View, wanted: CreatePartitionsRequest.CreatePartitionsTopic, usable: Racks, ctx: Context) -> list[Data]:
     topic = view.image.topics.by_name.get(wanted.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")

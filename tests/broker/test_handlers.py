@@ -289,6 +289,28 @@ def test_a_broker_does_not_answer_for_controllers(world, kind, error):
     assert world.ask(DescribeClusterRequest(endpoint_type=kind)).error_code == error
 
 
+def test_no_more_topics_are_created_for_one_request_than_one_creation_may_ask_for(tmp_path):
+    world = Broker(tmp_path, image_of({}), num_partitions="10")
+    asked = []
+
+    class Creator:
+        def create(self, name, context):
+            asked.append(name)
+            return world.loop.create_future()
+
+    world.services.creator = Creator()
+    for count in (1_001, 1_000):
+        topics = [MetadataRequest.MetadataRequestTopic(name=f"t{index}") for index in range(count)]
+        answer = world.ask(MetadataRequest(topics=topics, allow_auto_topic_creation=True))
+        if count > 1_000:
+            assert {topic.error_code for topic in answer.topics} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+            assert asked == []
+        else:
+            world.loop.run_until_complete(answer)
+            assert len(asked) == count
+    world.close()
+
+
 # -- DescribeConfigs
 
 

@@ -97,7 +97,7 @@ class ControllerRegistrar:
             self._task = None
 
     async def _try(self) -> None:
-        """Registers at the leader, if there is one and it is not this node, which writes its own registration when it is active."""
+        """Registers at the leader, if there is one. When this node is about to lead, it writes its own registration instead."""
         raft = self._controller.raft
         address = raft.leader_address()
         if address is not None and raft.leader_and_epoch.leader_id != self._controller.config.node_id:

@@ -65,16 +65,16 @@ class Requests:
             if controller.raft.is_leader and not controller.failed and not self._held.full:
                 return self._held.add(ctx, request, with_offset)
             raise controller.not_controller()
-        context = self.context(ctx)
+        context, epoch = self.context(ctx), controller.epoch
         if ctx.api_key == ApiKey.BROKER_HEARTBEAT:
             controller.contacts.heartbeat(ctx, request, context.now)
         result = write_handler(ctx.api_key)(controller.view(), request, context)
         if result.rest is not None:
             return asyncio.ensure_future(
-                self._go_on(ctx, request, context, result.rest, self._portion(None, result), with_offset)
+                self._go_on(ctx, request, context, epoch, result.rest, self._portion(None, result), with_offset)
             )
         if result.upgrade_kraft_version is not None:
-            return asyncio.ensure_future(self._upgrade(ctx, request, result, with_offset))
+            return asyncio.ensure_future(self._upgrade(ctx, request, epoch, result, with_offset))
         return self._finish(ctx, request, result, context.now, with_offset)
 
     def _finish(self, ctx: RequestContext, request: Request, result: Result[Any], now: float, with_offset: bool) -> Any:
@@ -97,12 +97,18 @@ class Requests:
         return self._wait(offset, None, NEVER, "a portion", False) if offset >= 0 else asyncio.sleep(0)
 
     async def _go_on(
-        self, ctx: RequestContext, request: Request, context: Context, rest: Rest, stable: Awaitable[Any], with_offset: bool
+        self,
+        ctx: RequestContext,
+        request: Request,
+        context: Context,
+        epoch: int,
+        rest: Rest,
+        stable: Awaitable[Any],
+        with_offset: bool,
     ) -> Any:
         """What one turn left over, a portion at a time, each when the one before it is stable: so Raft and other requests have
         their turns, and nobody else's records wait behind more than one portion."""
         controller, handler = self._controller, write_handler(ctx.api_key)
-        epoch = controller.epoch
         try:
             while True:
                 await stable
@@ -120,10 +126,10 @@ class Requests:
             controller.liveness.goes_on(rest, None)
         return await outcome if asyncio.isfuture(outcome) else outcome
 
-    async def _upgrade(self, ctx: RequestContext, request: Request, result: Result[Any], with_offset: bool) -> Any:
+    async def _upgrade(self, ctx: RequestContext, request: Request, epoch: int, result: Result[Any], with_offset: bool) -> Any:
         """Has Raft write kraft.version first. When that is committed, under the same leadership, the handler decides anew about
         the rest: brokers and controllers may have registered meanwhile, and other features may have changed."""
-        controller, epoch = self._controller, self._controller.epoch
+        controller = self._controller
         response, level = result.response, result.upgrade_kraft_version or 0
         try:
             await controller.raft.upgrade_kraft_version(epoch, level, validate_only=result.validate_only)

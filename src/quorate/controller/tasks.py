@@ -28,7 +28,7 @@ _SLICE = 5_000
 _PORTION_PAUSE_S = 0.002
 """Between looks whether a portion of changes is committed."""
 _FIRST_RETRY_S = 0.1
-_LONGEST_RETRY_S = 10.0
+_LONGEST_RETRY_S = 2.0
 """A task that fails runs again after a pause that doubles with each failure. Kafka waits five minutes after every failure
 (PeriodicTaskControlManager); a dead broker must not lead partitions for so long."""
 
@@ -46,12 +46,14 @@ class Task:
 class _Sweep:
     """A walk over partitions that takes as many turns as it needs."""
 
-    __slots__ = ("_places", "ended")
+    __slots__ = ("_places", "ended", "written")
 
     def __init__(self, places: Iterator[tuple[bytes, int]]) -> None:
         """places: (topic id, partition id) as they are when the sweep begins."""
         self._places = places
         self.ended = False
+        self.written = -1
+        """The offset of the last election."""
 
     def turn(self, topics: TopicsImage) -> Iterator[Located]:
         """The next partitions, as they are by now; those that are gone are left out. Who stops early goes on there next time."""
@@ -181,6 +183,9 @@ class PeriodicTasks:
         from quorate.controller.partitions import preferred_elections
 
         sweep, self._preferred = self._preferred, None  # one that fails begins anew
+        if sweep is not None and self._controller.committed_offset < sweep.written:
+            self._preferred = sweep
+            return now + _PORTION_PAUSE_S
         if sweep is None:
             topics = self._controller.next_image.topics.by_id.values()
             sweep = _Sweep((topic.id, partition_id) for topic in topics for partition_id in topic.partitions.ids())
@@ -192,6 +197,9 @@ class PeriodicTasks:
         from quorate.controller.partitions import unclean_elections
 
         sweep, self._unclean = self._unclean, None  # one that fails begins anew
+        if sweep is not None and self._controller.committed_offset < sweep.written:
+            self._unclean = sweep
+            return now + _PORTION_PAUSE_S
         if sweep is None:
             sweep = _Sweep(self._controller.next_image.topics.leaderless())
         self._unclean = self._elect(sweep, unclean_elections, "leaders uncleanly")
@@ -199,14 +207,17 @@ class PeriodicTasks:
         return now + interval_s if self._unclean is None else now
 
     def _elect(self, sweep: _Sweep, elections: _Elections, what: str) -> _Sweep | None:
-        """One turn of a sweep; what is left of it, None when it came to its end."""
+        """One turn of a sweep; what is left of it, None when it came to its end.
+
+        The next turn waits until this one is committed, so that others' records wait behind no more than one turn.
+        """
         controller = self._controller
         view = controller.view()
         limit = controller.config.max_elections_per_run
         records = elections(view, sweep.turn(view.image.topics), limit)
         if records:
             controller.log_info("Electing %s for %d partition(s).", what, len(records))
-            controller.write(records)
+            sweep.written = controller.write(records)
         return sweep if len(records) >= limit or not sweep.ended else None
 
     def _time_out(self, now: float) -> float:

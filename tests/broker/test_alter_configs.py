@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from quorate.broker.handlers.alter_configs import AlterConfigsHandler
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.alter_configs import AlterConfigsRequest
 from quorate.protocol.messages.incremental_alter_configs import (
@@ -71,6 +72,21 @@ def alter(world: Broker, *resources: tuple[int, str, list[tuple[str, int, str | 
     return [
         (r.resource_type, r.resource_name, ErrorCode(r.error_code).name) for r in world.loop.run_until_complete(answer).responses
     ]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
+def test_a_list_is_changed_in_time_proportional_to_its_length(tmp_path: Path, operation: int) -> None:
+    """Comparing each item with each other one would take minutes."""
+    present = ",".join(f"i{index}" for index in range(5_000))
+    world = Broker(tmp_path, image_of({}, configs={(BROKER, "1"): {"ssl.cipher.suites": present}}))
+    make = IncrementalAlterConfigsRequest
+    items = ",".join(f"item{index}" for index in range(500_000))
+    config = make.AlterableConfig(name="ssl.cipher.suites", config_operation=operation, value=items)
+    resource = make.AlterConfigsResource(resource_type=BROKER, resource_name="1", configs=[config])
+    values = AlterConfigsHandler(world.services, incremental=True)._resulting(resource)
+    assert values["ssl.cipher.suites"] == (f"{present},{items}" if operation == APPEND else present)
+    world.close()
 
 
 def test_what_is_not_about_brokers_is_carried_as_it_came(world):

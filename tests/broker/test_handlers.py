@@ -316,12 +316,42 @@ def test_a_broker_does_not_answer_for_controllers(world, kind, error):
     assert world.ask(DescribeClusterRequest(endpoint_type=kind)).error_code == error
 
 
+def test_no_more_topics_are_created_for_one_request_than_one_creation_may_ask_for(tmp_path):
+    world = Broker(tmp_path, image_of({}), num_partitions="10")
+    asked = []
+
+    class Creator:
+        def create(self, name, context):
+            asked.append(name)
+            return world.loop.create_future()
+
+    world.services.creator = Creator()
+    for count in (1_001, 1_000):
+        topics = [MetadataRequest.MetadataRequestTopic(name=f"t{index}") for index in range(count)]
+        answer = world.ask(MetadataRequest(topics=topics, allow_auto_topic_creation=True))
+        if count > 1_000:
+            assert {topic.error_code for topic in answer.topics} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+            assert asked == []
+        else:
+            world.loop.run_until_complete(answer)
+            assert len(asked) == count
+    world.close()
+
+
 # -- DescribeConfigs
 
 
 def described(world, kind, name, keys=None, **request):
     resource = DescribeConfigsRequest.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
     return world.ask(DescribeConfigsRequest(resources=[resource], **request)).results[0]
+
+
+def test_a_resource_that_is_asked_for_many_times_is_described_once(world):
+    make = DescribeConfigsRequest.DescribeConfigsResource
+    whole = make(resource_type=TOPIC, resource_name="t", configuration_keys=None)
+    part = make(resource_type=TOPIC, resource_name="t", configuration_keys=["retention.ms"])
+    results = world.ask(DescribeConfigsRequest(resources=[whole, part] * 1_000)).results
+    assert [(result.resource_name, len(result.configs) > 1) for result in results] == [("t", True), ("t", False)]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from quorate.metadata.records import (
     ClearElrRecord,
     ConfigRecord,
     FeatureLevelRecord,
-    NoOpRecord,
     RegisterControllerRecord,
 )
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -356,6 +355,6 @@ def test_kraft_version_is_left_to_raft() -> None:
     cluster = Cluster()
     cluster.kraft_version = 0
     result = update(cluster, ("kraft.version", 1, UPGRADE))
-    assert (result.upgrade_kraft_version, [type(r) for r in result.records]) == (1, [NoOpRecord])
+    assert (result.upgrade_kraft_version, [type(r) for r in result.records]) == (1, [])
     cluster.kraft_version = 1
     assert update(cluster, ("kraft.version", 1, UPGRADE)).upgrade_kraft_version is None

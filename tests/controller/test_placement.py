@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.controller.placement import StripedPlacer, UsableBroker
+from quorate.controller.placement import Racks, StripedPlacer, UsableBroker
 from quorate.protocol.errors import ErrorCode, KafkaError
 
 
@@ -29,13 +29,13 @@ def brokers(*ids: int, rack: str | None = None, fenced: bool = False) -> list[Us
 )
 def test_impossible_placements_are_refused(usable: list[UsableBroker], factor: int, message: str) -> None:
     with pytest.raises(KafkaError) as raised:
-        StripedPlacer(usable, Random(0)).check(factor)
+        StripedPlacer(Racks(usable), Random(0)).check(factor)
     assert raised.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
     assert message in (raised.value.message or "")
 
 
 def test_leaders_are_spread_evenly() -> None:
-    placer = StripedPlacer(brokers(*range(6)), Random(1))
+    placer = StripedPlacer(Racks(brokers(*range(6))), Random(1))
     leaders = Counter(placer.place(3)[0] for _ in range(60))
     assert leaders == dict.fromkeys(range(6), 10)
 
@@ -43,13 +43,13 @@ def test_leaders_are_spread_evenly() -> None:
 def test_replicas_of_a_partition_lie_in_different_racks() -> None:
     usable = brokers(0, 1, rack="a") + brokers(2, 3, rack="b") + brokers(4, 5, rack="c")
     rack_of = {broker.id: broker.rack for broker in usable}
-    placer = StripedPlacer(usable, Random(2))
+    placer = StripedPlacer(Racks(usable), Random(2))
     for _ in range(50):
         assert len({rack_of[replica] for replica in placer.place(3)}) == 3
 
 
 def test_a_fenced_broker_is_taken_only_where_none_else_is_left() -> None:
-    placer = StripedPlacer(brokers(1, 2) + brokers(3, fenced=True), Random(3))
+    placer = StripedPlacer(Racks(brokers(1, 2) + brokers(3, fenced=True)), Random(3))
     for _ in range(20):
         assert 3 not in placer.place(2)
     for _ in range(20):
@@ -59,7 +59,7 @@ def test_a_fenced_broker_is_taken_only_where_none_else_is_left() -> None:
 
 
 def test_one_broker_takes_every_partition() -> None:
-    placer = StripedPlacer(brokers(7), Random(0))
+    placer = StripedPlacer(Racks(brokers(7)), Random(0))
     assert [placer.place(1) for _ in range(5)] == [[7]] * 5
 
 
@@ -72,7 +72,7 @@ def test_every_placement_has_distinct_replicas_and_an_unfenced_leader(
     shape: list[tuple[str | None, bool]], factor: int, seed: int
 ) -> None:
     usable = [UsableBroker(index, rack, fenced) for index, (rack, fenced) in enumerate(shape)]
-    placer = StripedPlacer(usable, Random(seed))
+    placer = StripedPlacer(Racks(usable), Random(seed))
     try:
         placer.check(factor)
     except KafkaError:

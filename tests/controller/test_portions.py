@@ -261,6 +261,26 @@ def test_a_term_that_ends_between_two_portions_answers_not_controller() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("begun", [True, False])
+def test_what_is_left_over_is_not_done_in_a_later_term_of_the_same_controller(begun: bool) -> None:
+    """Partitions that the broker got in between are not among what the first turn has found."""
+
+    async def test() -> None:
+        h = await Harness().start()
+        await with_many_partitions(h)
+        answer = h.send(UnregisterBrokerRequest(broker_id=1))
+        if begun:
+            await asyncio.sleep(0)  # it waits for its first portion
+        h.raft.commit()  # the first portion is stable, and before anything goes on
+        h.raft.become_leader(9)
+        with pytest.raises(KafkaError) as error:
+            await answer
+        assert error.value.code == ErrorCode.NOT_CONTROLLER
+        assert sum(isinstance(r, PartitionChangeRecord) for r in h.records) == CHANGES_PER_TURN
+
+    run(test())
+
+
 def test_a_broker_whose_session_ran_out_is_fenced_in_portions_too() -> None:
     async def test() -> None:
         h = await Harness().start()

@@ -87,6 +87,28 @@ def test_a_standby_registers_with_the_active_controller() -> None:
     run(test())
 
 
+def test_a_standby_tries_again_after_an_error_that_nobody_foresaw() -> None:
+    async def test() -> None:
+        quorum = Quorum()
+        await quorum.start()
+        failures = 0
+
+        def failing() -> tuple[str, int]:
+            nonlocal failures
+            failures += 1
+            if failures == 1:
+                raise ZeroDivisionError
+            return "127.0.0.1", quorum.listener.port
+
+        quorum.point(quorum.listener.port)
+        quorum.standby.raft.leader_address = failing  # type: ignore[method-assign]
+        await quorum.commit_until_registered()
+        assert failures > 1
+        await quorum.stop()
+
+    run(test())
+
+
 def test_a_standby_tries_again_until_there_is_a_leader() -> None:
     async def test() -> None:
         quorum = Quorum()

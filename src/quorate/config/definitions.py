@@ -63,6 +63,8 @@ Validator = Callable[[str, Any], "str | None"]
 """(key, parsed value) -> what is wrong with it, in Kafka's words, or None."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
+_MAX_DIGITS = 4_000
+"""Python raises ValueError for a number of more than 4,300 digits."""
 _BITS = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
 
 
@@ -152,7 +154,7 @@ def parse_value(name: str, kind: ConfigType, text: str | None) -> Any:
             except ValueError:
                 raise ConfigError(name, text, "Not a number of type DOUBLE") from None
         case _:
-            if _INTEGER.fullmatch(text):
+            if _INTEGER.fullmatch(text) and len(text) <= _MAX_DIGITS:
                 number = int(text)
                 half = 1 << (_BITS[kind] - 1)
                 if -half <= number < half:

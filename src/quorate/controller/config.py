@@ -48,7 +48,6 @@ class ControllerConfig:
     token_max_lifetime_ms: int = 7 * 24 * 3_600_000
     token_renew_lifetime_ms: int = 24 * 3_600_000
     token_expiry_check_interval_s: float = 3600.0
-    max_records_per_batch: int = 10_000
     max_records_per_op: int = MAX_RECORDS_PER_USER_OP
     max_elections_per_run: int = 1_000
     schema: ConfigSchema = field(init=False)

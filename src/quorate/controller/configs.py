@@ -13,7 +13,7 @@ from enum import IntEnum
 
 from quorate.config.definitions import ConfigError
 from quorate.controller.context import MIN_ISR, Context, Result, View, bounded
-from quorate.controller.names import why_invalid
+from quorate.controller.names import parse_node_id, why_invalid
 from quorate.controller.resource_rules import check_client_metrics, check_group
 from quorate.metadata.image.parts import (
     BROKER_LOGGER_RESOURCE,
@@ -149,13 +149,18 @@ def _operated(
     if current is None:
         current = schema.default_text(resource_type, key)
     items = [item for item in (current or "").split(",") if item]
-    for item in value.split(","):
-        if operation is Operation.APPEND:
-            if item not in items:
-                items.append(item)
-        elif item in items:
-            items.remove(item)
-    return ",".join(items)
+    given = value.split(",")
+    if operation is Operation.APPEND:
+        present = set(items)
+        return ",".join([*items, *(item for item in dict.fromkeys(given) if item not in present)])
+    left = Counter(given)
+    kept = []
+    for item in items:  # each item that is given takes one of its like away, the first
+        if left[item] > 0:
+            left[item] -= 1
+        else:
+            kept.append(item)
+    return ",".join(kept)
 
 
 def _check(view: View, resource_type: int, name: str, changes: Mapping[str, str | None], is_new: bool) -> None:
@@ -192,9 +197,10 @@ def _check_values(view: View, resource_type: int, name: str, whole: Mapping[str,
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
         schema.check_topic(whole)
     elif resource_type == BROKER_RESOURCE:
-        if name and not name.lstrip("-").isdecimal():
+        node_id = parse_node_id(name) if name else 0
+        if node_id is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Unable to parse broker name as a base 10 number.")
-        if name.startswith("-"):
+        if node_id < 0:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid negative broker ID.")
         for key, value in changes.items():
             definition = schema.definition(resource_type, key)
@@ -227,8 +233,8 @@ def _check_existence(view: View, resource_type: int, name: str) -> None:
         if name not in view.image.topics.by_name:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     elif resource_type == BROKER_RESOURCE and name:
-        node_id = int(name)
-        if view.broker(node_id) is None and node_id not in view.voter_ids and node_id != view.config.node_id:
+        node_id = parse_node_id(name)
+        if node_id is None or (view.broker(node_id) is None and node_id not in view.voter_ids and node_id != view.config.node_id):
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {node_id} found.")
 
 

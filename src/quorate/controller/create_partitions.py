@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 from quorate.controller.context import Context, Result, View, bounded
-from quorate.controller.topics import manual_assignment, new_partition_record, placed_assignments, usable_brokers
+from quorate.controller.placement import Racks
+from quorate.controller.topics import (
+    check_partition_total,
+    manual_assignment,
+    new_partition_record,
+    placed_assignments,
+    usable_brokers,
+)
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from quorate.protocol.schema import Data
@@ -14,8 +21,11 @@ TopicResult = CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
 def create_partitions(view: View, request: CreatePartitionsRequest, ctx: Context) -> Result[CreatePartitionsResponse]:
-    """Errors are per topic; the others are done in one batch."""
+    """Errors are per topic; the others are done in one batch. Raises POLICY_VIOLATION for more than 10,000 new partitions."""
     repeated = {name for name, count in Counter(topic.name for topic in request.topics).items() if count > 1}
+    # Before anything is placed: a count takes four bytes of the request, whatever it costs to place so many.
+    check_partition_total(sum(_additional(view, topic) for topic in request.topics if topic.name not in repeated))
+    usable = usable_brokers(view)
     response = CreatePartitionsResponse()
     for name in sorted(repeated):
         response.results.append(
@@ -26,7 +36,7 @@ def create_partitions(view: View, request: CreatePartitionsRequest, ctx: Context
         if topic.name in repeated:
             continue
         try:
-            records += _add(view, topic, ctx)
+            records += _add(view, topic, usable, ctx)
         except KafkaError as error:
             response.results.append(TopicResult(name=topic.name, error_code=error.code, error_message=error.message))
         else:
@@ -35,7 +45,18 @@ def create_partitions(view: View, request: CreatePartitionsRequest, ctx: Context
     return Result(response, [] if request.validate_only else records)
 
 
-def _add(view: View, wanted: CreatePartitionsRequest.CreatePartitionsTopic, ctx: Context) -> list[Data]:
+def _additional(view: View, wanted: CreatePartitionsRequest.CreatePartitionsTopic) -> int:
+    """How many partitions would have to be placed; 0 for a topic that is refused before."""
+    topic = view.image.topics.by_name.get(wanted.name)
+    if topic is None:
+        return 0
+    additional = wanted.count - len(topic.partitions)
+    if wanted.assignments is not None and len(wanted.assignments) != additional:
+        return 0
+    return max(0, additional)
+
+
+def _add(view: View, wanted: CreatePartitionsRequest.CreatePartitionsTopic, usable: Racks, ctx: Context) -> list[Data]:
     topic = view.image.topics.by_name.get(wanted.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
@@ -50,7 +71,7 @@ def _add(view: View, wanted: CreatePartitionsRequest.CreatePartitionsTopic, ctx:
     additional = wanted.count - present
     factor = len(topic.partitions[0].replicas)
     if wanted.assignments is None:
-        assignments = placed_assignments(view, usable_brokers(view), ctx, additional, factor)
+        assignments = placed_assignments(view, usable, ctx, additional, factor)
     else:
         if len(wanted.assignments) != additional:
             raise KafkaError(

@@ -18,7 +18,7 @@ from quorate.controller.config_schema import (
     STATIC_BROKER,
     Entry,
 )
-from quorate.controller.names import why_invalid
+from quorate.controller.names import parse_node_id, why_invalid
 from quorate.metadata.features import FIRST_CONTROLLER_REGISTRATION, METADATA_VERSION
 from quorate.metadata.image import MetadataImage
 from quorate.metadata.image.parts import (
@@ -80,7 +80,12 @@ def describe_cluster(
 def describe_configs(image: MetadataImage, request: DescribeConfigsRequest, config: ControllerConfig) -> DescribeConfigsResponse:
     """Topics, groups, client metrics, and of brokers this node and the cluster-wide defaults; errors are per resource."""
     response = DescribeConfigsResponse()
+    answered: set[tuple[object, ...]] = set()
     for resource in request.resources:
+        # Described once, however often it is asked for: a few bytes ask for some hundred kilobytes.
+        asked = (resource.resource_type, resource.resource_name, *sorted(resource.configuration_keys or ()))
+        if asked in answered:
+            continue
         result = Result(error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name)
         response.results.append(result)
         wanted = set(resource.configuration_keys) if resource.configuration_keys else None
@@ -89,6 +94,7 @@ def describe_configs(image: MetadataImage, request: DescribeConfigsRequest, conf
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
             continue
+        answered.add(asked)
         for definition, synonyms, entry, read_only in entries:
             if wanted is not None and entry.name not in wanted:
                 continue
@@ -170,9 +176,9 @@ def _broker(image: MetadataImage, name: str, config: ControllerConfig) -> list[_
             values = [e for e in _broker_values(image, key, config) if e.source == DYNAMIC_DEFAULT_BROKER]
             described.append((BROKER_CONFIGS.get(key), values, values[0], _is_read_only(key)))
         return described
-    if not name.lstrip("-").isdecimal():
+    if (node_id := parse_node_id(name)) is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
-    if int(name) != config.node_id:
+    if node_id != config.node_id:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             f"Unexpected broker id, expected {config.node_id} or empty string, but received {name}",

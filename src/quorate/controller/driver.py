@@ -331,17 +331,10 @@ class QuorumController:
     def write(self, records: list[Data], *, atomic: bool = False) -> int:
         """Appends records and replays them on the newest image at once; returns the offset of the last.
 
-        Raises NOT_CONTROLLER; KafkaError for an atomic write that fits no batch. Either way nothing has happened.
+        Without `atomic`, Raft cuts them into as many batches as their size takes. Either way all records are accepted or none:
+        whatever this raises, nothing has been written. Raises NOT_CONTROLLER; RECORD_LIST_TOO_LARGE for an atomic write, or a
+        single record, that fits no batch; MetadataError for a record that cannot be replayed.
         """
-        assert self._next is not None
-        size = len(records) if atomic else self.config.max_records_per_batch
-        last = -1
-        for start in range(0, len(records), size):
-            last = self._write_part(records[start : start + size] if size < len(records) else records, atomic)
-        self.last_write = self.clock.now()
-        return last
-
-    def _write_part(self, records: list[Data], atomic: bool) -> int:
         image = self._next
         assert image is not None
         level = image.features.metadata_version or level_in(records)
@@ -351,15 +344,14 @@ class QuorumController:
         # Replayed before it is appended: what cannot be replayed must never get into the log.
         last_offset = first + len(records) - 1
         after = image.apply(records, offset=last_offset, epoch=self._epoch, timestamp_ms=now_ms, encoded=values)
-        previous = self._next
         self._next = after
         self._chain.append((first, last_offset, after))
         try:
             last = self.raft.append(self._epoch, values, atomic=atomic)
-        except KafkaError as error:
+        except BaseException as error:
             if self._chain and self._chain[-1][2] is after:
                 self._chain.pop()
-                self._next = previous
+                self._next = image
             if isinstance(error, NotLeaderError):
                 self._drop_term()
                 raise self.not_controller() from error
@@ -367,6 +359,7 @@ class QuorumController:
         if last != last_offset:
             self._fatal(MetadataError(f"Raft appended up to offset {last}, where {last_offset} was expected"))
         self.next_offset = last + 1
+        self.last_write = self.clock.now()
         return last
 
     def register_self(self, request: Any) -> None:
@@ -396,10 +389,7 @@ class QuorumController:
 
     def run_due(self) -> None:
         """Does everything whose time has come."""
-        try:
-            self.tasks.run_due(self.clock.now())
-        except KafkaError as error:
-            self.log_info("A periodic task failed: %s", error)
+        self.tasks.run_due(self.clock.now())
 
     def _arm(self) -> None:
         """Sets the timer for the next task. A task's time only ever moves on when it runs or a term begins or ends."""

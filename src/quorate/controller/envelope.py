@@ -17,7 +17,7 @@ from quorate.controller.pending import Answer
 from quorate.controller.routes import WRITES
 from quorate.net.dispatch import RequestContext
 from quorate.protocol.api import REGISTRY, ApiKey, decode_request, decode_request_header, encode_response
-from quorate.protocol.errors import DecodeError, ErrorCode, KafkaError
+from quorate.protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaError
 from quorate.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from quorate.protocol.messages.principal_data import DefaultPrincipalData
 from quorate.protocol.schema import Request, Response
@@ -47,9 +47,9 @@ def open_envelope(
     except Exception as error:
         return _failed(inner_ctx, inner, error)
     if isinstance(outcome, Answer):
-        return _enclosed(inner_ctx, outcome.response, outcome.offset)
+        return _enclosed(inner_ctx, inner, outcome.response, outcome.offset)
     if not inspect.isawaitable(outcome):
-        return _enclosed(inner_ctx, outcome, -1)
+        return _enclosed(inner_ctx, inner, outcome, -1)
     answer = asyncio.get_running_loop().create_future()
 
     def done(future: asyncio.Future[Any]) -> None:
@@ -58,16 +58,23 @@ def open_envelope(
         if future.cancelled():
             answer.cancel()
             return
-        error = future.exception()
-        if error is not None:
-            answer.set_result(_failed(inner_ctx, inner, error))
-            return
-        result = future.result()
-        response, offset = (result.response, result.offset) if isinstance(result, Answer) else (result, -1)
-        answer.set_result(_enclosed(inner_ctx, response, offset))
+        try:
+            answer.set_result(_opened(inner_ctx, inner, future))
+        except Exception as error:  # raised here it would reach nobody, and the broker would wait
+            answer.set_exception(error)
 
     asyncio.ensure_future(outcome).add_done_callback(done)
     return answer
+
+
+def _opened(ctx: RequestContext, request: Request, future: asyncio.Future[Any]) -> EnvelopeResponse:
+    """What the request inside has come to."""
+    error = future.exception()
+    if error is not None:
+        return _failed(ctx, request, error)
+    result = future.result()
+    response, offset = (result.response, result.offset) if isinstance(result, Answer) else (result, -1)
+    return _enclosed(ctx, request, response, offset)
 
 
 def _decode(ctx: RequestContext, request: EnvelopeRequest) -> tuple[RequestContext, Request]:
@@ -118,9 +125,22 @@ def _principal(data: bytes | None) -> DefaultPrincipalData:
         raise KafkaError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, error.message) from None
 
 
-def _enclosed(ctx: RequestContext, response: Response, offset: int) -> EnvelopeResponse:
+def _enclosed(ctx: RequestContext, request: Request, response: Response, offset: int) -> EnvelopeResponse:
+    """The response within its envelope; a response that cannot be encoded (a message may quote more than a string of an old
+    version holds) is replaced by an error, since the broker would wait for it until its request times out."""
     if ctx.api_key == ApiKey.DESCRIBE_QUORUM and _is_not_leader(response):
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
+    try:
+        return _encoded(ctx, response, offset)
+    except EncodeError as error:
+        from quorate.net.dispatch import failure
+
+        replacement = failure(ctx, request, RuntimeError(str(error)))
+        assert replacement is not None  # every forwardable request is answered
+        return _encoded(ctx, replacement, offset)
+
+
+def _encoded(ctx: RequestContext, response: Response, offset: int) -> EnvelopeResponse:
     parts = encode_response(ctx.correlation_id, ctx.api_key, ctx.api_version, response)
     data = b"".join(part if isinstance(part, bytes | bytearray | memoryview) else part.read() for part in parts)
     return EnvelopeResponse(response_data=data, committed_offset=offset)
@@ -139,4 +159,4 @@ def _failed(ctx: RequestContext, request: Request, error: BaseException) -> Enve
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     response = failure(ctx, request, error)
     assert response is not None  # every forwardable request is answered
-    return _enclosed(ctx, response, -1)
+    return _enclosed(ctx, request, response, -1)

@@ -18,7 +18,7 @@ from quorate.metadata.features import (
     format_changed_between,
 )
 from quorate.metadata.image.parts import BROKER_RESOURCE
-from quorate.metadata.records import ConfigRecord, FeatureLevelRecord, NoOpRecord
+from quorate.metadata.records import ConfigRecord, FeatureLevelRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from quorate.protocol.schema import Data
@@ -31,10 +31,12 @@ def update_features(view: View, request: UpdateFeaturesRequest, ctx: Context) ->
     """A failure is told at the top level (95 INVALID_UPDATE_VERSION); below version 2 success is told per feature."""
     records: list[Data] = []
     upgrade: int | None = None
+    updates = {update.feature: update for update in request.feature_updates}
+    """Of a feature that is named more than once the last level counts, as in Kafka."""
     proposed = dict(view.image.features.finalized)
-    proposed.update({update.feature: update.max_version_level for update in request.feature_updates})
+    proposed.update({update.feature: update.max_version_level for update in updates.values()})
     try:
-        for update in request.feature_updates:
+        for update in updates.values():
             upgrade_type = _upgrade_type(update, ctx.api_version)
             kraft_level = _update(view, update.feature, update.max_version_level, upgrade_type, proposed, records)
             upgrade = kraft_level if kraft_level is not None else upgrade
@@ -53,7 +55,7 @@ def update_features(view: View, request: UpdateFeaturesRequest, ctx: Context) ->
         ]
     if request.validate_only:
         return Result(response, upgrade_kraft_version=upgrade, validate_only=True)
-    if any(u.feature == ELR_VERSION and u.max_version_level > 0 for u in request.feature_updates):
+    if any(u.feature == ELR_VERSION and u.max_version_level > 0 for u in updates.values()):
         records[:0] = elr_safety_records(view)
     return Result(response, records, upgrade_kraft_version=upgrade)
 
@@ -97,7 +99,6 @@ def _update(
         if level == current:
             return None
         _check_dependencies(feature, level, {**proposed, KRAFT_VERSION: level})
-        records.append(NoOpRecord())  # an offset for the answer to wait for
         return level
     if feature not in FEATURES:  # level 0 of whatever it is would pass everything above
         raise _invalid(feature, level, f"Feature {feature} not found.")

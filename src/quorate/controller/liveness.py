@@ -89,6 +89,13 @@ class Liveness:
                 return session
         return None
 
+    def expire(self, session: Session, now: float) -> None:
+        """Puts back a session that `next_expired` gave and whose broker could not be fenced, unless it was heard of meanwhile.
+
+        It comes last, so that it does not keep others from being fenced.
+        """
+        self.contacts.setdefault(session, now - self.session_timeout_s - 0.001)
+
     def next_expiry(self) -> float:
         """The monotonic time at which the first session may run out; infinity without any."""
         return min(self.contacts.values(), default=float("inf")) + self.session_timeout_s

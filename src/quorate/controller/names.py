@@ -27,6 +27,17 @@ def why_invalid(name: str) -> str | None:
     return None
 
 
+_NODE_ID = re.compile(r"[+-]?[0-9]{1,10}\Z")
+
+
+def parse_node_id(name: str) -> int | None:
+    """The number that a broker resource's name stands for; None for what is no 32-bit integer in base 10."""
+    if not _NODE_ID.match(name):
+        return None
+    number = int(name)
+    return number if -(2**31) <= number < 2**31 else None
+
+
 def unified(name: str) -> str:
     return name.replace(".", "_")
 
@@ -34,17 +45,20 @@ def unified(name: str) -> str:
 class Collisions:
     """Finds an existing topic that differs from a new name only by '.' against '_'. Lives for one request."""
 
-    __slots__ = ("_by_unified", "_topics")
+    __slots__ = ("_by_unified", "_spellings", "_topics")
 
     def __init__(self, topics: Collection[str]) -> None:
         self._topics = topics
         self._by_unified: dict[str, str] | None = None
+        self._spellings = 0
+        """Tried so far. Once they are as many as there are topics, a walk over the topics would have been cheaper."""
 
     def find(self, name: str) -> str | None:
         count = name.count(".") + name.count("_")
         if not count:
             return None
-        if count <= _MAX_ENUMERATED:
+        if self._by_unified is None and count <= _MAX_ENUMERATED and self._spellings <= len(self._topics):
+            self._spellings += 1 << count
             return _find_spelling(name, self._topics)
         if self._by_unified is None:
             self._by_unified = {unified(topic): topic for topic in self._topics}

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 
 from quorate.controller.context import Context, Rest, Result, View
-from quorate.controller.isr_updates import CHANGES_PER_TURN, Located, update_partitions
+from quorate.controller.isr_updates import CHANGES_PER_TURN, LOOKS_PER_TURN, Located, update_partitions
 from quorate.controller.partition_change import Election, PartitionChange
 from quorate.metadata.features import FIRST_DIRECTORIES
 from quorate.metadata.image.partitions import NO_LEADER, NO_LEADER_CHANGE, RECOVERED, RECOVERING, PartitionImage
@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 NONE = ErrorCode.NONE
 PREFERRED_ELECTION = 0
 UNCLEAN_ELECTION = 1
+
+_FOUND_WITHOUT_ELECTION = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.ELECTION_NOT_NEEDED)
+"""Answers that cost only a look."""
 
 _MESSAGES = {
     ErrorCode.ELECTION_NOT_NEEDED: "Leader election not needed for topic partition.",
@@ -174,33 +177,47 @@ def _why_refused(
 
 
 def elect_leaders(view: View, request: ElectLeadersRequest, ctx: Context) -> Result[ElectLeadersResponse]:
-    """Preferred or unclean elections on request. Raises INVALID_REQUEST for an unknown kind of election."""
+    """Preferred or unclean elections on request, in portions: a request may be about every partition that there is.
+
+    Raises INVALID_REQUEST for an unknown kind of election.
+    """
     kind = request.election_type
     if kind not in (PREFERRED_ELECTION, UNCLEAN_ELECTION):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
-    response = ElectLeadersResponse()
-    records: list[Data] = []
     everything = request.topic_partitions is None
-    if request.topic_partitions is None:
-        topics = [(topic.name, list(topic.partitions.ids())) for topic in view.image.topics.by_name.values()]
+    records: list[Data] = []
+    if ctx.rest is None:
+        response = ElectLeadersResponse()
+        places = _election_places(view, request, response)
     else:
-        topics = [(wanted.topic, list(wanted.partitions)) for wanted in request.topic_partitions]
+        response, places = ctx.rest.places
+    changes = 0
+    for looks, (answer, partition_id) in enumerate(places, 1):
+        error, message = elect_leader(view, answer.topic, partition_id, kind, records)
+        changes += error not in _FOUND_WITHOUT_ELECTION
+        if not everything or error != ErrorCode.ELECTION_NOT_NEEDED:  # asked about all: only where something was to be done
+            answer.partition_result.append(
+                ElectLeadersResponse.PartitionResult(partition_id=partition_id, error_code=error, error_message=message)
+            )
+        if changes == CHANGES_PER_TURN or looks == LOOKS_PER_TURN:
+            return Result(response, records, atomic=False, rest=Rest((response, places)))
+    return Result(response, records, atomic=False)
+
+
+def _election_places(
+    view: View, request: ElectLeadersRequest, response: ElectLeadersResponse
+) -> Iterator[tuple[ElectLeadersResponse.ReplicaElectionResult, int]]:
+    """Each partition that the request is about beside the part of the response that takes its answer."""
+    topics: Iterable[tuple[str, Iterable[int]]]
+    if request.topic_partitions is None:
+        topics = ((topic.name, topic.partitions.ids()) for topic in view.image.topics.by_name.values())
+    else:
+        topics = ((wanted.topic, wanted.partitions) for wanted in request.topic_partitions)
     for name, partition_ids in topics:
         answer = ElectLeadersResponse.ReplicaElectionResult(topic=name)
         response.replica_election_results.append(answer)
         for partition_id in partition_ids:
-            error, message = elect_leader(view, name, partition_id, kind, records)
-            if everything and error == ErrorCode.ELECTION_NOT_NEEDED:
-                continue  # asked about all: only where something was to be done
-            answer.partition_result.append(
-                ElectLeadersResponse.PartitionResult(partition_id=partition_id, error_code=error, error_message=message)
-            )
-    if len(records) > view.config.max_records_per_op:
-        raise KafkaError(
-            ErrorCode.POLICY_VIOLATION,
-            f"These elections take {len(records)} records, more than {view.config.max_records_per_op}.",
-        )
-    return Result(response, records, atomic=False)
+            yield answer, partition_id
 
 
 def elect_leader(view: View, name: str, partition_id: int, kind: int, records: list[Data]) -> tuple[ErrorCode, str | None]:
@@ -259,7 +276,7 @@ def unclean_elections(view: View, candidates: Iterable[Located], limit: int) -> 
 def assign_replicas_to_dirs(
     view: View, request: AssignReplicasToDirsRequest, ctx: Context
 ) -> Result[AssignReplicasToDirsResponse]:
-    """A broker tells where its replicas lie. Raises UNSUPPORTED_VERSION, STALE_BROKER_EPOCH."""
+    """A broker tells where its replicas lie; done in portions. Raises UNSUPPORTED_VERSION, STALE_BROKER_EPOCH."""
     if view.metadata_version < FIRST_DIRECTORIES:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version does not know directories.")
     broker_id = view.check_broker_epoch(request.broker_id, request.broker_epoch).id

@@ -7,7 +7,7 @@ left, and never leads. After as many partitions as there are unfenced brokers ev
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -21,19 +21,35 @@ class UsableBroker:
     fenced: bool
 
 
+class Racks:
+    """The usable brokers by rack, in order of id: made once for a request, however many topics it places."""
+
+    __slots__ = ("by_name", "order", "total", "unfenced")
+
+    def __init__(self, brokers: Iterable[UsableBroker]) -> None:
+        self.by_name: dict[str | None, tuple[list[int], list[int]]] = {}
+        """(unfenced, fenced) broker ids of each rack."""
+        self.total = self.unfenced = 0
+        for broker in sorted(brokers, key=lambda broker: broker.id):
+            self.by_name.setdefault(broker.rack, ([], []))[broker.fenced].append(broker.id)
+            self.total += 1
+            self.unfenced += not broker.fenced
+        self.order = sorted(self.by_name, key=lambda name: (name is not None, name or ""))
+
+
 class _Ring:
     """Brokers that take turns; the start moves on by one with every new turn number."""
 
     __slots__ = ("brokers", "index", "offset", "turn")
 
-    def __init__(self) -> None:
-        self.brokers: list[int] = []
-        self.offset = self.index = self.turn = 0
+    def __init__(self, brokers: Sequence[int], rng: Random) -> None:
+        self.brokers = brokers
+        self.index = self.turn = 0
+        self.offset = rng.randrange(len(brokers)) if brokers else 0
 
-    def start(self, rng: Random) -> None:
-        if self.brokers:
-            self.brokers.sort()
-            self.offset = rng.randrange(len(self.brokers))
+    def shuffle(self, rng: Random) -> None:
+        self.brokers = rng.sample(self.brokers, len(self.brokers))
+        self.turn = -1  # turn 0 begins anew: everyone has their turn again
 
     def take(self, turn: int) -> int:
         """The next broker of this turn, -1 when all had theirs."""
@@ -54,9 +70,9 @@ class _Ring:
 class _Rack:
     __slots__ = ("fenced", "unfenced")
 
-    def __init__(self) -> None:
-        self.unfenced = _Ring()
-        self.fenced = _Ring()
+    def __init__(self, unfenced: Sequence[int], fenced: Sequence[int], rng: Random) -> None:
+        self.unfenced = _Ring(unfenced, rng)
+        self.fenced = _Ring(fenced, rng)
 
     def take(self, turn: int) -> int:
         broker = self.unfenced.take(turn)
@@ -68,42 +84,43 @@ def _refuse(reason: str) -> KafkaError:
 
 
 class StripedPlacer:
-    """Places the partitions of one topic, one after the other. rng decides where each ring starts."""
+    """Places the partitions of one topic, one after the other. rng decides where each ring starts.
 
-    __slots__ = ("_offset", "_order", "_racks", "_rng", "_total", "_turn", "_unfenced")
+    A rack's rings are made when a replica is first looked for in it, so that a topic costs what it has and not what the cluster
+    has.
+    """
 
-    def __init__(self, brokers: Iterable[UsableBroker], rng: Random) -> None:
-        racks: dict[str | None, _Rack] = {}
-        self._total = self._unfenced = 0
-        for broker in brokers:
-            rack = racks.setdefault(broker.rack, _Rack())
-            (rack.fenced if broker.fenced else rack.unfenced).brokers.append(broker.id)
-            self._total += 1
-            self._unfenced += not broker.fenced
+    __slots__ = ("_made", "_offset", "_order", "_racks", "_rng", "_turn")
+
+    def __init__(self, racks: Racks, rng: Random) -> None:
         self._racks = racks
-        self._order = sorted(racks, key=lambda name: (name is not None, name or ""))
-        for name in self._order:
-            racks[name].fenced.start(rng)
-            racks[name].unfenced.start(rng)
+        self._made: dict[str | None, _Rack] = {}
+        self._order = racks.order
         self._rng = rng
         self._turn = 0
         self._offset = rng.randrange(len(self._order)) if self._order else 0
+
+    def _rack(self, name: str | None) -> _Rack:
+        rack = self._made.get(name)
+        if rack is None:
+            rack = self._made[name] = _Rack(*self._racks.by_name[name], self._rng)
+        return rack
 
     def check(self, replication_factor: int) -> None:
         """Raises INVALID_REPLICATION_FACTOR when no partition can be placed so."""
         if replication_factor <= 0:
             raise _refuse(f"Invalid replication factor {replication_factor}: the replication factor must be positive.")
-        if self._unfenced == 0:
+        if self._racks.unfenced == 0:
             raise _refuse("All brokers are currently fenced.")
-        if replication_factor > self._total:
+        if replication_factor > self._racks.total:
             raise _refuse(
                 f"The target replication factor of {replication_factor} cannot be reached because only "
-                f"{self._total} broker(s) are registered."
+                f"{self._racks.total} broker(s) are registered."
             )
 
     def place(self, replication_factor: int) -> list[int]:
         """Replicas of the next partition, the leader first; `check` must have passed."""
-        if self._turn == self._unfenced and self._unfenced > 1:
+        if self._turn == self._racks.unfenced and self._racks.unfenced > 1:
             self._shuffle()
         order = self._order
         count = len(order)
@@ -111,7 +128,7 @@ class StripedPlacer:
             self._offset = 0
         turn = self._turn
         leader_rack = self._offset
-        while (leader := self._racks[order[leader_rack]].unfenced.take(turn)) < 0:
+        while (leader := self._rack(order[leader_rack]).unfenced.take(turn)) < 0:
             leader_rack = (leader_rack + 1) % count
         replicas = [leader]
         rack_index = self._offset
@@ -119,7 +136,7 @@ class StripedPlacer:
             if rack_index == leader_rack:
                 leader_rack = -1  # the leader's rack has given already: skipped once
             else:
-                broker = self._racks[order[rack_index]].take(turn)
+                broker = self._rack(order[rack_index]).take(turn)
                 if broker >= 0:
                     replicas.append(broker)
             rack_index = (rack_index + 1) % count
@@ -128,9 +145,9 @@ class StripedPlacer:
         return replicas
 
     def _shuffle(self) -> None:
-        self._rng.shuffle(self._order)
+        self._order = self._rng.sample(self._order, len(self._order))
         for name in self._order:
-            for ring in (self._racks[name].fenced, self._racks[name].unfenced):
-                self._rng.shuffle(ring.brokers)
-                ring.turn = -1  # turn 0 begins anew: everyone has their turn again
+            rack = self._rack(name)
+            rack.fenced.shuffle(self._rng)
+            rack.unfenced.shuffle(self._rng)
         self._turn = 0

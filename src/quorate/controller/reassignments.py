@@ -6,9 +6,11 @@ target replica, and is then completed by whatever changes the ISR next (`Partiti
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterator
 
-from quorate.controller.context import Context, Result, View, bounded
+from quorate.controller.context import Context, Rest, Result, View, bounded
+from quorate.controller.isr_updates import LOOKS_PER_TURN
 from quorate.controller.partition_change import Election
 from quorate.controller.partitions import change_of
 from quorate.controller.topics import check_manual_replicas
@@ -29,11 +31,15 @@ from quorate.protocol.schema import Data
 def alter_partition_reassignments(
     view: View, request: AlterPartitionReassignmentsRequest, ctx: Context
 ) -> Result[AlterPartitionReassignmentsResponse]:
-    """Starts, replaces or (replicas null) cancels reassignments; errors are per partition, the rest is one batch."""
+    """Starts, replaces or (replicas null) cancels reassignments; errors are per partition, the rest is one batch.
+
+    Raises POLICY_VIOLATION for more changes than a batch may have.
+    """
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
     )
     records: list[Data] = []
+    changed: dict[tuple[str, int], Data] = {}
     for wanted_topic in request.topics:
         answer = AlterPartitionReassignmentsResponse.ReassignableTopicResponse(name=wanted_topic.name)
         response.responses.append(answer)
@@ -47,9 +53,17 @@ def alter_partition_reassignments(
             except KafkaError as error:
                 result.error_code, result.error_message = error.code, error.message
                 continue
-            if record is not None:
+            if record is None:
+                continue
+            earlier = changed.setdefault((wanted_topic.name, wanted.partition_index), record)
+            if earlier is record:
                 records.append(record)
-    return Result(response, bounded(records, "Reassigning these partitions"))
+                bounded(records, "Reassigning these partitions")
+            elif earlier != record:
+                # Both are computed from the state before the batch: the second would leave parts of the first.
+                result.error_code = ErrorCode.INVALID_REQUEST
+                result.error_message = "The request moves this partition to other replicas already."
+    return Result(response, records)
 
 
 def _alter(
@@ -117,28 +131,44 @@ def _cancel(view: View, topic: TopicImage, partition_id: int, partition: Partiti
 def list_partition_reassignments(
     view: View, request: ListPartitionReassignmentsRequest, ctx: Context
 ) -> Result[ListPartitionReassignmentsResponse]:
-    """topics null: all that are under way; unknown topics and partitions without one are left out."""
-    response = ListPartitionReassignmentsResponse(error_message=None)
-    topics = view.image.topics
-    wanted: Iterable[tuple[TopicImage, Iterable[int]]]
-    if request.topics is None:
-        wanted = ((topic, topic.partitions.ids()) for topic in topics.by_name.values())
+    """topics null: all that are under way; unknown topics and partitions without one are left out. Looked for in portions."""
+    if ctx.rest is None:
+        response = ListPartitionReassignmentsResponse(error_message=None)
+        places = _listed_places(view, request)
     else:
-        named = ((topics.get(asked.name), asked.partition_indexes) for asked in request.topics)
-        wanted = ((topic, indexes) for topic, indexes in named if topic is not None)
-    for topic, indexes in wanted:
-        answer = ListPartitionReassignmentsResponse.OngoingTopicReassignment(name=topic.name)
-        for index in indexes:
-            partition = topic.partitions.get(index)
-            if partition is not None and partition.is_reassigning:
-                answer.partitions.append(
-                    ListPartitionReassignmentsResponse.OngoingPartitionReassignment(
-                        partition_index=index,
-                        replicas=list(partition.replicas),
-                        adding_replicas=list(partition.adding_replicas),
-                        removing_replicas=list(partition.removing_replicas),
-                    )
-                )
-        if answer.partitions:
-            response.topics.append(answer)
-    return Result(response)
+        response, places = ctx.rest.places
+    by_id = view.image.topics.by_id
+    for topic_id, index in itertools.islice(places, LOOKS_PER_TURN):
+        topic = by_id.get(topic_id)
+        partition = topic.partitions.get(index) if topic is not None else None
+        if topic is None or partition is None or not partition.is_reassigning:
+            continue
+        if not response.topics or response.topics[-1].name != topic.name:
+            response.topics.append(ListPartitionReassignmentsResponse.OngoingTopicReassignment(name=topic.name))
+        response.topics[-1].partitions.append(
+            ListPartitionReassignmentsResponse.OngoingPartitionReassignment(
+                partition_index=index,
+                replicas=list(partition.replicas),
+                adding_replicas=list(partition.adding_replicas),
+                removing_replicas=list(partition.removing_replicas),
+            )
+        )
+    following = next(places, None)
+    if following is None:
+        return Result(response)
+    return Result(response, rest=Rest((response, itertools.chain([following], places))))
+
+
+def _listed_places(view: View, request: ListPartitionReassignmentsRequest) -> Iterator[tuple[bytes, int]]:
+    """(topic id, partition id) of every partition that is asked about and has a topic."""
+    topics = view.image.topics
+    if request.topics is None:
+        for topic in topics.by_name.values():
+            for index in topic.partitions.ids():
+                yield topic.id, index
+        return
+    for asked in request.topics:
+        named = topics.get(asked.name)
+        if named is not None:
+            for index in asked.partition_indexes:
+                yield named.id, index

@@ -76,23 +76,32 @@ class ControllerRegistrar:
         controller = self._controller
         try:
             while not self._closed and not controller.is_active and self.needed():
-                address = controller.raft.leader_address()
-                mine = controller.raft.leader_and_epoch.leader_id == controller.config.node_id
-                if address is not None and not mine:  # this one leads and will soon be active: it writes its own then
-                    try:
-                        await self._send_to(*address)
-                    except (KafkaConnectionError, RequestTimedOut, UnsupportedVersion, KafkaError) as error:
-                        log.info(
-                            "[ControllerRegistrar id=%d] Registration at %s:%d failed: %s; next attempt in %.1f s",
-                            controller.config.node_id,
-                            *address,
-                            error,
-                            pause,
-                        )
+                try:
+                    await self._try()
+                except (KafkaConnectionError, RequestTimedOut, UnsupportedVersion, KafkaError) as error:
+                    log.info(
+                        "[ControllerRegistrar id=%d] Registration failed: %s; next attempt in %.1f s",
+                        controller.config.node_id,
+                        error,
+                        pause,
+                    )
+                except Exception:  # a task that ends by it is not begun anew before the metadata changes
+                    log.exception(
+                        "[ControllerRegistrar id=%d] Registration failed; next attempt in %.1f s",
+                        controller.config.node_id,
+                        pause,
+                    )
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
         finally:
             self._task = None
+
+    async def _try(self) -> None:
+        """Registers at the leader, if there is one. When this node is about to lead, it writes its own registration instead."""
+        raft = self._controller.raft
+        address = raft.leader_address()
+        if address is not None and raft.leader_and_epoch.leader_id != self._controller.config.node_id:
+            await self._send_to(*address)
 
     async def _send_to(self, host: str, port: int) -> None:
         channel = NodeChannel(host, port, client_id=str(self._controller.config.node_id))

@@ -13,6 +13,7 @@ from quorate.controller.held import HeldRequests
 from quorate.controller.pending import Answer
 from quorate.controller.routes import write_handler
 from quorate.controller.tasks import NEVER
+from quorate.metadata.records import NoOpRecord
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.schema import Request
@@ -64,16 +65,16 @@ class Requests:
             if controller.raft.is_leader and not controller.failed and not self._held.full:
                 return self._held.add(ctx, request, with_offset)
             raise controller.not_controller()
-        context = self.context(ctx)
+        context, epoch = self.context(ctx), controller.epoch
         if ctx.api_key == ApiKey.BROKER_HEARTBEAT:
             controller.contacts.heartbeat(ctx, request, context.now)
         result = write_handler(ctx.api_key)(controller.view(), request, context)
         if result.rest is not None:
             return asyncio.ensure_future(
-                self._go_on(ctx, request, context, result.rest, self._portion(None, result), with_offset)
+                self._go_on(ctx, request, context, epoch, result.rest, self._portion(None, result), with_offset)
             )
         if result.upgrade_kraft_version is not None:
-            return asyncio.ensure_future(self._upgrade(result, context.now, controller.epoch, with_offset))
+            return asyncio.ensure_future(self._upgrade(ctx, request, epoch, result, with_offset))
         return self._finish(ctx, request, result, context.now, with_offset)
 
     def _finish(self, ctx: RequestContext, request: Request, result: Result[Any], now: float, with_offset: bool) -> Any:
@@ -96,7 +97,14 @@ class Requests:
         return self._wait(offset, None, NEVER, "a portion", False) if offset >= 0 else asyncio.sleep(0)
 
     async def _go_on(
-        self, ctx: RequestContext, request: Request, context: Context, rest: Rest, stable: Awaitable[Any], with_offset: bool
+        self,
+        ctx: RequestContext,
+        request: Request,
+        context: Context,
+        epoch: int,
+        rest: Rest,
+        stable: Awaitable[Any],
+        with_offset: bool,
     ) -> Any:
         """What one turn left over, a portion at a time, each when the one before it is stable: so Raft and other requests have
         their turns, and nobody else's records wait behind more than one portion."""
@@ -104,7 +112,8 @@ class Requests:
         try:
             while True:
                 await stable
-                if not controller.is_active or controller.closed:
+                if controller.epoch != epoch or controller.closed:
+                    # Also in a later term of this very controller: what is left was computed from the state of the term before.
                     raise controller.not_controller()
                 context = replace(context, now_ms=controller.clock.now_ms(), now=controller.clock.now(), rest=rest)
                 result = handler(controller.view(), request, context)
@@ -117,10 +126,11 @@ class Requests:
             controller.liveness.goes_on(rest, None)
         return await outcome if asyncio.isfuture(outcome) else outcome
 
-    async def _upgrade(self, result: Result[Any], now: float, epoch: int, with_offset: bool) -> Any:
-        """Has Raft write kraft.version first; the rest follows when that is committed, under the same leadership."""
-        controller, response = self._controller, result.response
-        level = result.upgrade_kraft_version or 0
+    async def _upgrade(self, ctx: RequestContext, request: Request, epoch: int, result: Result[Any], with_offset: bool) -> Any:
+        """Has Raft write kraft.version first. When that is committed, under the same leadership, the handler decides anew about
+        the rest: brokers and controllers may have registered meanwhile, and other features may have changed."""
+        controller = self._controller
+        response, level = result.response, result.upgrade_kraft_version or 0
         try:
             await controller.raft.upgrade_kraft_version(epoch, level, validate_only=result.validate_only)
         except KafkaError as error:
@@ -128,12 +138,17 @@ class Requests:
                 raise controller.not_controller() from error
             response.error_code, response.error_message, response.results = error.code, error.message, []
             return Answer(response, -1) if with_offset else response
-        if controller.epoch != epoch:
+        if controller.epoch != epoch or controller.closed:
             raise controller.not_controller()
-        offset = self._apply(result, now)
-        if offset < 0:
-            return Answer(response, offset) if with_offset else response
-        return await self._wait(offset, response, NEVER, "UPDATE_FEATURES", with_offset)
+        context = self.context(ctx)
+        if not result.validate_only:
+            result = write_handler(ctx.api_key)(controller.view(), request, context)
+            if result.response.error_code != ErrorCode.NONE:
+                result.response.error_message = f"kraft.version is now {level}, but: {result.response.error_message}"
+            else:
+                result.records.append(NoOpRecord())  # an offset for the answer to wait for
+        outcome = self._finish(ctx, request, result, context.now, with_offset)
+        return await outcome if asyncio.isfuture(outcome) else outcome
 
     def _apply(self, result: Result[Any], now: float) -> int:
         """Does what a handler decided; returns the offset that its answer depends on, -1 for none."""

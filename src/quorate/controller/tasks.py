@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from quorate.metadata.image.topics import TopicImage
+from quorate.metadata.image.topics import TopicsImage
+from quorate.protocol.errors import KafkaError
 from quorate.protocol.schema import Data
 
 if TYPE_CHECKING:
-    from quorate.controller.context import Rest
+    from quorate.controller.context import Rest, View
     from quorate.controller.driver import QuorumController
+    from quorate.controller.isr_updates import Located
     from quorate.controller.liveness import Session
+
+    _Elections = Callable[[View, Iterable[Located], int], list[Data]]
+    """(view, candidates, limit) -> the records of at most so many elections."""
+
+log = logging.getLogger(__name__)
 
 NEVER = float("inf")
 _SLICE = 5_000
 """Partitions that a sweep looks at in one turn of the loop: some 2 ms."""
 _PORTION_PAUSE_S = 0.002
 """Between looks whether a portion of changes is committed."""
+_FIRST_RETRY_S = 0.1
+_LONGEST_RETRY_S = 2.0
+"""A task that fails runs again after a pause that doubles with each failure. Kafka waits five minutes after every failure
+(PeriodicTaskControlManager); a dead broker must not lead partitions for so long."""
 
 
 @dataclass(slots=True)
@@ -28,6 +39,33 @@ class Task:
     run: Callable[[float], float]
     """(now) -> the next time, monotonic seconds; NEVER to stay idle until the controller is activated anew."""
     due: float = NEVER
+    retry_s: float = _FIRST_RETRY_S
+    """The pause after the next failure."""
+
+
+class _Sweep:
+    """A walk over partitions that takes as many turns as it needs."""
+
+    __slots__ = ("_places", "ended", "written")
+
+    def __init__(self, places: Iterator[tuple[bytes, int]]) -> None:
+        """places: (topic id, partition id) as they are when the sweep begins."""
+        self._places = places
+        self.ended = False
+        self.written = -1
+        """The offset of the last election."""
+
+    def turn(self, topics: TopicsImage) -> Iterator[Located]:
+        """The next partitions, as they are by now; those that are gone are left out. Who stops early goes on there next time."""
+        for _ in range(_SLICE):
+            place = next(self._places, None)
+            if place is None:
+                self.ended = True
+                return
+            topic = topics.by_id.get(place[0])
+            partition = topic.partitions.get(place[1]) if topic is not None else None
+            if topic is not None and partition is not None:
+                yield topic, place[1], partition
 
 
 class PeriodicTasks:
@@ -36,7 +74,8 @@ class PeriodicTasks:
     def __init__(self, controller: QuorumController) -> None:
         self._controller = controller
         config = controller.config
-        self._sweep: Iterator[tuple[TopicImage, int]] | None = None
+        self._preferred: _Sweep | None = None
+        self._unclean: _Sweep | None = None
         self._fencing: tuple[Session, Rest, int] | None = None
         """A session whose broker is being fenced, what is left of its partitions, and the offset of the last portion."""
         self._tasks = [Task("fence stale brokers", self._fence_stale)]
@@ -50,7 +89,7 @@ class PeriodicTasks:
             self._tasks.append(Task("expire delegation tokens", self._expire_tokens))
 
     def activate(self, now: float) -> None:
-        self._sweep = self._fencing = None
+        self._preferred = self._unclean = self._fencing = None
         config = self._controller.config
         first = {
             "elect preferred leaders": config.leader_imbalance_check_interval_s or 0,
@@ -59,6 +98,7 @@ class PeriodicTasks:
         }
         for task in self._tasks:
             task.due = now + first.get(task.name, 0)
+            task.retry_s = _FIRST_RETRY_S
 
     def deactivate(self) -> None:
         for task in self._tasks:
@@ -72,13 +112,27 @@ class PeriodicTasks:
         return min(task.due for task in self._tasks)
 
     def run_due(self, now: float) -> None:
-        """Runs what is due; a task that loses the leadership ends the round."""
+        """Runs what is due. A task that loses the leadership ends the round; one that fails is tried again."""
         for task in self._tasks:
             if task.due <= now and self._controller.is_active:
                 task.due = NEVER
-                due = task.run(now)
+                due = self._run(task, now)
                 if self._controller.is_active:
                     task.due = due
+
+    def _run(self, task: Task, now: float) -> float:
+        """When the task wants to run next, whether it succeeds or fails."""
+        try:
+            due = task.run(now)
+        except KafkaError as error:
+            self._controller.log_info("Periodic task '%s' failed: %s", task.name, error)
+        except Exception:
+            log.exception("[QuorumController id=%d] Periodic task '%s' failed", self._controller.config.node_id, task.name)
+        else:
+            task.retry_s = _FIRST_RETRY_S
+            return due
+        pause_s, task.retry_s = task.retry_s, min(2 * task.retry_s, _LONGEST_RETRY_S)
+        return now + pause_s
 
     def _fence_stale(self, now: float) -> float:
         from quorate.controller.brokers import fence_expired
@@ -95,12 +149,18 @@ class PeriodicTasks:
                 if expired is None:
                     break
                 session, rest = expired, None
-            records, left = fence_expired(controller.view(), session, rest)
-            if records and rest is None:
-                controller.log_info("Fencing broker %d at epoch %d because its session has timed out.", *session)
             self._fencing = None
+            try:
+                records, left = fence_expired(controller.view(), session, rest)
+                if records and rest is None:
+                    controller.log_info("Fencing broker %d at epoch %d because its session has timed out.", *session)
+                written = controller.write(records) if records else controller.last_written
+            except BaseException:
+                # The next try begins with the first partition again: what this one was to change is still unchanged.
+                controller.liveness.goes_on(rest, None)
+                controller.liveness.expire(session, now)
+                raise
             controller.liveness.goes_on(rest, left)
-            written = controller.write(records) if records else controller.last_written
             if left is not None:
                 self._fencing = (session, left, written)
                 return now + _PORTION_PAUSE_S
@@ -122,42 +182,43 @@ class PeriodicTasks:
     def _elect_preferred(self, now: float) -> float:
         from quorate.controller.partitions import preferred_elections
 
-        controller = self._controller
-        view = controller.view()
-        if self._sweep is None:
-            topics = view.image.topics.by_id.values()
-            self._sweep = ((topic, partition_id) for topic in topics for partition_id in topic.partitions.ids())
-        taken = list(itertools.islice(self._sweep, _SLICE))
-        candidates = []
-        for topic, partition_id in taken:
-            current = view.image.topics.by_id.get(topic.id)  # what the sweep began with may have changed
-            partition = current.partitions.get(partition_id) if current is not None else None
-            if current is not None and partition is not None:
-                candidates.append((current, partition_id, partition))
-        records = preferred_elections(view, candidates, controller.config.max_elections_per_run)
-        if records:
-            controller.log_info("Electing preferred leaders for %d partition(s).", len(records))
-            controller.write(records)
-        if len(taken) == _SLICE:
-            return now
-        self._sweep = None
-        return now + (controller.config.leader_imbalance_check_interval_s or NEVER)
+        sweep, self._preferred = self._preferred, None  # one that fails begins anew
+        if sweep is not None and self._controller.committed_offset < sweep.written:
+            self._preferred = sweep
+            return now + _PORTION_PAUSE_S
+        if sweep is None:
+            topics = self._controller.next_image.topics.by_id.values()
+            sweep = _Sweep((topic.id, partition_id) for topic in topics for partition_id in topic.partitions.ids())
+        self._preferred = self._elect(sweep, preferred_elections, "preferred leaders")
+        interval_s = self._controller.config.leader_imbalance_check_interval_s or NEVER
+        return now + interval_s if self._preferred is None else now
 
     def _elect_unclean(self, now: float) -> float:
         from quorate.controller.partitions import unclean_elections
 
+        sweep, self._unclean = self._unclean, None  # one that fails begins anew
+        if sweep is not None and self._controller.committed_offset < sweep.written:
+            self._unclean = sweep
+            return now + _PORTION_PAUSE_S
+        if sweep is None:
+            sweep = _Sweep(self._controller.next_image.topics.leaderless())
+        self._unclean = self._elect(sweep, unclean_elections, "leaders uncleanly")
+        interval_s = self._controller.config.unclean_election_check_interval_s
+        return now + interval_s if self._unclean is None else now
+
+    def _elect(self, sweep: _Sweep, elections: _Elections, what: str) -> _Sweep | None:
+        """One turn of a sweep; what is left of it, None when it came to its end.
+
+        The next turn waits until this one is committed, so that others' records wait behind no more than one turn.
+        """
         controller = self._controller
         view = controller.view()
-        topics = view.image.topics
-        candidates = (
-            (topics.by_id[topic_id], partition_id, topics.by_id[topic_id].partitions[partition_id])
-            for topic_id, partition_id in topics.leaderless()
-        )
         limit = controller.config.max_elections_per_run
-        records: list[Data] = unclean_elections(view, candidates, limit)
+        records = elections(view, sweep.turn(view.image.topics), limit)
         if records:
-            controller.write(records)
-        return now if len(records) >= limit else now + controller.config.unclean_election_check_interval_s
+            controller.log_info("Electing %s for %d partition(s).", what, len(records))
+            sweep.written = controller.write(records)
+        return sweep if len(records) >= limit or not sweep.ended else None
 
     def _time_out(self, now: float) -> float:
         pending = self._controller.pending

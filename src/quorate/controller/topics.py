@@ -13,7 +13,7 @@ from quorate.controller.config_schema import Entry
 from quorate.controller.configs import Operation, altered_config_records
 from quorate.controller.context import Context, Result, View, bounded
 from quorate.controller.names import Collisions, why_invalid
-from quorate.controller.placement import StripedPlacer, UsableBroker
+from quorate.controller.placement import Racks, StripedPlacer, UsableBroker
 from quorate.metadata.image.parts import TOPIC_RESOURCE
 from quorate.metadata.image.topics import TopicImage
 from quorate.metadata.records import PartitionRecord, RemoveTopicRecord, TopicRecord
@@ -78,6 +78,11 @@ def _check_total(view: View, request: CreateTopicsRequest) -> None:
             total += len(topic.assignments)
         else:
             total += view.config.num_partitions if topic.num_partitions == -1 else max(0, topic.num_partitions)
+    check_partition_total(total)
+
+
+def check_partition_total(total: int) -> None:
+    """Refuses a request for more new partitions than an atomic batch may create. Raises POLICY_VIOLATION."""
     if total > MAX_PARTITIONS_PER_REQUEST:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
@@ -97,7 +102,7 @@ def _check_name(view: View, name: str, collisions: Collisions) -> None:
 
 
 def _create_topic(
-    view: View, topic: CreateTopicsRequest.CreatableTopic, usable: list[UsableBroker], ctx: Context
+    view: View, topic: CreateTopicsRequest.CreatableTopic, usable: Racks, ctx: Context
 ) -> tuple[list[Data], TopicResult]:
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:
@@ -223,7 +228,7 @@ def check_manual_replicas(view: View, brokers: Sequence[int], factor: int | None
         )
 
 
-def _placed(view: View, topic: CreateTopicsRequest.CreatableTopic, usable: list[UsableBroker], ctx: Context) -> list[Assignment]:
+def _placed(view: View, topic: CreateTopicsRequest.CreatableTopic, usable: Racks, ctx: Context) -> list[Assignment]:
     if topic.replication_factor < -1 or topic.replication_factor == 0:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -240,19 +245,19 @@ def _placed(view: View, topic: CreateTopicsRequest.CreatableTopic, usable: list[
         raise KafkaError(error.code, f"Unable to replicate the partition {factor} time(s): {error.message}") from error
 
 
-def usable_brokers(view: View) -> list[UsableBroker]:
-    """Every registered broker that is not in controlled shutdown, in order of id.
+def usable_brokers(view: View) -> Racks:
+    """Every registered broker that is not in controlled shutdown.
 
     One that has just begun it, or began it under another controller, is known by its registration alone.
     """
-    return [
+    return Racks(
         UsableBroker(broker.id, broker.rack, not view.is_active(broker.id))
-        for broker in sorted(view.image.cluster.brokers.values(), key=lambda broker: broker.id)
+        for broker in view.image.cluster.brokers.values()
         if broker.id not in view.liveness.shutdown_offsets and (broker.fenced or not broker.in_controlled_shutdown)
-    ]
+    )
 
 
-def placed_assignments(view: View, usable: list[UsableBroker], ctx: Context, count: int, factor: int) -> list[Assignment]:
+def placed_assignments(view: View, usable: Racks, ctx: Context, count: int, factor: int) -> list[Assignment]:
     """Raises INVALID_REPLICATION_FACTOR."""
     placer = StripedPlacer(usable, ctx.rng)
     placer.check(factor)

@@ -163,9 +163,11 @@ class AlterConfigsHandler:
                 items = [item for item in current.split(",") if item]
                 changed = config.value.split(",")
                 if operation == APPEND:
-                    items += [item for item in changed if item not in items]
+                    present = set(items)
+                    items += [item for item in changed if item not in present]
                 else:
-                    items = [item for item in items if item not in changed]
+                    taken = set(changed)
+                    items = [item for item in items if item not in taken]
                 values[name] = ",".join(items)
             else:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {operation}")

@@ -38,7 +38,17 @@ class DescribeConfigsHandler:
         self._view = ConfigView(services.config, lambda: services.metadata.image)
 
     def __call__(self, _context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-        return DescribeConfigsResponse(results=[self._resource(request, resource) for resource in request.resources])
+        response = DescribeConfigsResponse()
+        answered: set[tuple[object, ...]] = set()
+        for resource in request.resources:
+            # Described once, however often it is asked for: a few bytes ask for some hundred kilobytes.
+            asked = (resource.resource_type, resource.resource_name, *sorted(resource.configuration_keys or ()))
+            if asked not in answered:
+                result = self._resource(request, resource)
+                response.results.append(result)
+                if result.error_code == ErrorCode.NONE:
+                    answered.add(asked)
+        return response
 
     def _resource(self, request: DescribeConfigsRequest, resource: DescribeConfigsRequest.DescribeConfigsResource) -> Result:
         try:
@@ -59,7 +69,7 @@ class DescribeConfigsHandler:
 
     def _entries(self, request: DescribeConfigsRequest, resource: DescribeConfigsRequest.DescribeConfigsResource) -> list[Entry]:
         name = resource.resource_name
-        keys = resource.configuration_keys or None
+        keys = set(resource.configuration_keys) if resource.configuration_keys else None
         match resource.resource_type:
             case x if x == TOPIC:
                 return self._topic(request, name, keys)
@@ -79,7 +89,7 @@ class DescribeConfigsHandler:
             case other:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {other}")
 
-    def _topic(self, request: DescribeConfigsRequest, name: str, keys: list[str] | None) -> list[Entry]:
+    def _topic(self, request: DescribeConfigsRequest, name: str, keys: set[str] | None) -> list[Entry]:
         problem = topic_name_problem(name)
         if problem is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
@@ -107,7 +117,7 @@ class DescribeConfigsHandler:
             )
         return entries
 
-    def _broker(self, request: DescribeConfigsRequest, name: str, keys: list[str] | None) -> list[Entry]:
+    def _broker(self, request: DescribeConfigsRequest, name: str, keys: set[str] | None) -> list[Entry]:
         from quorate.config.broker_defs import BROKER_CONFIGS
 
         view = self._view
@@ -141,7 +151,7 @@ class DescribeConfigsHandler:
                 entries.append(_entry(request, definition, value, synonyms, read_only=read_only))
         return entries
 
-    def _own(self, request: DescribeConfigsRequest, kind: int, name: str, keys: list[str] | None) -> list[Entry]:
+    def _own(self, request: DescribeConfigsRequest, kind: int, name: str, keys: set[str] | None) -> list[Entry]:
         """Groups and client metrics: their own keys over the defaults."""
         from quorate.config.group_defs import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 

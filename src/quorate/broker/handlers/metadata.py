@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _CREATION_WAIT_S = 1.0
 """How long an answer may wait for automatic creation: far above what it takes, far below clients' request timeouts."""
 
+_MOST_PARTITIONS = 10_000
+"""What one CreateTopics may create. Kafka asks for all missing topics of a request in one, which is then refused as a whole."""
+
 
 class MetadataHandler:
     """Brokers, topics, leaders."""
@@ -68,7 +71,7 @@ class MetadataHandler:
         may_create = services.config.auto_create_topics_enable and (version < 4 or request.allow_auto_topic_creation)
         if missing and may_create:
             creatable = [name for name in missing if unknown_topic_error(name) != ErrorCode.INVALID_TOPIC_EXCEPTION]
-            if creatable:
+            if creatable and len(creatable) * services.config.num_partitions <= _MOST_PARTITIONS:
                 return self._create(context, request, names, creatable)
         return self._named(context, request, names)
 

@@ -16,6 +16,7 @@ from quorate.raft.quorum_state import QuorumStateFile
 from quorate.raft.standing import FILE_NAME, Standing, StandingFile
 from quorate.raft.state_saving import StateSaver
 from quorate.raft.types import METADATA_TOPIC, ReplicaKey
+from quorate.raft.voter_marker import VoterMarker
 from tests.raft.nodes import CLUSTER, Network, Node, context, dynamic, format_dynamic, metadata, stopped_with_a_snapshot
 from tests.raft.test_membership import ask, key, lead, quorum
 from tests.raft.world import LISTENER, World, directory, voter
@@ -248,6 +249,7 @@ def test_a_directory_without_the_file_tells_by_the_sets_before_its_snapshot(
     if not formatting:
         next(where.glob("*-0000000000.checkpoint")).write_bytes(b"damaged")
     config = RaftConfig(node_id, directory(node_id), CLUSTER, tmp_path, LISTENER, auto_join=auto_join)
-    opened = open_replica(config, where, StateSaver(QuorumStateFile(where / "quorum-state"), print), None, 1)
+    marker = VoterMarker(tmp_path, CLUSTER, directory(node_id))
+    opened = open_replica(config, where, StateSaver(QuorumStateFile(where / "quorum-state"), print), marker, None, 1)
     assert opened.standing is standing
     opened.log.close()

@@ -51,6 +51,7 @@ from quorate.raft.types import (
     Role,
 )
 from quorate.raft.view import RaftView
+from quorate.raft.voter_marker import VoterMarker
 from quorate.records.errors import CorruptRecordError, InvalidRecordError
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class RaftClient(RaftView):
         state_file = QuorumStateFile(self._directory / "quorum-state", durable=config.is_controller)
         self._state = StateSaver(state_file, self._fatal)
         self._standing_file = StandingFile(self._directory, config.directory_id)
+        self._voter_marker = VoterMarker(config.metadata_dir, config.cluster_id, config.directory_id)
         self._queue: deque[m.Event] = deque()
         self._stepping = False
         self._drain_scheduled = False
@@ -110,7 +112,9 @@ class RaftClient(RaftView):
         """Opens the log, takes up the stored role. Raises OSError, SnapshotError, QuorumStateError, RaftError."""
         config, started = self.config, time.perf_counter()
         self.meters = RaftMeters(self._clock.now())
-        opened = await in_thread(open_replica, config, self._directory, self._state, self._files, self._clock.now_ms())
+        opened = await in_thread(
+            open_replica, config, self._directory, self._state, self._voter_marker, self._files, self._clock.now_ms()
+        )
         self.log, members = opened.log, opened.members
         self.core = Raft(config.params(), self.log, opened.stored, members, self._rng, opened.standing)
         self._state.core = self.core
@@ -350,6 +354,8 @@ class RaftClient(RaftView):
 
     def _perform(self, fx: m.Effects) -> None:
         core = self.core
+        if core.is_voter or (fx.save_quorum_state is not None and core.voted is not None and core.params.can_vote):
+            self._voter_marker.write(core.members.kraft_version)  # before a vote, and before a voter's first acknowledgement
         if fx.save_quorum_state is not None:
             self._state.save(fx.save_quorum_state, fx.save_may_wait)
         if fx.save_standing is not None:

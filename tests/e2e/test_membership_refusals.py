@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from quorate.raft.standing import FILE_NAME
-from tests.e2e.membership import QUICK, add, controllers, described, directory_id, endpoints, quorum, stopping, voters
+from tests.e2e.membership import (
+    QUICK,
+    add,
+    controllers,
+    described,
+    directory_id,
+    endpoints,
+    knows_directories,
+    quorum,
+    stopping,
+    voters,
+)
 from tests.support.cluster import Node, free_ports, wait_for
 
 pytestmark = pytest.mark.timeout(150)
@@ -32,12 +42,6 @@ def start(nodes: list[Node]) -> None:
 
 def leads(node: Node) -> int:
     return described(node).leader_id
-
-
-def knows_directories(node: Node) -> bool:
-    """By its log: a description shows a directory that a voter fetches with before the voter set has it."""
-    sets = re.findall(r"voters at offset \d+: \[(.*)\]", node.log_tail(9999))
-    return bool(sets) and all("-" in voter for voter in sets[-1].split(", "))
 
 
 def silent_ms(leader: Node, voter: Node) -> int:

@@ -52,15 +52,22 @@ def _judge(r: Raft, upto: int) -> None:
         return
     standing = r.standing
     for offset, voters in r.members.voters.between(r.noted_upto, upto):
-        if voters.is_voter(r.me):
-            standing = Standing.VOTER
-        elif standing is Standing.VOTER:
-            standing = Standing.REMOVED
-        at = offset
+        standing = standing.after(voters, r.me)
+        at, entry = offset, voters.by_id.get(r.me.id)
     r.noted_upto = upto
-    if standing is not r.standing:
-        log.info("[Raft id=%d] %s is now %s, by the voter set at offset %d", r.me.id, r.me, standing.value, at)
-        r.standing = r.fx.save_standing = standing
+    if standing is r.standing:
+        return
+    match standing:
+        case Standing.VOTER:
+            what = f"{r.me} is a voter now"
+        case Standing.UNNAMED:
+            what = f"node {r.me.id} is a voter, whose directory id is not known yet"
+        case Standing.REMOVED:
+            what = f"{r.me} was a voter and has been removed; it does not join by itself"
+        case Standing.NEVER:
+            what = f"{r.me} has never been a voter: the voter is {entry.key if entry is not None else None}"
+    log.info("[Raft id=%d] %s, by the voter set at offset %d", r.me.id, what, at)
+    r.standing = r.fx.save_standing = standing
 
 
 def drive_update(r: Raft, now: float) -> None:

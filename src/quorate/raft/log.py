@@ -278,8 +278,9 @@ class MetadataLog:
                  [str(v.key) for v in members.current], members.kraft_version, took)  # fmt: skip
         return head
 
-    def passed_voter_sets(self) -> Iterator[VoterSet]:
-        """Those that log and older snapshots still hold from before the latest snapshot."""
+    def passed_voter_sets(self) -> Iterator[tuple[int, VoterSet]]:
+        """Those that log and older snapshots still hold from before the latest snapshot, with their offsets, unordered. A
+        snapshot's set has the offset of the last record in it."""
         for snapshot in self._snapshots[:-1]:
             try:
                 voters = read_head(self._path(snapshot)).voters
@@ -287,12 +288,12 @@ class MetadataLog:
                 log.warning("[MetadataLog] snapshot %s, which is not the newest: %s", tuple(snapshot), e)
                 continue
             if voters is not None:
-                yield voters
+                yield snapshot.offset - 1, voters
         latest = self.latest_snapshot()
         if latest is not None:
             for control in self._controls(self.start_offset, min(latest.offset, self.end_offset)):
                 if control.type == KRAFT_VOTERS:
-                    yield voter_set(control.value)  # type: ignore[arg-type]
+                    yield control.offset, voter_set(control.value)  # type: ignore[arg-type]
 
     def _controls(self, offset: int, end: int) -> Iterator[ControlRecord]:
         """Control records from the batch at `offset` on, below `end`."""

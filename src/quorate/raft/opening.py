@@ -119,8 +119,8 @@ def _standing(config: RaftConfig, directory: Path, log: MetadataLog) -> Standing
     noted = StandingFile(directory, config.directory_id).read()
     if noted is Standing.NEVER and config.is_controller and config.auto_join:
         me = ReplicaKey(config.node_id, config.directory_id)
-        if any(voters.is_voter(me) for voters in log.passed_voter_sets()):
-            return Standing.VOTER
+        for _, voters in sorted(log.passed_voter_sets(), key=lambda found: found[0]):
+            noted = noted.after(voters, me)
     return noted
 
 

@@ -33,6 +33,7 @@ from quorate.raft.opening import open_replica
 from quorate.raft.ports import Clock, LoopClock, Transport
 from quorate.raft.proposals import Proposals
 from quorate.raft.quorum_state import QuorumStateFile
+from quorate.raft.reachability import Reachability
 from quorate.raft.reaching import Reaching
 from quorate.raft.remedies import explain_snapshot
 from quorate.raft.serving import Asked, Upgrade, compare, respond
@@ -90,7 +91,8 @@ class RaftClient(RaftView):
         self._drain_scheduled = False
         self._alarm = Alarm(self._clock, self._woken)
         self._repeated = [Repeating(config.clean_interval_s, self._clean), Repeating(REACH_S, self._reach)]
-        self._reaching = Reaching()
+        self._reachability = Reachability(self._clock)
+        self._reaching = Reaching(self._reachability)
         self._turning = Turning(self._clock)
         self._calls: Calls
         self._downloads = Downloads(self._directory, self._step, self._install, self._fatal)
@@ -126,7 +128,7 @@ class RaftClient(RaftView):
 
             self._transport = NetTransport(f"raft-client-{config.node_id}", config.request_timeout_s)
         self._transport.on_lost = lambda address: self._step(m.PeerLost(address))
-        self._calls = Calls(config, self._transport, self._replied)
+        self._calls = Calls(config, self._transport, self._replied, self._reachability)
         log.info(
             "[RaftClient id=%d] log from %d to %d (epoch %d), voters %s, opened in %.1f ms",
             config.node_id, self.log.start_offset, self.log.end_offset, self.log.last_epoch,
@@ -253,6 +255,8 @@ class RaftClient(RaftView):
             self._respond(token, reply)
 
     def _respond(self, token: Asked, reply: m.Reply) -> None:
+        if isinstance(reply, m.QuorumReply) and reply.error != ErrorCode.NONE:
+            reply.message = self._reaching.why_no_leader(self.core, self._clock.now())
         token.finish(respond(self.core, self.log, token, reply, self._clock, self._delivery.hwm))
 
     # --- proposals and group commit ---------------------------------------------------------------------------------

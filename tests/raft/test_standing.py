@@ -11,15 +11,17 @@ from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from quorate.raft import messages as m
 from quorate.raft.config import RaftConfig
+from quorate.raft.joining import PUT_OFF_S
 from quorate.raft.opening import open_replica
 from quorate.raft.quorum_state import QuorumStateFile
 from quorate.raft.standing import FILE_NAME, Standing, StandingFile
 from quorate.raft.state_saving import StateSaver
-from quorate.raft.types import METADATA_TOPIC, ReplicaKey
+from quorate.raft.types import METADATA_TOPIC, ReplicaKey, Role
 from quorate.raft.voter_marker import VoterMarker
 from quorate.raft.voters import Voter, VoterSet
 from tests.raft.nodes import CLUSTER, Network, Node, context, dynamic, format_dynamic, metadata, stopped_with_a_snapshot
 from tests.raft.test_membership import ask, key, lead, quorum
+from tests.raft.test_rules import started
 from tests.raft.world import LISTENER, World, address, directory, voter
 
 # --- joining by itself ----------------------------------------------------------------------------------------------
@@ -248,6 +250,28 @@ def test_one_that_was_formatted_without_an_id_and_removed_before_it_came_does_no
     assert world.run(10, lambda: late.standing is Standing.REMOVED)
     world.run(30)
     assert lead(world).core.voters.ids == [1, 2]
+
+
+def test_voters_fill_in_their_directory_ids_without_asking_before_their_time(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    world = first_voters_without_ids(1, 2, 3)
+    assert "REQUEST_TIMED_OUT" not in caplog.text
+    assert "has not taken" not in caplog.text
+    world.settle("afterwards")
+
+
+def test_a_leader_that_goes_on_putting_an_update_off_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    r = started(Role.FOLLOWER)
+    assert r.following is not None
+    r.following.fetch_deadline = float("inf")
+    entry = Voter(r.me, r.params.endpoints, r.params.kraft_versions)
+    for at in (0.0, 5.0, PUT_OFF_S, PUT_OFF_S + 1):
+        request = m.UpdateVoter(entry, r.epoch, r.params.cluster_id)
+        reply = m.VoterReply(ErrorCode.REQUEST_TIMED_OUT, leader_id=2, epoch=r.epoch)
+        r.step(m.Replied(m.Peer(2, address(2)), request, reply), 100.0 + at)
+        told = [x.getMessage() for x in caplog.records if "has not taken this voter's endpoints for 10 s" in x.getMessage()]
+        assert len(told) == (at >= PUT_OFF_S)
 
 
 @pytest.mark.parametrize("before", list(Standing))

@@ -332,12 +332,22 @@ async def _add_voter(admin: AdminClient, node_id: int, directory_id: bytes, endp
         connection = await Connection.connect(*endpoints[0][1:], client_id="kafka-metadata-quorum", timeout_s=LISTENS_WITHIN_S)
         connection.close()
     except NetError as error:
+        await _refuse_static(admin)
         print(
             f"Warning: {error}. The leader asks controller {node_id} at {where}, for up to 30 s: start it, or correct its "
             "listeners (advertised.listeners, if other hosts know it by another name)",
             file=sys.stderr,
         )
     await admin.add_raft_voter(node_id, directory_id, endpoints)
+
+
+async def _refuse_static(admin: AdminClient) -> None:
+    """Raises ToolError where no voter can be added at all: whether the new controller runs does not matter then."""
+    if (await admin.describe_features()).finalized.get("kraft.version", 0) < 1:
+        raise ToolError(
+            "org.apache.kafka.common.errors.UnsupportedVersionException: voters can be changed from kraft.version 1 on, it is 0; "
+            "kafka-features upgrade --feature kraft.version=1"
+        )
 
 
 def _say_added(args: argparse.Namespace, node_id: int, directory_id: bytes, endpoints: Sequence[tuple[str, str, int]]) -> None:
@@ -354,6 +364,7 @@ async def _add_known(admin: AdminClient, args: argparse.Namespace) -> int:
         raise ToolError(f"Controller {node_id} is a voter already.")
     living = [o for o in quorum.observers if o.replica_id == node_id and o.directory_id != ZERO_UUID]
     if not living:
+        await _refuse_static(admin)
         raise ToolError(f"No controller {node_id} is fetching from the leader. Start it, or supply its --command-config.")
     newest = max(living, key=lambda replica: replica.last_fetch_ms)
     endpoints = [(listener, host, port) for listener, host, port in await _registered(admin, args, quorum, node_id)]

@@ -138,6 +138,25 @@ def test_an_only_voter_starts_with_its_log_and_not_without(tmp_path: Path) -> No
         assert "kept" in tool("kafka-topics", node_by_broker(node), "--list")
 
 
+@pytest.mark.parametrize("epoch", [1, 9], ids=["cut", "of a later epoch"])
+def test_a_strange_snapshot_ahead_of_the_log_does_not_take_the_log_with_it(tmp_path: Path, epoch: int) -> None:
+    node = Node(tmp_path / "node")
+    with stopping([node]):
+        node.format()
+        node.start()
+        tool("kafka-topics", node_by_broker(node), "--create", "--topic", "kept")
+        assert node.stop() == 0
+        first = (log_of(node) / f"{0:020d}-{0:010d}.checkpoint").read_bytes()
+        strange = log_of(node) / f"{9999:020d}-{epoch:010d}.checkpoint"
+        strange.write_bytes(first if epoch == 9 else first[:-5])
+        said = refusal(node)
+        assert str(strange) in said
+        assert "is restored from a backup" in said
+        strange.unlink()
+        node.start()
+        assert "kept" in tool("kafka-topics", node_by_broker(node), "--list")
+
+
 def node_by_broker(node: Node) -> Node:
     """The same node, asked by its broker's listener."""
     return Node(node.base / "client", roles="broker", broker_port=node.broker_port)

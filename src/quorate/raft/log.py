@@ -35,6 +35,7 @@ from quorate.raft.snapshots import (
     read_batches,
     read_head,
     snapshot_name,
+    verify_file,
 )
 from quorate.raft.types import MAX_BATCH_BYTES, METADATA_TOPIC_ID, CommittedBatch, OffsetEpoch, RaftError
 from quorate.raft.values import values_of
@@ -123,6 +124,7 @@ class MetadataLog:
         latest = self.latest_snapshot()
         last_epoch = self._log.latest_epoch or 0
         if latest is not None and (latest.epoch > last_epoch or (latest.epoch == last_epoch and latest.offset > self.end_offset)):
+            verify_file(self._path(latest))  # before the records that it stands for are dropped
             log.info("[MetadataLog] %s: restarting the log behind snapshot %s", self._directory, tuple(latest))
             self._restart(latest)
         earliest = self.earliest_snapshot()

@@ -16,7 +16,7 @@ from quorate.raft.config import RaftConfig
 from quorate.raft.log import NO_SNAPSHOT, MetadataLog
 from quorate.raft.quorum_state import QuorumState, QuorumStateBehindError, QuorumStateError
 from quorate.raft.remedies import explain, is_damage
-from quorate.raft.snapshots import parse_name
+from quorate.raft.snapshots import parse_name, snapshot_name
 from quorate.raft.standing import Standing, StandingFile
 from quorate.raft.state_saving import StateSaver
 from quorate.raft.types import RaftError, ReplicaKey
@@ -51,6 +51,8 @@ def open_replica(
         missing = _missing_log(config, directory, state, marker, marked) if config.is_controller else None
         if missing is not None:
             raise RaftError(missing)
+        if config.is_controller:
+            _refuse_later_snapshot(config, directory, state)
         if not directory.is_dir():
             directory.mkdir(parents=True)
             fsync_directory(str(directory.parent))  # or the vote in it could be forgotten with it
@@ -100,6 +102,23 @@ def _missing_log(
         what = "cannot be read, but shows" if marked.kraft_version is None else "says"
         return f"{marker.path} {what} that this directory is a voter's, {lost}"
     return None
+
+
+def _refuse_later_snapshot(config: RaftConfig, directory: Path, state: StateSaver) -> None:
+    """A snapshot that is ahead of the log replaces it when the log is opened. One of a later epoch than the quorum state, which
+    is durable before anything of its epoch, is not this replica's, or the quorum state is from a backup. Raises
+    RaftError."""
+    named = [parse_name(path.name) for path in directory.iterdir()] if directory.is_dir() else []
+    latest = max((n[0] for n in named if n is not None and n[1] == "snapshot"), default=NO_SNAPSHOT)
+    try:
+        stored = state.read(durable=True, node_id=config.node_id)
+    except QuorumStateError:
+        return  # told by `_read_state`, with the voters that the log has
+    if stored is not None and stored.epoch < latest.epoch:
+        raise RaftError(
+            f"{state.path} is in epoch {stored.epoch}, but {directory / snapshot_name(latest)} is of epoch {latest.epoch}: "
+            "one of them is damaged or from a backup"
+        )
 
 
 def _static_members(config: RaftConfig, state: Path, marked: Marked | None) -> Membership | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -26,6 +27,12 @@ def formatted(base: Path, **places: str) -> list[Node]:
 def told(node: Node) -> list[str]:
     """The lines of its log about a missing leader."""
     return [line for line in node.log_tail(9999).splitlines() if "no leader for" in line or "has not been heard for" in line]
+
+
+def missing(node: Node, said: str) -> bool:
+    """Whether a tool has shown this node's word. A voter whose pre-vote was not answered goes back to the leader that it had."""
+    words = r"(no leader for \d+ s|leader \d has not been heard for \d+ s) in epoch \d+: 2 of the 3 voters are needed"
+    return re.search(rf"  127\.0\.0\.1:{node.controller_port}: {words}", said) is not None
 
 
 def status(where: str, option: str = "--bootstrap-controller") -> tuple[int, str, float]:
@@ -93,10 +100,10 @@ def test_a_quorum_that_lost_its_majority_is_described_quickly(tmp_path: Path) ->
         wait_for("its word", lambda: told(nodes[0]), 30, 0.1)
         code, said, took_s = status(f"127.0.0.1:{nodes[0].controller_port}")
         assert code == 1 and took_s < 30
-        assert f"127.0.0.1:{nodes[0].controller_port}: no leader for" in said
+        assert missing(nodes[0], said)
         began = time.monotonic()
         asked = ("remove-controller", "--controller-id", 2)
-        assert f"127.0.0.1:{nodes[0].controller_port}: no leader for" in quorum(nodes[0], *asked, fails=True)
+        assert missing(nodes[0], quorum(nodes[0], *asked, fails=True))
         assert time.monotonic() - began < 30
         for node in nodes[1:]:
             assert f"voter {node.node_id} at 127.0.0.1:{node.controller_port} cannot be reached for" in said

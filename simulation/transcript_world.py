@@ -108,7 +108,9 @@ class ToldReplica(Replica):
             if self.alive:
                 self._tell_voters()
                 if fx.save_standing is not None:
-                    what = "a voter" if fx.save_standing is Standing.VOTER else "removed"
+                    what = "a voter" if fx.save_standing in (Standing.VOTER, Standing.UNNAMED) else "removed"
+                    if fx.save_standing is Standing.NEVER:
+                        what = "no voter, but another disk of its node"
                     self.world.note(self, f"notes on its disk that it has been {what}")
 
     def _tell_voters(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import urllib.error
 import urllib.request
@@ -112,6 +113,12 @@ def observers(node: Node) -> set[int]:
 def directory_id(node: Node) -> str:
     lines = (node.data / "meta.properties").read_text().splitlines()
     return next(line.partition("=")[2] for line in lines if line.startswith("directory.id="))
+
+
+def knows_directories(node: Node) -> bool:
+    """By its log: a description shows a directory that a voter fetches with before the voter set has it."""
+    sets = re.findall(r"voters at offset \d+: \[(.*)\]", node.log_tail(9999))
+    return bool(sets) and all("-" in voter for voter in sets[-1].split(", "))
 
 
 RAFT = "kafka_server_raft_metrics_"

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.membership import add, controllers, directory_id, observers, quorum, stopping, voters
+from tests.e2e.membership import (
+    add,
+    controllers,
+    directory_id,
+    knows_directories,
+    observers,
+    quorum,
+    stopping,
+    voters,
+)
 from tests.support.cluster import BIN, CLUSTER_ID, wait_for
 
 pytestmark = pytest.mark.timeout(120)
@@ -65,6 +74,24 @@ def test_a_disk_is_replaced_under_the_same_id(tmp_path: Path) -> None:
         quorum(nodes[0], "remove-controller", "--controller-id", 3, "--controller-uuid", old)
         add(nodes[0], nodes[2])
         assert voters(nodes[0])[3] == directory_id(nodes[2]) != old
+
+
+def test_a_replaced_disk_joins_by_itself_where_the_first_voters_had_no_directory_ids(tmp_path: Path) -> None:
+    nodes = controllers(tmp_path, 3, **{"controller.quorum.auto.join.enable": "true"})
+    with stopping(nodes):
+        initial = ",".join(f"{n.node_id}@127.0.0.1:{n.controller_port}" for n in nodes)
+        for node in nodes:
+            node.format("--initial-controllers", initial)
+            node.start()
+        wait_for("directory ids", lambda: all(map(knows_directories, nodes)), 30, 0.2)
+        old = directory_id(nodes[2])
+        assert nodes[2].stop() == 0
+        shutil.rmtree(nodes[2].data)
+        (nodes[2].base / "out.log").unlink()
+        nodes[2].format("--no-initial-controllers")
+        nodes[2].start()
+        wait_for("it to have joined", lambda: voters(nodes[0]).get(3) == directory_id(nodes[2]) != old, 30, 0.2)
+        assert "removed" not in nodes[2].log_tail(9999)
 
 
 def test_a_controller_that_does_not_come_is_named_when_the_time_is_over(tmp_path: Path) -> None:

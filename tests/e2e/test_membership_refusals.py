@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from quorate.raft.standing import FILE_NAME
-from tests.e2e.membership import QUICK, add, controllers, described, directory_id, endpoints, quorum, stopping, voters
+from tests.e2e.membership import (
+    QUICK,
+    add,
+    controllers,
+    described,
+    directory_id,
+    endpoints,
+    knows_directories,
+    quorum,
+    stopping,
+    voters,
+)
 from tests.support.cluster import Node, free_ports, wait_for
 
 pytestmark = pytest.mark.timeout(150)
@@ -32,12 +42,6 @@ def start(nodes: list[Node]) -> None:
 
 def leads(node: Node) -> int:
     return described(node).leader_id
-
-
-def knows_directories(node: Node) -> bool:
-    """By its log: a description shows a directory that a voter fetches with before the voter set has it."""
-    sets = re.findall(r"voters at offset \d+: \[(.*)\]", node.log_tail(9999))
-    return bool(sets) and all("-" in voter for voter in sets[-1].split(", "))
 
 
 def silent_ms(leader: Node, voter: Node) -> int:
@@ -78,6 +82,30 @@ def test_a_formatted_voter_that_was_removed_before_it_came_does_not_join_by_itse
         wait_for("it to observe", lambda: 3 in {o.replica_id for o in described(nodes[0]).observers}, 30, 0.1)
         assert "Added controller 3" in add(nodes[0], late)
         assert voters(nodes[0])[3] == directory_id(late)
+
+
+def test_a_static_quorum_refuses_an_addition_for_that_reason_alone(tmp_path: Path) -> None:
+    nodes = controllers(tmp_path, 1, static=True)
+    new = Node(tmp_path / "new", node_id=4, roles="controller", voters=dict(nodes[0].voters))  # it never runs
+    with stopping(nodes):
+        nodes[0].format()
+        nodes[0].start()
+        new.format("--no-initial-controllers")
+        wait_for("a leader", lambda: leads(nodes[0]) > 0, 30, 0.1)
+        for said in (add(nodes[0], new, fails=True), quorum(nodes[0], "add-controller", "--controller-id", 4, fails=True)):
+            assert said.startswith("org.apache.kafka.common.errors.UnsupportedVersionException: ")
+            assert said.strip().endswith("it is 0; kafka-features upgrade --feature kraft.version=1")
+
+
+def test_voters_that_start_at_once_tell_their_directories_without_a_complaint(tmp_path: Path) -> None:
+    nodes = formatted(tmp_path)
+    with stopping(nodes):
+        for node in nodes:
+            node.start(wait=False)
+        for node in nodes:
+            node.wait_ready()
+        wait_for("three directories in the voter set", lambda: all(map(knows_directories, nodes)), 30, 0.2)
+        assert not [line for node in nodes for line in node.log_tail(9999).splitlines() if "UpdateRaftVoter" in line]
 
 
 def test_a_voter_whose_log_was_deleted_does_not_start(tmp_path: Path) -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from quorate.log.errors import LogDirFailure
-from quorate.raft.types import RaftError
+from quorate.raft.snapshots import footer_batch, header_batch, snapshot_name
+from quorate.raft.types import OffsetEpoch, RaftError
 from quorate.records.batch import iter_batches
-from tests.raft.nodes import metadata, sole
+from tests.raft.nodes import dynamic, metadata, sole
+from tests.raft.test_remedies import STATE, lived, refusal
 
 LOG = f"{0:020d}.log"
 
@@ -87,3 +89,49 @@ def test_a_missing_segment_is_refused_by_name(tmp_path: Path) -> None:
     away.rename(segments[2])
     assert [s.read_bytes() for s in segments] == before
     asyncio.run(opened(tmp_path))
+
+
+# --- a snapshot that is ahead of the log ----------------------------------------------------------------------------
+
+
+def values_after(path: Path) -> list[bytes]:
+    async def main() -> list[bytes]:
+        node = await sole(path)
+        values = list(node.machine.values)
+        await node.stop()
+        return values
+
+    return asyncio.run(main())
+
+
+def put_snapshot(path: Path, snapshot: OffsetEpoch, spoil: bool) -> Path:
+    """A snapshot that is ahead of the log, as one that was downloaded just before a crash is."""
+    data = header_batch(snapshot, 1, 1, 1, dynamic(1)) + footer_batch(snapshot, 3, 1)
+    target = metadata(path) / snapshot_name(snapshot)
+    target.write_bytes(data[:-1] + b"?" if spoil else data)
+    return target
+
+
+@pytest.mark.parametrize("spoil", [False, True], ids=["of a later epoch than quorum-state", "damaged"])
+def test_a_log_is_not_dropped_for_a_snapshot_that_cannot_stand_for_it(tmp_path: Path, spoil: bool) -> None:
+    lived(tmp_path)
+    snapshot = put_snapshot(tmp_path, OffsetEpoch(9999, 1 if spoil else 9), spoil)
+    said = refusal(tmp_path, 1)
+    assert str(snapshot) in said
+    assert "is restored from a backup" in said
+    snapshot.unlink()
+    assert values_after(tmp_path) == [b"a", b"b"]
+
+
+def test_a_log_is_dropped_for_a_whole_snapshot_of_a_known_epoch(tmp_path: Path) -> None:
+    lived(tmp_path)
+    put_snapshot(tmp_path, OffsetEpoch(9999, 1), False)
+    assert values_after(tmp_path) == []
+
+
+def test_the_last_epoch_that_there_can_be_is_refused_by_the_name_of_its_file(tmp_path: Path) -> None:
+    lived(tmp_path)
+    path = metadata(tmp_path) / STATE
+    path.write_bytes(path.read_bytes().replace(b'"leaderEpoch":1', b'"leaderEpoch":2147483647'))
+    said = refusal(tmp_path, 1)
+    assert said.startswith(f"{path}: leaderEpoch 2147483647")

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from quorate.log.checkpoints import LEADER_EPOCHS
+from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from quorate.raft.quorum_state import QuorumState, encode_quorum_state
 from quorate.raft.snapshots import snapshot_name
-from tests.raft.nodes import Network, Node, dynamic, format_dynamic, metadata, sole, stopped_with_a_snapshot
+from quorate.raft.types import RaftError
+from quorate.raft.voter_marker import FILE_NAME, Marked, VoterMarker
+from tests.raft.nodes import (
+    CLUSTER,
+    Network,
+    Node,
+    context,
+    dynamic,
+    format_dynamic,
+    metadata,
+    sole,
+    stopped_with_a_snapshot,
+)
 from tests.raft.test_remedies import ANEW, STATE, lived, refusal
-from tests.raft.world import address
+from tests.raft.world import LISTENER, address, directory
 
 LOST = "but there is neither a log segment (*.log) nor a snapshot in {0}: the metadata log is lost"
 
@@ -53,6 +67,26 @@ def test_the_quorum_state_alone_tells_it_too(tmp_path: Path) -> None:
     lived(tmp_path)
     lose(tmp_path, LEADER_EPOCHS)
     assert refusal(tmp_path).startswith(f"{metadata(tmp_path) / STATE} is in epoch 1, ")
+
+
+def test_a_damaged_epoch_checkpoint_does_not_hide_it(tmp_path: Path) -> None:
+    lived(tmp_path)
+    lose(tmp_path, STATE)
+    (tmp_path / FILE_NAME).unlink()
+    (metadata(tmp_path) / LEADER_EPOCHS).write_bytes(b"0\nx\n")
+    said = refusal(tmp_path)
+    assert str(metadata(tmp_path) / LEADER_EPOCHS) in said
+    assert LOST.format(metadata(tmp_path)) in said
+
+
+def test_a_damaged_quorum_state_does_not_hide_it_either(tmp_path: Path) -> None:
+    """An only voter would be told to remove the file, and would then start with an empty log."""
+    lived(tmp_path)
+    lose(tmp_path, LEADER_EPOCHS)
+    (metadata(tmp_path) / STATE).write_bytes(b"{")
+    assert LOST.format(metadata(tmp_path)) in refusal(tmp_path)
+    (metadata(tmp_path) / STATE).unlink()
+    assert LOST.format(metadata(tmp_path)) in refusal(tmp_path)
 
 
 @pytest.mark.parametrize("more", [(), ("leader-epoch-checkpoint",), ("leader-epoch-checkpoint", "*.index", "*.timeindex")])
@@ -108,7 +142,8 @@ def test_the_first_starts_are_no_loss(tmp_path: Path, kraft: int, left: Callable
     if kraft:
         format_dynamic(tmp_path, dynamic(1, 2, 3))
     left(tmp_path)
-    starts(tmp_path, voters=None if kraft else {i: address(i) for i in (1, 2, 3)})
+    for _ in range(3):  # also again, while no leader has been elected and nothing was written
+        starts(tmp_path, voters=None if kraft else {i: address(i) for i in (1, 2, 3)})
 
 
 def test_one_that_has_voted_before_its_first_record_starts(tmp_path: Path) -> None:
@@ -130,3 +165,120 @@ def test_a_lost_quorum_state_beside_records_is_only_warned_of(tmp_path: Path, ca
     (metadata(tmp_path) / STATE).unlink()
     starts(tmp_path)
     assert "quorum-state has epoch 0, the log has 1" in caplog.text
+
+
+# --- the whole directory of the log is gone -------------------------------------------------------------------------
+
+
+def marker(path: Path, node_id: int = 1, cluster: str = CLUSTER) -> VoterMarker:
+    return VoterMarker(path, cluster, directory(node_id))
+
+
+def test_a_voter_whose_log_directory_is_gone_is_refused(tmp_path: Path) -> None:
+    lived(tmp_path)
+    shutil.rmtree(metadata(tmp_path))
+    said = refusal(tmp_path)
+    assert said.startswith(f"{tmp_path / FILE_NAME} says that this directory is a voter's, {LOST.format(metadata(tmp_path))}")
+    assert ANEW.format(tmp_path) in said
+    assert "an only voter is restored from a backup" in said
+    assert not metadata(tmp_path).exists()
+    assert refusal(tmp_path) == said
+
+
+def test_an_empty_log_directory_or_one_with_its_formatting_alone_is_no_log(tmp_path: Path) -> None:
+    lived(tmp_path)
+    for path in metadata(tmp_path).iterdir():
+        if path.name != f"{0:020d}-{0:010d}.checkpoint":
+            path.unlink()
+    assert LOST.format(metadata(tmp_path)) in refusal(tmp_path)
+    shutil.rmtree(metadata(tmp_path))
+    metadata(tmp_path).mkdir()
+    assert LOST.format(metadata(tmp_path)) in refusal(tmp_path)
+
+
+def test_a_static_voter_whose_log_directory_is_gone_is_refused(tmp_path: Path) -> None:
+    asyncio.run(_static(tmp_path))
+    shutil.rmtree(metadata(tmp_path))
+    said = refusal(tmp_path, voters=3, static=True)
+    assert LOST.format(metadata(tmp_path)) in said
+    assert "The other voters (2, 3) have everything that this one had" in said
+    assert "remove-controller" not in said
+
+
+def test_the_marker_knows_that_static_voters_became_dynamic(tmp_path: Path) -> None:
+    async def upgraded() -> None:
+        node = await sole(tmp_path, kraft=0)
+        assert marker(tmp_path).read() == Marked(0)
+        await node.client.upgrade_kraft_version(node.client.epoch, 1)
+        await node.stop()
+
+    asyncio.run(upgraded())
+    assert marker(tmp_path).read() == Marked(1)
+    shutil.rmtree(metadata(tmp_path))
+    assert ANEW.format(tmp_path) in refusal(tmp_path, voters=3, static=True)
+
+
+def test_a_voter_of_another_implementation_is_marked_by_its_first_start(tmp_path: Path) -> None:
+    lived(tmp_path)
+    (tmp_path / FILE_NAME).unlink()
+    starts(tmp_path)
+    assert marker(tmp_path).read() == Marked(1)
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"version":0}', b"\xff", b"[" * 4000])
+def test_a_marker_that_cannot_be_read_counts(tmp_path: Path, text: bytes) -> None:
+    lived(tmp_path)
+    (tmp_path / FILE_NAME).write_bytes(text)
+    starts(tmp_path)
+    assert marker(tmp_path).read() == Marked(1)
+    (tmp_path / FILE_NAME).write_bytes(text)
+    shutil.rmtree(metadata(tmp_path))
+    assert refusal(tmp_path).startswith(str(tmp_path / FILE_NAME))
+
+
+def test_a_marker_of_another_directory_or_cluster_does_not_count(tmp_path: Path) -> None:
+    for number, other in enumerate((marker(tmp_path, 2), marker(tmp_path, 1, "another"))):
+        other.write(1)
+        assert starts(tmp_path, voters={i: address(i) for i in (1, 2, 3)}) == []
+        assert marker(tmp_path).read() == Marked(0), number
+        shutil.rmtree(metadata(tmp_path))
+        (tmp_path / FILE_NAME).unlink()
+
+
+def test_a_controller_that_observes_is_marked_when_it_becomes_a_voter_and_not_before(tmp_path: Path) -> None:
+    async def main() -> None:
+        network = Network()
+        format_dynamic(tmp_path / "1", dynamic(1))
+        (tmp_path / "2").mkdir()
+        first = await (await Node(network, tmp_path / "1", 1).start()).lead()
+        for _ in range(2):  # the second time from nothing: what only observes may fetch everything anew
+            second = await Node(network, tmp_path / "2", 2).start()
+            end = await first.commit(b"a")
+            await second.machine.until(lambda: second.machine.hwm > end)  # noqa: B023
+            assert not (tmp_path / "2" / FILE_NAME).exists()
+            await second.kill()
+            shutil.rmtree(metadata(tmp_path / "2"))
+        second = await Node(network, tmp_path / "2", 2).start()
+        request = AddRaftVoterRequest(cluster_id=None, timeout_ms=10_000, voter_id=2, voter_directory_id=directory(2))
+        request.listeners = [AddRaftVoterRequest.Listener(name=LISTENER, host=address(2)[0], port=address(2)[1])]
+        answer = await first.client.handle(context(80, 0), request)  # type: ignore[misc]
+        assert answer.error_code == 0
+        assert marker(tmp_path / "2", 2).read() == Marked(1)  # its acknowledgement has committed that it is one
+        await second.kill()
+        shutil.rmtree(metadata(tmp_path / "2"))
+        again = Node(network, tmp_path / "2", 2)
+        with pytest.raises(RaftError, match="the metadata log is lost"):
+            await again.start()
+        await first.kill()
+
+    asyncio.run(main())
+
+
+def test_a_broker_is_never_marked_and_fetches_everything_anew(tmp_path: Path) -> None:
+    starts(tmp_path, is_controller=False)
+    assert not (tmp_path / FILE_NAME).exists()
+    shutil.rmtree(metadata(tmp_path))
+    lived(tmp_path)  # as a controller, before its roles were changed
+    assert (tmp_path / FILE_NAME).exists()
+    shutil.rmtree(metadata(tmp_path))
+    assert starts(tmp_path, is_controller=False) == []

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import re
+import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import pytest
 
+from quorate.net.errors import KafkaConnectionError, RequestTimedOut
 from quorate.raft import messages as m
 from quorate.raft.core import Raft
-from quorate.raft.reaching import LOST_S, Reaching
+from quorate.raft.reachability import MAX_ADDRESSES, Reachability
+from quorate.raft.reaching import AGAIN_S, CHANGED_S, LOST_S, NO_LEADER_S, Reaching
 from quorate.raft.types import Address, Role
 from tests.raft.test_rules import started
 from tests.raft.world import LISTENER, MemoryLog, address
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def now_ms(self) -> int:
+        return 0
+
 
 ELSEWHERE = ("elsewhere", 9077)
 
@@ -28,12 +44,12 @@ class Transport:
 
 
 def warnings(r: Raft, times: Iterable[float], caplog: pytest.LogCaptureFixture) -> list[str]:
-    reaching, transport = Reaching(), Transport()
+    reaching, transport = Reaching(Reachability(Clock())), Transport()
     caplog.clear()
     for now in times:
         reaching.look(r, transport, now)  # type: ignore[arg-type]
     assert transport.warmed == [address(2), address(3)]
-    return [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    return [r.getMessage() for r in caplog.records if r.levelname == "WARNING" and not NO_LEADER.match(r.getMessage())]
 
 
 def moved(role: Role) -> Raft:
@@ -43,6 +59,7 @@ def moved(role: Role) -> Raft:
     return r
 
 
+NO_LEADER = re.compile(r"\[Raft id=1\] (no leader for \d+ s( in epoch|: this node is no voter)|leader \d+ has not been heard)")
 EVERY_3_S = [3.0 * i for i in range(42)]
 
 
@@ -66,10 +83,11 @@ def test_who_leads_or_hears_its_leader_does_not(caplog: pytest.LogCaptureFixture
 
 
 def test_a_leader_that_was_unseated_has_time_to_find_the_next(caplog: pytest.LogCaptureFixture) -> None:
-    r, reaching = moved(Role.LEADER), Reaching()
+    r, reaching = moved(Role.LEADER), Reaching(Reachability(Clock()))
     reaching.look(r, Transport(), 100.0)  # type: ignore[arg-type]
     r.become_unattached(9, None, 101.0)
     reaching.look(r, Transport(), 103.0)  # type: ignore[arg-type]
+    assert not [x for x in caplog.records if x.levelname in ("INFO", "WARNING") and NO_LEADER.match(x.getMessage())]
     assert not [x for x in caplog.records if x.levelname == "WARNING"]
 
 
@@ -87,7 +105,7 @@ def test_a_controller_whose_listener_has_another_name_than_the_voters_endpoints_
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     r = changed({"CTRL": address(1)}, "CTRL")
-    reaching, transport = Reaching(), Transport()
+    reaching, transport = Reaching(Reachability(Clock())), Transport()
     for now in EVERY_3_S:
         r.heard_at = now
         reaching.look(r, transport, now)  # type: ignore[arg-type]
@@ -111,3 +129,96 @@ def test_in_order_nothing_is_said(caplog: pytest.LogCaptureFixture) -> None:
     r = changed({LISTENER: address(1)})
     r.heard_at = 1e9
     assert warnings(r, EVERY_3_S, caplog) == []
+
+
+# --- no leader ------------------------------------------------------------------------------------------------------
+
+
+def refused() -> KafkaConnectionError:
+    error = KafkaConnectionError("cannot connect to n2:9002: Connect call failed")
+    error.__cause__ = ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 9002)")
+    return error
+
+
+def unresolved() -> KafkaConnectionError:
+    error = KafkaConnectionError("cannot connect to n3:9003: Name or service not known")
+    error.__cause__ = socket.gaierror(-2, "Name or service not known")
+    return error
+
+
+class World:
+    """A replica that is looked at, and what its requests come to."""
+
+    def __init__(self, r: Raft) -> None:
+        self.r, self.clock = r, Clock()
+        self.requests = Reachability(self.clock)
+        self.reaching = Reaching(self.requests)
+
+    def look(self, now: float, caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+        """(level, text) of what is told of the missing leader then."""
+        caplog.clear()
+        caplog.set_level("INFO")
+        self.clock.time = now
+        self.reaching.look(self.r, Transport(), now)  # type: ignore[arg-type]
+        return [(x.levelname, x.getMessage()) for x in caplog.records if NO_LEADER.match(x.getMessage())]
+
+
+def test_a_voter_without_a_leader_names_the_voters_that_it_cannot_reach_and_why(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(started(Role.UNATTACHED))
+    world.requests.failed(address(2), refused())
+    world.clock.time = 1.0
+    world.requests.failed(address(3), unresolved())
+    assert world.look(NO_LEADER_S - 0.1, caplog) == []
+    text = (
+        f"[Raft id=1] no leader for 3 s in epoch {world.r.epoch}: 2 of the 3 voters are needed to elect one; "
+        "voter 2 at n2:9002 cannot be reached for 3 s: Connection refused; voter 3 at n3:9003 cannot be reached for 2 s: "
+        "the host name cannot be resolved (Name or service not known)"
+    )
+    assert world.look(3.0, caplog) == [("INFO", text)]
+    assert world.look(14.0, caplog) == []
+    ((level, said),) = world.look(LOST_S, caplog)
+    assert level == "WARNING" and "no leader for 15 s" in said
+    assert [bool(world.look(LOST_S + 3.0 * i, caplog)) for i in range(1, 41)] == [3.0 * i % AGAIN_S == 0 for i in range(1, 41)]
+
+
+def test_a_change_is_told_sooner_but_not_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(started(Role.UNATTACHED))
+    world.requests.failed(address(2), refused())
+    world.look(20.0, caplog)
+    world.requests.answered(address(2))
+    world.requests.failed(address(3), RequestTimedOut("no answer of n3:9003 within 2 s"))
+    assert world.look(20.0 + CHANGED_S - 0.1, caplog) == []
+    ((_, said),) = world.look(20.0 + CHANGED_S, caplog)
+    assert "; voter 2 at n2:9002 answers; voter 3 at n3:9003 cannot be reached for 10 s: timed out" in said
+    assert world.look(20.0 + 2 * CHANGED_S, caplog) == []
+
+
+def test_a_leader_and_one_that_hears_its_leader_tell_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    for role in (Role.LEADER, Role.FOLLOWER):
+        world = World(started(role))
+        if role is Role.FOLLOWER:
+            request = next(q for link in world.r.links.values() for q in link.in_flight.values() if isinstance(q, m.Fetch))
+            reply = m.FetchReply(leader_id=2, epoch=world.r.epoch, high_watermark=0)
+            world.r.step(m.Replied(m.Peer(2, address(2)), request, reply), 100.0)
+        assert world.look(100.5, caplog) == []
+        assert world.reaching.why_no_leader(world.r, 100.5) is None
+
+
+def test_a_node_that_is_no_voter_names_whom_it_asks(caplog: pytest.LogCaptureFixture) -> None:
+    r = started(Role.UNATTACHED)
+    r.params = replace(r.params, can_vote=False, bootstrap=(address(1), ("elsewhere", 9077), ("::1", 9078)))
+    world = World(r)
+    world.requests.failed(ELSEWHERE, refused())
+    ((_, said),) = world.look(5.0, caplog)
+    assert "no leader for 5 s: this node is no voter and asks the others for it; voter 2 at n2:9002 has not answered yet" in said
+    assert said.endswith("elsewhere:9077 cannot be reached for 5 s: Connection refused; [::1]:9078 has not answered yet")
+
+
+def test_how_many_addresses_are_kept_is_bounded() -> None:
+    requests = Reachability(Clock())
+    for i in range(MAX_ADDRESSES + 100):
+        requests.failed(("host", i), refused())
+        requests.answered(("other", i))
+    assert requests.describe(("host", 0)) == "has not answered yet"
+    assert requests.describe(("host", MAX_ADDRESSES + 99)).endswith("Connection refused")
+    assert requests.describe(("other", MAX_ADDRESSES + 99)) == "answers"

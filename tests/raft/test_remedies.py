@@ -143,3 +143,75 @@ def test_damage_that_shows_when_a_snapshot_is_loaded_is_explained_too(tmp_path: 
     said = asyncio.run(main())
     assert said.startswith(str(path))
     assert f"This is the only voter: restore {metadata(tmp_path)} from a backup" in said
+
+
+def segment(path: Path) -> Path:
+    return metadata(path) / f"{0:020d}.log"
+
+
+def damaged_in_the_middle(path: Path) -> None:
+    """The second batch of several is no longer what was written: records behind it are whole."""
+    lived(path)
+    flip(segment(path), lambda data: len(data) // 2)
+
+
+@pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
+def test_a_damaged_log_is_never_advised_to_be_moved_away_under_the_same_directory_id(tmp_path: Path, static: bool) -> None:
+    damaged_in_the_middle(tmp_path)
+    said = refusal(tmp_path, static=static)
+    assert f"{segment(tmp_path)} is damaged at byte " in said
+    assert "copied" not in said
+    assert f"move {metadata(tmp_path)} away" not in said
+    assert f"move {tmp_path} away" in said  # with meta.properties, and so under another directory id
+
+
+def test_a_damaged_log_of_a_static_voter_has_the_remedy_of_one(tmp_path: Path) -> None:
+    async def main() -> None:
+        node = await sole(tmp_path, kraft=0)
+        await node.commit(b"a")
+        await node.commit(b"b")
+        await node.stop()
+
+    asyncio.run(main())
+    flip(segment(tmp_path), lambda data: len(data) // 2)
+    said = refusal(tmp_path, static=True)
+    assert "remove-controller" not in said
+    assert f"The other voters (2, 3) have everything that this one had: move {tmp_path} away, format it again" in said
+
+
+def test_a_damaged_log_of_a_broker_may_be_moved_away(tmp_path: Path) -> None:
+    damaged_in_the_middle(tmp_path)
+    said = refusal(tmp_path, controller=False)
+    assert f"move {metadata(tmp_path)} away and start it again, it fetches everything anew" in said
+
+
+def test_a_static_voter_is_told_when_formatting_it_again_is_safe(tmp_path: Path) -> None:
+    metadata(tmp_path).mkdir()
+    (metadata(tmp_path) / STATE).write_bytes(b"{")
+    said = refusal(tmp_path, static=True)
+    assert "only while every other voter runs and is caught up (kafka-metadata-quorum describe --replication)" in said
+
+
+def test_one_of_two_voters_cannot_be_removed_by_the_other(tmp_path: Path) -> None:
+    (formatted(tmp_path, 2) / STATE).write_bytes(b"{")
+    said = refusal(tmp_path)
+    assert "remove-controller" not in said
+    assert f"Voter 2 alone is no majority and cannot remove this one: restore {metadata(tmp_path)} from a backup" in said
+
+
+def test_a_controller_that_is_no_voter_needs_no_removal(tmp_path: Path) -> None:
+    format_dynamic(tmp_path, dynamic(2, 3, 4))
+    (metadata(tmp_path) / STATE).write_bytes(b"{")
+    said = refusal(tmp_path)
+    assert "This controller is not among the voters (2, 3, 4), which have everything: " in said
+    assert f"move {tmp_path} away, kafka-storage format --no-initial-controllers, start this controller" in said
+    assert "remove-controller" not in said
+
+
+def test_topics_that_would_move_away_with_the_log_are_named(tmp_path: Path) -> None:
+    (formatted(tmp_path) / STATE).write_bytes(b"{")
+    assert "partition" not in refusal(tmp_path)
+    (tmp_path / "events-0").mkdir()
+    (tmp_path / "__consumer_offsets-7").mkdir()
+    (tmp_path / "no partition").mkdir()
+    assert f"{tmp_path} also holds 2 topic partitions: see first that each has another replica in sync" in refusal(tmp_path)

@@ -17,6 +17,8 @@ from quorate.raft import messages as m
 from quorate.raft.calls import Calls
 from quorate.raft.config import RaftConfig
 from quorate.raft.driver import RaftClient
+from quorate.raft.ports import LoopClock
+from quorate.raft.reachability import Reachability
 from quorate.raft.transport import NetTransport
 from quorate.raft.types import Address, ReplicaKey
 from quorate.raft.voters import Voter, VoterSet
@@ -192,6 +194,7 @@ def test_a_senseless_host_is_tried_ever_more_rarely_and_complained_of_once(
     )  # fmt: skip
     out = m.Outgoing(m.Peer(2, (host, 9093)), m.Fetch(ReplicaKey(1), 1, 0, 0, 500))
     failures: list[object] = []
+    said: list[str] = []
 
     async def body() -> float:
         loop = asyncio.get_running_loop()
@@ -204,15 +207,18 @@ def test_a_senseless_host_is_tried_ever_more_rarely_and_complained_of_once(
             elif not done.done():
                 done.set_result(None)
 
-        calls = Calls(config, transport, replied)
+        reachability = Reachability(LoopClock())
+        calls = Calls(config, transport, replied, reachability)
         calls.send(out)
         await asyncio.wait_for(done, 10)
+        said.append(reachability.describe(out.to.address))
         await calls.close()
         transport.close()
         return loop.time() - began
 
     took_s = asyncio.run(body())
     assert failures == [m.Failure.DISCONNECTED] * 5
+    assert said[0].startswith("cannot be reached for 0 s: ")
     assert took_s > 0.8 * (0.02 + 0.04 + 0.08 + 0.16)
     errors = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
     assert len(errors) == 1

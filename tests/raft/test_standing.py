@@ -11,14 +11,18 @@ from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from quorate.raft import messages as m
 from quorate.raft.config import RaftConfig
+from quorate.raft.joining import PUT_OFF_S
 from quorate.raft.opening import open_replica
 from quorate.raft.quorum_state import QuorumStateFile
 from quorate.raft.standing import FILE_NAME, Standing, StandingFile
 from quorate.raft.state_saving import StateSaver
-from quorate.raft.types import METADATA_TOPIC, ReplicaKey
+from quorate.raft.types import METADATA_TOPIC, ReplicaKey, Role
+from quorate.raft.voter_marker import VoterMarker
+from quorate.raft.voters import Voter, VoterSet
 from tests.raft.nodes import CLUSTER, Network, Node, context, dynamic, format_dynamic, metadata, stopped_with_a_snapshot
 from tests.raft.test_membership import ask, key, lead, quorum
-from tests.raft.world import LISTENER, World, directory, voter
+from tests.raft.test_rules import started
+from tests.raft.world import LISTENER, World, address, directory, voter
 
 # --- joining by itself ----------------------------------------------------------------------------------------------
 
@@ -170,6 +174,122 @@ def test_a_voter_by_a_record_that_a_snapshot_replaces_counts_as_one() -> None:
     assert lead(world).core.voters.ids == [1, 2, 3]
 
 
+# --- first voters without directory ids -----------------------------------------------------------------------------
+
+
+def nameless(i: int) -> Voter:
+    return Voter(ReplicaKey(i), {LISTENER: address(i)}, (0, 1))
+
+
+def first_voters_without_ids(*running: int) -> World:
+    """Three voters, formatted with a list that has no directory ids; those that run have told theirs."""
+    world = World(3, kraft=1)
+    for node in world.nodes.values():
+        node.boot = VoterSet.of(nameless(i) for i in (1, 2, 3))
+    for i in running:
+        world.nodes[i].boot_up()
+    world.elect()
+    world.settle("begin")
+    assert world.run(60, lambda: all(lead(world).core.voters.has_key(key(i)) for i in running))
+    world.settle("named")
+    world.run(2)
+    return world
+
+
+def cut(world: World) -> None:
+    for node in world.nodes.values():
+        if node.alive:
+            node.take_snapshot(cut=True)
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_new_disk_takes_the_place_of_one_that_had_no_directory_id_at_first(snapshot: bool, restarts: bool) -> None:
+    world = first_voters_without_ids(1, 2, 3)
+    node = next(n for n in world.nodes.values() if n is not lead(world))
+    node.auto_join = True
+    node.replace_disk(directory(50 + node.id))
+    wanted = ReplicaKey(node.id, directory(50 + node.id))
+    if snapshot:
+        cut(world)
+    node.boot_up()
+    if restarts:  # when it has some of the log, and has judged by the sets in it
+        assert world.run(10, lambda: node.log.end_offset > 0)
+        world.kill(node.id)
+        node.boot_up()
+    assert world.run(60, lambda: lead(world).core.voters.has_key(wanted))
+    assert world.run(10, lambda: node.standing is Standing.VOTER)
+    world.settle("afterwards")
+
+
+def test_a_new_disk_is_not_said_to_be_removed(caplog: pytest.LogCaptureFixture) -> None:
+    world = first_voters_without_ids(1, 2, 3)
+    node = next(n for n in world.nodes.values() if n is not lead(world))
+    node.replace_disk(directory(50 + node.id))
+    caplog.clear()
+    caplog.set_level("INFO")
+    node.boot_up()
+    assert world.run(10, lambda: node.committed == lead(world).committed)
+    world.run(10)
+    assert node.standing is Standing.NEVER
+    assert "removed" not in caplog.text
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_one_that_was_formatted_without_an_id_and_removed_before_it_came_does_not_join(snapshot: bool) -> None:
+    world = first_voters_without_ids(1, 2)
+    assert ask(world, m.RemoveVoter(ReplicaKey(3))).error == ErrorCode.NONE
+    world.settle("more")
+    world.run(2)
+    if snapshot:
+        cut(world)
+    late = world.nodes[3]
+    late.auto_join = True
+    late.boot_up()
+    assert late.standing is Standing.UNNAMED
+    assert world.run(10, lambda: late.standing is Standing.REMOVED)
+    world.run(30)
+    assert lead(world).core.voters.ids == [1, 2]
+
+
+def test_voters_fill_in_their_directory_ids_without_asking_before_their_time(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    world = first_voters_without_ids(1, 2, 3)
+    assert "REQUEST_TIMED_OUT" not in caplog.text
+    assert "has not taken" not in caplog.text
+    world.settle("afterwards")
+
+
+def test_a_leader_that_goes_on_putting_an_update_off_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    r = started(Role.FOLLOWER)
+    assert r.following is not None
+    r.following.fetch_deadline = float("inf")
+    entry = Voter(r.me, r.params.endpoints, r.params.kraft_versions)
+    for at in (0.0, 5.0, PUT_OFF_S, PUT_OFF_S + 1):
+        request = m.UpdateVoter(entry, r.epoch, r.params.cluster_id)
+        reply = m.VoterReply(ErrorCode.REQUEST_TIMED_OUT, leader_id=2, epoch=r.epoch)
+        r.step(m.Replied(m.Peer(2, address(2)), request, reply), 100.0 + at)
+        told = [x.getMessage() for x in caplog.records if "has not taken this voter's endpoints for 10 s" in x.getMessage()]
+        assert len(told) == (at >= PUT_OFF_S)
+
+
+@pytest.mark.parametrize("before", list(Standing))
+def test_what_a_voter_set_makes_of_a_standing(before: Standing) -> None:
+    def after(*voters: Voter) -> Standing:
+        return before.after(VoterSet.of(voters), key(2))
+
+    other = Voter(ReplicaKey(2, directory(52)), {LISTENER: address(2)}, (0, 1))
+    assert after(voter(1), voter(2)) is Standing.VOTER
+    if before is Standing.VOTER or before is Standing.REMOVED:
+        assert after(voter(1), nameless(2)) is before
+        assert after(voter(1), other) is after(voter(1)) is Standing.REMOVED
+    else:
+        assert after(voter(1), nameless(2)) is Standing.UNNAMED
+        assert after(voter(1), other) is Standing.NEVER
+        assert after(voter(1)) is (Standing.NEVER if before is Standing.NEVER else Standing.REMOVED)
+
+
 # --- the file -------------------------------------------------------------------------------------------------------
 
 
@@ -248,6 +368,7 @@ def test_a_directory_without_the_file_tells_by_the_sets_before_its_snapshot(
     if not formatting:
         next(where.glob("*-0000000000.checkpoint")).write_bytes(b"damaged")
     config = RaftConfig(node_id, directory(node_id), CLUSTER, tmp_path, LISTENER, auto_join=auto_join)
-    opened = open_replica(config, where, StateSaver(QuorumStateFile(where / "quorum-state"), print), None, 1)
+    marker = VoterMarker(tmp_path, CLUSTER, directory(node_id))
+    opened = open_replica(config, where, StateSaver(QuorumStateFile(where / "quorum-state"), print), marker, None, 1)
     assert opened.standing is standing
     opened.log.close()

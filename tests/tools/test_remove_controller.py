@@ -34,7 +34,7 @@ class Admin:
 
 @pytest.mark.parametrize(("ago_ms", "warning"), [(40, "fetched 0.0 s before"), (1_600, "fetched 1.6 s before"), (4_000, "")])
 def test_only_a_controller_that_seems_to_run_is_warned_of(ago_ms: int, warning: str, capsys: pytest.CaptureFixture[str]) -> None:
-    args = argparse.Namespace(controller_id=2, controller_directory_id=None, dry_run=False)
+    args = argparse.Namespace(controller_id=2, controller_directory_id=None, dry_run=False, command_config=None)
     admin: Any = Admin(ago_ms)
     assert asyncio.run(_remove_voter(admin, args, None)) == 0
     shown = capsys.readouterr()
@@ -56,7 +56,12 @@ def test_only_a_controller_that_seems_to_run_is_warned_of(ago_ms: int, warning: 
 )
 def test_an_error_that_leaves_open_whether_it_was_removed_says_so_and_how_to_look(error: Exception, is_open: bool) -> None:
     args = argparse.Namespace(
-        controller_id=2, controller_directory_id=None, dry_run=False, bootstrap_server=None, bootstrap_controller="h:1,i:2"
+        controller_id=2,
+        controller_directory_id=None,
+        dry_run=False,
+        command_config=None,
+        bootstrap_server=None,
+        bootstrap_controller="h:1,i:2",
     )
     admin: Any = Admin(40, error)
     with pytest.raises(ToolError if is_open else KafkaError) as e:

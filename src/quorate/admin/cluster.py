@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from quorate.admin.errors import ErrorCode, KafkaError, check
-from quorate.admin.transport import Transport
+from quorate.admin.errors import ErrorCode, KafkaError, NetError, check
+from quorate.admin.transport import BROKERS, Transport
 from quorate.admin.types import (
     ClusterDescription,
     Features,
@@ -16,6 +17,7 @@ from quorate.admin.types import (
     QuorumReplica,
     TopicPartition,
 )
+from quorate.net.errors import RequestTimedOut
 
 if TYPE_CHECKING:
     from quorate.protocol.schema import Request
@@ -41,18 +43,7 @@ class ClusterOperations:
 
     async def describe_quorum(self) -> QuorumInfo:
         """Leader, voters and observers of the metadata log, as the leader knows them."""
-        from quorate.protocol.messages.describe_quorum import DescribeQuorumRequest as Describe
-
-        partition = Describe.PartitionData(partition_index=0)
-        request = Describe(topics=[Describe.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])])
-
-        def look(answer: Any) -> None:
-            check(answer.error_code, answer.error_message)
-            if not answer.topics or not answer.topics[0].partitions:
-                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The answer has no metadata partition.")
-            check(answer.topics[0].partitions[0].error_code, answer.topics[0].partitions[0].error_message)
-
-        answer = await self.transport.call(request, look)
+        answer = await self.transport.call(_describe_quorum(), _check_quorum)
         found = answer.topics[0].partitions[0]
         return QuorumInfo(
             leader_id=found.leader_id,
@@ -64,6 +55,32 @@ class ClusterOperations:
             adding=_keys(found.uncommitted_added_voters),
             removing=_keys(found.uncommitted_removed_voters),
         )
+
+    async def probe_quorum(self, timeout_s: float) -> dict[str, KafkaError | NetError | None]:
+        """Asks every bootstrap server once whether it leads the metadata quorum; what each said, by its address: None for the
+        leader, and for a broker that has the leader's answer. A Quorate controller that has no leader names in its error the
+        voters that it cannot reach."""
+
+        async def ask(address: tuple[str, int]) -> KafkaError | NetError | None:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self.transport.connection(address)
+            except NetError as error:
+                return error
+            except TimeoutError:
+                return NetError(f"no connection within {timeout_s:g} s")
+            try:
+                _check_quorum(await self.transport.ask(address, _describe_quorum(), timeout_s=timeout_s))
+            except RequestTimedOut:
+                what = "has no answer of the active controller" if self.transport.endpoint_type == BROKERS else "does not answer"
+                return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"it accepts connections, but {what} within {timeout_s:g} s")
+            except (KafkaError, NetError) as error:
+                return error
+            return None
+
+        servers = self.transport.bootstrap
+        found = await asyncio.gather(*(ask(address) for address in servers))
+        return {f"[{h}]:{p}" if ":" in h else f"{h}:{p}": said for (h, p), said in zip(servers, found, strict=True)}
 
     async def add_raft_voter(
         self, voter_id: int, directory_id: bytes, endpoints: Sequence[tuple[str, str, int]], *, cluster_id: str | None = None
@@ -172,6 +189,21 @@ class ClusterOperations:
             for t in answer.replica_election_results
             for p in t.partition_result
         }
+
+
+def _describe_quorum() -> Request:
+    from quorate.protocol.messages.describe_quorum import DescribeQuorumRequest as Describe
+
+    partition = Describe.PartitionData(partition_index=0)
+    return Describe(topics=[Describe.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])])
+
+
+def _check_quorum(answer: Any) -> None:
+    """Raises KafkaError."""
+    check(answer.error_code, answer.error_message)
+    if not answer.topics or not answer.topics[0].partitions:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The answer has no metadata partition.")
+    check(answer.topics[0].partitions[0].error_code, answer.topics[0].partitions[0].error_message)
 
 
 def _keys(voters: Any) -> tuple[tuple[int, bytes], ...] | None:

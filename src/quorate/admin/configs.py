@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from quorate.admin.errors import ErrorCode, KafkaError, check
-from quorate.admin.transport import CONTROLLERS, Transport
+from quorate.admin.transport import Transport
 from quorate.admin.types import ConfigEntry, ConfigOp, ConfigSource, ConfigSynonym, ResourceType
 
 Resource = tuple[ResourceType, str]
@@ -22,13 +22,13 @@ class ConfigOperations:
     async def describe_configs(
         self, resources: Sequence[Resource], *, synonyms: bool = False
     ) -> dict[Resource, list[ConfigEntry] | KafkaError]:
-        """All configurations of each resource. A broker's are asked of that broker, which alone knows its static ones."""
+        """All configurations of each resource. Those of a broker, or by controller bootstrap of a controller, are asked of that
+        node, which alone knows its static ones."""
         found: dict[Resource, list[ConfigEntry] | KafkaError] = {}
         shared: list[Resource] = []
         for resource in resources:
             kind, name = resource
-            own = kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and name != ""
-            if own and self.transport.endpoint_type != CONTROLLERS:
+            if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and name != "":
                 found |= _read(await self.transport.call_node(int(name), _describe([resource], synonyms)))
             else:
                 shared.append(resource)
@@ -59,7 +59,7 @@ class ConfigOperations:
         result: dict[Resource, KafkaError | None] = {}
         shared = []
         for resource in changes:
-            if resource[0] is ResourceType.BROKER_LOGGER and self.transport.endpoint_type != CONTROLLERS:
+            if resource[0] is ResourceType.BROKER_LOGGER:
                 request = Alter(resources=[build(resource)], validate_only=validate_only)
                 result |= _outcomes(await self.transport.call_node(int(resource[1]), request))
             else:

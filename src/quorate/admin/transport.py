@@ -94,6 +94,11 @@ class Transport:
         self._trouble: Exception | None = None  # with the last connection that was wanted, until one is there
         self._warned: set[tuple[str, int]] = set()
 
+    @property
+    def bootstrap(self) -> list[tuple[str, int]]:
+        """The addresses that the client was given."""
+        return list(self._bootstrap)
+
     async def close(self) -> None:
         for channel in self._channels.values():
             channel.close()

@@ -68,7 +68,9 @@ def cut_tail_only(path: str) -> Callable[[int, int, int, int], None]:
 def torn_tail_only(path: str, segments_behind: int) -> Callable[[int, int, int, int], None]:
     """A check for `Segment.recover` to make before it cuts a segment: refuses damage, lets a torn tail go.
 
-    Called with descriptor, byte position, file size and last good offset; raises CorruptRecordError with place and remedy.
+    Called with descriptor, byte position, file size and last good offset; raises CorruptRecordError, which names the place.
+    The remedy depends on whose log it is, which only the caller of the log knows (`raft.remedies`): a voter whose log is
+    simply moved away would start again as the same voter without what it has acknowledged.
     """
 
     def check(fd: int, position: int, end: int, last_offset: int) -> None:
@@ -83,8 +85,7 @@ def torn_tail_only(path: str, segments_behind: int) -> Callable[[int, int, int, 
             else "only its offsets or its epoch are wrong"
         )
         raise CorruptRecordError(
-            f"{path} is damaged at byte {position}: the batch after offset {last_offset} is not as it was written, but {what}. "
-            f"Restore the file; where other replicas have the data, move {os.path.dirname(path)} away: it is copied from them"
+            f"{path} is damaged at byte {position}: the batch after offset {last_offset} is not as it was written, but {what}"
         )
 
     return check

@@ -13,6 +13,7 @@ from quorate.raft import messages as m
 from quorate.raft import wire
 from quorate.raft.changes import REMOVE_TIMEOUT_S
 from quorate.raft.complaints import Complaints
+from quorate.raft.reachability import Reachability
 
 if TYPE_CHECKING:
     from quorate.protocol.schema import Request, Response
@@ -26,11 +27,16 @@ class Calls:
     """`replied` is called once for each request sent, never from within `send`."""
 
     def __init__(
-        self, config: RaftConfig, transport: Transport, replied: Callable[[m.Outgoing, m.Reply | m.Failure], None]
+        self,
+        config: RaftConfig,
+        transport: Transport,
+        replied: Callable[[m.Outgoing, m.Reply | m.Failure], None],
+        reachability: Reachability,
     ) -> None:
         self._config = config
         self._transport = transport
         self._replied = replied
+        self._reachability = reachability
         self._tasks: set[asyncio.Task[None]] = set()
         self._complaints = Complaints()
 
@@ -80,6 +86,7 @@ class Calls:
         return self._replied(out, self._read(out, response))
 
     def _read(self, out: m.Outgoing, response: Response) -> m.Reply | m.Failure:
+        self._reachability.answered(out.to.address)
         try:
             return wire.decode_response(response, out.request, self._config.listener_name)
         except (wire.WireError, ValueError) as e:
@@ -93,8 +100,10 @@ class Calls:
             case UnsupportedVersion() | EncodeError():
                 return m.Failure.UNSUPPORTED_VERSION
             case RequestTimedOut():
+                self._reachability.failed(out.to.address, error)
                 return m.Failure.TIMEOUT
             case KafkaConnectionError() | OSError():
+                self._reachability.failed(out.to.address, error)
                 if isinstance(error.__cause__, (socket.gaierror, ValueError)):  # it will be no better in a moment
                     self._complain("address", f"{_name(out)}: {error}")
                 return m.Failure.DISCONNECTED

@@ -33,6 +33,7 @@ from quorate.raft.opening import open_replica
 from quorate.raft.ports import Clock, LoopClock, Transport
 from quorate.raft.proposals import Proposals
 from quorate.raft.quorum_state import QuorumStateFile
+from quorate.raft.reachability import Reachability
 from quorate.raft.reaching import Reaching
 from quorate.raft.remedies import explain_snapshot
 from quorate.raft.serving import Asked, Upgrade, compare, respond
@@ -51,6 +52,7 @@ from quorate.raft.types import (
     Role,
 )
 from quorate.raft.view import RaftView
+from quorate.raft.voter_marker import VoterMarker
 from quorate.records.errors import CorruptRecordError, InvalidRecordError
 
 if TYPE_CHECKING:
@@ -83,12 +85,14 @@ class RaftClient(RaftView):
         state_file = QuorumStateFile(self._directory / "quorum-state", durable=config.is_controller)
         self._state = StateSaver(state_file, self._fatal)
         self._standing_file = StandingFile(self._directory, config.directory_id)
+        self._voter_marker = VoterMarker(config.metadata_dir, config.cluster_id, config.directory_id)
         self._queue: deque[m.Event] = deque()
         self._stepping = False
         self._drain_scheduled = False
         self._alarm = Alarm(self._clock, self._woken)
         self._repeated = [Repeating(config.clean_interval_s, self._clean), Repeating(REACH_S, self._reach)]
-        self._reaching = Reaching()
+        self._reachability = Reachability(self._clock)
+        self._reaching = Reaching(self._reachability)
         self._turning = Turning(self._clock)
         self._calls: Calls
         self._downloads = Downloads(self._directory, self._step, self._install, self._fatal)
@@ -110,7 +114,9 @@ class RaftClient(RaftView):
         """Opens the log, takes up the stored role. Raises OSError, SnapshotError, QuorumStateError, RaftError."""
         config, started = self.config, time.perf_counter()
         self.meters = RaftMeters(self._clock.now())
-        opened = await in_thread(open_replica, config, self._directory, self._state, self._files, self._clock.now_ms())
+        opened = await in_thread(
+            open_replica, config, self._directory, self._state, self._voter_marker, self._files, self._clock.now_ms()
+        )
         self.log, members = opened.log, opened.members
         self.core = Raft(config.params(), self.log, opened.stored, members, self._rng, opened.standing)
         self._state.core = self.core
@@ -122,7 +128,7 @@ class RaftClient(RaftView):
 
             self._transport = NetTransport(f"raft-client-{config.node_id}", config.request_timeout_s)
         self._transport.on_lost = lambda address: self._step(m.PeerLost(address))
-        self._calls = Calls(config, self._transport, self._replied)
+        self._calls = Calls(config, self._transport, self._replied, self._reachability)
         log.info(
             "[RaftClient id=%d] log from %d to %d (epoch %d), voters %s, opened in %.1f ms",
             config.node_id, self.log.start_offset, self.log.end_offset, self.log.last_epoch,
@@ -249,6 +255,8 @@ class RaftClient(RaftView):
             self._respond(token, reply)
 
     def _respond(self, token: Asked, reply: m.Reply) -> None:
+        if isinstance(reply, m.QuorumReply) and reply.error != ErrorCode.NONE:
+            reply.message = self._reaching.why_no_leader(self.core, self._clock.now())
         token.finish(respond(self.core, self.log, token, reply, self._clock, self._delivery.hwm))
 
     # --- proposals and group commit ---------------------------------------------------------------------------------
@@ -350,6 +358,8 @@ class RaftClient(RaftView):
 
     def _perform(self, fx: m.Effects) -> None:
         core = self.core
+        if core.is_voter or (fx.save_quorum_state is not None and core.voted is not None and core.params.can_vote):
+            self._voter_marker.write(core.members.kraft_version)  # before a vote, and before a voter's first acknowledgement
         if fx.save_quorum_state is not None:
             self._state.save(fx.save_quorum_state, fx.save_may_wait)
         if fx.save_standing is not None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.membership import needs_update
 from quorate.raft.messages import AddVoter, Failure, Peer, RemoveVoter, Replied, UpdateVoter
+from quorate.raft.roles import NEVER
 from quorate.raft.standing import Standing
 from quorate.raft.types import OffsetEpoch
 from quorate.raft.voters import Voter
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from quorate.raft.core import Raft
 
 log = logging.getLogger(__name__)
+PUT_OFF_S = 10.0  # at a quorum's first start each voter's update waits for the one before it: milliseconds
 JOIN_TIMEOUT_MS = 30_000  # how long the leader may wait for this replica to catch up
 
 
@@ -52,15 +54,22 @@ def _judge(r: Raft, upto: int) -> None:
         return
     standing = r.standing
     for offset, voters in r.members.voters.between(r.noted_upto, upto):
-        if voters.is_voter(r.me):
-            standing = Standing.VOTER
-        elif standing is Standing.VOTER:
-            standing = Standing.REMOVED
-        at = offset
+        standing = standing.after(voters, r.me)
+        at, entry = offset, voters.by_id.get(r.me.id)
     r.noted_upto = upto
-    if standing is not r.standing:
-        log.info("[Raft id=%d] %s is now %s, by the voter set at offset %d", r.me.id, r.me, standing.value, at)
-        r.standing = r.fx.save_standing = standing
+    if standing is r.standing:
+        return
+    match standing:
+        case Standing.VOTER:
+            what = f"{r.me} is a voter now"
+        case Standing.UNNAMED:
+            what = f"node {r.me.id} is a voter, whose directory id is not known yet"
+        case Standing.REMOVED:
+            what = f"{r.me} was a voter and has been removed; it does not join by itself"
+        case Standing.NEVER:
+            what = f"{r.me} has never been a voter: the voter is {entry.key if entry is not None else None}"
+    log.info("[Raft id=%d] %s, by the voter set at offset %d", r.me.id, what, at)
+    r.standing = r.fx.save_standing = standing
 
 
 def drive_update(r: Raft, now: float) -> None:
@@ -70,6 +79,8 @@ def drive_update(r: Raft, now: float) -> None:
         return
     if now >= f.update_voter_at:
         wanted = needs_update(r) if r.members.kraft_version >= 1 else not f.updated_leader
+        if wanted and _voters_pending(r):
+            return  # the leader would refuse it; the answer that tells of the commit brings us here again
         address = r.address_of(r.leader_id)
         if not wanted or address is None:
             f.update_voter_at = now + r.params.update_voter_period_s
@@ -81,6 +92,12 @@ def drive_update(r: Raft, now: float) -> None:
         r.wake(f.update_voter_at)
 
 
+def _voters_pending(r: Raft) -> bool:
+    """Whether the voter set is not known to be committed: the leader takes no other one until it is."""
+    at = r.members.current_offset
+    return r.members.kraft_version >= 1 and at is not None and (r.hwm is None or at >= r.hwm)
+
+
 def on_update_reply(r: Raft, event: Replied, now: float) -> bool:
     from quorate.raft.election import common_reply
 
@@ -90,16 +107,25 @@ def on_update_reply(r: Raft, event: Replied, now: float) -> bool:
     handled = common_reply(r, event, reply, now)
     if handled is not None:
         return handled
+    f = r.following
+    if reply.error == ErrorCode.REQUEST_TIMED_OUT:  # another change is under way: soon again
+        if f is None:
+            return False
+        f.update_voter_at = now + r.params.begin_epoch_period_s
+        f.update_put_off_at = min(f.update_put_off_at, now)
+        if now - f.update_put_off_at >= PUT_OFF_S and (more := r.repeats.due("UpdateVoter put off", now)) is not None:
+            log.info(
+                "[Raft id=%d] the leader has not taken this voter's endpoints for %.0f s, since another change of the voters"
+                " is not committed; trying again%s",
+                r.me.id, now - f.update_put_off_at, more,
+            )  # fmt: skip
+        return True
     if reply.error not in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION):
         if (more := r.repeats.due(f"UpdateVoter {reply.error.name}", now)) is not None:
             log.info("[Raft id=%d] UpdateRaftVoter: %s%s", r.me.id, reply.error.name, more)
-        if r.following is not None and reply.error == ErrorCode.REQUEST_TIMED_OUT:  # a change is pending: soon again
-            r.following.update_voter_at = now + r.params.begin_epoch_period_s
-            return True
         return False
-    f = r.following
     if f is not None and reply.leader_id == r.leader_id and reply.epoch == r.epoch:
-        f.updated_leader = True
+        f.updated_leader, f.update_put_off_at = True, NEVER
         f.fetch_deadline = now + r.params.fetch_timeout_s
     return True
 

@@ -35,6 +35,7 @@ from quorate.raft.snapshots import (
     read_batches,
     read_head,
     snapshot_name,
+    verify_file,
 )
 from quorate.raft.types import MAX_BATCH_BYTES, METADATA_TOPIC_ID, CommittedBatch, OffsetEpoch, RaftError
 from quorate.raft.values import values_of
@@ -123,6 +124,7 @@ class MetadataLog:
         latest = self.latest_snapshot()
         last_epoch = self._log.latest_epoch or 0
         if latest is not None and (latest.epoch > last_epoch or (latest.epoch == last_epoch and latest.offset > self.end_offset)):
+            verify_file(self._path(latest))  # before the records that it stands for are dropped
             log.info("[MetadataLog] %s: restarting the log behind snapshot %s", self._directory, tuple(latest))
             self._restart(latest)
         earliest = self.earliest_snapshot()
@@ -278,8 +280,9 @@ class MetadataLog:
                  [str(v.key) for v in members.current], members.kraft_version, took)  # fmt: skip
         return head
 
-    def passed_voter_sets(self) -> Iterator[VoterSet]:
-        """Those that log and older snapshots still hold from before the latest snapshot."""
+    def passed_voter_sets(self) -> Iterator[tuple[int, VoterSet]]:
+        """Those that log and older snapshots still hold from before the latest snapshot, with their offsets, unordered. A
+        snapshot's set has the offset of the last record in it."""
         for snapshot in self._snapshots[:-1]:
             try:
                 voters = read_head(self._path(snapshot)).voters
@@ -287,12 +290,12 @@ class MetadataLog:
                 log.warning("[MetadataLog] snapshot %s, which is not the newest: %s", tuple(snapshot), e)
                 continue
             if voters is not None:
-                yield voters
+                yield snapshot.offset - 1, voters
         latest = self.latest_snapshot()
         if latest is not None:
             for control in self._controls(self.start_offset, min(latest.offset, self.end_offset)):
                 if control.type == KRAFT_VOTERS:
-                    yield voter_set(control.value)  # type: ignore[arg-type]
+                    yield control.offset, voter_set(control.value)  # type: ignore[arg-type]
 
     def _controls(self, offset: int, end: int) -> Iterator[ControlRecord]:
         """Control records from the batch at `offset` on, below `end`."""

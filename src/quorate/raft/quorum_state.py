@@ -15,6 +15,7 @@ from quorate.protocol.json import from_json, to_json
 from quorate.raft.quorum_state_data import QuorumStateData
 from quorate.raft.types import RaftError, ReplicaKey
 
+MAX_EPOCH = 2**31 - 1
 MAX_FILE_BYTES = 1 << 20  # a thousand voters fit many times; anything larger is not this file
 
 
@@ -68,6 +69,10 @@ def decode_quorum_state(data: bytes, name: str = "quorum-state") -> QuorumState:
     if stored.leader_epoch < 0 or stored.leader_id < -1 or stored.voted_id < -1:
         what = f"leaderEpoch {stored.leader_epoch}, leaderId {stored.leader_id}, votedId {stored.voted_id}"
         raise QuorumStateError(f"{name}: {what}")
+    if stored.leader_epoch >= MAX_EPOCH:
+        raise QuorumStateError(
+            f"{name}: leaderEpoch {stored.leader_epoch} is the last that there can be: nobody could be elected"
+        )
     return QuorumState(
         stored.leader_epoch,
         None if stored.leader_id < 0 else stored.leader_id,

@@ -1,4 +1,4 @@
-"""Voters in reach of one another: connections made ahead, and a word where nobody can find this one, or it the others."""
+"""Keeps voters connected to one another, and tells why there is no leader or this voter cannot be found."""
 
 from __future__ import annotations
 
@@ -13,19 +13,30 @@ from quorate.raft.voters import Voter
 if TYPE_CHECKING:
     from quorate.raft.core import Raft
     from quorate.raft.ports import Transport
+    from quorate.raft.reachability import Reachability
 
 log = logging.getLogger(__name__)
 LOST_S = 15.0  # without a leader: an election takes one or two, also where its candidates collide
 
 
-class Reaching:
-    """Looks every few seconds."""
+NO_LEADER_S = 2.5  # after this a missing leader is told, since an election at the start takes one or two seconds
+AGAIN_S = 60.0  # how often it is told again while nothing changes
+CHANGED_S = 10.0  # how soon it is told again when other nodes can be reached, or for another reason not
+MAX_SHOWN = 10  # addresses in one message
 
-    def __init__(self) -> None:
+
+class Reaching:
+    """`look` is called every few seconds."""
+
+    def __init__(self, reachability: Reachability) -> None:
+        self._reachability = reachability
         self._complaints = Complaints(60.0)
         self._led_at = 0.0
+        self._told_at = float("-inf")
+        self._told: tuple[object, ...] = ()
 
     def look(self, core: Raft, transport: Transport, now: float) -> None:
+        self._tell_no_leader(core, now)
         if not core.is_voter:
             return
         listener = core.params.listener_name
@@ -38,6 +49,59 @@ class Reaching:
             self._led_at = now
         else:
             self._warn_if_lost(core, now)
+
+    def why_no_leader(self, core: Raft, now: float) -> str | None:
+        """Since when there is no leader, and who of those that could elect or name one can be reached. None where this node
+        leads or hears its leader."""
+        f = core.following
+        if core.is_leader or core.shutting_down or (f is not None and f.heard and now < f.fetch_deadline):
+            return None
+        silent_s = max(0.0, now - max(core.heard_at, self._led_at))
+        head = f"no leader for {silent_s:.0f} s"
+        if f is not None:
+            head = f"leader {core.leader_id} has not been heard for {silent_s:.0f} s"
+        others = self._others(core)
+        if core.is_voter:
+            head += f" in epoch {core.epoch}: {core.voters.majority} of the {len(core.voters)} voters are needed to elect one"
+        elif others:
+            head += ": this node is no voter and asks the others for it"
+        else:
+            head += ": this node is no voter, and controller.quorum.bootstrap.servers names no other"
+        shown = [
+            f"{name} {self._reachability.describe(where) if where is not None else 'has no endpoint for this listener'}"
+            for name, where in others[:MAX_SHOWN]
+        ]
+        more = [f"and {len(others) - MAX_SHOWN} more"] if len(others) > MAX_SHOWN else []
+        return "; ".join([head, *shown, *more])
+
+    def _others(self, core: Raft) -> list[tuple[str, Address | None]]:
+        """Name and address of each node that this one asks: the other voters; for a node that is none also the bootstrap
+        servers."""
+        listener = core.params.listener_name
+        own = core.params.endpoints.get(listener)
+        found: list[tuple[str, Address | None]] = []
+        for voter in core.voters:
+            where = voter.endpoints.get(listener)
+            if voter.id != core.me.id:
+                found.append((f"voter {voter.id}" + (f" at {_text(where)}" if where is not None else ""), where))
+        if not core.is_voter:
+            known = {where for _, where in found}
+            found += [(_text(where), where) for where in core.params.bootstrap if where != own and where not in known]
+        return found
+
+    def _tell_no_leader(self, core: Raft, now: float) -> None:
+        """At first as information, for the other voters may just be starting too, later as a warning."""
+        silent_s = now - max(core.heard_at, self._led_at)
+        text = self.why_no_leader(core, now) if silent_s >= NO_LEADER_S else None
+        if text is None:
+            self._told_at, self._told = float("-inf"), ()
+            return
+        late = silent_s >= LOST_S
+        state = (late, *((name, self._reachability.cause(where) if where else None) for name, where in self._others(core)))
+        if now - self._told_at < (AGAIN_S if state == self._told else CHANGED_S):
+            return
+        self._told_at, self._told = now, state
+        log.log(logging.WARNING if late else logging.INFO, "[Raft id=%d] %s", core.me.id, text)
 
     def _warn_if_renamed(self, core: Raft, now: float) -> None:
         """Requests to a voter go to its endpoint under the name of our own listener."""
@@ -80,4 +144,5 @@ class Reaching:
 
 
 def _text(address: Address) -> str:
-    return f"{address[0]}:{address[1]}"
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -66,6 +66,7 @@ class Following:
     fetch_deadline: float
     update_voter_at: float
     heard: bool = False  # one good Fetch answer from this leader in this epoch
+    update_put_off_at: float = NEVER  # since when our UpdateVoter is answered with REQUEST_TIMED_OUT
     updated_leader: bool = False  # this leader has our UpdateVoter (kraft.version 0)
     snapshot: OffsetEpoch | None = None  # being downloaded
     opened: bool = False  # the driver has said from where on

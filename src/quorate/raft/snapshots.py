@@ -19,7 +19,7 @@ from quorate.log.files import fsync_directory, naming, write_all
 from quorate.protocol.errors import DecodeError
 from quorate.raft.membership import KRAFT_VERSION, KRAFT_VOTERS, SNAPSHOT_FOOTER, SNAPSHOT_HEADER, voter_set, voters_record
 from quorate.raft.types import CommittedBatch, OffsetEpoch
-from quorate.raft.verifying import MAX_SNAPSHOT_BATCH_BYTES, SnapshotError
+from quorate.raft.verifying import MAX_SNAPSHOT_BATCH_BYTES, SnapshotError, SnapshotVerifier
 from quorate.raft.voters import VoterSet
 from quorate.records.batch import (
     BATCH_OVERHEAD,
@@ -152,6 +152,19 @@ def iter_file(path: Path) -> Generator[memoryview, None, None]:
                 if pending:
                     raise SnapshotError(f"{path}: cut at byte {position + len(pending)}, inside a batch")
                 return
+
+
+def verify_file(path: Path) -> None:
+    """Reads a snapshot from its header to its footer. Raises SnapshotError where it is not whole, OSError."""
+    verifier = SnapshotVerifier()
+    with path.open("rb", buffering=0) as file:
+        try:
+            while chunk := file.read(READ_BYTES):
+                verifier.feed(chunk)
+        except SnapshotError as e:
+            raise SnapshotError(f"{path}: {e}") from e
+    if not verifier.complete:
+        raise SnapshotError(f"{path}: cut at byte {verifier.position}, it has no footer")
 
 
 @dataclass(slots=True)

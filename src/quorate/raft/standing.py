@@ -13,6 +13,8 @@ from pathlib import Path
 
 from quorate.log.files import write_atomically
 from quorate.protocol.uuids import uuid_text
+from quorate.raft.types import NO_DIRECTORY, ReplicaKey
+from quorate.raft.voters import VoterSet
 
 log = logging.getLogger(__name__)
 FILE_NAME = "quorum-standing"
@@ -23,8 +25,27 @@ class Standing(Enum):
     """By the committed voter sets that this replica has seen."""
 
     NEVER = "never a voter"
+    UNNAMED = "voter without a directory id"
     VOTER = "voter"
     REMOVED = "removed"
+
+    def after(self, voters: VoterSet, me: ReplicaKey) -> Standing:
+        """The standing by one more voter set.
+
+        An entry without a directory id may be this disk's or that of another disk of the same node. The set in which the
+        entry gets its directory id tells; where the entry goes without ever having got one, this disk counts as removed.
+        """
+        entry = voters.by_id.get(me.id)
+        if entry is not None and entry.key == me:
+            return Standing.VOTER
+        if entry is not None and entry.key.directory_id == NO_DIRECTORY:
+            return Standing.UNNAMED if self is Standing.NEVER else self
+        match self:
+            case Standing.VOTER:
+                return Standing.REMOVED
+            case Standing.UNNAMED:
+                return Standing.REMOVED if entry is None else Standing.NEVER
+        return self
 
 
 class StandingFile:

@@ -272,7 +272,8 @@ def encode_quorum(reply: m.QuorumReply, version: int, wall_ms: Any, uncommitted:
     )
     if code != ErrorCode.NONE:
         if version >= 2:
-            p.error_message = "This server does not lead the metadata quorum."
+            leader = "" if reply.leader_id is None else f": the leader is {reply.leader_id}"
+            p.error_message = reply.message or f"This server does not lead the metadata quorum{leader}."
         return answer
     p.leader_id, p.leader_epoch, p.high_watermark = _id(reply.leader_id), reply.epoch, reply.high_watermark
     p.current_voters = [replica(i) for i in reply.voters]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 from quorate.admin.client import AdminClient
 from quorate.admin.errors import ErrorCode, KafkaError, NetError, java_text
@@ -16,6 +18,8 @@ from quorate.admin.types import QuorumInfo, QuorumReplica
 from quorate.protocol.uuids import ZERO_UUID, parse_uuid, uuid_text
 from quorate.tools.client_common import add_connection, read_properties, table, tool_parser, with_admin
 from quorate.tools.common import Parser, ToolError, run
+
+T = TypeVar("T")
 
 COLUMNS = ("NodeId", "DirectoryId", "LogEndOffset", "Lag", "LastFetchTimestamp", "LastCaughtUpTimestamp", "Status")
 
@@ -72,7 +76,43 @@ def _describe(args: argparse.Namespace) -> int:
         raise ToolError("One of --status or --replication must be specified with describe sub-command")
     if args.human_readable and not args.replication:
         raise ToolError("The option --human-readable is only supported along with --replication")
-    return with_admin(args, lambda admin: _print_status(admin, args) if args.status else _print_replication(admin, args))
+    print_it = _print_status if args.status else _print_replication
+    return with_admin(args, lambda admin: _unless_leaderless(admin, args, print_it(admin, args)))
+
+
+LEADER_S = 4.0
+"""How long a leader is waited for: an election takes one or two seconds."""
+
+PROBE_S = 2.0
+"""How long each bootstrap server is then asked."""
+
+
+async def _unless_leaderless(admin: AdminClient, args: argparse.Namespace, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, which must be a question that can be broken off. Raises ToolError with the answer of each bootstrap
+    server when it takes longer than a leader should take to be elected, and some of them answer but none of them leads."""
+    if "default.api.timeout.ms" in read_properties(args.command_config):  # who sets it wants to wait so long
+        return await work
+    task = asyncio.ensure_future(work)
+    try:
+        while True:
+            await asyncio.wait([task], timeout=LEADER_S)
+            if task.done():
+                return task.result()
+            said = await admin.probe_quorum(PROBE_S)
+            if task.done() or None in said.values() or not any(isinstance(e, KafkaError) for e in said.values()):
+                continue
+            lines = [f"  {where}: {_plain(error)}" for where, error in said.items() if error is not None]
+            raise ToolError(
+                f"No leader of the metadata quorum has answered within {LEADER_S:g} s. What was asked said:\n" + "\n".join(lines)
+            )
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+
+
+def _plain(error: KafkaError | NetError) -> str:
+    return (error.message if isinstance(error, KafkaError) else None) or java_text(error)
 
 
 def _leader(quorum: QuorumInfo) -> QuorumReplica:
@@ -265,6 +305,7 @@ def _add(args: argparse.Namespace) -> int:
     endpoints = controller_endpoints(properties)
 
     async def add(admin: AdminClient) -> None:
+        await _unless_leaderless(admin, args, admin.describe_quorum())
         theirs = (await admin.describe_cluster()).cluster_id
         if cluster_id != theirs:
             raise ToolError(
@@ -291,12 +332,22 @@ async def _add_voter(admin: AdminClient, node_id: int, directory_id: bytes, endp
         connection = await Connection.connect(*endpoints[0][1:], client_id="kafka-metadata-quorum", timeout_s=LISTENS_WITHIN_S)
         connection.close()
     except NetError as error:
+        await _refuse_static(admin)
         print(
             f"Warning: {error}. The leader asks controller {node_id} at {where}, for up to 30 s: start it, or correct its "
             "listeners (advertised.listeners, if other hosts know it by another name)",
             file=sys.stderr,
         )
     await admin.add_raft_voter(node_id, directory_id, endpoints)
+
+
+async def _refuse_static(admin: AdminClient) -> None:
+    """Raises ToolError where no voter can be added at all: whether the new controller runs does not matter then."""
+    if (await admin.describe_features()).finalized.get("kraft.version", 0) < 1:
+        raise ToolError(
+            "org.apache.kafka.common.errors.UnsupportedVersionException: voters can be changed from kraft.version 1 on, it is 0; "
+            "kafka-features upgrade --feature kraft.version=1"
+        )
 
 
 def _say_added(args: argparse.Namespace, node_id: int, directory_id: bytes, endpoints: Sequence[tuple[str, str, int]]) -> None:
@@ -308,11 +359,12 @@ def _say_added(args: argparse.Namespace, node_id: int, directory_id: bytes, endp
 async def _add_known(admin: AdminClient, args: argparse.Namespace) -> int:
     """A controller that fetches already: the cluster knows its directory id, and its registration where it listens."""
     node_id = args.controller_id
-    quorum = await admin.describe_quorum()
+    quorum = await _unless_leaderless(admin, args, admin.describe_quorum())
     if any(voter.replica_id == node_id for voter in quorum.voters):
         raise ToolError(f"Controller {node_id} is a voter already.")
     living = [o for o in quorum.observers if o.replica_id == node_id and o.directory_id != ZERO_UUID]
     if not living:
+        await _refuse_static(admin)
         raise ToolError(f"No controller {node_id} is fetching from the leader. Start it, or supply its --command-config.")
     newest = max(living, key=lambda replica: replica.last_fetch_ms)
     endpoints = [(listener, host, port) for listener, host, port in await _registered(admin, args, quorum, node_id)]
@@ -385,7 +437,7 @@ def _say_removed(args: argparse.Namespace, directory_id: bytes) -> None:
 
 
 async def _remove_voter(admin: AdminClient, args: argparse.Namespace, directory_id: bytes | None) -> int:
-    quorum = await admin.describe_quorum()
+    quorum = await _unless_leaderless(admin, args, admin.describe_quorum())
     voter = next((v for v in quorum.voters if v.replica_id == args.controller_id), None)
     if directory_id is None:
         if voter is None:

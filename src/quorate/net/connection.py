@@ -4,8 +4,10 @@ Rules of a connection, which the code below keeps:
 
 1. A request's handler starts when its bytes are whole and all earlier ones of the connection have started.
 2. Answers leave in the order of their requests, whatever the order in which handlers finish.
-3. Nothing is read while too many requests are in flight or the peer does not take its answers.
-4. What is not Kafka's protocol ends the connection without an answer, and only it.
+3. Nothing is read while too many requests are in flight, while too many bytes of answers wait for an earlier one, or while
+   the peer does not take its answers.
+4. Handlers of one connection run for a few milliseconds in one turn of the event loop (see `turns`).
+5. What is not Kafka's protocol ends the connection without an answer, and only it.
 """
 
 from __future__ import annotations
@@ -14,14 +16,17 @@ import asyncio
 import logging
 import socket
 import struct
+import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from quorate.net.dispatch import ANONYMOUS, RequestContext, failure
+from quorate.net.dispatch import ANONYMOUS, WAITS_ONLY, RequestContext, failure
 from quorate.net.errors import ProtocolViolation
 from quorate.net.framing import FrameReader
 from quorate.net.output import Part, SocketOutput, TransportOutput
+from quorate.net.turns import SLICE_S
 from quorate.protocol.api import ApiKey, encode_response
 from quorate.protocol.regions import FileRegion
 
@@ -33,9 +38,6 @@ log = logging.getLogger(__name__)
 _JOIN_BYTES = 65_536
 """Answers up to this size are copied into one buffer: one system call costs more than the copy."""
 
-_TURN_REQUESTS = 64
-"""Requests of one connection that are started before others get their turn: a few milliseconds of work."""
-
 _PREFIX = struct.Struct(">i")
 _PREFIX_AND_HEAD = struct.Struct(">hh")
 
@@ -43,14 +45,16 @@ _PREFIX_AND_HEAD = struct.Struct(">hh")
 class _Slot:
     """A request whose answer is not written yet."""
 
-    __slots__ = ("context", "future", "parts", "ready", "request")
+    __slots__ = ("context", "future", "held_bytes", "parts", "request")
 
     def __init__(self, context: RequestContext, request: Any, future: asyncio.Future[Any] | None) -> None:
         self.context = context
         self.request = request
         self.future = future
         self.parts: list[Part] | None = None
-        self.ready = future is None
+        """The encoded answer, which waits for those of earlier requests; None while the handler has not finished."""
+        self.held_bytes = 0
+        """Bytes in memory of `parts`."""
 
 
 class ServerConnection(asyncio.BufferedProtocol):
@@ -63,11 +67,13 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._loop = listener.loop
         self._reader = FrameReader(self._allow, self._deliver)
         self._slots: deque[_Slot] = deque()
+        self._held_bytes = 0
+        self._request_bytes = 0
         self._transport: asyncio.Transport | None = None
         self._output: SocketOutput | TransportOutput | None = None
         self._draining = False
         self._closing = False
-        self._turn = 0
+        self._slice_started = 0.0
         self._resuming = False
         self._valid_requests = 0
         self._frame_started_at = 0.0
@@ -104,7 +110,9 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._last_active = self._loop.time()
-        self._turn = 0
+        now = time.monotonic()
+        if now - self._slice_started > SLICE_S:
+            self._slice_started = now
         was_started = self._reader.started
         try:
             self._reader.received(nbytes)
@@ -130,6 +138,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._closing = True
         if self._output is not None:
             self._output.close()
+        self._abandon()
         self._listener.lost(self)
         callbacks, self._close_callbacks = self._close_callbacks, []
         for callback in callbacks:
@@ -194,7 +203,6 @@ class ServerConnection(asyncio.BufferedProtocol):
         )
         request = self._dispatcher.decode(frame, context)
         self._valid_requests += 1
-        self._turn += 1
         if request is None:
             response = self._dispatcher.unsupported_api_versions()
             context.api_version = 0
@@ -209,18 +217,27 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._answer(context, request, result)
         else:
             future = self._start(result)
-            self._slots.append(_Slot(context, request, future))
-            future.add_done_callback(self._finished)
+            slot = _Slot(context, request, future)
+            self._slots.append(slot)
+            self._request_bytes += len(frame)
+            future.add_done_callback(partial(self._finished, slot))
         return self._may_go_on()
 
     def _may_go_on(self) -> bool:
         """Whether the next request may be started at once."""
-        return not (self._closing or self._turn >= _TURN_REQUESTS or self._full())
+        return not (self._closing or self._full() or time.monotonic() - self._slice_started > SLICE_S)
 
     def _full(self) -> bool:
-        output = self._output
-        return len(self._slots) >= self._limits.max_in_flight or (
-            output is not None and output.buffered_bytes > self._limits.write_high_bytes
+        """Whether no further request may be started until answers have been written."""
+        limits, output = self._limits, self._output
+        if output is None:
+            return False
+        if not self._slots:
+            return output.buffered_bytes > limits.write_high_bytes
+        return (
+            len(self._slots) >= limits.max_in_flight
+            or self._request_bytes >= limits.max_in_flight_bytes
+            or self._held_bytes + output.buffered_bytes > limits.write_high_bytes
         )
 
     def _start(self, awaitable: Any) -> asyncio.Future[Any]:
@@ -238,13 +255,15 @@ class ServerConnection(asyncio.BufferedProtocol):
             if transport.is_reading():
                 transport.pause_reading()
             return
+        if self._reader.stopped and not self._reader.has_backlog:
+            self._reader.resume()
         if self._reader.stopped:
-            # The bytes behind the request that was the last of this turn wait for the next one.
+            # The bytes behind the request that was the last of this turn wait for a later one.
             if transport.is_reading():
                 transport.pause_reading()
             if not self._resuming:
                 self._resuming = True
-                self._loop.call_soon(self._resume)
+                self._listener.turns.add(self._resume)
         elif not transport.is_reading():
             transport.resume_reading()
 
@@ -252,7 +271,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._resuming = False
         if self._closing or self._draining or self._full():
             return  # `_regulate` comes back here when there is room again
-        self._turn = 0
+        self._slice_started = time.monotonic()
         try:
             self._reader.resume()
         except ProtocolViolation as e:
@@ -273,7 +292,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         parts = self._encode(context, response)
         if self._slots:
             slot = _Slot(context, request, None)
-            slot.parts = parts
+            self._hold(slot, parts)
             self._slots.append(slot)
         elif parts and not self._closing:
             assert self._output is not None
@@ -302,22 +321,31 @@ class ServerConnection(asyncio.BufferedProtocol):
             return [b"".join([prefix, *parts])]  # type: ignore[list-item]
         return [prefix, *parts]
 
-    def _finished(self, _: asyncio.Future[Any]) -> None:
+    def _hold(self, slot: _Slot, parts: list[Part]) -> None:
+        """Keeps an answer until those of earlier requests are there."""
+        slot.parts = parts
+        for part in parts:
+            if not isinstance(part, FileRegion):
+                slot.held_bytes += len(part)
+        self._held_bytes += slot.held_bytes
+
+    def _finished(self, finished: _Slot, future: asyncio.Future[Any]) -> None:
         """A handler has finished: writes every answer that is ready and whose turn it is, at one go."""
         if self._closing:
-            self._drop()
+            if not future.cancelled():
+                future.exception()  # asyncio reports an exception that nobody has looked at
             return
+        self._request_bytes -= finished.context.frame_size
+        self._hold(finished, self._encode(finished.context, self._result(finished)))
         slots = self._slots
+        if finished is not slots[0]:
+            self._regulate()
+            return
         out: list[Part] = []
-        while slots:
-            slot = slots[0]
-            if slot.future is None:
-                out.extend(slot.parts or ())
-            elif slot.future.done():
-                out.extend(self._encode(slot.context, self._result(slot)))
-            else:
-                break
-            slots.popleft()
+        while slots and slots[0].parts is not None:
+            slot = slots.popleft()
+            out.extend(slot.parts or ())
+            self._held_bytes -= slot.held_bytes
         if out and self._output is not None and not self._closing:
             if len(out) > 1 and not any(isinstance(p, FileRegion) for p in out) and sum(map(len, out)) <= _JOIN_BYTES:
                 out = [b"".join(out)]  # type: ignore[arg-type]
@@ -333,13 +361,14 @@ class ServerConnection(asyncio.BufferedProtocol):
         error = slot.future.exception()
         return slot.future.result() if error is None else failure(slot.context, slot.request, error)
 
-    def _drop(self) -> None:
-        """Takes the outcome of what is in flight for nobody any more, so that no error goes unseen."""
-        for slot in list(self._slots):
-            if slot.future is not None and slot.future.done():
-                if not slot.future.cancelled():
-                    slot.future.exception()
-                self._slots.remove(slot)
+    def _abandon(self) -> None:
+        """Forgets the answers that are due, and ends the handlers that only wait for something to answer."""
+        slots = list(self._slots)
+        self._slots.clear()
+        self._held_bytes = self._request_bytes = 0
+        for slot in slots:
+            if slot.future is not None and slot.context.api_key in WAITS_ONLY:
+                slot.future.cancel()
 
     def _drained(self) -> None:
         self._last_active = self._loop.time()

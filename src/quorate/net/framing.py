@@ -68,6 +68,11 @@ class FrameReader:
     def stopped(self) -> bool:
         return self._stopped
 
+    @property
+    def has_backlog(self) -> bool:
+        """Whether bytes have been kept for `resume`."""
+        return bool(self._backlog)
+
     def buffer(self) -> memoryview:
         """Where the next bytes are to be read into."""
         if self._frame is not None:

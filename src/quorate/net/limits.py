@@ -43,8 +43,12 @@ class ConnectionLimits:
     """Requests read and not yet answered, for each connection; further ones wait in the socket. Kafka's is 1, its
     pipelining starts in the client's send buffer; admin clients keep hundreds of creations in flight."""
 
+    max_in_flight_bytes: int = 32 << 20
+    """Bytes of such requests, for each connection: thirty batches of a producer's default maximum. One request may be larger."""
+
     write_high_bytes: int = 1 << 20
-    """Answer bytes held in memory for a slow reader before its requests are read no more."""
+    """Answer bytes held in memory for each connection, for a slow reader or behind the unfinished answer to an earlier request,
+    before its requests are read no more."""
 
     max_connections: int = 2_147_483_647
     """`max.connections`."""

@@ -11,6 +11,7 @@ from quorate.net.connection import ServerConnection
 from quorate.net.dispatch import Dispatcher, SecurityProtocol
 from quorate.net.limits import ConnectionLimits
 from quorate.net.sockets import bind_sockets
+from quorate.net.turns import TurnQueue
 
 __all__ = ["Listener", "ServerConnection"]
 
@@ -29,6 +30,7 @@ class Listener:
         self.limits = ConnectionLimits()
         self.dispatcher: Dispatcher
         self.loop: asyncio.AbstractEventLoop
+        self.turns: TurnQueue
         self.connections: set[ServerConnection] = set()
         self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.AbstractServer] = []
@@ -66,6 +68,7 @@ class Listener:
         self.security_protocol = security_protocol
         self.tls = ssl is not None
         self.loop = asyncio.get_running_loop()
+        self.turns = TurnQueue(self.loop)
         for sock in self._sockets:
             server = await self.loop.create_server(lambda: ServerConnection(self), sock=sock, ssl=ssl, backlog=1024)
             self._servers.append(server)

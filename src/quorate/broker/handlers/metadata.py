@@ -11,10 +11,12 @@ applied the creation, where Kafka lets the client ask again.
 from __future__ import annotations
 
 import asyncio
+from inspect import iscoroutine
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from quorate.broker.metadata_answers import MetadataAnswers, Shape
 from quorate.broker.metadata_cache import unknown_topic_error
-from quorate.broker.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from quorate.broker.topic_names import is_internal
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -23,7 +25,6 @@ from quorate.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
     from quorate.broker.handlers import Services
-    from quorate.metadata.image import TopicImage
     from quorate.net.dispatch import Handler, RequestContext
 
 _CREATION_WAIT_S = 1.0
@@ -33,10 +34,11 @@ _CREATION_WAIT_S = 1.0
 class MetadataHandler:
     """Brokers, topics, leaders."""
 
-    __slots__ = ("_services",)
+    __slots__ = ("_answers", "_services")
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._answers = MetadataAnswers(services.metadata, services.cluster_id, services.node_id, services.loop)
 
     def __call__(self, context: RequestContext, request: MetadataRequest) -> Any:
         services = self._services
@@ -44,7 +46,7 @@ class MetadataHandler:
         wanted = request.topics
         everything = wanted is None or (version == 0 and not wanted)
         if everything:
-            return self._answer(context, request, list(services.metadata.image.topics.by_name.values()), [])
+            return self._answers.all_topics(_shape(context, request))
         assert wanted is not None
         for topic in wanted:
             if topic.name is None and topic.topic_id == ZERO_UUID and version >= 12:
@@ -56,13 +58,18 @@ class MetadataHandler:
         ids = {topic.topic_id for topic in wanted if topic.topic_id != ZERO_UUID}
         if ids:
             by_id = services.metadata.image.topics.by_id
-            known = [by_id[topic_id] for topic_id in sorted(ids) if topic_id in by_id]
-            unknown = [
-                MetadataResponse.MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=i)
-                for i in sorted(ids)
-                if i not in by_id
-            ]
-            return self._answer(context, request, known, unknown)
+            ordered = sorted(ids)
+            return self._answers.some_topics(
+                _shape(context, request),
+                chain(
+                    (
+                        MetadataResponse.MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=i)
+                        for i in ordered
+                        if i not in by_id
+                    ),
+                    (by_id[i] for i in ordered if i in by_id),
+                ),
+            )
         names = list(dict.fromkeys(topic.name for topic in wanted if topic.name is not None))
         missing = [name for name in names if services.metadata.topic(name) is None]
         may_create = services.config.auto_create_topics_enable and (version < 4 or request.allow_auto_topic_creation)
@@ -72,66 +79,38 @@ class MetadataHandler:
                 return self._create(context, request, names, creatable)
         return self._named(context, request, names)
 
-    async def _create(
-        self, context: RequestContext, request: MetadataRequest, names: list[str], creatable: list[str]
-    ) -> MetadataResponse:
+    async def _create(self, context: RequestContext, request: MetadataRequest, names: list[str], creatable: list[str]) -> Any:
         creations = [self._services.creator.create(name, context) for name in creatable]
         await asyncio.wait(creations, timeout=_CREATION_WAIT_S)
-        return self._named(context, request, names)
+        answer = self._named(context, request, names)
+        return await answer if iscoroutine(answer) else answer
 
-    def _named(self, context: RequestContext, request: MetadataRequest, names: list[str]) -> MetadataResponse:
-        known = []
-        unknown = []
-        for name in names:
-            topic = self._services.metadata.topic(name)
-            if topic is not None:
-                known.append(topic)
-            else:
-                unknown.append(
+    def _named(self, context: RequestContext, request: MetadataRequest, names: list[str]) -> Any:
+        """Topics that do not exist come first in the answer."""
+        by_name = self._services.metadata.image.topics.by_name
+        return self._answers.some_topics(
+            _shape(context, request),
+            chain(
+                (
                     MetadataResponse.MetadataResponseTopic(
                         error_code=unknown_topic_error(name), name=name, is_internal=is_internal(name)
                     )
-                )
-        return self._answer(context, request, known, unknown)
-
-    def _answer(
-        self,
-        context: RequestContext,
-        request: MetadataRequest,
-        known: list[TopicImage],
-        others: list[MetadataResponse.MetadataResponseTopic],
-    ) -> MetadataResponse:
-        services = self._services
-        metadata = services.metadata
-        version = context.api_version
-        topics = [
-            metadata.metadata_topic(topic, context.listener, filter_unavailable=version == 0, listener_errors=version >= 6)
-            for topic in known
-        ]
-        if version >= 8 and request.include_topic_authorized_operations:
-            topics = [
-                MetadataResponse.MetadataResponseTopic(
-                    error_code=topic.error_code,
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    is_internal=topic.is_internal,
-                    partitions=topic.partitions,
-                    topic_authorized_operations=TOPIC_OPERATIONS,
-                )
-                for topic in topics
-            ]
-            for other in others:
-                if other.name is not None:  # allowed to do all that, were it there
-                    other.topic_authorized_operations = TOPIC_OPERATIONS
-        response = MetadataResponse(
-            brokers=metadata.metadata_brokers(context.listener),
-            cluster_id=services.cluster_id,
-            controller_id=metadata.some_alive_broker(services.node_id),
-            topics=others + topics,
+                    for name in names
+                    if name not in by_name
+                ),
+                (by_name[name] for name in names if name in by_name),
+            ),
         )
-        if 8 <= version <= 10 and request.include_cluster_authorized_operations:
-            response.cluster_authorized_operations = CLUSTER_OPERATIONS
-        return response
+
+
+def _shape(context: RequestContext, request: MetadataRequest) -> Shape:
+    version = context.api_version
+    return Shape(
+        context.listener,
+        version,
+        version >= 8 and request.include_topic_authorized_operations,
+        8 <= version <= 10 and request.include_cluster_authorized_operations,
+    )
 
 
 def routes(services: Services) -> dict[int, Handler]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 import struct
 import time
 import weakref
@@ -80,6 +81,12 @@ def run(request: pytest.FixtureRequest) -> Callable[..., None]:
 def frame(correlation_id: int, request: Any, version: int) -> bytes:
     data = encode_request(correlation_id, "test", request, version)
     return struct.pack(">i", len(data)) + data
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Resets the connection: not the end of a stream, behind which answers would be due."""
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
 
 
 FETCH = frame(0, FetchRequest(max_wait_ms=100_000), 12)
@@ -233,7 +240,7 @@ def test_a_lost_connection_keeps_no_answer_in_memory(run: Callable[..., None]) -
         writer.write(FETCH + b"".join(frame(i, MetadataRequest(), 5) for i in range(1, 9)))
         while len(seen) < 8:
             await asyncio.sleep(0)
-        writer.transport.abort()
+        reset(writer)
         while world.listener.connections:
             await asyncio.sleep(0.001)
         gc.collect()
@@ -250,7 +257,7 @@ def test_a_fetch_that_waits_ends_with_its_connection(run: Callable[..., None]) -
         writer.write(FETCH)
         while not world.fetches:
             await asyncio.sleep(0)
-        writer.transport.abort()
+        reset(writer)
         while not world.fetches[0].done():
             await asyncio.sleep(0.001)
         assert world.fetches[0].cancelled()

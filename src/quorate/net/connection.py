@@ -7,7 +7,10 @@ Rules of a connection, which the code below keeps:
 3. Nothing is read while too many requests are in flight, while too many bytes of answers wait for an earlier one, or while
    the peer does not take its answers.
 4. Handlers of one connection run for a few milliseconds in one turn of the event loop (see `turns`).
-5. What is not Kafka's protocol ends the connection without an answer, and only it.
+5. What is not Kafka's protocol ends the connection without an answer to it, and only this connection.
+6. A peer that sends no more gets the answers that are due, then the connection ends. Apache Kafka does so because it reads the
+   end of the stream behind the last request. With TLS the answers that are not written yet are lost: asyncio's TLS transports
+   close both directions together.
 """
 
 from __future__ import annotations
@@ -72,6 +75,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._output: SocketOutput | TransportOutput | None = None
         self._draining = False
+        self._ended = False
         self._closing = False
         self._slice_started = 0.0
         self._resuming = False
@@ -124,7 +128,12 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._regulate()
 
     def eof_received(self) -> bool:
-        return False
+        """The peer has closed its direction. True keeps ours open."""
+        if self._listener.tls or self._closing:
+            return False
+        self._ended = True
+        self._call_back()
+        return self._owes() and not self._closing
 
     def pause_writing(self) -> None:
         if isinstance(self._output, TransportOutput):
@@ -140,6 +149,9 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._output.close()
         self._abandon()
         self._listener.lost(self)
+        self._call_back()
+
+    def _call_back(self) -> None:
         callbacks, self._close_callbacks = self._close_callbacks, []
         for callback in callbacks:
             try:
@@ -150,8 +162,8 @@ class ServerConnection(asyncio.BufferedProtocol):
     # -- for handlers
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Calls back once, when this connection is gone (at once if it is already)."""
-        if self._closing:
+        """Calls back once, when this connection is gone or its peer sends no more (at once if it is so already)."""
+        if self._closing or self._ended:
             self._loop.call_soon(callback)
         else:
             self._close_callbacks.append(callback)
@@ -159,6 +171,11 @@ class ServerConnection(asyncio.BufferedProtocol):
     @property
     def closed(self) -> bool:
         return self._closing
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more is read; answers may still be due."""
+        return self._ended
 
     def close(self) -> None:
         """Drops the connection now."""
@@ -251,6 +268,12 @@ class ServerConnection(asyncio.BufferedProtocol):
         transport, output = self._transport, self._output
         if self._closing or transport is None or output is None:
             return
+        if self._ended:
+            if not self._owes():
+                self.close()
+            elif self._reader.stopped and not (self._draining or self._full()):
+                self._take_turn()
+            return
         if self._draining or self._full():
             if transport.is_reading():
                 transport.pause_reading()
@@ -261,11 +284,20 @@ class ServerConnection(asyncio.BufferedProtocol):
             # The bytes behind the request that was the last of this turn wait for a later one.
             if transport.is_reading():
                 transport.pause_reading()
-            if not self._resuming:
-                self._resuming = True
-                self._listener.turns.add(self._resume)
+            self._take_turn()
         elif not transport.is_reading():
             transport.resume_reading()
+
+    def _owes(self) -> bool:
+        """Whether requests wait to be handled, or answers to be taken by the peer."""
+        output = self._output
+        return bool(self._slots) or self._reader.has_backlog or (output is not None and output.pending)
+
+    def _take_turn(self) -> None:
+        """Goes on with what has been read in a later turn of the loop."""
+        if not self._resuming:
+            self._resuming = True
+            self._listener.turns.add(self._resume)
 
     def _resume(self) -> None:
         self._resuming = False
@@ -281,7 +313,12 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _refuse(self, violation: ProtocolViolation) -> None:
         log.warning("[Listener %s] closing connection %s: %s", self._listener.name, self.id, violation)
-        self.close()
+        self._ended = True
+        self._reader.discard()
+        self._call_back()
+        if self._transport is not None and self._transport.is_reading():
+            self._transport.pause_reading()
+        self._regulate()
 
     # -- answering
 
@@ -384,10 +421,12 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Ends the connection when it has been idle, or has not moved, for too long."""
         limits = self._limits
         reason = None
-        if self._output is not None and self._output.pending:
+        if self._ended and now - self._last_active > limits.max_idle_s:
+            reason = f"half closed for {limits.max_idle_s:g} s"
+        elif self._output is not None and self._output.pending:
             if now - self._output.progressed_at > limits.frame_stall_s:
                 reason = f"took none of its answer for {limits.frame_stall_s:g} s"
-        elif self._reader.started:
+        elif self._reader.started and not self._ended:
             allowed = limits.frame_stall_s + self._reader.expected / limits.frame_min_rate
             if now - self._frame_started_at > allowed:
                 reason = f"sent less than its request within {allowed:g} s"

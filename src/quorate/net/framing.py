@@ -144,6 +144,13 @@ class FrameReader:
             self._frame = larger
         return False
 
+    def discard(self) -> None:
+        """Drops what has been read and not delivered."""
+        self._frame = None
+        self._head = b""
+        self._backlog.clear()
+        self._stopped = False
+
     def _keep(self, data: memoryview, owned: bool) -> None:
         if len(data):
             self._backlog.append(data if owned else memoryview(bytes(data)))

@@ -185,7 +185,7 @@ def test_a_half_closed_peer_that_takes_nothing_is_cut_off(run: Callable[..., Non
             await asyncio.sleep(0.001)
         writer.transport.abort()
 
-    run(test, ConnectionLimits(frame_stall_s=0.3))
+    run(test, ConnectionLimits(max_idle_s=0.3))
 
 
 def test_who_watches_a_connection_hears_of_its_end_before_the_last_answer(run: Callable[..., None]) -> None:

@@ -57,14 +57,15 @@ class Shape(NamedTuple):
 
 
 class _Topics:
-    """Encoded topics, valid for one state of the cluster: `by_shape[shape][topic id]` is (topic, encoded)."""
+    """Encoded topics and brokers, valid for one state of the cluster: `by_shape[shape][topic id]` is (topic, encoded)."""
 
-    __slots__ = ("by_shape", "bytes", "cluster")
+    __slots__ = ("brokers", "by_shape", "bytes", "cluster")
 
     def __init__(self, cluster: ClusterImage | None) -> None:
         self.cluster = cluster
         self.by_shape: dict[tuple[str, int, bool], dict[bytes, tuple[TopicImage, bytes]]] = {}
         self.bytes = 0
+        self.brokers: dict[tuple[str, int], EncodedStructs] = {}
 
 
 class MetadataAnswers:
@@ -189,8 +190,13 @@ class MetadataAnswers:
             if time.monotonic() >= ends:
                 yield
                 ends = time.monotonic() + _STEP_S
+        brokers = store.brokers.get((shape.listener, version))
+        if brokers is None:
+            encode_broker = struct_encoder(MetadataResponse, MetadataResponse.MetadataResponseBroker, version)
+            brokers = EncodedStructs([encode_broker(broker) for broker in view.metadata_brokers(shape.listener)])
+            store.brokers[shape.listener, version] = brokers
         response = MetadataResponse(
-            brokers=view.metadata_brokers(shape.listener),
+            brokers=brokers,  # type: ignore[arg-type]
             cluster_id=self._cluster_id,
             controller_id=view.some_alive_broker(self._node_id),
             topics=chunks,  # type: ignore[arg-type]

@@ -106,8 +106,12 @@ class ServerConnection(asyncio.BufferedProtocol):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._listener.tls:
             self._output = TransportOutput(self._transport, self._drained)
-        else:
+            return
+        try:
             self._output = SocketOutput(self._loop, sock.fileno(), self._drained, self._write_failed)
+        except OSError as e:
+            log.warning("[Listener %s] closing connection %s: %s", self._listener.name, self.id, e)
+            self.close()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.buffer()
@@ -286,6 +290,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 transport.pause_reading()
             self._take_turn()
         elif not transport.is_reading():
+            self._frame_started_at = self._loop.time()  # the peer could not send the rest of its request until now
             transport.resume_reading()
 
     def _owes(self) -> bool:
@@ -309,6 +314,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         except ProtocolViolation as e:
             self._refuse(e)
             return
+        except Exception:
+            self.close()
+            raise
         self._regulate()
 
     def _refuse(self, violation: ProtocolViolation) -> None:
@@ -373,7 +381,12 @@ class ServerConnection(asyncio.BufferedProtocol):
                 future.exception()  # asyncio reports an exception that nobody has looked at
             return
         self._request_bytes -= finished.context.frame_size
-        self._hold(finished, self._encode(finished.context, self._result(finished)))
+        try:
+            self._hold(finished, self._encode(finished.context, self._result(finished)))
+        except Exception:
+            log.exception("[Listener %s] no answer can be given; closing connection %s", self._listener.name, self.id)
+            self.close()  # the answers behind this one cannot be sent any more
+            return
         slots = self._slots
         if finished is not slots[0]:
             self._regulate()
@@ -384,6 +397,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             out.extend(slot.parts or ())
             self._held_bytes -= slot.held_bytes
         if out and self._output is not None and not self._closing:
+            self._last_active = self._loop.time()
             if len(out) > 1 and not any(isinstance(p, FileRegion) for p in out) and sum(map(len, out)) <= _JOIN_BYTES:
                 out = [b"".join(out)]  # type: ignore[arg-type]
             self._output.write(out)
@@ -421,12 +435,14 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Ends the connection when it has been idle, or has not moved, for too long."""
         limits = self._limits
         reason = None
-        if self._ended and now - self._last_active > limits.max_idle_s:
-            reason = f"half closed for {limits.max_idle_s:g} s"
-        elif self._output is not None and self._output.pending:
-            if now - self._output.progressed_at > limits.frame_stall_s:
-                reason = f"took none of its answer for {limits.frame_stall_s:g} s"
-        elif self._reader.started and not self._ended:
+        output, transport = self._output, self._transport
+        if output is not None and output.pending:
+            if now - output.progressed_at > limits.max_idle_s:
+                reason = f"took none of its answer for {limits.max_idle_s:g} s"
+        elif self._ended:
+            if now - self._last_active > limits.max_idle_s:
+                reason = f"half closed for {limits.max_idle_s:g} s"
+        elif self._reader.started and transport is not None and transport.is_reading():
             allowed = limits.frame_stall_s + self._reader.expected / limits.frame_min_rate
             if now - self._frame_started_at > allowed:
                 reason = f"sent less than its request within {allowed:g} s"

@@ -9,9 +9,12 @@ takes one request of a connection at a time (SocketServer mutes the connection m
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
+
+log = logging.getLogger(__name__)
 
 SLICE_S = 0.003
 """For one connection at a time. The last request that is started within it may take longer."""
@@ -41,7 +44,11 @@ class TurnQueue:
         waiting = self._waiting
         end = time.monotonic() + TURN_S
         while waiting:
-            waiting.popleft()()
+            handle_more = waiting.popleft()
+            try:
+                handle_more()
+            except Exception:  # a bug in what one connection does must not stop the others
+                log.exception("a connection's turn failed")
             if time.monotonic() >= end:
                 break
         self._scheduled = bool(waiting)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 import ssl as ssl_module
+from concurrent.futures import ThreadPoolExecutor
 
 from quorate.net.connection import ServerConnection
 from quorate.net.dispatch import Dispatcher, SecurityProtocol
@@ -39,6 +40,7 @@ class Listener:
         self._number = 0
         self._drain_waiter: asyncio.Future[None] | None = None
         self._refused_logged_at = -1e9
+        self._decoder: ThreadPoolExecutor | None = None
 
     def bind(self, host: str, port: int, name: str) -> None:
         """Takes the address without serving it yet, so that a busy port is known before anything else is started.
@@ -94,8 +96,16 @@ class Listener:
                 log.info("[Listener %s] dropping %d connections with requests in flight", self.name, len(busy))
         for connection in list(self.connections):
             connection.close()
+        if self._decoder is not None:
+            self._decoder.shutdown(wait=False, cancel_futures=True)
 
     # -- the connections' calls
+
+    def decoder(self) -> ThreadPoolExecutor:
+        """Where large requests are decoded, one after the other: two threads would take twice as much from the event loop."""
+        if self._decoder is None:
+            self._decoder = ThreadPoolExecutor(1, thread_name_prefix=f"decoder-{self.name}")
+        return self._decoder
 
     def next_number(self) -> int:
         self._number += 1

@@ -15,6 +15,7 @@ from quorate.broker import metadata_answers
 from quorate.metadata.image import MetadataImage
 from quorate.net.dispatch import RequestContext
 from quorate.protocol.api import ApiKey
+from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 from .fakes import broker, registration
@@ -81,6 +82,40 @@ def test_a_large_answer_leaves_the_loop_to_others(made: Any, image: Callable[[],
     assert sum(len(topic.partitions) for topic in answer.topics) == world.metadata.image.topics.partition_count
     longest = max(later - earlier for earlier, later in itertools.pairwise(turns))
     assert longest < (turns[-1] - turns[0]) / 3, f"{longest * 1000:.1f} of {(turns[-1] - turns[0]) * 1000:.1f} ms at one go"
+
+
+def test_a_request_of_many_topics_leaves_the_loop_to_others(made: Any) -> None:
+    world = made(many(10))
+    names = [f"topic-{n % 20:05d}" for n in range(200_000)]
+    asked = MetadataRequest.decode(named(names).encode(12), 12)
+    handler = world.handlers[ApiKey.METADATA]
+    handler(context(12), named(["absent"]))  # loads and compiles what is needed
+    turns = [time.thread_time()]
+
+    async def measure() -> Any:
+        task = asyncio.ensure_future(handler(context(12), asked))
+        while not task.done():
+            turns.append(time.thread_time())
+            await asyncio.sleep(0)
+        turns.append(time.thread_time())
+        return task.result()
+
+    answer = world.coded(world.loop.run_until_complete(measure()), ApiKey.METADATA, 12)
+    order = [*range(10, 20), *range(10)]  # those that do not exist come first
+    assert [topic.name for topic in answer.topics] == [f"topic-{n:05d}" for n in order]
+    longest = max(later - earlier for earlier, later in itertools.pairwise(turns))
+    assert longest < (turns[-1] - turns[0]) / 3, f"{longest * 1000:.1f} of {(turns[-1] - turns[0]) * 1000:.1f} ms at one go"
+
+
+@pytest.mark.parametrize("place", [0, 2500, 4999])
+def test_a_request_of_many_topics_is_refused_as_a_small_one_is(made: Any, place: int) -> None:
+    world = made(many(1))
+    request = named(["topic-00000"] * 5000)
+    assert request.topics is not None
+    request.topics[place].name = None
+    with pytest.raises(KafkaError) as refused:
+        answered(world, request, 12)
+    assert refused.value.code == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("version", range(14))

@@ -95,6 +95,19 @@ def test_all_their_answers_come_once_they_read(node: Node) -> None:
         assert answers(s) == list(range(100))
 
 
+def test_a_request_of_millions_of_topics_does_not_starve_others(node: Node) -> None:
+    """Twenty megabytes of the smallest elements that a request can have."""
+    count = 5_000_000
+    body = struct.pack(">hhihi", 3, 5, 1, -1, count) + b"\0\2ab" * count + b"\0"
+    with connect(node) as s:
+        s.sendall(API_VERSIONS)
+        s.sendall(struct.pack(">i", len(body)) + body)
+        s.shutdown(socket.SHUT_WR)
+        waits = [served_s(node) for _ in range(50)]
+        assert max(waits) < 1.5, waits
+        assert answers(s) == [7, 1]
+
+
 def test_half_closed_connections_come_to_an_end(tmp_path: Any) -> None:
     with running(Node(tmp_path / "node", extra={"connections.max.idle.ms": 2000})) as node:
         assert node.proc is not None

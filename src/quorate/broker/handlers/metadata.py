@@ -31,6 +31,12 @@ _CREATION_WAIT_S = 1.0
 """How long an answer may wait for automatic creation: far above what it takes, far below clients' request timeouts."""
 
 
+_AT_ONCE = 2000
+"""Topics of a request that are looked at in one turn of the loop: a millisecond or two."""
+
+Wanted = MetadataRequest.MetadataRequestTopic
+
+
 class MetadataHandler:
     """Brokers, topics, leaders."""
 
@@ -41,21 +47,41 @@ class MetadataHandler:
         self._answers = MetadataAnswers(services.metadata, services.cluster_id, services.node_id, services.loop)
 
     def __call__(self, context: RequestContext, request: MetadataRequest) -> Any:
-        services = self._services
         version = context.api_version
         wanted = request.topics
         everything = wanted is None or (version == 0 and not wanted)
         if everything:
             return self._answers.all_topics(_shape(context, request))
         assert wanted is not None
-        for topic in wanted:
-            if topic.name is None and topic.topic_id == ZERO_UUID and version >= 12:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is asked for by its name or by its id; one has neither")
-            if version < 12 and topic.name is None:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic name can not be null for version {version}")
-            if version < 12 and topic.topic_id != ZERO_UUID:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic IDs are not supported in requests for version {version}")
+        if len(wanted) > _AT_ONCE:
+            return self._many(context, request, wanted)
+        _check(wanted, version)
         ids = {topic.topic_id for topic in wanted if topic.topic_id != ZERO_UUID}
+        names = dict.fromkeys([topic.name for topic in wanted if topic.name is not None])
+        return self._told(context, request, ids, names)
+
+    async def _many(self, context: RequestContext, request: MetadataRequest, wanted: list[Wanted]) -> Any:
+        """The same a few thousand topics at a time. The request's elements are freed as they are read: all at once would
+        take long, too."""
+        for begin in range(0, len(wanted), _AT_ONCE):
+            _check(wanted[begin : begin + _AT_ONCE], context.api_version)
+            await asyncio.sleep(0)
+        ids: set[bytes] = set()
+        names: dict[str, None] = {}
+        wanted.reverse()
+        while wanted:
+            part = wanted[-_AT_ONCE:]
+            del wanted[-_AT_ONCE:]
+            ids.update([topic.topic_id for topic in part if topic.topic_id != ZERO_UUID])
+            names.update(dict.fromkeys([topic.name for topic in reversed(part) if topic.name is not None]))
+            await asyncio.sleep(0)
+        answer = self._told(context, request, ids, names)
+        return await answer if iscoroutine(answer) else answer
+
+    def _told(self, context: RequestContext, request: MetadataRequest, ids: set[bytes], names: dict[str, None]) -> Any:
+        """By ids if there are any, by names otherwise."""
+        services = self._services
+        version = context.api_version
         if ids:
             by_id = services.metadata.image.topics.by_id
             ordered = sorted(ids)
@@ -70,14 +96,13 @@ class MetadataHandler:
                     (by_id[i] for i in ordered if i in by_id),
                 ),
             )
-        names = list(dict.fromkeys(topic.name for topic in wanted if topic.name is not None))
         missing = [name for name in names if services.metadata.topic(name) is None]
         may_create = services.config.auto_create_topics_enable and (version < 4 or request.allow_auto_topic_creation)
         if missing and may_create:
             creatable = [name for name in missing if unknown_topic_error(name) != ErrorCode.INVALID_TOPIC_EXCEPTION]
             if creatable:
-                return self._create(context, request, names, creatable)
-        return self._named(context, request, names)
+                return self._create(context, request, list(names), creatable)
+        return self._named(context, request, list(names))
 
     async def _create(self, context: RequestContext, request: MetadataRequest, names: list[str], creatable: list[str]) -> Any:
         creations = [self._services.creator.create(name, context) for name in creatable]
@@ -101,6 +126,17 @@ class MetadataHandler:
                 (by_name[name] for name in names if name in by_name),
             ),
         )
+
+
+def _check(wanted: list[Wanted], version: int) -> None:
+    """Raises KafkaError (INVALID_REQUEST) for a topic that this version cannot name so."""
+    for topic in wanted:
+        if topic.name is None and topic.topic_id == ZERO_UUID and version >= 12:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is asked for by its name or by its id; one has neither")
+        if version < 12 and topic.name is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic name can not be null for version {version}")
+        if version < 12 and topic.topic_id != ZERO_UUID:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic IDs are not supported in requests for version {version}")
 
 
 def _shape(context: RequestContext, request: MetadataRequest) -> Shape:

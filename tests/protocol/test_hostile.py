@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import struct
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -179,9 +180,36 @@ def test_overlong_varints_are_refused(varint: bytes) -> None:
         MetadataRequest.decode(varint + bytes(4), 9)
 
 
-def test_invalid_utf8_is_refused() -> None:
-    with pytest.raises(DecodeError):
-        MetadataRequest.decode(b"\x02\x03\xc3\x28\x00\x00\x00\x00", 9)
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"caf\xe9", "caf\ufffd"),
+        (b"\xc3\x28", "\ufffd("),
+        (b"\xff\xfe", "\ufffd\ufffd"),
+        (b"\xc0\x80", "\ufffd\ufffd"),
+        (b"\xe2\x82", "\ufffd"),
+        (b"\xf0\x9f\x98", "\ufffd"),
+        (b"\xf4\x90\x80\x80", "\ufffd\ufffd\ufffd\ufffd"),
+        (b"\xed\xa0\x80", "\ufffd"),
+        (b"\xed\xa0\x80\xed\xb0\x80", "\ufffd\ufffd"),
+        (b"\xed\xbfA", "\ufffdA"),
+        (b"\xed\xa0", "\ufffd"),
+        (b"\xed", "\ufffd"),
+        ("grüße 😀".encode(), "grüße 😀"),
+    ],
+)
+def test_strings_that_are_not_utf8_are_read_as_java_reads_them(data: bytes, text: str) -> None:
+    """The expected values are those of `new String(data, UTF_8)` in Java 17."""
+    for version, sized in ((5, len(data).to_bytes(2, "big") + data), (9, bytes([len(data) + 1]) + data)):
+        head = b"\0\0\0\1" if version == 5 else b"\2"
+        tail = b"\1" if version == 5 else b"\0\1\0\0\0"
+        (topic,) = MetadataRequest.decode(head + sized + tail, version).topics or ()
+        assert topic.name == text
+
+
+def test_a_client_id_that_is_not_utf8_is_read() -> None:
+    header, _ = decode_request(struct.pack(">hhih", 3, 5, 7, 3) + b"a\xffb" + b"\0\0\0\0\1")
+    assert header.client_id == "a\ufffdb"
 
 
 def test_a_tagged_field_that_does_not_fill_its_size_is_refused() -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from quorate.protocol.errors import EncodeError
 from quorate.protocol.json import default_of, from_json, to_json
+from quorate.protocol.messages.metadata import MetadataRequest
 from quorate.protocol.schema import PRIMITIVES, Message, Struct
 from tests.protocol.values import all_messages, all_versions, random_struct
 from tests.support.java import require_java
@@ -195,3 +196,36 @@ def test_golden_has_all_records() -> None:
         "DeleteRecordsRequest", "DeleteRecordsResponse", "KRaftVersionRecord", "VotersRecord", "SnapshotHeaderRecord",
         "SnapshotFooterRecord",
     }  # fmt: skip
+
+
+@pytest.mark.java
+def test_java_reads_the_same_text_from_bytes_that_are_not_utf8() -> None:
+    rng = random.Random("strings")
+    edges = [
+        0x00,
+        0x41,
+        0x7F,
+        0x80,
+        0x8F,
+        0x90,
+        0x9F,
+        0xA0,
+        0xBF,
+        0xC0,
+        0xC2,
+        0xDF,
+        0xE0,
+        0xE1,
+        0xED,
+        0xEF,
+        0xF0,
+        0xF4,
+        0xF5,
+        0xFF,
+    ]
+    cases = []
+    for _ in range(4000):
+        name = bytes(rng.choice(edges) for _ in range(rng.randrange(1, 9)))
+        cases.append((MetadataRequest, 9, 9, b"\2" + bytes([len(name) + 1]) + name + b"\0\1\0\0\0"))
+    for (_, version, _, sent), (data, answer) in zip(cases, ask_java(cases), strict=True):
+        assert MetadataRequest.decode(sent, version).encode(version).hex() == data, (sent.hex(), answer)

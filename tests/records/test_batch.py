@@ -27,6 +27,7 @@ from quorate.records.batch import (
     parse_header,
     verify_crc,
 )
+from quorate.records.record import readable_headers
 
 NOW = 1_700_000_000_000
 
@@ -243,3 +244,13 @@ def test_control_records_of_a_data_batch_are_refused() -> None:
 def test_a_control_record_needs_a_key_of_version_and_type(key: bytes | None) -> None:
     with pytest.raises(InvalidRecordError):
         list(control_records(build_batch([(key, b"v", (), 1)], is_control=True)))
+
+
+def test_header_names_that_are_not_utf8_survive_a_rebuild() -> None:
+    plain = build_batch([(b"k", b"v", [("naXme", b"1"), ("ok", None)], 5)])
+    odd = plain.replace(b"naXme", b"na\xffme")
+    records = decode_records(odd)
+    rebuilt = build_batch(records)
+    assert rebuilt[21:] == odd[21:]  # behind the CRC
+    assert verify_crc(rebuilt)
+    assert readable_headers(records[0].headers) == [("na\ufffdme", b"1"), ("ok", None)]

@@ -59,8 +59,8 @@ def test_a_damaged_byte_is_judged_as_by_reading(rows: list, data: st.DataObject)
     try:
         records = decode_records(damaged)
     except InvalidRecordError as e:
-        if "UTF-8" in str(e) or "null header key" in str(e):
-            return  # reading makes text of header keys, which a broker has no need for
+        if "null header key" in str(e):
+            return  # a broker has no need for header keys
         with pytest.raises(InvalidRecordError):
             scan_records(bytes(body), len(rows))
         return

@@ -17,6 +17,7 @@ from quorate.admin.topic_metadata import RETRY_LEADER, TopicMetadata
 from quorate.admin.topics import EARLIEST, LATEST
 from quorate.admin.types import OffsetAndMetadata, TopicPartition
 from quorate.records.batch import TimestampType, control_records, decode_records, iter_batches, verify_crc
+from quorate.records.record import readable_headers
 
 if TYPE_CHECKING:
     from quorate.admin.client import AdminClient
@@ -268,7 +269,17 @@ class Consumer:
                 position = self.positions[tp]
                 kind, epoch = header.timestamp_type, header.leader_epoch
                 records.extend(
-                    ConsumedRecord(tp.topic, tp.partition, r.offset, r.timestamp, kind, r.key, r.value, r.headers, epoch)
+                    ConsumedRecord(
+                        tp.topic,
+                        tp.partition,
+                        r.offset,
+                        r.timestamp,
+                        kind,
+                        r.key,
+                        r.value,
+                        readable_headers(r.headers) if r.headers else r.headers,
+                        epoch,
+                    )
                     for r in decode_records(batch)
                     if r.offset >= position
                 )

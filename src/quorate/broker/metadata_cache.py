@@ -28,18 +28,15 @@ if TYPE_CHECKING:
 _LOST_DIRECTORY = bytes(15) + b"\x02"
 _RESERVED_DIRECTORIES = frozenset({bytes(16), bytes(15) + b"\x01"})  # migrating, unassigned: count as online
 NO_LEADER = -1
-_RENDERED_SLACK = 1000
 
 
 class MetadataCache:
     """The latest published image of this broker."""
 
-    __slots__ = ("_rendered", "_rendered_cluster", "image")
+    __slots__ = ("image",)
 
     def __init__(self, image: MetadataImage = EMPTY) -> None:
         self.image = image
-        self._rendered_cluster: ClusterImage | None = None
-        self._rendered: dict[tuple[str, bytes, bool], tuple[TopicImage, MetadataResponse.MetadataResponseTopic]] = {}
 
     # ---- topics
 
@@ -106,27 +103,21 @@ class MetadataCache:
 
     # ---- answers
 
-    def metadata_topic(
-        self, topic: TopicImage, listener: str, *, filter_unavailable: bool = False, listener_errors: bool = True
-    ) -> MetadataResponse.MetadataResponseTopic:
-        """A topic as Metadata tells it. `filter_unavailable` (v0) drops dead replicas from the lists;
-        `listener_errors` (v6+) tells a leader without this listener apart from an unknown one.
+    def metadata_topic(self, topic: TopicImage) -> MetadataResponse.MetadataResponseTopic:
+        """A topic as Metadata tells it, without its partitions (see `metadata_partitions`)."""
+        from quorate.protocol.messages.metadata import MetadataResponse
 
-        Rendered topics are kept until the topic or the cluster changes; callers must not change them.
-        """
+        return MetadataResponse.MetadataResponseTopic(name=topic.name, topic_id=topic.id, is_internal=is_internal(topic.name))
+
+    def metadata_partitions(
+        self, topic: TopicImage, listener: str, *, filter_unavailable: bool = False, listener_errors: bool = True
+    ) -> Iterator[MetadataResponse.MetadataResponsePartition]:
+        """The partitions of a topic as Metadata tells them. `filter_unavailable` (v0) drops dead replicas from the lists;
+        `listener_errors` (v6+) tells a leader without this listener apart from an unknown one."""
         from quorate.protocol.messages.metadata import MetadataResponse
 
         cluster = self.image.cluster
-        if cluster is not self._rendered_cluster:
-            self._rendered.clear()
-            self._rendered_cluster = cluster
-        key = (listener, topic.id, listener_errors)
-        if not filter_unavailable:
-            kept = self._rendered.get(key)
-            if kept is not None and kept[0] is topic:
-                return kept[1]
         make = MetadataResponse.MetadataResponsePartition
-        partitions = []
         for partition_id, image in topic.partitions.items():
             replicas = _alive(cluster, image.replicas, listener) if filter_unavailable else list(image.replicas)
             isr = _alive(cluster, image.isr, listener) if filter_unavailable else list(image.isr)
@@ -139,25 +130,15 @@ class MetadataCache:
                 leader = NO_LEADER
             elif len(replicas) < len(image.replicas) or len(isr) < len(image.isr):
                 error = ErrorCode.REPLICA_NOT_AVAILABLE
-            partitions.append(
-                make(
-                    error_code=error,
-                    partition_index=partition_id,
-                    leader_id=leader,
-                    leader_epoch=image.leader_epoch,
-                    replica_nodes=replicas,
-                    isr_nodes=isr,
-                    offline_replicas=_offline(cluster, image, listener),
-                )
+            yield make(
+                error_code=error,
+                partition_index=partition_id,
+                leader_id=leader,
+                leader_epoch=image.leader_epoch,
+                replica_nodes=replicas,
+                isr_nodes=isr,
+                offline_replicas=_offline(cluster, image, listener),
             )
-        rendered = MetadataResponse.MetadataResponseTopic(
-            name=topic.name, topic_id=topic.id, is_internal=is_internal(topic.name), partitions=partitions
-        )
-        if not filter_unavailable:
-            if len(self._rendered) > 2 * len(self.image.topics.by_name) + _RENDERED_SLACK:
-                self._rendered.clear()  # mostly topics that are gone by now
-            self._rendered[key] = (topic, rendered)
-        return rendered
 
     def metadata_brokers(self, listener: str) -> list[MetadataResponse.MetadataResponseBroker]:
         """The live brokers as Metadata tells them."""

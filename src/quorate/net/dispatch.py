@@ -35,6 +35,10 @@ ANONYMOUS = "User:ANONYMOUS"
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """What a client's software name and version must look like (KIP-511)."""
 
+WAITS_ONLY = frozenset({ApiKey.FETCH})
+"""APIs whose unfinished handler changes nothing any more: its future is cancelled when the connection is lost. Otherwise a
+Fetch would stay for as long as its client has asked to wait, and be looked at with each append."""
+
 _HEAD = struct.Struct(">hhi")
 
 

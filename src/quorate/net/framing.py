@@ -68,6 +68,11 @@ class FrameReader:
     def stopped(self) -> bool:
         return self._stopped
 
+    @property
+    def has_backlog(self) -> bool:
+        """Whether bytes have been kept for `resume`."""
+        return bool(self._backlog)
+
     def buffer(self) -> memoryview:
         """Where the next bytes are to be read into."""
         if self._frame is not None:
@@ -138,6 +143,13 @@ class FrameReader:
             larger[: self._filled] = frame
             self._frame = larger
         return False
+
+    def discard(self) -> None:
+        """Drops what has been read and not delivered."""
+        self._frame = None
+        self._head = b""
+        self._backlog.clear()
+        self._stopped = False
 
     def _keep(self, data: memoryview, owned: bool) -> None:
         if len(data):

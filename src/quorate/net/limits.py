@@ -27,7 +27,8 @@ class ConnectionLimits:
     """The largest frame before authentication ends on a SASL listener (Kafka's `sasl.server.max.receive.size`)."""
 
     max_idle_s: float = 600.0
-    """`connections.max.idle.ms`: a connection with nothing in flight for so long is closed."""
+    """`connections.max.idle.ms`: a connection with nothing in flight for so long is closed, and one whose peer takes nothing of
+    an answer for so long. A consumer may pause reading for minutes, while its application is busy."""
 
     first_request_s: float = FIRST_REQUEST_S
     """A peer that connects and does not complete one request for so long is closed. Kafka waits the idle time;
@@ -37,14 +38,18 @@ class ConnectionLimits:
     """A started frame must be complete within this plus the time that its size takes at `frame_min_rate`."""
 
     frame_min_rate: int = 16_384
-    """Bytes per second: below this a sender (or a receiver of answers) holds a connection for nothing."""
+    """Bytes per second: below this a sender holds a connection for nothing."""
 
     max_in_flight: int = 100
     """Requests read and not yet answered, for each connection; further ones wait in the socket. Kafka's is 1, its
     pipelining starts in the client's send buffer; admin clients keep hundreds of creations in flight."""
 
+    max_in_flight_bytes: int = 32 << 20
+    """Bytes of such requests, for each connection: thirty batches of a producer's default maximum. One request may be larger."""
+
     write_high_bytes: int = 1 << 20
-    """Answer bytes held in memory for a slow reader before its requests are read no more."""
+    """Answer bytes held in memory for each connection, for a slow reader or behind the unfinished answer to an earlier request,
+    before its requests are read no more."""
 
     max_connections: int = 2_147_483_647
     """`max.connections`."""

@@ -6,11 +6,13 @@ import asyncio
 import logging
 import socket
 import ssl as ssl_module
+from concurrent.futures import ThreadPoolExecutor
 
 from quorate.net.connection import ServerConnection
 from quorate.net.dispatch import Dispatcher, SecurityProtocol
 from quorate.net.limits import ConnectionLimits
 from quorate.net.sockets import bind_sockets
+from quorate.net.turns import TurnQueue
 
 __all__ = ["Listener", "ServerConnection"]
 
@@ -29,6 +31,7 @@ class Listener:
         self.limits = ConnectionLimits()
         self.dispatcher: Dispatcher
         self.loop: asyncio.AbstractEventLoop
+        self.turns: TurnQueue
         self.connections: set[ServerConnection] = set()
         self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.AbstractServer] = []
@@ -37,6 +40,7 @@ class Listener:
         self._number = 0
         self._drain_waiter: asyncio.Future[None] | None = None
         self._refused_logged_at = -1e9
+        self._decoder: ThreadPoolExecutor | None = None
 
     def bind(self, host: str, port: int, name: str) -> None:
         """Takes the address without serving it yet, so that a busy port is known before anything else is started.
@@ -66,6 +70,7 @@ class Listener:
         self.security_protocol = security_protocol
         self.tls = ssl is not None
         self.loop = asyncio.get_running_loop()
+        self.turns = TurnQueue(self.loop)
         for sock in self._sockets:
             server = await self.loop.create_server(lambda: ServerConnection(self), sock=sock, ssl=ssl, backlog=1024)
             self._servers.append(server)
@@ -91,8 +96,16 @@ class Listener:
                 log.info("[Listener %s] dropping %d connections with requests in flight", self.name, len(busy))
         for connection in list(self.connections):
             connection.close()
+        if self._decoder is not None:
+            self._decoder.shutdown(wait=False, cancel_futures=True)
 
     # -- the connections' calls
+
+    def decoder(self) -> ThreadPoolExecutor:
+        """Where large requests are decoded, one after the other: two threads would take twice as much from the event loop."""
+        if self._decoder is None:
+            self._decoder = ThreadPoolExecutor(1, thread_name_prefix=f"decoder-{self.name}")
+        return self._decoder
 
     def next_number(self) -> int:
         self._number += 1

@@ -11,10 +11,12 @@ finished ones; v0, v1, ... structs by depth. `K3` and the like are constants han
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from struct import Struct as Packing
 from typing import Any
 
 from quorate.protocol import primitives as pr
+from quorate.protocol.encoded import EncodedStructs
 from quorate.protocol.errors import DecodeError, EncodeError
 from quorate.protocol.schema import PRIMITIVES, Decoder, Encoder, FieldSpec, Message, Struct
 
@@ -449,12 +451,18 @@ class _EncoderWriter:
         else:
             self.level += 1
             var = f"v{self.level}"
+            nested = spec.kind not in PRIMITIVES
+            if nested:
+                source.line(f"if type({items}) is {source.const(EncodedStructs)}: o += b''.join({items})")
+                source.line("else:")
+                source.depth += 1
             source.line(f"for {var} in {items}:")
             source.depth += 1
-            if spec.kind in PRIMITIVES:
-                source.line(f"{source.const(_WRITERS[spec.kind, compact, False])}(o, {var})")
-            else:
+            if nested:
                 self.struct(struct_of(self.root, spec.kind), var)
+                source.depth -= 1
+            else:
+                source.line(f"{source.const(_WRITERS[spec.kind, compact, False])}(o, {var})")
             source.depth -= 1
             self.level -= 1
         if nullable:
@@ -490,3 +498,20 @@ def compile_encoder(cls: type[Message], version: int) -> Encoder:
     """(message, part under construction, finished parts). Raises EncodeError for a version that `cls` lacks."""
     _check_version(cls, version)
     return _EncoderWriter(cls, version).write()
+
+
+@cache
+def struct_encoder(root: type[Message], struct: type[Struct], version: int) -> Callable[[Any], bytes]:
+    """Encodes one struct of a message alone, for `EncodedStructs`. It may raise what encoders do besides EncodeError."""
+    _check_version(root, version)
+    writer = _EncoderWriter(root, version)
+    writer.struct(struct, "v0")
+    writer.source.line("parts.append(o)")
+    encode: Encoder = writer.source.function(f"{struct.__qualname__} v{version} encoder")
+
+    def encoded(value: Any) -> bytes:
+        parts: list[Any] = []
+        encode(value, bytearray(), parts)
+        return b"".join(parts)
+
+    return encoded

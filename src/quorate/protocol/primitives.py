@@ -1,13 +1,14 @@
 """How single values and arrays of them stand on the wire: what the compiled codecs call.
 
 Readers take a buffer (bytes or memoryview), a position and the buffer's end, and return the value and the position
-behind it. They may raise IndexError, struct.error and UnicodeDecodeError for cut input; `Message.decode` turns these
-into DecodeError. Lengths are compared with what is left before anything is allocated.
+behind it. They may raise IndexError and struct.error for cut input; `Message.decode` turns these into DecodeError.
+Lengths are compared with what is left before anything is allocated.
 Writers append to a bytearray. Source: the protocol guide, KIP-482 (compact forms).
 """
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable
 from struct import Struct
 from typing import TypeAlias
@@ -158,6 +159,29 @@ def write_compact_length(o: bytearray, n: int) -> None:
 
 # -- strings --------------------------------------------------------------------------------------------------------
 
+_LENIENT = "quorate-java-replace"
+"""The error handler with which bytes that are not UTF-8 are decoded. Java's `new String(bytes, UTF_8)`, which Apache Kafka
+uses for every string, never fails: it puts U+FFFD in the place of what is malformed."""
+
+
+def _replace_as_java(error: UnicodeError) -> tuple[str, int]:
+    """One U+FFFD for each malformed part, and the position behind it. Java and Python agree on what a part is, except for
+    encoded surrogates (ED A0..BF, then any continuation byte): Java takes them as one part."""
+    assert isinstance(error, UnicodeDecodeError)
+    data, begin = error.object, error.start
+    if data[begin] == 0xED and 0xA0 <= data[begin + 1 : begin + 2].ljust(1)[0] <= 0xBF:
+        third = data[begin + 2 : begin + 3]
+        return "\ufffd", begin + (3 if third and 0x80 <= third[0] <= 0xBF else 2)
+    return "\ufffd", error.end
+
+
+codecs.register_error(_LENIENT, _replace_as_java)
+
+
+def text(data: Buffer) -> str:
+    """The string that Java makes of these bytes."""
+    return str(data, "utf-8", _LENIENT)
+
 
 def read_string(b: Buffer, p: int, end: int) -> tuple[str, int]:
     (n,) = _read_i16(b, p)
@@ -167,7 +191,7 @@ def read_string(b: Buffer, p: int, end: int) -> tuple[str, int]:
         raise null("string")
     if q > end:
         raise short("string", n, end - p)
-    return str(b[p:q], "utf-8"), q
+    return str(b[p:q], "utf-8", _LENIENT), q
 
 
 def read_nullable_string(b: Buffer, p: int, end: int) -> tuple[str | None, int]:
@@ -191,7 +215,7 @@ def read_compact_string(b: Buffer, p: int, end: int) -> tuple[str, int]:
         raise short("string", n - 1, end - p)
     if n == 0:
         raise null("string")
-    return str(b[p:q], "utf-8"), q
+    return str(b[p:q], "utf-8", _LENIENT), q
 
 
 def read_nullable_compact_string(b: Buffer, p: int, end: int) -> tuple[str | None, int]:

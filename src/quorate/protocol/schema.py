@@ -290,7 +290,7 @@ Encoder: TypeAlias = Callable[[Any, bytearray, list[Buffer | FileRegion]], None]
 
 # What malformed bytes make the compiled decoders raise besides DecodeError, and what values that no schema allows make
 # the compiled encoders raise besides EncodeError.
-_CUT = (IndexError, struct.error, UnicodeDecodeError)
+_CUT = (IndexError, struct.error)
 _UNFIT = (struct.error, AttributeError, TypeError, OverflowError, UnicodeEncodeError)
 
 

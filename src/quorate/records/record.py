@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from quorate.protocol.primitives import text
 from quorate.records.errors import InvalidRecordError
 from quorate.records.varint import Buffer, decode, decode_long, encode
 
@@ -12,6 +13,9 @@ Headers = Sequence[tuple[str, bytes | None]]
 RecordTuple = tuple[bytes | None, bytes | None, Headers, int]
 
 NO_TIMESTAMP = -1
+
+_FAITHFUL = "surrogateescape"
+"""A header's name that is not UTF-8 keeps its bytes when a batch is decoded and built anew."""
 
 
 @dataclass(slots=True)
@@ -57,10 +61,7 @@ def decode_all(body: Buffer, count: int, base_offset: int, base_timestamp: int, 
                 if name is None:
                     raise InvalidRecordError("Found null header key")
                 content, pos = _nullable(body, pos, stop, "header value")
-                try:
-                    headers.append((name.decode(), content))
-                except UnicodeDecodeError:
-                    raise InvalidRecordError("Header key is not UTF-8") from None
+                headers.append((name.decode(errors=_FAITHFUL), content))
         if pos != stop:
             raise InvalidRecordError(
                 f"Invalid record size: expected to read {size} bytes in record payload, but {stop - pos} are left"
@@ -70,6 +71,11 @@ def decode_all(body: Buffer, count: int, base_offset: int, base_timestamp: int, 
     if pos != end:
         raise InvalidRecordError(f"Incorrect declared batch size, {end - pos} bytes are left after {count} records")
     return out
+
+
+def readable_headers(headers: Headers) -> list[tuple[str, bytes | None]]:
+    """Headers for people and applications: what is not UTF-8 in a name is replaced, as Apache Kafka's consumer does."""
+    return [(name if name.isascii() else text(name.encode(errors=_FAITHFUL)), value) for name, value in headers]
 
 
 def _nullable(body: bytes, pos: int, stop: int, what: str) -> tuple[bytes | None, int]:
@@ -99,7 +105,7 @@ def encode_one(
     if headers:
         tail = bytearray(encode(len(headers)))
         for name, content in headers:
-            raw = name.encode()
+            raw = name.encode(errors=_FAITHFUL)
             tail += encode(len(raw))
             tail += raw
             if content is None:

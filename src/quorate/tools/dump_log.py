@@ -19,6 +19,7 @@ from quorate.records.batch import (
     iter_batches,
     verify_crc,
 )
+from quorate.records.record import readable_headers
 from quorate.tools.common import Parser, ToolError, run
 from quorate.tools.dump_log_indexes import (
     Mismatches,
@@ -232,7 +233,7 @@ def _record_line(header: BatchHeader, record: Record, options: Namespace, parser
         parts.append(
             f"| offset: {record.offset} {_TIMESTAMP_TYPES[header.timestamp_type]}: {record.timestamp} "
             f"keySize: {key_size} valueSize: {value_size} "
-            f"sequence: {sequence} headerKeys: [{','.join([key for key, _ in record.headers])}]"
+            f"sequence: {sequence} headerKeys: [{','.join([key for key, _ in readable_headers(record.headers)])}]"
         )
         prefix = " "
         if header.is_control:

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Final
 
 from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.primitives import text
 
 Token = Hashable
 
@@ -336,8 +337,8 @@ def subscription_topics(metadata: bytes) -> list[str] | None:
             pos += 2
             if length < 0 or pos + length > len(metadata):
                 return None
-            topics.append(metadata[pos : pos + length].decode())
+            topics.append(text(metadata[pos : pos + length]))
             pos += length
-    except (struct.error, UnicodeDecodeError):
+    except struct.error:
         return None
     return topics

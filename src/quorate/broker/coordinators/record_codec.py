@@ -31,6 +31,7 @@ from quorate.broker.coordinators.records import (
     OffsetCommitValue,
 )
 from quorate.protocol.errors import DecodeError
+from quorate.protocol.primitives import text
 
 LEGACY_OFFSET_COMMIT: Final = 0
 OFFSET_COMMIT: Final = 1
@@ -203,7 +204,4 @@ def _read_string(key: bytes, pos: int) -> tuple[str, int]:
     end = pos + 2 + length
     if length < 0 or end > len(key):
         raise DecodeError("a coordinator record's key is cut")
-    try:
-        return key[pos + 2 : end].decode(), end
-    except UnicodeDecodeError as error:
-        raise DecodeError("a coordinator record's key is not UTF-8") from error
+    return text(key[pos + 2 : end]), end

@@ -11,10 +11,12 @@ applied the creation, where Kafka lets the client ask again.
 from __future__ import annotations
 
 import asyncio
+from inspect import iscoroutine
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from quorate.broker.metadata_answers import MetadataAnswers, Shape
 from quorate.broker.metadata_cache import unknown_topic_error
-from quorate.broker.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from quorate.broker.topic_names import is_internal
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -23,7 +25,6 @@ from quorate.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
     from quorate.broker.handlers import Services
-    from quorate.metadata.image import TopicImage
     from quorate.net.dispatch import Handler, RequestContext
 
 _CREATION_WAIT_S = 1.0
@@ -33,108 +34,122 @@ _MOST_PARTITIONS = 10_000
 """What one CreateTopics may create. Kafka asks for all missing topics of a request in one, which is then refused as a whole."""
 
 
+_AT_ONCE = 2000
+"""Topics of a request that are looked at in one turn of the loop: a millisecond or two."""
+
+Wanted = MetadataRequest.MetadataRequestTopic
+
+
 class MetadataHandler:
     """Brokers, topics, leaders."""
 
-    __slots__ = ("_services",)
+    __slots__ = ("_answers", "_services")
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._answers = MetadataAnswers(services.metadata, services.cluster_id, services.node_id, services.loop)
 
     def __call__(self, context: RequestContext, request: MetadataRequest) -> Any:
-        services = self._services
         version = context.api_version
         wanted = request.topics
         everything = wanted is None or (version == 0 and not wanted)
         if everything:
-            return self._answer(context, request, list(services.metadata.image.topics.by_name.values()), [])
+            return self._answers.all_topics(_shape(context, request))
         assert wanted is not None
-        for topic in wanted:
-            if topic.name is None and topic.topic_id == ZERO_UUID and version >= 12:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is asked for by its name or by its id; one has neither")
-            if version < 12 and topic.name is None:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic name can not be null for version {version}")
-            if version < 12 and topic.topic_id != ZERO_UUID:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic IDs are not supported in requests for version {version}")
+        if len(wanted) > _AT_ONCE:
+            return self._many(context, request, wanted)
+        _check(wanted, version)
         ids = {topic.topic_id for topic in wanted if topic.topic_id != ZERO_UUID}
+        names = dict.fromkeys([topic.name for topic in wanted if topic.name is not None])
+        return self._told(context, request, ids, names)
+
+    async def _many(self, context: RequestContext, request: MetadataRequest, wanted: list[Wanted]) -> Any:
+        """The same a few thousand topics at a time. The request's elements are freed as they are read: all at once would
+        take long, too."""
+        for begin in range(0, len(wanted), _AT_ONCE):
+            _check(wanted[begin : begin + _AT_ONCE], context.api_version)
+            await asyncio.sleep(0)
+        ids: set[bytes] = set()
+        names: dict[str, None] = {}
+        wanted.reverse()
+        while wanted:
+            part = wanted[-_AT_ONCE:]
+            del wanted[-_AT_ONCE:]
+            ids.update([topic.topic_id for topic in part if topic.topic_id != ZERO_UUID])
+            names.update(dict.fromkeys([topic.name for topic in reversed(part) if topic.name is not None]))
+            await asyncio.sleep(0)
+        answer = self._told(context, request, ids, names)
+        return await answer if iscoroutine(answer) else answer
+
+    def _told(self, context: RequestContext, request: MetadataRequest, ids: set[bytes], names: dict[str, None]) -> Any:
+        """By ids if there are any, by names otherwise."""
+        services = self._services
+        version = context.api_version
         if ids:
             by_id = services.metadata.image.topics.by_id
-            known = [by_id[topic_id] for topic_id in sorted(ids) if topic_id in by_id]
-            unknown = [
-                MetadataResponse.MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=i)
-                for i in sorted(ids)
-                if i not in by_id
-            ]
-            return self._answer(context, request, known, unknown)
-        names = list(dict.fromkeys(topic.name for topic in wanted if topic.name is not None))
+            ordered = sorted(ids)
+            return self._answers.some_topics(
+                _shape(context, request),
+                chain(
+                    (
+                        MetadataResponse.MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=i)
+                        for i in ordered
+                        if i not in by_id
+                    ),
+                    (by_id[i] for i in ordered if i in by_id),
+                ),
+            )
         missing = [name for name in names if services.metadata.topic(name) is None]
         may_create = services.config.auto_create_topics_enable and (version < 4 or request.allow_auto_topic_creation)
         if missing and may_create:
             creatable = [name for name in missing if unknown_topic_error(name) != ErrorCode.INVALID_TOPIC_EXCEPTION]
             if creatable and len(creatable) * services.config.num_partitions <= _MOST_PARTITIONS:
-                return self._create(context, request, names, creatable)
-        return self._named(context, request, names)
+                return self._create(context, request, list(names), creatable)
+        return self._named(context, request, list(names))
 
-    async def _create(
-        self, context: RequestContext, request: MetadataRequest, names: list[str], creatable: list[str]
-    ) -> MetadataResponse:
+    async def _create(self, context: RequestContext, request: MetadataRequest, names: list[str], creatable: list[str]) -> Any:
         creations = [self._services.creator.create(name, context) for name in creatable]
         await asyncio.wait(creations, timeout=_CREATION_WAIT_S)
-        return self._named(context, request, names)
+        answer = self._named(context, request, names)
+        return await answer if iscoroutine(answer) else answer
 
-    def _named(self, context: RequestContext, request: MetadataRequest, names: list[str]) -> MetadataResponse:
-        known = []
-        unknown = []
-        for name in names:
-            topic = self._services.metadata.topic(name)
-            if topic is not None:
-                known.append(topic)
-            else:
-                unknown.append(
+    def _named(self, context: RequestContext, request: MetadataRequest, names: list[str]) -> Any:
+        """Topics that do not exist come first in the answer."""
+        by_name = self._services.metadata.image.topics.by_name
+        return self._answers.some_topics(
+            _shape(context, request),
+            chain(
+                (
                     MetadataResponse.MetadataResponseTopic(
                         error_code=unknown_topic_error(name), name=name, is_internal=is_internal(name)
                     )
-                )
-        return self._answer(context, request, known, unknown)
-
-    def _answer(
-        self,
-        context: RequestContext,
-        request: MetadataRequest,
-        known: list[TopicImage],
-        others: list[MetadataResponse.MetadataResponseTopic],
-    ) -> MetadataResponse:
-        services = self._services
-        metadata = services.metadata
-        version = context.api_version
-        topics = [
-            metadata.metadata_topic(topic, context.listener, filter_unavailable=version == 0, listener_errors=version >= 6)
-            for topic in known
-        ]
-        if version >= 8 and request.include_topic_authorized_operations:
-            topics = [
-                MetadataResponse.MetadataResponseTopic(
-                    error_code=topic.error_code,
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    is_internal=topic.is_internal,
-                    partitions=topic.partitions,
-                    topic_authorized_operations=TOPIC_OPERATIONS,
-                )
-                for topic in topics
-            ]
-            for other in others:
-                if other.name is not None:  # allowed to do all that, were it there
-                    other.topic_authorized_operations = TOPIC_OPERATIONS
-        response = MetadataResponse(
-            brokers=metadata.metadata_brokers(context.listener),
-            cluster_id=services.cluster_id,
-            controller_id=metadata.some_alive_broker(services.node_id),
-            topics=others + topics,
+                    for name in names
+                    if name not in by_name
+                ),
+                (by_name[name] for name in names if name in by_name),
+            ),
         )
-        if 8 <= version <= 10 and request.include_cluster_authorized_operations:
-            response.cluster_authorized_operations = CLUSTER_OPERATIONS
-        return response
+
+
+def _check(wanted: list[Wanted], version: int) -> None:
+    """Raises KafkaError (INVALID_REQUEST) for a topic that this version cannot name so."""
+    for topic in wanted:
+        if topic.name is None and topic.topic_id == ZERO_UUID and version >= 12:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is asked for by its name or by its id; one has neither")
+        if version < 12 and topic.name is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic name can not be null for version {version}")
+        if version < 12 and topic.topic_id != ZERO_UUID:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic IDs are not supported in requests for version {version}")
+
+
+def _shape(context: RequestContext, request: MetadataRequest) -> Shape:
+    version = context.api_version
+    return Shape(
+        context.listener,
+        version,
+        version >= 8 and request.include_topic_authorized_operations,
+        8 <= version <= 10 and request.include_cluster_authorized_operations,
+    )
 
 
 def routes(services: Services) -> dict[int, Handler]:

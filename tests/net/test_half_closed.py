@@ -1,0 +1,229 @@
+"""Peers that send no more: what they have asked before is answered, and nothing is left of them afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import uvloop
+
+from quorate.net.client import Connection
+from quorate.net.dispatch import Dispatcher, ListenerKind, RequestContext
+from quorate.net.limits import ConnectionLimits
+from quorate.net.server import Listener
+from quorate.protocol.api import ApiKey, encode_request
+from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
+from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+
+class World:
+    """One listener on which a Fetch waits until the test answers it."""
+
+    def __init__(self) -> None:
+        self.listener = Listener()
+        self.fetches: list[asyncio.Future[Any]] = []
+        self.seen: list[RequestContext] = []
+        self.metadata: Callable[[], Any] = MetadataResponse
+        self.dispatcher = Dispatcher(ListenerKind.BROKER)
+        self.dispatcher.register(ApiKey.FETCH, self._fetch)
+        self.dispatcher.register(ApiKey.METADATA, self._metadata)
+
+    def _fetch(self, context: RequestContext, request: FetchRequest) -> asyncio.Future[Any]:
+        self.seen.append(context)
+        self.fetches.append(asyncio.get_running_loop().create_future())
+        return self.fetches[-1]
+
+    def _metadata(self, context: RequestContext, request: MetadataRequest) -> Any:
+        self.seen.append(context)
+        return self.metadata()
+
+    async def ended(self, *sent: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection on which this was sent, and then the end."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.listener.port)
+        writer.write(b"".join(sent))
+        writer.write_eof()
+        return reader, writer
+
+    async def fetching(self, count: int = 1) -> None:
+        while len(self.fetches) < count:
+            await asyncio.sleep(0)
+
+    async def end_read(self) -> None:
+        connection = self.seen[-1].connection
+        while connection is not None and not connection.ended:
+            await asyncio.sleep(0)
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[..., None]:
+    def runner(test: Callable[[World], Awaitable[None]], limits: ConnectionLimits | None = None) -> None:
+        async def main() -> None:
+            world = World()
+            await world.listener.start("127.0.0.1", 0, world.dispatcher, "TEST", limits)
+            try:
+                await asyncio.wait_for(test(world), 20)
+                while world.listener.connections:
+                    await asyncio.sleep(0.001)
+            finally:
+                await world.listener.close()
+
+        with asyncio.Runner(loop_factory=request.param) as loop:
+            loop.run(asyncio.wait_for(main(), 30))
+
+    return runner
+
+
+def frame(correlation_id: int, request: Any, version: int) -> bytes:
+    data = encode_request(correlation_id, "test", request, version)
+    return struct.pack(">i", len(data)) + data
+
+
+def metadata(correlation_id: int) -> bytes:
+    return frame(correlation_id, MetadataRequest(), 5)
+
+
+def fetch(correlation_id: int) -> bytes:
+    return frame(correlation_id, FetchRequest(max_wait_ms=100_000), 12)
+
+
+async def answered(reader: asyncio.StreamReader) -> list[int]:
+    """The correlation ids of the answers until the connection ends."""
+    ids = []
+    while head := await reader.read(4):
+        (size,) = struct.unpack(">i", head if len(head) == 4 else head + await reader.readexactly(4 - len(head)))
+        ids.append(struct.unpack_from(">i", await reader.readexactly(size))[0])
+    return ids
+
+
+def test_answers_that_are_due_are_sent(run: Callable[..., None]) -> None:
+    async def test(world: World) -> None:
+        reader, writer = await world.ended(metadata(1), fetch(2), metadata(3), fetch(4))
+        await world.fetching(2)
+        await world.end_read()
+        world.fetches[1].set_result(FetchResponse())
+        world.fetches[0].set_result(FetchResponse())
+        assert await answered(reader) == [1, 2, 3, 4]
+        writer.close()
+
+    run(test)
+
+
+def test_a_connection_with_nothing_due_ends_at_once(run: Callable[..., None]) -> None:
+    async def test(world: World) -> None:
+        for sent in ([], [metadata(1)], [metadata(1), metadata(2)[:-1]], [b"\0\0"]):
+            reader, writer = await world.ended(*sent)
+            assert await answered(reader) == [1][: len([part for part in sent if len(part) > 2])]
+            writer.close()
+
+    run(test)
+
+
+def test_requests_that_wait_for_their_turn_are_handled(run: Callable[..., None]) -> None:
+    async def test(world: World) -> None:
+        def slow() -> MetadataResponse:
+            until = time.perf_counter() + 0.001
+            while time.perf_counter() < until:
+                pass
+            return MetadataResponse()
+
+        world.metadata = slow
+        reader, writer = await world.ended(*map(metadata, range(200)))
+        assert await answered(reader) == list(range(200))
+        writer.close()
+
+    run(test)
+
+
+def test_a_slow_reader_gets_its_answers_whole(run: Callable[..., None]) -> None:
+    async def test(world: World) -> None:
+        world.metadata = lambda: MetadataResponse(cluster_id="x" * 30_000)
+        reader, writer = await world.ended(*map(metadata, range(800)))
+        writer.transport.pause_reading()
+        while not world.seen:
+            await asyncio.sleep(0.001)
+        writer.transport.resume_reading()
+        assert await answered(reader) == list(range(800))
+        writer.close()
+
+    run(test)
+
+
+def test_what_is_not_the_protocol_does_not_take_away_the_answers_before_it(run: Callable[..., None]) -> None:
+    """Apache Kafka reads the next request when it has answered the one before."""
+
+    async def test(world: World) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.listener.port)
+        writer.write(metadata(1) + fetch(2) + metadata(3) + struct.pack(">ihhih", 10, 999, 0, 1, -1) + metadata(4))
+        await world.fetching()
+        world.fetches[0].set_result(FetchResponse())
+        assert await answered(reader) == [1, 2, 3]
+        writer.close()
+
+    run(test)
+
+
+def test_a_half_closed_connection_does_not_outlast_the_idle_time(run: Callable[..., None]) -> None:
+    async def test(world: World) -> None:
+        reader, writer = await world.ended(fetch(1))
+        assert await answered(reader) == []
+        assert world.fetches[0].cancelled()
+        writer.close()
+
+    run(test, ConnectionLimits(max_idle_s=0.2))
+
+
+def test_a_half_closed_peer_that_takes_nothing_is_cut_off(run: Callable[..., None]) -> None:
+    async def test(world: World) -> None:
+        world.metadata = lambda: MetadataResponse(cluster_id="x" * 30_000)
+        _, writer = await world.ended(*map(metadata, range(3000)))
+        writer.transport.pause_reading()
+        while not world.seen or world.listener.connections:
+            await asyncio.sleep(0.001)
+        writer.transport.abort()
+
+    run(test, ConnectionLimits(max_idle_s=0.3))
+
+
+def test_who_watches_a_connection_hears_of_its_end_before_the_last_answer(run: Callable[..., None]) -> None:
+    """A controller that learns of a broker's death must not wait for a Fetch of that broker."""
+
+    async def test(world: World) -> None:
+        connection = await Connection.connect("127.0.0.1", world.listener.port)
+        connection.send(FetchRequest())
+        await world.fetching()
+        gone: list[int] = []
+        served = world.seen[-1].connection
+        assert served is not None
+        served.on_close(lambda: gone.append(1))
+        connection.close()
+        while not gone:
+            await asyncio.sleep(0.001)
+        served.on_close(lambda: gone.append(2))
+        while len(gone) < 2:
+            await asyncio.sleep(0.001)
+        assert not world.fetches[0].done()
+        world.fetches[0].set_result(FetchResponse())
+        while world.listener.connections:
+            await asyncio.sleep(0.001)
+        assert gone == [1, 2]
+
+    run(test)
+
+
+def test_a_listener_that_closes_waits_for_half_closed_connections(run: Callable[..., None]) -> None:
+    async def test(world: World) -> None:
+        reader, writer = await world.ended(fetch(1))
+        await world.fetching()
+        await world.end_read()
+        closing = asyncio.ensure_future(world.listener.close(grace_s=10))
+        await asyncio.sleep(0)
+        world.fetches[0].set_result(FetchResponse())
+        assert await answered(reader) == [1]
+        await closing
+        writer.close()
+
+    run(test)

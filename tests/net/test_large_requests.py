@@ -1,0 +1,156 @@
+"""Requests of many elements take long to decode: others are served meanwhile, and the connection's order holds."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import uvloop
+
+from quorate.net.client import Connection
+from quorate.net.dispatch import Dispatcher, ListenerKind, RequestContext
+from quorate.net.server import Listener
+from quorate.protocol.api import ApiKey, encode_request
+from quorate.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+
+class World:
+    """One listener whose decoder waits, at a Metadata request of more than 100,000 bytes, until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.listener = Listener()
+        self.decoding = threading.Event()
+        self.go_on = threading.Event()
+        self.seen: list[int] = []
+        self.dispatcher = Dispatcher(ListenerKind.BROKER)
+        self.dispatcher.register(ApiKey.METADATA, self._metadata)
+        self.dispatcher.register(ApiKey.FIND_COORDINATOR, lambda c, r: FindCoordinatorResponse())
+        decode = self.dispatcher.decode
+
+        def slow(frame: memoryview, context: RequestContext) -> Any:
+            if len(frame) > 100_000:
+                self.decoding.set()
+                assert self.go_on.wait(10)
+            return decode(frame, context)
+
+        self.dispatcher.decode = slow  # type: ignore[method-assign]
+
+    def _metadata(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+        self.seen.append(context.correlation_id)
+        return MetadataResponse(cluster_id=str(len(request.topics or ())))
+
+    async def started(self) -> None:
+        while not self.decoding.is_set():
+            await asyncio.sleep(0.001)
+
+    async def serves(self) -> None:
+        connection = await Connection.connect("127.0.0.1", self.listener.port)
+        await connection.call(FindCoordinatorRequest(key="g"), 5, 2)
+        connection.close()
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[..., None]:
+    def runner(test: Callable[[World], Awaitable[None]]) -> None:
+        async def main() -> None:
+            world = World()
+            await world.listener.start("127.0.0.1", 0, world.dispatcher, "TEST")
+            try:
+                await asyncio.wait_for(test(world), 15)
+            finally:
+                world.go_on.set()
+                await world.listener.close()
+
+        with asyncio.Runner(loop_factory=request.param) as loop:
+            loop.run(main())
+
+    return runner
+
+
+def frame(correlation_id: int, topics: int) -> bytes:
+    asked = [MetadataRequest.MetadataRequestTopic(name="ab")] * topics
+    data = encode_request(correlation_id, "test", MetadataRequest(topics=asked), 5)
+    return struct.pack(">i", len(data)) + data
+
+
+async def answers(reader: asyncio.StreamReader) -> list[int]:
+    found = []
+    while head := await reader.read(4):
+        (size,) = struct.unpack(">i", head)
+        found.append(struct.unpack_from(">i", await reader.readexactly(size))[0])
+    return found
+
+
+def test_others_are_served_meanwhile_and_the_order_holds(run: Callable[..., None]) -> None:
+    async def test(world: World) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.listener.port)
+        writer.write(frame(1, 1) + frame(2, 100_000) + frame(3, 1) + frame(4, 100_000) + frame(5, 1))
+        writer.write_eof()
+        await world.started()
+        await world.serves()
+        assert world.seen == [1]
+        world.go_on.set()
+        assert await answers(reader) == [1, 2, 3, 4, 5]
+        assert world.seen == [1, 2, 3, 4, 5]
+        writer.close()
+
+    run(test)
+
+
+def test_a_large_request_that_is_malformed_ends_its_connection(run: Callable[..., None]) -> None:
+    async def test(world: World) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.listener.port)
+        cut = frame(2, 100_000)[4:-50_000]
+        writer.write(frame(1, 1) + struct.pack(">i", len(cut)) + cut + frame(3, 1))
+        await world.started()
+        world.go_on.set()
+        try:
+            assert await answers(reader) == [1]
+        except ConnectionResetError:
+            pass  # what was behind it is not read
+        while world.listener.connections:
+            await asyncio.sleep(0.001)
+        assert world.seen == [1]
+        await world.serves()
+        writer.close()
+
+    run(test)
+
+
+def test_a_client_that_goes_away_meanwhile_leaves_nothing(run: Callable[..., None]) -> None:
+    async def test(world: World) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", world.listener.port)
+        writer.write(frame(1, 100_000))
+        await world.started()
+        (served,) = world.listener.connections
+        served.close()
+        while world.listener.connections:
+            await asyncio.sleep(0.001)
+        world.go_on.set()
+        await world.serves()
+        assert world.seen == []
+        writer.close()
+
+    run(test)
+
+
+def test_a_listener_that_closes_waits_for_it(run: Callable[..., None]) -> None:
+    async def test(world: World) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.listener.port)
+        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        writer.write(frame(1, 100_000))
+        await world.started()
+        closing = asyncio.ensure_future(world.listener.close(grace_s=10))
+        await asyncio.sleep(0)
+        world.go_on.set()
+        assert await answers(reader) == [1]
+        await asyncio.wait_for(closing, 5)
+        writer.close()
+
+    run(test)

@@ -1,0 +1,203 @@
+"""What a connection is not to be closed for, and what must not hang it."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import uvloop
+
+from quorate.net import connection as connection_module
+from quorate.net.client import Connection
+from quorate.net.dispatch import Dispatcher, ListenerKind, RequestContext
+from quorate.net.errors import KafkaConnectionError
+from quorate.net.limits import ConnectionLimits
+from quorate.net.server import Listener
+from quorate.net.turns import TurnQueue
+from quorate.protocol.api import ApiKey, encode_request
+from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
+from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+
+class World:
+    """One listener on which a Fetch waits until the test answers it."""
+
+    def __init__(self) -> None:
+        self.listener = Listener()
+        self.fetches: list[asyncio.Future[Any]] = []
+        self.metadata: Callable[[], Any] = MetadataResponse
+        self.dispatcher = Dispatcher(ListenerKind.BROKER)
+        self.dispatcher.register(ApiKey.FETCH, self._fetch)
+        self.dispatcher.register(ApiKey.METADATA, lambda context, request: self.metadata())
+
+    def _fetch(self, context: RequestContext, request: FetchRequest) -> asyncio.Future[Any]:
+        self.fetches.append(asyncio.get_running_loop().create_future())
+        return self.fetches[-1]
+
+    async def sweeps(self, count: int) -> None:
+        """Until the listener has looked at its connections so many times."""
+        looked = 0
+        check_all = self.listener._check_all
+
+        def counted() -> None:
+            nonlocal looked
+            looked += 1
+            check_all()
+
+        self.listener._check_all = counted  # type: ignore[method-assign]
+        while looked < count:
+            await asyncio.sleep(0.001)
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[..., None]:
+    def runner(test: Callable[[World], Awaitable[None]], limits: ConnectionLimits | None = None) -> None:
+        async def main() -> None:
+            world = World()
+            await world.listener.start("127.0.0.1", 0, world.dispatcher, "TEST", limits)
+            try:
+                await asyncio.wait_for(test(world), 20)
+            finally:
+                await world.listener.close()
+
+        with asyncio.Runner(loop_factory=request.param) as loop:
+            loop.run(main())
+
+    return runner
+
+
+def frame(correlation_id: int, request: Any, version: int) -> bytes:
+    data = encode_request(correlation_id, "test", request, version)
+    return struct.pack(">i", len(data)) + data
+
+
+async def answer(reader: asyncio.StreamReader) -> int:
+    (size,) = struct.unpack(">i", await reader.readexactly(4))
+    (correlation_id,) = struct.unpack_from(">i", await reader.readexactly(size))
+    return int(correlation_id)
+
+
+def test_a_request_that_we_do_not_read_further_is_not_the_clients_fault(run: Callable[..., None]) -> None:
+    """A part of the next one has arrived when reading is paused, because too many bytes of answers wait for an earlier one."""
+
+    async def test(world: World) -> None:
+        made: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        world.metadata = lambda: made
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.listener.port)
+        request = frame(2, MetadataRequest(), 5)
+        writer.write(frame(1, FetchRequest(max_wait_ms=100_000), 12) + request + request[:9])
+        while not world.fetches:
+            await asyncio.sleep(0)
+        made.set_result(MetadataResponse(cluster_id="x" * 30_000))
+        await world.sweeps(6)
+        world.fetches[0].set_result(FetchResponse())
+        assert await answer(reader) == 1
+        writer.write(request[9:])
+        assert [await answer(reader), await answer(reader)] == [2, 2]
+        writer.close()
+
+    run(test, ConnectionLimits(write_high_bytes=10_000, frame_stall_s=0.2, frame_min_rate=1 << 30))
+
+
+def test_a_connection_is_not_idle_when_a_long_wait_has_just_been_answered(run: Callable[..., None]) -> None:
+    async def test(world: World) -> None:
+        connection = await Connection.connect("127.0.0.1", world.listener.port)
+        waiting = connection.send(FetchRequest(max_wait_ms=100_000), 12)
+        while not world.fetches:
+            await asyncio.sleep(0)
+        await world.sweeps(6)  # longer than a connection may be idle
+        (served,) = world.listener.connections
+        world.fetches[0].set_result(FetchResponse())
+        await waiting
+        served.check(asyncio.get_running_loop().time())
+        assert isinstance(await connection.call(MetadataRequest(), 5), MetadataResponse)
+        connection.close()
+
+    run(test, ConnectionLimits(max_idle_s=0.4))
+
+
+def test_a_reader_may_pause_for_as_long_as_a_connection_may_be_idle(run: Callable[..., None]) -> None:
+    """A consumer in Java reads only while its application polls, by default once in five minutes."""
+
+    async def test(world: World) -> None:
+        world.metadata = lambda: MetadataResponse(cluster_id="x" * 30_000)
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.listener.port, limit=1 << 16)
+        writer.transport.pause_reading()
+        writer.write(b"".join(frame(i, MetadataRequest(), 5) for i in range(800)))
+        while not any(c._output is not None and c._output.pending for c in world.listener.connections):
+            await asyncio.sleep(0.001)
+        await world.sweeps(8)
+        writer.transport.resume_reading()
+        assert [await answer(reader) for _ in range(800)] == list(range(800))
+        writer.close()
+
+    run(test, ConnectionLimits(max_idle_s=60, first_request_s=0.2, frame_stall_s=0.1))
+
+
+def test_an_answer_that_cannot_be_made_ends_the_connection(run: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the answers behind it would wait for ever."""
+
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError
+
+    async def test(world: World) -> None:
+        monkeypatch.setattr(connection_module, "failure", broken)
+        connection = await Connection.connect("127.0.0.1", world.listener.port)
+        waiting = connection.send(FetchRequest(max_wait_ms=100_000), 12)
+        behind = connection.send(MetadataRequest())
+        while not world.fetches:
+            await asyncio.sleep(0)
+        world.fetches[0].set_exception(RuntimeError())
+        for request in (waiting, behind):
+            with pytest.raises(KafkaConnectionError):
+                await asyncio.wait_for(request, 5)
+
+    run(test)
+
+
+def test_a_connection_that_fails_in_its_turn_does_not_stop_the_others(run: Callable[..., None]) -> None:
+    async def test(world: World) -> None:
+        queue = TurnQueue(asyncio.get_running_loop())
+        served = asyncio.get_running_loop().create_future()
+
+        def fail() -> None:
+            raise ZeroDivisionError
+
+        queue.add(fail)
+        queue.add(lambda: served.set_result(None))
+        await asyncio.wait_for(served, 5)
+        again = asyncio.get_running_loop().create_future()
+        queue.add(lambda: again.set_result(None))
+        await asyncio.wait_for(again, 5)
+
+    run(test)
+
+
+def test_a_connection_for_which_no_descriptor_is_left_is_closed(
+    run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(*_: Any) -> Any:
+        raise OSError(24, "Too many open files")
+
+    async def test(world: World) -> None:
+        reports: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
+        with monkeypatch.context() as patch:
+            patch.setattr(connection_module, "SocketOutput", exhausted)
+            reader, writer = await asyncio.open_connection("127.0.0.1", world.listener.port)
+            try:
+                assert await asyncio.wait_for(reader.read(), 5) == b""
+            except ConnectionError:
+                pass
+            writer.close()
+        while world.listener.connections:
+            await asyncio.sleep(0.001)
+        connection = await Connection.connect("127.0.0.1", world.listener.port)
+        await connection.call(MetadataRequest(), 5)
+        connection.close()
+        assert reports == []
+
+    run(test)

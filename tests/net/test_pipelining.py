@@ -1,0 +1,265 @@
+"""Connections that pipeline: bounded in bytes and in time, so that others are served meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import struct
+import time
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+import uvloop
+
+from quorate.net.client import Connection
+from quorate.net.dispatch import Dispatcher, ListenerKind, RequestContext
+from quorate.net.limits import ConnectionLimits
+from quorate.net.server import Listener
+from quorate.protocol.api import ApiKey, encode_request
+from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
+from quorate.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from quorate.protocol.messages.produce import ProduceRequest, ProduceResponse
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+
+
+class World:
+    """One listener on which a Fetch waits until the test answers it; FindCoordinator and Metadata are the test's."""
+
+    def __init__(self) -> None:
+        self.listener = Listener()
+        self.fetches: list[asyncio.Future[Any]] = []
+        self.metadata: Callable[[RequestContext, MetadataRequest], Any] = lambda c, r: MetadataResponse()
+        self.produce: Callable[[RequestContext, ProduceRequest], Any] = lambda c, r: ProduceResponse()
+        dispatcher = self.dispatcher = Dispatcher(ListenerKind.BROKER)
+        dispatcher.register(ApiKey.FETCH, self._fetch)
+        dispatcher.register(ApiKey.METADATA, lambda c, r: self.metadata(c, r))
+        dispatcher.register(ApiKey.PRODUCE, lambda c, r: self.produce(c, r))
+        dispatcher.register(ApiKey.FIND_COORDINATOR, lambda c, r: FindCoordinatorResponse())
+
+    def _fetch(self, context: RequestContext, request: FetchRequest) -> asyncio.Future[Any]:
+        self.fetches.append(asyncio.get_running_loop().create_future())
+        return self.fetches[-1]
+
+    async def raw(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.listener.port)
+
+    async def answered(self) -> None:
+        """Another client is served."""
+        connection = await Connection.connect("127.0.0.1", self.listener.port, timeout_s=10)
+        await connection.call(FindCoordinatorRequest(key="g"), 10, 2)
+        connection.close()
+
+
+@pytest.fixture(params=LOOPS)
+def run(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Runs a test on asyncio's own event loop and on uvloop, which nodes use."""
+
+    def runner(test: Callable[[World], Awaitable[None]], limits: ConnectionLimits | None = None) -> None:
+        async def main() -> None:
+            world = World()
+            await world.listener.start("127.0.0.1", 0, world.dispatcher, "TEST", limits)
+            try:
+                await asyncio.wait_for(test(world), 20)
+            finally:
+                await world.listener.close()
+
+        coroutine: Coroutine[Any, Any, None] = main()
+        with asyncio.Runner(loop_factory=LOOPS[request.param]) as loop:
+            loop.run(coroutine)
+
+    return runner
+
+
+def frame(correlation_id: int, request: Any, version: int) -> bytes:
+    data = encode_request(correlation_id, "test", request, version)
+    return struct.pack(">i", len(data)) + data
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Resets the connection: not the end of a stream, behind which answers would be due."""
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+FETCH = frame(0, FetchRequest(max_wait_ms=100_000), 12)
+
+
+async def answers(reader: asyncio.StreamReader, count: int) -> list[int]:
+    """The correlation ids of the next answers."""
+    ids = []
+    for _ in range(count):
+        (size,) = struct.unpack(">i", await reader.readexactly(4))
+        (correlation_id,) = struct.unpack(">i", (await reader.readexactly(size))[:4])
+        ids.append(correlation_id)
+    return ids
+
+
+def test_answers_that_wait_behind_an_unfinished_one_are_bounded_in_bytes(run: Callable[..., None]) -> None:
+    async def test(world: World) -> None:
+        started: list[int] = []
+
+        def metadata(context: RequestContext, request: MetadataRequest) -> Any:
+            started.append(context.correlation_id)
+            return MetadataResponse(cluster_id="x" * 30_000)
+
+        world.metadata = metadata
+        reader, writer = await world.raw()
+        writer.write(FETCH + b"".join(frame(i, MetadataRequest(), 5) for i in range(1, 91)))
+        while not started:
+            await asyncio.sleep(0)
+        for _ in range(3):
+            await world.answered()
+        assert len(started) == 10  # the one that exceeds 300,000 bytes is the last
+        world.fetches[0].set_result(FetchResponse())
+        assert await answers(reader, 91) == list(range(91))
+        writer.close()
+
+    run(test, ConnectionLimits(write_high_bytes=300_000))
+
+
+def test_answers_of_awaited_handlers_count_as_well(run: Callable[..., None]) -> None:
+    async def test(world: World) -> None:
+        started: list[int] = []
+
+        async def metadata(context: RequestContext, request: MetadataRequest) -> Any:
+            started.append(context.correlation_id)
+            return MetadataResponse(cluster_id="x" * 30_000)
+
+        world.metadata = metadata
+        reader, writer = await world.raw()
+        writer.write(FETCH + b"".join(frame(i, MetadataRequest(), 5) for i in range(1, 4)))
+        while len(started) < 3:
+            await asyncio.sleep(0)
+        await world.answered()
+        writer.write(b"".join(frame(i, MetadataRequest(), 5) for i in range(4, 20)))
+        for _ in range(3):
+            await world.answered()
+        assert len(started) == 3
+        world.fetches[0].set_result(FetchResponse())
+        assert await answers(reader, 20) == list(range(20))
+        writer.close()
+
+    run(test, ConnectionLimits(write_high_bytes=80_000))
+
+
+def test_request_bytes_in_flight_are_bounded(run: Callable[..., None]) -> None:
+    async def test(world: World) -> None:
+        waiting: list[asyncio.Future[Any]] = []
+
+        def produce(context: RequestContext, request: ProduceRequest) -> Any:
+            waiting.append(asyncio.get_running_loop().create_future())
+            return waiting[-1]
+
+        world.produce = produce
+        data = ProduceRequest.PartitionProduceData(index=0, records=bytes(100_000))
+        topic = ProduceRequest.TopicProduceData(name="t", partition_data=[data])
+        reader, writer = await world.raw()
+        writer.write(b"".join(frame(i, ProduceRequest(acks=-1, topic_data=[topic]), 9) for i in range(20)))
+        while len(waiting) < 4:
+            await asyncio.sleep(0)
+        for _ in range(3):
+            await world.answered()
+        assert len(waiting) == 4
+        for i in range(20):
+            while len(waiting) <= i:
+                await asyncio.sleep(0)
+            assert len(waiting) <= i + 4
+            waiting[i].set_result(ProduceResponse())
+            assert await answers(reader, 1) == [i]
+        writer.close()
+
+    run(test, ConnectionLimits(max_in_flight_bytes=350_000))
+
+
+def test_a_request_larger_than_what_may_be_in_flight_is_served(run: Callable[..., None]) -> None:
+    async def test(world: World) -> None:
+        data = ProduceRequest.PartitionProduceData(index=0, records=bytes(200_000))
+        topic = ProduceRequest.TopicProduceData(name="t", partition_data=[data])
+        reader, writer = await world.raw()
+        writer.write(b"".join(frame(i, ProduceRequest(acks=-1, topic_data=[topic]), 9) for i in range(3)))
+        assert await answers(reader, 3) == [0, 1, 2]
+        writer.close()
+
+    run(test, ConnectionLimits(max_in_flight_bytes=1000))
+
+
+def test_connections_that_pipeline_slow_requests_leave_others_their_turn(run: Callable[..., None]) -> None:
+    """Six connections have a hundred requests each that take 2 ms: others wait for a few of them, not for all."""
+
+    async def test(world: World) -> None:
+        runs = 0
+
+        def metadata(context: RequestContext, request: MetadataRequest) -> Any:
+            nonlocal runs
+            runs += 1
+            until = time.perf_counter() + 0.002
+            while time.perf_counter() < until:
+                pass
+            return MetadataResponse()
+
+        world.metadata = metadata
+        other = await Connection.connect("127.0.0.1", world.listener.port, timeout_s=10)
+        pairs = [await world.raw() for _ in range(6)]
+        for _, writer in pairs:
+            writer.write(b"".join(frame(i, MetadataRequest(), 5) for i in range(100)))
+        while not runs:
+            await asyncio.sleep(0)
+        asked = []
+        for _ in range(10):
+            before = runs
+            await other.call(FindCoordinatorRequest(key="g"), 10, 2)
+            asked.append(runs - before)
+        assert runs < 600
+        assert sorted(asked)[5] <= 10, asked
+        for reader, writer in pairs:
+            assert await answers(reader, 100) == list(range(100))
+            writer.close()
+
+    run(test)
+
+
+def test_a_lost_connection_keeps_no_answer_in_memory(run: Callable[..., None]) -> None:
+    async def test(world: World) -> None:
+
+        seen: list[weakref.ref[Any]] = []
+
+        def metadata(context: RequestContext, request: MetadataRequest) -> Any:
+            seen.append(weakref.ref(context.frame))
+            return MetadataResponse(cluster_id="x" * 30_000)
+
+        world.metadata = metadata
+        _, writer = await world.raw()
+        writer.write(FETCH + b"".join(frame(i, MetadataRequest(), 5) for i in range(1, 9)))
+        while len(seen) < 8:
+            await asyncio.sleep(0)
+        reset(writer)
+        while world.listener.connections:
+            await asyncio.sleep(0.001)
+        gc.collect()
+        assert [ref for ref in seen if ref() is not None] == []
+
+    run(test)
+
+
+def test_a_fetch_that_waits_ends_with_its_connection(run: Callable[..., None]) -> None:
+    """It would otherwise be looked at with each append until its own time is over, which the client chooses."""
+
+    async def test(world: World) -> None:
+        _, writer = await world.raw()
+        writer.write(FETCH)
+        while not world.fetches:
+            await asyncio.sleep(0)
+        reset(writer)
+        while not world.fetches[0].done():
+            await asyncio.sleep(0.001)
+        assert world.fetches[0].cancelled()
+
+    run(test)

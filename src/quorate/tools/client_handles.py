@@ -6,6 +6,8 @@ console tool does before it connects: a tool imports this module when its option
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import re
 import signal
 import sys
@@ -20,7 +22,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
-from quorate.admin.errors import ErrorCode, error_text
+from quorate.admin.errors import ErrorCode, NetError, NotKafkaError, error_text
 from quorate.protocol.errors import KafkaError as BrokerError
 from quorate.tools.client_properties import Translation
 from quorate.tools.common import ToolError
@@ -29,6 +31,21 @@ Handle = TypeVar("Handle", Producer, Consumer)
 
 _UNKNOWN = re.compile(r'No such configuration property: "([^"]*)"')
 _NAMED = re.compile(r'"([\w.]+)"')
+
+_ALIASES = {
+    "queue.buffering.max.ms": "linger.ms",
+    "message.send.max.retries": "retries",
+    "message.timeout.ms": "delivery.timeout.ms",
+    "request.required.acks": "acks",
+    "compression.codec": "compression.type",
+    "fetch.message.max.bytes": "max.partition.fetch.bytes",
+    "max.in.flight": "max.in.flight.requests.per.connection",
+    "sasl.mechanisms": "sasl.mechanism",
+}
+"""Names that librdkafka's errors have for properties that were given by their other name."""
+
+_SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
+"""Takes librdkafka's log, which repeats on stderr what its callbacks say."""
 
 SAID_AGAIN_S = 30.0
 """The same trouble is told again after this time: often enough for a log, rarely enough for a terminal."""
@@ -42,6 +59,8 @@ def open_handle(kind: type[Handle], translation: Translation, errors: Connection
     settings: dict[str, Any] = dict(translation.settings)
     if "debug" in settings:
         settings["log_level"] = "7"
+    else:
+        callbacks["logger"] = _SILENT
     while True:
         try:
             return kind({**settings, **callbacks, "error_cb": errors})
@@ -60,7 +79,7 @@ def open_handle(kind: type[Handle], translation: Translation, errors: Connection
 def _in_given_names(text: str, translation: Translation) -> str:
     """The text with the property's name as the user gave it, where it has another one in librdkafka."""
     for name in _NAMED.findall(text):
-        given = translation.given.get(name)
+        given = translation.given.get(name) or translation.given.get(_ALIASES.get(name, ""))
         if given is not None and given != name:
             return f"{text} ({given})"
     return text
@@ -75,7 +94,7 @@ def describe(error: KafkaError) -> str:
 
 def _plain(text: str) -> str:
     """librdkafka's text without the time in a state, which makes each one different, and without `Local:`."""
-    text = re.sub(r"\s*\(after \d+ms in state [^)]*\)", "", text).removeprefix("Local: ")
+    text = re.sub(r"\s*\(after \d+ms in state .*\)", "", text).removeprefix("Local: ")
     text = re.sub(r"^\w+://", "", text)
     return re.sub(r"/(\w+): ", ": ", text, count=1).strip()
 
@@ -101,7 +120,7 @@ class ConnectionErrors:
             self.refused = text
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self.reason = text
-        elif not self.held:
+        elif not self.held and self.refused is None:
             self.say(f"{self.reason or 'No broker can be reached'}; trying again")
 
     def say(self, text: str) -> None:
@@ -152,6 +171,14 @@ def partitions_of(handle: Producer | Consumer, topic: str | None, timeout_s: flo
     return found
 
 
+def _serve(handle: Producer | Consumer, errors: ConnectionErrors) -> None:
+    """Lets the error callback be called."""
+    try:
+        handle.poll(0)
+    except KafkaException as error:  # raised for a fatal error
+        errors.refused = describe(error.args[0])
+
+
 @dataclass(slots=True)
 class TopicWait:
     """Waits for the cluster to be there and, where a topic is named, for the topic, which the question creates where the
@@ -161,6 +188,10 @@ class TopicWait:
     settings: Translation
     timeout_s: float
     errors: ConnectionErrors
+
+    @property
+    def _plaintext(self) -> bool:
+        return self.settings.settings.get("security.protocol", "PLAINTEXT").upper() == "PLAINTEXT"
 
     def run(self, topic: str | None, interrupts: Interrupts) -> dict[str, list[int]]:
         """The partitions of the topic, or of all topics.
@@ -177,15 +208,15 @@ class TopicWait:
                 answer.put(error)
 
         # librdkafka's call does not hear signals: it runs in a thread, which ends with the process.
-        self.errors.held = True
+        self.errors.held = self._plaintext
         threading.Thread(target=work, name="metadata", daemon=True).start()
         before = interrupts.count
         while True:
             try:
                 found = answer.get(timeout=0.02)
             except Empty:
-                self.handle.poll(0)  # serves the error callback
-                if self.errors.refused is not None:
+                _serve(self.handle, self.errors)
+                if self.errors.refused is not None and not self.errors.held:
                     raise ToolError(self.errors.refused) from None
                 if interrupts.count > before:
                     raise Interrupted from None
@@ -224,22 +255,24 @@ class TopicWait:
             time.sleep(min(0.05, max(0.0, left_s)))  # asks again; nobody tells when a topic is created
 
     def _look_who_is_there(self) -> None:
-        """Raises ToolError when no bootstrap server is Kafka."""
-        if self.settings.settings.get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT":
+        """Raises ToolError when no bootstrap server is a broker: librdkafka does not tell what it is instead."""
+        if not self._plaintext:
             return
-        import asyncio
+        # Imported where it is needed: a tool that finds its cluster at once does without the admin client.
+        from quorate.admin.client import AdminClient
+        from quorate.admin.diagnosis import TLS
 
-        from quorate.admin.diagnosis import TLS, what_listens
-        from quorate.admin.transport import parse_servers
+        async def look() -> None:
+            async with AdminClient(self.settings.settings["bootstrap.servers"], api_timeout_s=1.0) as admin:
+                await admin.describe_cluster()
 
-        found = []
-        for host, port in parse_servers(self.settings.settings["bootstrap.servers"]):
-            text = asyncio.run(what_listens(host, port))
-            if text is None:
-                return
-            hint = "it speaks TLS: set security.protocol=SSL (or SASL_SSL)" if text == TLS else text
-            found.append(f"{host}:{port} cannot be used: {hint}")
-        raise ToolError("; ".join(found))
+        logging.getLogger("quorate.admin").setLevel(logging.CRITICAL)  # what it warns of is told already
+        try:
+            asyncio.run(look())
+        except NotKafkaError as error:
+            raise ToolError(str(error).replace(TLS, "it speaks TLS: set security.protocol to SSL or SASL_SSL")) from error
+        except (BrokerError, NetError, ValueError, OSError):
+            return
 
 
 _TOPIC_COMES = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})

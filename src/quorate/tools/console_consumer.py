@@ -55,8 +55,8 @@ def _parser() -> Parser:
     )  # fmt: skip
     add("--skip-message-on-error", action="store_true", help="Skip a record that cannot be printed instead of ending.")
     add("--formatter", default="DefaultMessageFormatter", metavar="<String: class>", help="How records are printed: "
-        "DefaultMessageFormatter, LoggingMessageFormatter, NoOpMessageFormatter, OffsetsMessageFormatter or "
-        "GroupMetadataMessageFormatter (Java's full names are taken too).")  # fmt: skip
+        "DefaultMessageFormatter, LoggingMessageFormatter, NoOpMessageFormatter, OffsetsMessageFormatter, "
+        "GroupMetadataMessageFormatter or TransactionLogMessageFormatter (Java's full names are taken too).")  # fmt: skip
     add(
         "--property", "--formatter-property", action="append", default=[], metavar="<String: prop>",
         help="How records are printed: print.timestamp, print.key, print.offset, print.epoch, print.partition, print.headers, "
@@ -159,13 +159,13 @@ def _consume(
     settings = for_consumer({name: value for name, value in properties.items() if name not in _OWN})
     settings.settings["enable.auto.offset.store"] = "false"
     # Not at the top: the import takes most of the time that the tool needs to start, and --help does without.
-    from quorate.tools.console_receiver import Selection, consume, first_offset
+    from quorate.tools.console_receiver import Selection, consume
 
     selection = Selection(
         topic=args.topic,
         pattern=args.include,
         partition=args.partition,
-        start=offset if isinstance(offset, int) else first_offset(offset or properties["auto.offset.reset"]),
+        start=properties["auto.offset.reset"] if offset is None else offset,
         group=group,
         commit=commit,
         internal_topics=internal_topics,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, BinaryIO
@@ -30,6 +30,9 @@ from quorate.tools.client_properties import Translation
 from quorate.tools.common import ToolError
 from quorate.tools.message_format import Formatter
 
+PATIENCE_S = 5.0
+"""librdkafka says nothing when a cluster does not serve the protocol of KIP-848. After this time the tool does."""
+
 IDLE_S = 0.1
 """How long one call waits for a record. A signal is noticed after this time."""
 
@@ -46,8 +49,8 @@ class Selection:
     topic: str | None
     pattern: str | None
     partition: int | None
-    start: int
-    """An offset, OFFSET_BEGINNING or OFFSET_END, for partitions that no group has an offset of."""
+    start: int | str
+    """An offset, or auto.offset.reset: where reading begins without a group."""
     group: bool
     commit: bool
     internal_topics: bool
@@ -69,23 +72,30 @@ def consume(settings: Translation, selection: Selection, formatter: Formatter, *
         try:
             topics.begin(wait.run(selection.topic, interrupts))
             connected = True
-            _read(consumer, topics, printer, selection, errors, interrupts)
+            _read(consumer, settings.settings, topics, printer, selection, errors, interrupts)
         except Interrupted:
             pass
         finally:
             try:
-                if connected:  # else a thread still uses it, and there is nothing to commit
-                    printer.settle()
-                    consumer.close()
+                printer.settle()
             finally:
+                if connected:  # else a thread still uses it, and there is nothing to commit
+                    consumer.close()
                 print(f"Processed a total of {printer.count} messages", file=sys.stderr)
     return 0
 
 
 def _read(
-    consumer: Consumer, topics: Topics, printer: Printer, selection: Selection, errors: ConnectionErrors, interrupts: Interrupts
+    consumer: Consumer,
+    settings: Mapping[str, str],
+    topics: Topics,
+    printer: Printer,
+    selection: Selection,
+    errors: ConnectionErrors,
+    interrupts: Interrupts,
 ) -> None:
-    last = time.monotonic()
+    began = last = time.monotonic()
+    explained = not (selection.group and settings.get("group.protocol", "").lower() == "consumer")
     while not printer.full and not interrupts.count:
         message = consumer.poll(IDLE_S)
         if message is None:
@@ -97,6 +107,10 @@ def _read(
         if errors.refused is not None:
             raise ToolError(errors.refused)
         topics.refresh_when_due()
+        if not explained and time.monotonic() - began > PATIENCE_S:
+            explained = True
+            if not consumer.assignment():
+                errors.say("The group has given no partitions yet; group.protocol=consumer needs a cluster with group.version=1")
 
 
 def _print_what_is_there(consumer: Consumer, printer: Printer, first: Message, limit: int, errors: ConnectionErrors) -> None:
@@ -198,12 +212,12 @@ class Topics:
         self._next = time.monotonic() + self._interval_s
         topic, partition = self._selection.topic, self._selection.partition
         if topic is None or partition is None:
-            self._take(partitions, self._selection.start)
+            self._take(partitions, OFFSET_BEGINNING if self._selection.group else first_offset(self._selection.start))
             return
         count = len(partitions[topic])
         if not 0 <= partition < count:
             raise ToolError(f"There is no partition {partition} of topic {topic}, which has {count}.")
-        self._consumer.assign([TopicPartition(topic, partition, self._selection.start)])
+        self._consumer.assign([TopicPartition(topic, partition, first_offset(self._selection.start))])
 
     def refresh_when_due(self) -> None:
         """New topics of the pattern, new partitions where no group looks after them. Answers come from a broker that the
@@ -217,7 +231,7 @@ class Topics:
             self._take(partitions_of(self._consumer, self._selection.topic, self._patience_s), OFFSET_BEGINNING)
             self._patience_s = 1.0
         except KafkaException:
-            self._patience_s = min(self._patience_s * 2, 30.0)  # a large cluster may need longer to answer
+            self._patience_s = min(self._patience_s * 2, 5.0)  # a large cluster may need longer to answer
         self._next = time.monotonic() + self._interval_s
 
     def _take(self, partitions: dict[str, list[int]], start: int) -> None:
@@ -234,9 +248,11 @@ class Topics:
             self._consumer.incremental_assign([TopicPartition(name, number, start) for name, number in sorted(new)])
 
 
-def first_offset(reset: str) -> int:
-    """Where reading begins without a group. Raises ToolError where nothing says it."""
-    match reset:
+def first_offset(where: int | str) -> int:
+    """An offset, earliest or latest as librdkafka's number. Raises ToolError where nothing says where to begin."""
+    match where:
+        case int():
+            return where
         case "earliest":
             return int(OFFSET_BEGINNING)
         case "latest":

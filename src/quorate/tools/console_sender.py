@@ -18,6 +18,8 @@ Headers = tuple[tuple[str, bytes | None], ...]
 Parse = Callable[[bytes], tuple[bytes | None, bytes | None, Headers]]
 
 CHUNK_BYTES = 64 * 1024
+INTERRUPTED = "The tool was interrupted"
+
 IDLE_S = 0.1
 """How often delivery reports are looked at while no line comes."""
 
@@ -32,7 +34,7 @@ def produce(settings: Translation, parse: Parse, topic: str, *, sync: bool, max_
         errors = ConnectionErrors("Producer")
         # Failures only: a record that is stored costs no call.
         producer = open_handle(Producer, settings, errors, **{"delivery.report.only.error": True})
-        sender = Sender(producer, topic, sync, interrupts)
+        sender = Sender(producer, topic, sync, interrupts, errors)
         source = Input(sys.stdin.buffer, events, sys.stdin.isatty())
         wait = TopicWait(producer, settings, max_block_s, errors)
         known = interrupted = False
@@ -40,7 +42,7 @@ def produce(settings: Translation, parse: Parse, topic: str, *, sync: bool, max_
             for line in source.lines():
                 if line is None:
                     if known:  # before the first line nothing is asked, so that nothing is to be told
-                        producer.poll(0)
+                        sender.serve(0)
                     continue
                 record = parse(line)
                 if not (known or interrupted):
@@ -134,19 +136,28 @@ class Input:
 class Sender:
     """Sends records, waits for their acknowledgements and reports each one that was not stored."""
 
-    def __init__(self, producer: Producer, topic: str, sync: bool, interrupts: Interrupts) -> None:
+    def __init__(self, producer: Producer, topic: str, sync: bool, interrupts: Interrupts, errors: ConnectionErrors) -> None:
         self.failed = 0
         self._producer = producer
         self._topic = topic
         self._sync = sync
         self._interrupts = interrupts
-        self._gave_up = False
+        self._errors = errors
+        self._gave_up: str | None = None
+        """Why no record is sent any more."""
 
-    def poll(self) -> None:
-        self._producer.poll(0)
+    def serve(self, timeout_s: float) -> int:
+        """Lets librdkafka report what it has done; the number of records that are still on their way."""
+        try:
+            if timeout_s:
+                return int(self._producer.flush(timeout_s))
+            self._producer.poll(0)
+        except KafkaException as error:  # fatal: the producer will not send another record
+            self._give_up(describe(error.args[0]))
+        return len(self._producer)
 
     def send(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
-        while not self._gave_up:
+        while self._gave_up is None:
             try:
                 self._producer.produce(self._topic, value, key, headers=list(headers), on_delivery=self._delivered)
             except BufferError:  # the queue is full: room comes with acknowledgements
@@ -177,13 +188,17 @@ class Sender:
         steps = max(1, round(timeout_s / 0.05))
         left = len(self._producer)
         for _ in range(steps):
-            if self._interrupts.count > 1 and not self._gave_up:
-                self._gave_up = True
-                self._producer.purge()
-            left = self._producer.flush(0.05)
+            if self._interrupts.count > 1 and self._gave_up is None:
+                self._give_up(INTERRUPTED)
+            left = self.serve(0.05)
             if not left:
                 break
         return left
+
+    def _give_up(self, reason: str) -> None:
+        self._gave_up = reason
+        self._errors.say(reason)
+        self._producer.purge()
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
@@ -192,7 +207,7 @@ class Sender:
     def _report(self, key: bytes | None, value: bytes | None, error: KafkaError | None) -> None:
         self.failed += 1
         key_size, value_size = ("null" if data is None else f"{len(data)} bytes" for data in (key, value))
-        text = "the tool was interrupted" if error is None else describe(error)
+        text = describe(error) if error is not None else self._gave_up or INTERRUPTED
         print(
             f"Error when sending message to topic {self._topic} with key: {key_size}, value: {value_size} with error: {text}",
             file=sys.stderr,

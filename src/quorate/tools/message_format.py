@@ -132,11 +132,12 @@ class NoOpFormatter:
 
 
 class CoordinatorFormatter:
-    """Records of `__consumer_offsets` as JSON, those of the chosen types, one after the other as Kafka's formatters write
-    them.
+    """Records of `__consumer_offsets`, those of the chosen types, or of `__transaction_state` as JSON, one after the other as
+    Kafka's formatters write them.
     """
 
-    def __init__(self, types: frozenset[int]) -> None:
+    def __init__(self, types: frozenset[int] | None) -> None:
+        """Without types it is the transactions' formatter, which shows every record."""
         self._types = types
 
     def write(self, record: Message, output: BinaryIO) -> None:
@@ -148,15 +149,16 @@ class CoordinatorFormatter:
         if key_data is None or len(key_data) < 2:
             return
         kind = struct.unpack_from(">h", key_data)[0]
-        if kind not in self._types:
+        if self._types is not None and kind not in self._types:
             return
+        types = records.TRANSACTION_RECORDS if self._types is None else records.GROUP_RECORDS
         try:
-            key = records.decode_key(key_data, records.GROUP_RECORDS)
+            key = records.decode_key(key_data, types)
             if key is None:
                 return
             shown: dict[str, object] = {"key": {"type": kind, "data": to_json(key, 0)}, "value": None}
             if value_data is not None:
-                value = records.decode_value(value_data, key, records.GROUP_RECORDS)
+                value = records.decode_value(value_data, key, types)
                 version = struct.unpack_from(">h", value_data)[0]
                 shown["value"] = {"version": version, "data": to_json(value, version)}
         except DecodeError as error:
@@ -175,4 +177,6 @@ def make_formatter(name: str, properties: Mapping[str, str]) -> Formatter:
             return CoordinatorFormatter(frozenset({0, 1}))
         case "GroupMetadataMessageFormatter":
             return CoordinatorFormatter(frozenset({2}))
+        case "TransactionLogMessageFormatter":
+            return CoordinatorFormatter(None)
     raise ToolError(f"Formatter {name} is not available")

@@ -250,6 +250,18 @@ def test_a_record_is_printed_at_once_beside_an_idle_leader(cluster: tuple[Node, 
     assert statistics.median(took[1:]) < 0.2, took
 
 
+def test_a_consumer_ends_when_its_group_does_not_answer(node: Node, tools: list[Tool], tmp_path: Path) -> None:
+    topic = make_topic(node, "no-answer", [[1]])
+    source = Producer({"bootstrap.servers": node.bootstrap, "log_level": 0})
+    source.produce(topic, "value")
+    assert source.flush(10) == 0
+    consumer = start(tools, tmp_path, "consumer", node, "--topic", topic, "--group", "no-answer-group", "--from-beginning")
+    wait_for("the record", lambda: consumer.lines == ["value"])
+    with frozen(node.proc):
+        assert consumer.end(signal.SIGINT) == 1
+    assert "The last offsets may not be committed" in consumer.said
+
+
 @pytest.mark.parametrize("other", ["has left", "reads on"])
 def test_a_consumer_that_was_frozen_rewinds_no_offset(
     cluster: tuple[Node, Node], tools: list[Tool], tmp_path: Path, other: str

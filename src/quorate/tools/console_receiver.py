@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ from quorate.tools.client_options import INTERNAL_TOPICS
 from quorate.tools.client_properties import Translation
 from quorate.tools.common import ToolError
 from quorate.tools.message_format import Formatter
+
+CLOSE_TIMEOUT_S = 10.0
+"""How long the last commit is waited for. Java's consumer waits 30 s, longer than anybody who has pressed Ctrl-C."""
 
 PATIENCE_S = 5.0
 """librdkafka says nothing when a cluster does not serve the protocol of KIP-848. After this time the tool does."""
@@ -62,6 +66,7 @@ class Selection:
 
 def consume(settings: Translation, selection: Selection, formatter: Formatter, *, skip_errors: bool) -> int:
     """Prints records until the selection ends or a signal comes; the exit status. Raises ToolError."""
+    closed = True
     with Interrupts(SimpleQueue[Any]()).installed() as interrupts:
         errors = ConnectionErrors("Consumer")
         consumer = open_handle(Consumer, settings, errors)
@@ -80,9 +85,30 @@ def consume(settings: Translation, selection: Selection, formatter: Formatter, *
                 printer.settle()
             finally:
                 if connected:  # else a thread still uses it, and there is nothing to commit
-                    consumer.close()
+                    closed = _close(consumer, interrupts)
+                if not closed:
+                    errors.say("The last offsets may not be committed: the group's coordinator does not answer")
                 print(f"Processed a total of {printer.count} messages", file=sys.stderr)
-    return 0
+    return 0 if closed else 1
+
+
+def _close(consumer: Consumer, interrupts: Interrupts) -> bool:
+    """Commits what is stored and leaves the group. False when that takes too long, or a signal ends it."""
+    done = threading.Event()
+
+    def work() -> None:
+        try:
+            consumer.close()
+        finally:
+            done.set()
+
+    # librdkafka waits for the coordinator without an end, and hears no signal: a thread, which ends with the process, does it.
+    threading.Thread(target=work, name="close", daemon=True).start()
+    before, deadline = interrupts.count, time.monotonic() + CLOSE_TIMEOUT_S
+    while not done.wait(0.05):
+        if interrupts.count > before or time.monotonic() >= deadline:
+            return False
+    return True
 
 
 def _read(

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -238,7 +238,13 @@ class TopicWait:
                 reason = "" if self.errors.reason is None else f": {self.errors.reason}"
                 raise ToolError(f"{what} after {round(self.timeout_s * 1000)} ms{reason}")
             try:
-                return partitions_of(self.handle, topic, min(patience_s, left_s))
+                found = partitions_of(self.handle, topic, min(patience_s, left_s))
+                if isinstance(self.handle, Producer):
+                    # The first answer may come by the bootstrap connection, which librdkafka then closes. Asking again makes it
+                    # connect to a broker. Otherwise it looks for one to get a producer id from half a second later.
+                    with suppress(KafkaException):
+                        partitions_of(self.handle, topic, 1.0)
+                return found
             except KafkaException as error:
                 failure = error.args[0]
             if failure.code() < 0:

@@ -1,15 +1,11 @@
-"""Pure parts of the admin client and the small clients."""
+"""Pure parts of the admin client."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from quorate.admin.errors import error_text, exception_name, java_text
 from quorate.admin.groups import assigned, by_topic
-from quorate.admin.membership import assign_by_range
-from quorate.admin.producer import murmur2
 from quorate.admin.transport import parse_servers
 from quorate.admin.types import TopicPartition
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -33,32 +29,6 @@ def test_bootstrap_servers(text: str | list[str], servers: list[tuple[str, int]]
 def test_addresses_that_are_none_are_named(text: str) -> None:
     with pytest.raises(ValueError, match="bootstrap"):
         parse_servers(text)
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [(b"21", -973932308), (b"foobar", -790332482), (b"a-little-bit-long-string", -985981536),
-     (b"a-little-bit-longer-string", -1486304829), (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
-     (b"abc", 479470107)],
-)  # fmt: skip
-def test_keys_go_to_the_partition_that_javas_client_chooses(key: bytes, value: int) -> None:
-    assert murmur2(key) == value & 0xFFFFFFFF
-
-
-@given(
-    counts=st.dictionaries(st.sampled_from("abcd"), st.integers(0, 9), max_size=4),
-    members=st.dictionaries(st.text(min_size=1, max_size=3), st.lists(st.sampled_from("abcd"), max_size=4), max_size=5),
-)
-def test_range_gives_every_partition_to_one_reader_and_evenly(counts: dict[str, int], members: dict[str, list[str]]) -> None:
-    assignment = assign_by_range(counts, members)
-    given_out = sorted(tp for partitions in assignment.values() for tp in partitions)
-    read = {topic for topics in members.values() for topic in topics}
-    assert given_out == sorted(TopicPartition(t, p) for t, n in counts.items() if t in read for p in range(n))
-    for topic, count in counts.items():
-        shares = [sum(tp.topic == topic for tp in assignment[m]) for m, topics in members.items() if topic in topics]
-        assert not shares or max(shares) - min(shares) <= 1
-        assert all(not any(tp.topic == topic for tp in assignment[m]) for m, topics in members.items() if topic not in topics)
-        assert not shares or sum(shares) == count
 
 
 def test_partitions_are_grouped_in_order() -> None:

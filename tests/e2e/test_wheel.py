@@ -74,6 +74,11 @@ def test_quorate_up_runs_from_the_wheel_and_stops_cleanly(up: tuple[subprocess.P
         timeout=30,
     )
     assert made.returncode == 0, made.stderr + out.read_text()
+    where = ["--bootstrap-server", bootstrap, "--topic", "hello"]
+    command = [str(installed / "kafka-console-producer"), *where]
+    subprocess.run(command, input="one\ntwo\n", text=True, check=True, capture_output=True, timeout=30)
+    command = [str(installed / "kafka-console-consumer"), *where, "--from-beginning", "--max-messages", "2"]
+    assert subprocess.run(command, text=True, check=True, capture_output=True, timeout=30).stdout == "one\ntwo\n"
     proc.send_signal(signal.SIGINT)
     assert proc.wait(20) == 0, out.read_text()
     assert "Traceback" not in out.read_text()

@@ -90,7 +90,7 @@ def test_a_refusal_has_the_same_text(node: Node) -> None:
 
 
 def test_committed_offsets_read_the_same(node: Node) -> None:
-    args = ["--topic", "__consumer_offsets", "--from-beginning", "--timeout-ms", "1500",
+    args = ["--topic", "__consumer_offsets", "--from-beginning", "--timeout-ms", "10000",
             "--formatter", f"{TOOLS}.consumer.OffsetsMessageFormatter"]  # fmt: skip
     mine = ours(node, "kafka-console-consumer", *args)
     assert mine

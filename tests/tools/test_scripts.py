@@ -45,6 +45,31 @@ def test_every_script_starts_a_tool_that_is_there() -> None:
         assert callable(import_module(f"quorate.tools.{tool}").main)
 
 
+@pytest.mark.parametrize(
+    ("tool", "words", "status"),
+    [
+        ("console_producer", ["--help"], 0),
+        ("console_consumer", ["--version"], 0),
+        ("console_producer", ["--bootstrap-server", "127.0.0.1:1"], 1),
+        ("console_consumer", ["--bootstrap-server", "127.0.0.1:1", "--topic", "t", "--formatter", "none.Such"], 1),
+    ],
+)
+def test_librdkafka_is_loaded_when_a_console_tool_connects(tool: str, words: list[str], status: int) -> None:
+    code = f"""
+import sys
+from quorate.tools import quorate, server_start
+from quorate.tools.{tool} import main
+try:
+    status = main({words!r})
+except SystemExit as end:
+    status = end.code
+assert status == {status}, status
+assert not {{"confluent_kafka", "asyncio"}} & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("at", ["quorate.tools.topics", "argparse", "asyncio", "quorate.admin.client"])
 def test_an_interrupt_while_a_tool_is_imported_ends_it_quietly(at: str) -> None:
     assert interrupted(at) == (130, "")

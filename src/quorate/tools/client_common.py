@@ -5,24 +5,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from quorate.admin.client import AdminClient
-from quorate.log.properties_text import parse as parse_properties
-from quorate.tools.common import Parser, ToolError
+from quorate.tools.client_options import INTERNAL_TOPICS, key_values, read_properties, tool_parser
+from quorate.tools.common import ToolError
+
+__all__ = [
+    "INTERNAL_TOPICS", "add_connection", "admin_client", "key_values", "name_filter", "read_properties", "table", "tool_parser",
+    "with_admin",
+]  # fmt: skip
 
 T = TypeVar("T")
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-
-
-def tool_parser(prog: str, description: str) -> Parser:
-    """A parser in the style of Kafka's tools, which ends with status 1 on wrong usage and has --version."""
-    parser = Parser(prog, description)
-    parser.add_version()
-    return parser
 
 
 def add_connection(
@@ -47,27 +42,6 @@ def add_connection(
         metavar="<String: property file>",
         help="Property file with configurations for the client.",
     )
-
-
-def read_properties(path: str | None) -> dict[str, str]:
-    """A Java properties file. Raises ToolError when it cannot be read."""
-    if path is None:
-        return {}
-    try:
-        return parse_properties(Path(path).read_text("utf-8"))
-    except OSError as error:
-        raise ToolError(f"Cannot read {path}: {error.strerror}") from error
-
-
-def key_values(pairs: Iterable[str], what: str) -> dict[str, str]:
-    """The mapping that repeated name=value options give. Raises ToolError."""
-    found = {}
-    for pair in pairs:
-        name, separator, value = pair.partition("=")
-        if not separator or not name.strip():
-            raise ToolError(f'Invalid {what} {pair}: it must be in the format "key=value"')
-        found[name.strip()] = value.strip()
-    return found
 
 
 def admin_client(args: argparse.Namespace) -> AdminClient:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Mapping
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
-from quorate.admin.consumer import ConsumedRecord
-from quorate.records.batch import TimestampType
 from quorate.tools.common import ToolError
+
+if TYPE_CHECKING:  # the formatters are made before librdkafka is loaded
+    from confluent_kafka import Message
 
 Decode = Callable[[bytes], bytes]
 
+LOG_APPEND_TIME = 2
+"""confluent_kafka.TIMESTAMP_LOG_APPEND_TIME"""
+
 
 class Formatter(Protocol):
-    def write(self, record: ConsumedRecord, output: BinaryIO) -> None:
+    def write(self, record: Message, output: BinaryIO) -> None:
         """Raises ValueError for a record that cannot be printed."""
         ...
 
@@ -90,30 +94,32 @@ class DefaultFormatter:
             return self.null_literal
         return data if decode is None else decode(data)
 
-    def write(self, record: ConsumedRecord, output: BinaryIO) -> None:
+    def write(self, record: Message, output: BinaryIO) -> None:
         if self._plain and self.value:
-            output.write(self._field(record.value, self.decode_value) + self.line_separator)
+            output.write(self._field(record.value(), self.decode_value) + self.line_separator)
             return
         fields: list[bytes] = []
         if self.timestamp:
-            log_append = record.timestamp_type is TimestampType.LOG_APPEND_TIME
-            kind = "LogAppendTime" if log_append else "CreateTime"
-            fields.append(b"NO_TIMESTAMP" if record.timestamp < 0 else f"{kind}:{record.timestamp}".encode())
+            kind, timestamp = record.timestamp()
+            name = "LogAppendTime" if kind == LOG_APPEND_TIME else "CreateTime"
+            fields.append(b"NO_TIMESTAMP" if timestamp < 0 else f"{name}:{timestamp}".encode())
         if self.partition:
-            fields.append(f"Partition:{record.partition}".encode())
+            fields.append(f"Partition:{record.partition()}".encode())
         if self.offset:
-            fields.append(f"Offset:{record.offset}".encode())
+            fields.append(f"Offset:{record.offset()}".encode())
         if self.delivery:
             fields.append(b"Delivery:NOT_PRESENT")
         if self.epoch:
-            fields.append(b"Epoch:" + (b"NOT_PRESENT" if record.leader_epoch < 0 else str(record.leader_epoch).encode()))
+            epoch = record.leader_epoch()
+            fields.append(b"Epoch:NOT_PRESENT" if epoch is None or epoch < 0 else f"Epoch:{epoch}".encode())
         if self.headers:
-            pairs = [name.encode() + b":" + self._field(value, self.decode_header) for name, value in record.headers]
+            headers = cast("list[tuple[str, bytes | None]]", record.headers() or [])
+            pairs = [name.encode() + b":" + self._field(value, self.decode_header) for name, value in headers]
             fields.append(self.headers_separator.join(pairs) or b"NO_HEADERS")
         if self.key:
-            fields.append(self._field(record.key, self.decode_key))
+            fields.append(self._field(record.key(), self.decode_key))
         if self.value:
-            fields.append(self._field(record.value, self.decode_value))
+            fields.append(self._field(record.value(), self.decode_value))
         if fields:
             output.write(self.key_separator.join(fields) + self.line_separator)
 
@@ -121,39 +127,42 @@ class DefaultFormatter:
 class NoOpFormatter:
     """Prints nothing: for measuring."""
 
-    def write(self, record: ConsumedRecord, output: BinaryIO) -> None:
+    def write(self, record: Message, output: BinaryIO) -> None:
         return
 
 
 class CoordinatorFormatter:
-    """Records of `__consumer_offsets` as JSON, those of the chosen types, one after the other as Kafka's formatters write
-    them.
+    """Records of `__consumer_offsets`, those of the chosen types, or of `__transaction_state` as JSON, one after the other as
+    Kafka's formatters write them.
     """
 
-    def __init__(self, types: frozenset[int]) -> None:
+    def __init__(self, types: frozenset[int] | None) -> None:
+        """Without types it is the transactions' formatter, which shows every record."""
         self._types = types
 
-    def write(self, record: ConsumedRecord, output: BinaryIO) -> None:
+    def write(self, record: Message, output: BinaryIO) -> None:
         from quorate.broker.coordinators import records
         from quorate.protocol.errors import DecodeError
         from quorate.protocol.json import to_json
 
-        if record.key is None or len(record.key) < 2:
+        key_data, value_data = record.key(), record.value()
+        if key_data is None or len(key_data) < 2:
             return
-        kind = struct.unpack_from(">h", record.key)[0]
-        if kind not in self._types:
+        kind = struct.unpack_from(">h", key_data)[0]
+        if self._types is not None and kind not in self._types:
             return
+        types = records.TRANSACTION_RECORDS if self._types is None else records.GROUP_RECORDS
         try:
-            key = records.decode_key(record.key, records.GROUP_RECORDS)
+            key = records.decode_key(key_data, types)
             if key is None:
                 return
             shown: dict[str, object] = {"key": {"type": kind, "data": to_json(key, 0)}, "value": None}
-            if record.value is not None:
-                value = records.decode_value(record.value, key, records.GROUP_RECORDS)
-                version = struct.unpack_from(">h", record.value)[0]
+            if value_data is not None:
+                value = records.decode_value(value_data, key, types)
+                version = struct.unpack_from(">h", value_data)[0]
                 shown["value"] = {"version": version, "data": to_json(value, version)}
         except DecodeError as error:
-            raise ValueError(f"Could not read record at offset {record.offset} due to: {error}") from error
+            raise ValueError(f"Could not read record at offset {record.offset()} due to: {error}") from error
         output.write(json.dumps(shown, separators=(",", ":"), ensure_ascii=False).encode())
 
 
@@ -168,4 +177,6 @@ def make_formatter(name: str, properties: Mapping[str, str]) -> Formatter:
             return CoordinatorFormatter(frozenset({0, 1}))
         case "GroupMetadataMessageFormatter":
             return CoordinatorFormatter(frozenset({2}))
+        case "TransactionLogMessageFormatter":
+            return CoordinatorFormatter(None)
     raise ToolError(f"Formatter {name} is not available")

@@ -1,0 +1,341 @@
+"""The console tools as processes against real nodes: nothing is lost, nothing is claimed that is not so."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import fcntl
+import os
+import re
+import signal
+import statistics
+import subprocess
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import NewPartitions, NewTopic
+
+from tests.support.cluster import BIN, Node, running, wait_for
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, Node]]:
+    """A controller and broker, and a second broker."""
+    base = tmp_path_factory.mktemp("console")
+    extra: dict[str, object] = {"group.min.session.timeout.ms": 500}
+    first = Node(base / "1", node_id=1, extra=extra)
+    second = Node(base / "2", node_id=2, roles="broker", voters=dict(first.voters), extra=extra)
+    with running(first), running(second):
+        yield first, second
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    """A node of the test's own, which it may freeze."""
+    with running(Node(tmp_path / "node")) as started:
+        yield started
+
+
+def make_topic(node: Node, name: str, assignment: list[list[int]]) -> str:
+    admin = node.admin()
+    admin.create_topics([NewTopic(name, len(assignment), replica_assignment=assignment)])[name].result(20)
+
+    def led() -> bool:
+        return all(p.leader >= 0 for p in admin.list_topics(name, timeout=5).topics[name].partitions.values())
+
+    wait_for(f"leaders of {name}", led)
+    return name
+
+
+def values(node: Node, topic: str) -> list[bytes]:
+    """What the log of a topic holds, partition by partition."""
+    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "looks", "log_level": 0})
+    found: list[bytes] = []
+    try:
+        for partition in consumer.list_topics(topic, timeout=10).topics[topic].partitions:
+            _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+            at = 0
+            while at < end:
+                message = consumer.poll(10)
+                assert message is not None and message.error() is None
+                found.append(message.value())
+                at = message.offset() + 1
+    finally:
+        consumer.close()
+    return found
+
+
+def committed(node: Node, group: str, topic: str) -> dict[int, int]:
+    """The committed offsets of a group, by partition."""
+    admin = node.admin()
+    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(10)
+    return {tp.partition: tp.offset for tp in answer.topic_partitions if tp.topic == topic and tp.offset >= 0}
+
+
+class Tool:
+    """A console tool that runs; what it says goes to files, so that it never waits for its reader."""
+
+    def __init__(self, base: Path, name: str, node: Node, *args: object) -> None:
+        self.out, self.err = base / f"{name}-{time.monotonic_ns()}.out", base / f"{name}-{time.monotonic_ns()}.err"
+        with self.out.open("wb") as out, self.err.open("wb") as err:
+            command = [str(BIN / name), "--bootstrap-server", node.bootstrap, *map(str, args)]
+            self.proc = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=err)
+
+    def write(self, text: str) -> None:
+        assert self.proc.stdin is not None
+        self.proc.stdin.write(text.encode())
+        self.proc.stdin.flush()
+
+    def has_read_all(self) -> bool:
+        """Whether nothing of what was written waits in the pipe."""
+        assert self.proc.stdin is not None
+        waiting = array.array("i", [0])
+        fcntl.ioctl(self.proc.stdin.fileno(), termios.FIONREAD, waiting)
+        return waiting[0] == 0
+
+    def end(self, number: int | None = None, timeout_s: float = 30) -> int:
+        """Ends the input, or sends a signal; the exit status."""
+        if number is None:
+            assert self.proc.stdin is not None
+            self.proc.stdin.close()
+        else:
+            self.proc.send_signal(number)
+        return self.proc.wait(timeout_s)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.read_text().splitlines()
+
+    @property
+    def said(self) -> str:
+        return self.err.read_text()
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Iterator[list[Tool]]:
+    started: list[Tool] = []
+    yield started
+    for tool in started:
+        with contextlib.suppress(ProcessLookupError):
+            tool.proc.kill()
+        tool.proc.communicate()
+
+
+def start(tools: list[Tool], base: Path, name: str, node: Node, *args: object) -> Tool:
+    tools.append(Tool(base, f"kafka-console-{name}", node, *args))
+    return tools[-1]
+
+
+@contextlib.contextmanager
+def frozen(proc: subprocess.Popen[bytes] | None) -> Iterator[None]:
+    assert proc is not None
+    os.kill(proc.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(proc.pid, signal.SIGCONT)
+
+
+# -- the producer ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_reported_as_failed_is_in_the_log(node: Node, tools: list[Tool], tmp_path: Path) -> None:
+    """A record that timed out may have been stored. The one after it must not take its sequence number, or the leader takes
+    it for a duplicate."""
+    topic = make_topic(node, "claims", [[1]])
+    producer = start(tools, tmp_path, "producer", node, "--topic", topic, "--request-timeout-ms", 300,
+                     "--producer-property", "delivery.timeout.ms=1200")  # fmt: skip
+    producer.write("warm\n")
+    wait_for("the first record", lambda: values(node, topic) == [b"warm"])
+    with frozen(node.proc):
+        producer.write("x" * 11 + "\n")
+        wait_for("the report of the record that timed out", lambda: "value: 11 bytes" in producer.said)
+    sizes = []
+    while max(map(len, values(node, topic))) < 21:
+        sizes.append(21 + len(sizes))
+        producer.write("x" * sizes[-1] + "\n")
+        wait_for("the line to be read", producer.has_read_all)
+    assert producer.end() == 1
+    failed = {int(size) for size in re.findall(r"value: (\d+) bytes", producer.said)}
+    stored = {len(value) for value in values(node, topic)}
+    assert failed >= {11}
+    assert set(sizes) - failed <= stored, f"failed {failed}, stored {stored}\n{producer.said}"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_producer_after_what_it_read(
+    cluster: tuple[Node, Node], tools: list[Tool], tmp_path: Path, number: signal.Signals
+) -> None:
+    topic = make_topic(cluster[0], f"signal-{number.name}", [[1], [2]])
+    producer = start(tools, tmp_path, "producer", cluster[0], "--topic", topic, "--timeout", 20_000)
+    producer.write("first\n")
+    wait_for("the first line to be read", producer.has_read_all)
+    lines = [f"line {i}" for i in range(500)]
+    producer.write("".join(f"{line}\n" for line in lines))
+    wait_for("the lines to be read", producer.has_read_all)
+    assert producer.end(number) == 128 + number
+    assert sorted(values(cluster[0], topic)) == sorted(line.encode() for line in ["first", *lines])
+    assert producer.said == ""
+
+
+def test_lines_before_a_bad_one_are_sent(cluster: tuple[Node, Node], tools: list[Tool], tmp_path: Path) -> None:
+    topic = make_topic(cluster[0], "bad-line", [[1], [2]])
+    producer = start(tools, tmp_path, "producer", cluster[0], "--topic", topic, "--timeout", 20_000,
+                     "--property", "parse.key=true")  # fmt: skip
+    producer.write("".join(f"{i}\tvalue {i}\n" for i in range(500)) + "no key\n")
+    assert producer.proc.wait(30) == 1
+    assert sorted(values(cluster[0], topic)) == sorted(b"value %d" % i for i in range(500))
+    assert producer.said == "No key separator found on line number 501: 'no key'\n"
+
+
+def test_the_status_tells_of_records_that_an_interrupt_left_unsent(node: Node, tools: list[Tool], tmp_path: Path) -> None:
+    topic = make_topic(node, "unsent", [[1]])
+    producer = start(tools, tmp_path, "producer", node, "--topic", topic)
+    producer.write("warm\n")
+    wait_for("the first record", lambda: values(node, topic) == [b"warm"])
+    node.kill()
+    producer.write("x" * 11 + "\n" + "x" * 12 + "\n")
+    wait_for("the lines to be read", producer.has_read_all)
+    producer.proc.send_signal(signal.SIGINT)
+    wait_for("word of what is waited for", lambda: "2 records" in producer.said)
+    assert producer.end(signal.SIGINT) == 1
+    assert re.findall(r"value: (\d+) bytes", producer.said) == ["11", "12"]
+
+
+# -- the consumer ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_interrupt_commits_what_was_printed(cluster: tuple[Node, Node], tools: list[Tool], tmp_path: Path) -> None:
+    """Records of one leader are there while another one says nothing; Ctrl-C comes at that moment."""
+    topic = make_topic(cluster[0], "printed", [[1], [2]])
+    source = Producer({"bootstrap.servers": cluster[0].bootstrap, "linger.ms": 0, "log_level": 0})
+    printed, sent = 0, 0
+    for round_number in range(6):
+        consumer = start(tools, tmp_path, "consumer", cluster[0], "--topic", topic, "--group", "printed-group",
+                         "--from-beginning")  # fmt: skip
+        source.produce(topic, f"first of {round_number}", partition=0)
+        sent += 1
+        wait_for("the first record", lambda: consumer.lines)  # noqa: B023
+        until = time.monotonic() + 0.05 * round_number
+        while time.monotonic() < until or sent % 10:
+            source.produce(topic, f"value {sent}", partition=0)
+            sent += 1
+            assert source.flush(10) == 0
+        assert consumer.end(signal.SIGINT) == 0
+        printed += len(consumer.lines)
+        assert committed(cluster[0], "printed-group", topic) == {0: printed}
+    consumer = start(tools, tmp_path, "consumer", cluster[0], "--topic", topic, "--group", "printed-group", "--timeout-ms", 3000)
+    assert consumer.proc.wait(30) == 0
+    assert printed + len(consumer.lines) == sent, "each record once"
+
+
+def test_a_record_is_printed_at_once_beside_an_idle_leader(cluster: tuple[Node, Node], tools: list[Tool], tmp_path: Path) -> None:
+    topic = make_topic(cluster[0], "at-once", [[1], [2]])
+    source = Producer({"bootstrap.servers": cluster[0].bootstrap, "linger.ms": 0, "log_level": 0})
+    consumer = start(tools, tmp_path, "consumer", cluster[0], "--topic", topic, "--from-beginning")
+    took = []
+    for i in range(11):
+        source.produce(topic, f"{i}", partition=0)
+        assert source.flush(10) == 0
+        began = time.monotonic()
+        wait_for("the record", lambda: len(consumer.lines) > i, every_s=0.001)  # noqa: B023
+        took.append(time.monotonic() - began)
+    assert statistics.median(took[1:]) < 0.2, took
+
+
+def test_a_consumer_ends_when_its_group_does_not_answer(node: Node, tools: list[Tool], tmp_path: Path) -> None:
+    topic = make_topic(node, "no-answer", [[1]])
+    source = Producer({"bootstrap.servers": node.bootstrap, "log_level": 0})
+    source.produce(topic, "value")
+    assert source.flush(10) == 0
+    consumer = start(tools, tmp_path, "consumer", node, "--topic", topic, "--group", "no-answer-group", "--from-beginning")
+    wait_for("the record", lambda: consumer.lines == ["value"])
+    with frozen(node.proc):
+        assert consumer.end(signal.SIGINT) == 1
+    assert "The last offsets may not be committed" in consumer.said
+
+
+@pytest.mark.parametrize("other", ["has left", "reads on"])
+def test_a_consumer_that_was_frozen_rewinds_no_offset(
+    cluster: tuple[Node, Node], tools: list[Tool], tmp_path: Path, other: str
+) -> None:
+    node = cluster[0]
+    topic = make_topic(node, f"frozen-{other.replace(' ', '-')}", [[1]])
+    group = f"{topic}-group"
+    source = Producer({"bootstrap.servers": node.bootstrap, "linger.ms": 0, "log_level": 0})
+
+    def send(count: int) -> None:
+        for i in range(count):
+            source.produce(topic, f"{i}")
+        assert source.flush(10) == 0
+
+    admin = node.admin()
+
+    def members() -> int:
+        return len(admin.describe_consumer_groups([group])[group].result(10).members)
+
+    args = ["--topic", topic, "--group", group, "--from-beginning"]
+    for setting in ("session.timeout.ms=1500", "heartbeat.interval.ms=300", "auto.commit.interval.ms=2000"):
+        args += ["--consumer-property", setting]
+    consumer = start(tools, tmp_path, "consumer", node, *args)
+    wait_for("the first commit, which the next one follows after 2 s", lambda: send(1) or committed(node, group, topic))
+    before = len(consumer.lines)
+    send(10)
+    wait_for("the next lines", lambda: len(consumer.lines) >= before + 10)
+    with frozen(consumer.proc):
+        end = len(values(node, topic)) + 90
+        wait_for("the group to go on without it", lambda: members() == 0)
+        second = start(tools, tmp_path, "consumer", node, *args)
+        send(90)
+        wait_for("the commit of the other", lambda: committed(node, group, topic) == {0: end})
+        if other == "has left":
+            assert second.end(signal.SIGINT) == 0
+    seen = [end]
+
+    def back() -> bool:
+        seen.append(committed(node, group, topic)[0])
+        return members() == (1 if other == "has left" else 2)
+
+    wait_for("the frozen one to be back", back)
+    send(10)
+    wait_for("the last records", lambda: seen.append(committed(node, group, topic)[0]) or seen[-1] == end + 10)
+    assert seen == sorted(seen)
+    assert consumer.end(signal.SIGINT) == 0
+    assert committed(node, group, topic) == {0: end + 10}
+
+
+@pytest.mark.parametrize("group", [True, False])
+def test_added_partitions_and_new_topics_are_read(
+    cluster: tuple[Node, Node], tools: list[Tool], tmp_path: Path, group: bool
+) -> None:
+    node = cluster[0]
+    name = f"grows-{'with' if group else 'without'}-group"
+    topic = make_topic(node, name, [[1]])
+    source = Producer({"bootstrap.servers": node.bootstrap, "linger.ms": 0, "log_level": 0})
+    options: list[object] = ["--from-beginning", "--consumer-property", "metadata.max.age.ms=300"]
+    groups = [["--group", f"{name}-{i}"] if group else [] for i in range(2)]
+    one = start(tools, tmp_path, "consumer", node, "--topic", topic, *options, *groups[0])
+    many = start(tools, tmp_path, "consumer", node, "--include", f"{name}.*", *options, *groups[1])
+    source.produce(topic, "first", partition=0)
+    assert source.flush(10) == 0
+    wait_for("the first record", lambda: one.lines == many.lines == ["first"])
+    admin = node.admin()
+    admin.create_partitions([NewPartitions(topic, 3, [[2], [1]])])[topic].result(20)
+    make_topic(node, f"{name}-2", [[2]])
+    late = Producer({"bootstrap.servers": node.bootstrap, "linger.ms": 0, "log_level": 0})
+    late.produce(topic, "added 1", partition=1)
+    late.produce(topic, "added 2", partition=2)
+    late.produce(f"{name}-2", "new topic", partition=0)
+    assert late.flush(10) == 0
+    wait_for("the added partitions", lambda: sorted(one.lines) == ["added 1", "added 2", "first"], 20)
+    wait_for("the new topic", lambda: sorted(many.lines) == ["added 1", "added 2", "first", "new topic"], 20)
+    assert one.end(signal.SIGTERM) == many.end(signal.SIGTERM) == 0
+    assert one.said == "Processed a total of 3 messages\n"
+    assert many.said == "Processed a total of 4 messages\n"

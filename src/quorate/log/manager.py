@@ -79,6 +79,8 @@ class LogManager:
         """Directories without an id, where ids are given, could not be read at the start: they are offline."""
         self._dirs = [Path(directory) for directory in dirs]
         self._online = {directory: directory_ids is None or directory in directory_ids for directory in self._dirs}
+        self._loaded: set[Path] = set()
+        """Directories of which every log was opened. Only what this manager has read may it mark as closed in order."""
         self._defaults = defaults
         self._files = files
         self._now_ms = now_ms
@@ -134,6 +136,7 @@ class LogManager:
                 continue
             try:
                 self._load_directory(directory, overrides_of, progress)
+                self._loaded.add(directory)
             except LogDirFailure as e:
                 fail(directory, e)
             except OSError as e:
@@ -481,16 +484,24 @@ class LogManager:
     # ---- stop
 
     def close(self, *, broker_epoch: int = -1) -> None:
-        """Closes all logs and marks each directory as closed in order; one whose logs cannot be closed is not marked."""
+        """Closes all logs and marks each directory as closed in order; one whose logs cannot be closed is not marked.
+
+        A directory that was not loaded, because the broker was told to stop before, stays as it was found: without its logs its
+        checkpoints would be written empty, and a marker would keep the next start from recovering what a crash left.
+        """
         self._background.close()
-        try:
-            self._background.drain()
-        except LogDirFailure as failure:
-            logger.error("[LogManager] %s", failure)
-            self.mark_offline(Path(failure.directory))
+        while True:
+            try:
+                self._background.drain()
+                break
+            except LogDirFailure as failure:  # there may be one for each directory
+                logger.error("[LogManager] %s", failure)
+                self.mark_offline(Path(failure.directory))
         # With many logs one sync() of everything is cheaper than their journals' commits one by one.
         together = sum(1 for log in self._logs.values() if log.unflushed) >= _SYNC_ALL_FROM
         for directory in self.online_dirs():
+            if directory not in self._loaded:
+                continue
             try:
                 logs = list(self._by_dir[directory].values())
                 for log in logs:

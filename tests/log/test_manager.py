@@ -454,6 +454,50 @@ def test_a_partition_in_two_directories_is_refused_by_name(tmp_path: Path) -> No
     assert logs.online_dirs() == [tmp_path / "a"]
 
 
+@pytest.mark.parametrize("old", [0, 1])
+@pytest.mark.parametrize("stop", ["stop", "kill"])
+def test_the_log_of_an_earlier_topic_in_another_directory_is_set_aside(tmp_path: Path, old: int, stop: str) -> None:
+    """Its directory was offline when the topic was deleted and created again."""
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    ids = {old: TOPIC_ID, 1 - old: bytes(15) + b"\x09"}
+    for number, topic_id in ids.items():
+        logs = manager(dirs[number])
+        logs.load()
+        put(logs.create("t", 0, topic_id), b"%d" % number)
+        if stop == "stop":
+            logs.close()
+    logs = manager(*dirs)
+    assert logs.load(is_stray=lambda _topic, _partition, topic_id: topic_id == TOPIC_ID) == []
+    log = logs.get("t", 0)
+    assert log is not None and log.dir.parent == dirs[1 - old] and log.topic_id == ids[1 - old]
+    assert contents(log) == [(0, b"%d" % (1 - old))]
+    (aside,) = [path for path in dirs[old].iterdir() if path.name.endswith("-stray")]
+    assert b"%d" % old in (aside / f"{0:020d}.log").read_bytes()
+    logs.close()
+    again = manager(*dirs)
+    assert again.load() == [] and len(again) == 1
+
+
+def test_a_log_that_is_created_in_another_directory_leaves_no_second_one_of_its_name(tmp_path: Path) -> None:
+    """The thread that renames deleted directories may be waiting for a disk."""
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    logs = manager(*dirs)
+    logs.load()
+    put(logs.create("t", 0, TOPIC_ID, directory_id=IDS[0]), b"old")
+    free = threading.Event()
+    logs._background.run_later(free.wait, str(dirs[0]))  # type: ignore[arg-type]
+    logs.delete("t", 0)
+    put(logs.create("t", 0, TOPIC_ID, directory_id=IDS[1]), b"new")
+    try:
+        again = manager(*dirs)  # as after a kill
+        assert again.load() == []
+        log = again.get("t", 0)
+        assert log is not None and contents(log) == [(0, b"new")]
+    finally:
+        free.set()
+    logs.close()
+
+
 def test_a_directory_that_fails_goes_offline_and_takes_its_logs_along(tmp_path: Path) -> None:
     logs = manager(tmp_path / "a", tmp_path / "b")
     logs.load()

@@ -271,7 +271,7 @@ def test_producers_are_known_after_a_truncation_as_after_reading_the_whole_log(t
     """One is not touched, one loses some batches, one all that are retained, one an epoch, one is gone, one wrote long ago."""
     log = open_log(tmp_path, segment_bytes=200_000)
     send(log, 0, producer=6)
-    for i in range(2 * RECENT_BATCHES_READ):
+    for _ in range(2 * RECENT_BATCHES_READ):
         put(log, b"plain")
     for i in range(8):
         send(log, 2 * i, producer=1)

@@ -185,9 +185,9 @@ def truncate_producers(segments: Sequence[Segment], states: ProducerStates, offs
 
 
 def _look_back(segments: Sequence[Segment], log_start: int, look: Callable[[BatchHeader], bool]) -> None:
-    """Calls `look` with the headers of the last `RECENT_BATCHES_READ` batches of the log, the newest first, until it returns false.
+    """Calls `look` with the headers of the last `RECENT_BATCHES_READ` batches of the log, the newest first.
 
-    Ends at damage. Raises OSError.
+    Ends when `look` returns false, and at damage. Raises OSError.
     """
     left = RECENT_BATCHES_READ
     for segment in reversed(segments):

@@ -212,3 +212,42 @@ def test_a_disk_that_comes_back_with_the_log_of_an_earlier_topic_takes_no_other_
         assert node.stop() == 0
     finally:
         node.kill()
+
+
+@pytest.mark.parametrize("broken", ["log", "directory"])
+def test_a_partition_waits_for_its_directory_and_does_not_begin_anew_in_another(tmp_path: Path, broken: str) -> None:
+    """The directory, or one log in it, cannot be read at a start. The metadata directory is a third one."""
+    dirs = [tmp_path / "first", tmp_path / "second"]
+    extra = {"log.dirs": ",".join(map(str, dirs)), "metadata.log.dir": tmp_path / "metadata"}
+    node = Node(tmp_path / "node", extra=extra)
+    node.format()
+    try:
+        node.start()
+        names = ["a", "b"]  # one in each directory
+        assert create(node, *names) == set(names)
+        kept = {name: produce(node, name, 5) for name in names}
+        assert [len(records) for records in kept.values()] == [5, 5]
+        (away,) = [name for name in names if (dirs[1] / f"{name}-0").exists()]
+        (here,) = {*names} - {away}
+        assert node.stop() == 0
+        file = dirs[1] / ("meta.properties" if broken == "directory" else f"{away}-0/partition.metadata")
+        content = file.read_text()
+        file.unlink()
+        if broken == "directory":
+            file.mkdir()
+        else:
+            file.write_text("nonsense")
+        for _ in range(2):
+            node.start()
+            assert read_partition(node.bootstrap, here, 0) == list(kept[here].values())
+            assert not produce(node, away, 1)
+            assert node.stop() == 0
+            assert not (dirs[0] / f"{away}-0").exists()
+        if broken == "directory":
+            file.rmdir()
+        file.write_text(content)
+        node.start()
+        for name in names:
+            assert read_partition(node.bootstrap, name, 0) == list(kept[name].values())
+    finally:
+        node.kill()

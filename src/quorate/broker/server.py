@@ -280,12 +280,15 @@ class BrokerServer:
             return known is not None and self.node_id in _replicas(known.partitions.get(partition))
 
         strays = self.logs.delete_strays(functools.partial(_is_stray, image, self.node_id), wants_name)
-        if len(self.directory_ids) < len(self._config.log_dirs):
-            self.replicas.online_directories = frozenset(self.directory_ids.values())
-        self.replicas.apply_image(image)
+        # The metadata directory, which may be one more, has an id as well.
+        readable = [directory for directory in self._config.log_dirs if directory in self.directory_ids]
+        if len(readable) < len(self._config.log_dirs):
+            self.replicas.online_directories = frozenset(self.directory_ids[directory] for directory in readable)
+        # Before the replicas are taken over: one whose directory could not be loaded would seem to be one whose disk was replaced.
         for directory in self._config.log_dirs:
             if not self.logs.is_online(directory):
                 self.replicas.go_offline((), self.directory_ids.get(directory))
+        self.replicas.apply_image(image)
         log_.info(
             "[BrokerServer id=%d] Hosting %d partitions; %d logs of deleted topics removed",
             self.node_id,

@@ -284,7 +284,7 @@ class BrokerServer:
         readable = [directory for directory in self._config.log_dirs if directory in self.directory_ids]
         if len(readable) < len(self._config.log_dirs):
             self.replicas.online_directories = frozenset(self.directory_ids[directory] for directory in readable)
-        # Before the replicas are taken over: one whose directory could not be loaded would seem to be one whose disk was replaced.
+        # Before the replicas are taken over: those in a directory that could not be loaded are not those of a replaced disk.
         for directory in self._config.log_dirs:
             if not self.logs.is_online(directory):
                 self.replicas.go_offline((), self.directory_ids.get(directory))

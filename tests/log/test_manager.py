@@ -105,6 +105,16 @@ def test_a_directory_that_was_not_loaded_is_left_as_it_was(tmp_path: Path, befor
     assert (reopened.log_start_offset, reopened.high_watermark, contents(reopened)) == (2, 3, [(2, b"c")])
 
 
+def test_a_marker_gets_the_epoch_of_a_broker_that_registered_and_stopped_before_its_logs_were_read(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d")
+    manager(tmp_path / "d").close(broker_epoch=32)
+    assert logs.previous_broker_epoch == -1
+    logs.load()
+    logs.close(broker_epoch=33)
+    manager(tmp_path / "d").close(broker_epoch=44)
+    assert manager(tmp_path / "d").previous_broker_epoch == 44
+
+
 def test_a_load_that_did_not_end_is_no_clean_shutdown(tmp_path: Path) -> None:
     """The first directory is loaded, the second in part: an error that is none of a disk ends the start."""
     first, second = tmp_path / "1", tmp_path / "2"

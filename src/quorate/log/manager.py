@@ -517,7 +517,8 @@ class LogManager:
         """Closes all logs and marks each directory as closed in order; one whose logs cannot be closed is not marked.
 
         A directory that was not loaded, because the broker was told to stop before, stays as it was found: without its logs its
-        checkpoints would be written empty, and a marker would keep the next start from recovering what a crash left.
+        checkpoints would be written empty, and a marker would keep the next start from recovering what a crash left. Only the
+        epoch in a marker becomes that of a broker that has registered meanwhile: the controller compares it with the last one.
         """
         self._background.close()
         while True:
@@ -530,9 +531,11 @@ class LogManager:
         # With many logs one sync() of everything is cheaper than their journals' commits one by one.
         together = sum(1 for log in self._logs.values() if log.unflushed) >= _SYNC_ALL_FROM
         for directory in self.online_dirs():
-            if directory not in self._loaded:
-                continue
             try:
+                if directory not in self._loaded:
+                    if broker_epoch >= 0 and clean_shutdown.read(str(directory)) is not None:
+                        clean_shutdown.write(str(directory), broker_epoch)
+                    continue
                 logs = list(self._by_dir[directory].values())
                 for log in logs:
                     log.close(sync=not together)

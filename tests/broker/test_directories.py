@@ -93,6 +93,22 @@ def test_the_only_replica_stays_where_it_is_while_its_directory_may_come_back(tm
     world.close()
 
 
+def test_the_only_replica_stays_where_it_is_when_its_directory_could_not_be_loaded(tmp_path):
+    """The directory is one of this broker, whose disk was not replaced: it comes back with its records."""
+    world = Broker(tmp_path, image_of({}), extra_dirs=("b",))
+    told: list[tuple[bytes, int, bytes]] = []
+    world.replicas.assign_directory = lambda *where: told.append(where)
+    world.replicas.go_offline(world.logs.mark_offline(world.config.log_dirs[1]), SECOND)
+    for image in (without_leader((1,), SECOND), registration(leader_epoch=1, partition_epoch=1)._replace(directories=(SECOND,))):
+        world.publish(image_of({"t": {0: image}}))
+        assert told == [] and world.logs.get("t", 0) is None
+        assert outcome(world.ask(produce("t", (0, batch_of(b"a"))))) == ErrorCode.KAFKA_STORAGE_ERROR
+    world.publish(image_of({}))
+    world.publish(image_of({"t": {0: registration()}}))  # made anew, in a directory that is left to the broker
+    assert outcome(world.ask(produce("t", (0, batch_of(b"a"))))) == ErrorCode.NONE
+    world.close()
+
+
 def test_an_empty_replica_that_alone_is_in_sync_is_not_offered_as_a_leader(tmp_path, caplog):
     """The others would truncate what they still have to its empty log."""
     world, told = come_back(tmp_path, image_of({"t": {0: without_leader((1, 2), GONE)}}))

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from quorate.net.client import Connection
@@ -66,6 +66,42 @@ def test_topics_deleted_while_the_broker_was_down_are_gone(tmp_path: Path) -> No
         broker.start()
         assert not (broker.data / "gone-0").exists()
         assert read_partition(broker.bootstrap, "kept", 0) == ledger.records["kept", 0]
+
+
+@pytest.mark.parametrize("before", ["kill", "stop"])
+def test_a_stop_before_the_logs_were_read_changes_nothing_in_their_directory(tmp_path: Path, before: str) -> None:
+    """While no controller is there a broker waits for metadata. What it was told to delete must not come back, and what a crash
+    left must be recovered, when it is told to stop meanwhile."""
+    controller = Node(tmp_path / "c", node_id=1, roles="controller")
+    broker = Node(tmp_path / "b", node_id=2, roles="broker", voters=controller.voters)
+
+    def checkpoints() -> dict[str, bytes]:
+        names = [
+            *(f"{name}-offset-checkpoint" for name in ("log-start", "recovery-point", "replication")),
+            ".kafka_cleanshutdown",
+        ]
+        return {name: (broker.data / name).read_bytes() for name in names if (broker.data / name).exists()}
+
+    with running(controller), running(broker):
+        ledger = Ledger()
+        admin = broker.admin()
+        ledger.create(admin, "trimmed")
+        ledger.produce(broker.bootstrap, "trimmed", 50, "x")
+        next(iter(admin.delete_records([TopicPartition("trimmed", 0, 30)]).values())).result(30)
+        if before == "stop":
+            assert broker.stop() == 0
+        else:
+            broker.kill()
+        assert controller.stop() == 0
+        found = checkpoints()
+        assert b"trimmed 0 30" in found["log-start-offset-checkpoint"]
+        broker.start(wait=False)
+        wait_for("the broker to look for a controller", lambda: broker.log_tail(200).count("is now STARTING") == 2, 30)
+        assert broker.stop() == 0
+        assert checkpoints() == found
+        controller.start()
+        broker.start()
+        assert read_partition(broker.bootstrap, "trimmed", 0) == ledger.records["trimmed", 0][30:]
 
 
 def test_a_broker_gives_its_leaderships_away_before_it_stops(tmp_path: Path) -> None:

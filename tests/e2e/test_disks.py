@@ -3,6 +3,7 @@ offline; nothing acknowledged is lost, and what failed is named."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -172,5 +173,81 @@ def test_the_last_data_directory_that_fails_stops_a_broker(disk: Disk, tmp_path:
         (node.base / "out.log").unlink()
         node.start(wait=False)
         assert node.proc.wait(20) == 1 and str(bad) in complaints(node)
+    finally:
+        node.kill()
+
+
+@pytest.mark.parametrize("stop", ["stop", "kill"])
+def test_a_disk_that_comes_back_with_the_log_of_an_earlier_topic_takes_no_other_disk_offline(
+    disk: Disk, tmp_path: Path, stop: str
+) -> None:
+    """The topic was deleted and created again while the disk was away: the log of the new one lies on the other disk."""
+    here, there = tmp_path / "here", disk.path / "there"
+    node = Node(tmp_path / "node", extra={"log.dirs": f"{there},{here}", "metadata.log.dir": tmp_path / "metadata"})
+    node.format()
+    try:
+        node.start()
+        names = ["a", "b"]  # one in each directory
+        assert create(node, *names) == set(names)
+        for name in names:
+            assert len(produce(node, name, 3)) == 3
+        (topic,) = [name for name in names if (there / f"{name}-0").exists()]
+        subprocess.run(["sync", "-f", str(there)], check=True)
+        disk.fail()
+        assert not produce(node, topic, 1)
+        admin = node.admin()
+        next(iter(admin.delete_topics([topic], operation_timeout=20).values())).result(30)
+        assert create(node, topic) == {topic}
+        kept = produce(node, topic, 5)
+        assert len(kept) == 5 and (here / f"{topic}-0").exists()
+        if stop == "stop":
+            assert node.stop() == 0
+        else:
+            node.kill()
+        disk.replug()
+        assert (there / f"{topic}-0").exists()
+        node.start()
+        assert read_partition(node.bootstrap, topic, 0) == [kept[offset] for offset in sorted(kept)]
+        assert [path.name.endswith("-stray") for path in there.iterdir() if path.name.startswith(f"{topic}-0")] == [True]
+        assert node.stop() == 0
+    finally:
+        node.kill()
+
+
+@pytest.mark.parametrize("broken", ["log", "directory"])
+def test_a_partition_waits_for_its_directory_and_does_not_begin_anew_in_another(tmp_path: Path, broken: str) -> None:
+    """The directory, or one log in it, cannot be read at a start. The metadata directory is a third one."""
+    dirs = [tmp_path / "first", tmp_path / "second"]
+    extra = {"log.dirs": ",".join(map(str, dirs)), "metadata.log.dir": tmp_path / "metadata"}
+    node = Node(tmp_path / "node", extra=extra)
+    node.format()
+    try:
+        node.start()
+        names = ["a", "b"]  # one in each directory
+        assert create(node, *names) == set(names)
+        kept = {name: produce(node, name, 5) for name in names}
+        assert [len(records) for records in kept.values()] == [5, 5]
+        (away,) = [name for name in names if (dirs[1] / f"{name}-0").exists()]
+        (here,) = {*names} - {away}
+        assert node.stop() == 0
+        file = dirs[1] / ("meta.properties" if broken == "directory" else f"{away}-0/partition.metadata")
+        content = file.read_text()
+        file.unlink()
+        if broken == "directory":
+            file.mkdir()
+        else:
+            file.write_text("nonsense")
+        for _ in range(2):
+            node.start()
+            assert read_partition(node.bootstrap, here, 0) == list(kept[here].values())
+            assert not produce(node, away, 1)
+            assert node.stop() == 0
+            assert not (dirs[0] / f"{away}-0").exists()
+        if broken == "directory":
+            file.rmdir()
+        file.write_text(content)
+        node.start()
+        for name in names:
+            assert read_partition(node.bootstrap, name, 0) == list(kept[name].values())
     finally:
         node.kill()

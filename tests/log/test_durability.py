@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from quorate.log.background import Background
 from quorate.log.config import LogConfig
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles, write_atomically
@@ -129,6 +130,21 @@ def test_a_sync_that_fails_moves_nothing_and_fails_the_directory(tmp_path: Path,
     with pytest.raises(LogDirFailure, match="Input/output error"):
         log.flush()
     assert log.recovery_point == 0
+
+
+def test_an_unexpected_error_of_a_background_job_ends_that_job_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    background = Background()
+    ran: list[str] = []
+
+    def broken() -> None:
+        raise RuntimeError("a bug")
+
+    background.run_later(broken, str(tmp_path), lambda: ran.append("done in spite of the error"))
+    background.run_later(lambda: ran.append("next"), str(tmp_path))
+    background.close()
+    background.drain()
+    assert ran == ["next"]
+    assert "a bug" in caplog.text
 
 
 def test_a_sync_that_fails_in_the_background_is_told_by_the_next_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from quorate.records.batch import build_batch
 
 from .logs import NOW, TOPIC_ID, contents, put
 
-IDS = [bytes([n]) * 16 for n in (101, 102)]
+IDS = [bytes([n]) * 16 for n in (101, 102, 103)]
 
 
 def manager(*dirs: Path, now_ms: int = NOW, files: OpenFiles | None = None, **config) -> LogManager:
@@ -72,6 +72,73 @@ def test_logs_come_back_after_a_kill(tmp_path: Path) -> None:
     found = again.get("t", 0)
     assert found is not None and (found.high_watermark, found.recovery_point) == (15, point)
     assert contents(found) == [(i, b"%d" % i * 20) for i in range(20)]
+
+
+def all_files(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("before", ["kill", "stop"])
+def test_a_directory_that_was_not_loaded_is_left_as_it_was(tmp_path: Path, before: str) -> None:
+    """A broker that is told to stop before it has heard of a controller has not read its logs."""
+    directory = tmp_path / "d"
+    logs = manager(directory)
+    logs.load()
+    log = logs.create("t", 0, TOPIC_ID)
+    put(log, b"a", b"b", b"c")
+    log.high_watermark = 3
+    log.increment_log_start_offset(2, "test")
+    if before == "stop":
+        logs.close(broker_epoch=33)
+    else:
+        run_steps(logs.checkpoint_log_start_offsets())
+        run_steps(logs.checkpoint_high_watermarks())
+    found = all_files(directory)
+    assert (".kafka_cleanshutdown" in found) == (before == "stop")
+    manager(directory).close(broker_epoch=-1)
+    assert all_files(directory) == found
+    again = manager(directory)
+    assert again.previous_broker_epoch == (33 if before == "stop" else -1)
+    assert again.load() == []
+    reopened = again.get("t", 0)
+    assert reopened is not None
+    assert (reopened.log_start_offset, reopened.high_watermark, contents(reopened)) == (2, 3, [(2, b"c")])
+
+
+def test_a_marker_gets_the_epoch_of_a_broker_that_registered_and_stopped_before_its_logs_were_read(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d")
+    manager(tmp_path / "d").close(broker_epoch=32)
+    assert logs.previous_broker_epoch == -1
+    logs.load()
+    logs.close(broker_epoch=33)
+    manager(tmp_path / "d").close(broker_epoch=44)
+    assert manager(tmp_path / "d").previous_broker_epoch == 44
+
+
+def test_a_load_that_did_not_end_is_no_clean_shutdown(tmp_path: Path) -> None:
+    """The first directory is loaded, the second in part: an error that is none of a disk ends the start."""
+    first, second = tmp_path / "1", tmp_path / "2"
+    logs = manager(first, second)
+    logs.load()
+    for partition, directory_id in enumerate(IDS[:2]):
+        put(logs.create("t", partition, TOPIC_ID, directory_id=directory_id), b"a")
+    run_steps(logs.checkpoint_high_watermarks())
+    found = all_files(second)
+
+    def overrides_of(_topic: str) -> dict[str, object]:
+        raise ValueError("no such config")
+
+    again = manager(first, second)
+    again._overrides["t"] = {}
+    (second / "u-0").mkdir()
+    (second / "u-0" / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n")
+    with pytest.raises(ValueError, match="no such config"):
+        again.load(overrides_of)
+    again.close(broker_epoch=44)
+    assert ".kafka_cleanshutdown" in names(first)
+    left = all_files(second)
+    assert {name: left[name] for name in found} == found
+    assert ".kafka_cleanshutdown" not in left
 
 
 def test_the_log_start_of_a_killed_node_comes_from_its_checkpoint(tmp_path: Path) -> None:
@@ -397,6 +464,50 @@ def test_a_partition_in_two_directories_is_refused_by_name(tmp_path: Path) -> No
     assert logs.online_dirs() == [tmp_path / "a"]
 
 
+@pytest.mark.parametrize("old", [0, 1])
+@pytest.mark.parametrize("stop", ["stop", "kill"])
+def test_the_log_of_an_earlier_topic_in_another_directory_is_set_aside(tmp_path: Path, old: int, stop: str) -> None:
+    """Its directory was offline when the topic was deleted and created again."""
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    ids = {old: TOPIC_ID, 1 - old: bytes(15) + b"\x09"}
+    for number, topic_id in ids.items():
+        logs = manager(dirs[number])
+        logs.load()
+        put(logs.create("t", 0, topic_id), b"%d" % number)
+        if stop == "stop":
+            logs.close()
+    logs = manager(*dirs)
+    assert logs.load(is_stray=lambda _topic, _partition, topic_id: topic_id == TOPIC_ID) == []
+    log = logs.get("t", 0)
+    assert log is not None and log.dir.parent == dirs[1 - old] and log.topic_id == ids[1 - old]
+    assert contents(log) == [(0, b"%d" % (1 - old))]
+    (aside,) = [path for path in dirs[old].iterdir() if path.name.endswith("-stray")]
+    assert b"%d" % old in (aside / f"{0:020d}.log").read_bytes()
+    logs.close()
+    again = manager(*dirs)
+    assert again.load() == [] and len(again) == 1
+
+
+def test_a_log_that_is_created_in_another_directory_leaves_no_second_one_of_its_name(tmp_path: Path) -> None:
+    """The thread that renames deleted directories may be waiting for a disk."""
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    logs = manager(*dirs)
+    logs.load()
+    put(logs.create("t", 0, TOPIC_ID, directory_id=IDS[0]), b"old")
+    free = threading.Event()
+    logs._background.run_later(free.wait, str(dirs[0]))  # type: ignore[arg-type]
+    logs.delete("t", 0)
+    put(logs.create("t", 0, TOPIC_ID, directory_id=IDS[1]), b"new")
+    try:
+        again = manager(*dirs)  # as after a kill
+        assert again.load() == []
+        log = again.get("t", 0)
+        assert log is not None and contents(log) == [(0, b"new")]
+    finally:
+        free.set()
+    logs.close()
+
+
 def test_a_directory_that_fails_goes_offline_and_takes_its_logs_along(tmp_path: Path) -> None:
     logs = manager(tmp_path / "a", tmp_path / "b")
     logs.load()
@@ -410,6 +521,20 @@ def test_a_directory_that_fails_goes_offline_and_takes_its_logs_along(tmp_path: 
     logs.mark_offline(tmp_path / "b")
     with pytest.raises(LogDirFailure):
         logs.create("v", 0, TOPIC_ID)
+
+
+def test_every_directory_that_failed_in_the_background_is_not_marked_as_closed_in_order(tmp_path: Path) -> None:
+    dirs = [tmp_path / "a", tmp_path / "b", tmp_path / "c"]
+    logs = manager(*dirs)
+    logs.load()
+
+    def broken() -> None:
+        raise OSError(5, "Input/output error")
+
+    for directory in dirs[:2]:
+        logs._background.run_later(broken, str(directory))
+    logs.close(broker_epoch=1)
+    assert [".kafka_cleanshutdown" in names(directory) for directory in dirs] == [False, False, True]
 
 
 def test_a_disk_error_names_the_directory_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -499,6 +624,7 @@ def test_producers_that_expired_while_the_broker_was_down_are_not_loaded(
     tmp_path: Path, expiration_ms: int, known: list[int]
 ) -> None:
     logs = manager(tmp_path / "d")
+    logs.load()
     idempotent(logs.create("t", 0, TOPIC_ID), 0)
     logs.close()
     again = manager(tmp_path / "d", now_ms=NOW + 1000, producer_id_expiration_ms=expiration_ms)

@@ -240,6 +240,63 @@ def test_how_far_back_batches_are_searched_is_bounded(tmp_path: Path, monkeypatc
     assert read < 1.5 * RECENT_BATCHES_READ  # with what finding the windows costs
 
 
+@pytest.mark.parametrize(("cut", "known"), [(1, 5), (4, 5), (9, 5), (2 * RECENT_BATCHES_READ, 5)])
+def test_a_truncation_reads_the_end_of_the_log_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int, known: int
+) -> None:
+    """A follower truncates in the event loop. Reading a segment of a gigabyte there would cost a broker its session."""
+    log = open_log(tmp_path, segment_bytes=10_000_000)
+    batches = 6 * RECENT_BATCHES_READ
+    for i in range(batches):
+        send(log, 2 * i)
+    read = 0
+    headers = Segment.headers
+
+    def counted(segment: Segment, position: int, end: int) -> Iterator[tuple[BatchHeader, int]]:
+        nonlocal read
+        for found in headers(segment, position, end):
+            read += 1
+            yield found
+
+    monkeypatch.setattr(Segment, "headers", counted)
+    log.truncate_to(2 * (batches - cut))
+    assert read < 1.5 * RECENT_BATCHES_READ
+    assert [len(p.batches) for p in log.active_producers()] == [known]
+    last = batches - cut - 1
+    assert_known(log, {2 * i: 2 * i for i in range(last - known + 1, last + 1)})
+    assert send(log, 2 * (last + 1)).first_offset == 2 * (last + 1)
+
+
+def test_producers_are_known_after_a_truncation_as_after_reading_the_whole_log(tmp_path: Path) -> None:
+    """One is not touched, one loses some batches, one all that are retained, one an epoch, one is gone, one wrote long ago."""
+    log = open_log(tmp_path, segment_bytes=200_000)
+    send(log, 0, producer=6)
+    for _ in range(2 * RECENT_BATCHES_READ):
+        put(log, b"plain")
+    for i in range(8):
+        send(log, 2 * i, producer=1)
+        send(log, 2 * i, producer=2)
+        send(log, 2 * i, producer=3)
+        send(log, 2 * i, producer=4)
+    end = log.log_end_offset
+    send(log, 16, producer=2)
+    for i in range(8, 15):
+        send(log, 2 * i, producer=3)
+    send(log, 0, producer=4, epoch=1)
+    send(log, 0, producer=5)
+    for i in range(1, 8):
+        send(log, 2 * i, producer=6)
+    log.truncate_to(end)
+
+    def states() -> list[tuple[object, ...]]:
+        return sorted((p.producer_id, p.producer_epoch, p.last_timestamp, *p.batches) for p in log.active_producers())
+
+    found = states()
+    assert [(row[0], row[1], len(row) - 3) for row in found] == [(1, 0, 5), (2, 0, 5), (3, 0, 5), (4, 0, 5), (6, 0, 1)]
+    log._rebuild_producers(end, NOW)
+    assert states() == found
+
+
 def test_a_producer_with_all_of_its_batches_makes_no_start_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_log(tmp_path)
     send(log, 0)  # a short-lived producer: its first batch is its last one

@@ -285,6 +285,9 @@ class ReplicaManager:
                 del self._offline[key]
         partition = self.partitions.get(key)
         if partition is None:
+            if self._is_offline(image.directory(self.node_id)) and self.logs.get(*key) is None:
+                self._offline[key] = topic.id
+                return
             partition = self.partitions[key] = Partition(self, topic.name, partition_id, topic.id)
         elif partition.topic_id != topic.id:
             self._remove(topic.name, partition_id, partition.topic_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -255,7 +256,9 @@ class BrokerServer:
                 log_.info("[BrokerServer id=%d] %d of %d logs of %s opened", self.node_id, done, found, directory)
 
         def load() -> list[LogDirFailure]:
-            return self.logs.load(overrides_of=image.configs.topic, progress=progress)
+            return self.logs.load(
+                overrides_of=image.configs.topic, progress=progress, is_stray=functools.partial(_is_stray, image, self.node_id)
+            )
 
         self._loading = self._loop.run_in_executor(None, load)
         failures = await asyncio.shield(self._loading)
@@ -271,26 +274,21 @@ class BrokerServer:
 
     def _take_over(self, image: MetadataImage) -> None:
         """Deletes the logs whose topic is gone, takes over the replicas that the metadata gives to this broker."""
-        topics = image.topics.by_id
-
-        def is_stray(topic: str, partition: int, topic_id: bytes | None) -> bool:
-            if topic_id is None:
-                known = image.topics.by_name.get(topic)
-                return known is None or self.node_id not in _replicas(known.partitions.get(partition))
-            found = topics.get(topic_id)
-            return found is None or self.node_id not in _replicas(found.partitions.get(partition))
 
         def wants_name(topic: str, partition: int) -> bool:
             known = image.topics.by_name.get(topic)
             return known is not None and self.node_id in _replicas(known.partitions.get(partition))
 
-        strays = self.logs.delete_strays(is_stray, wants_name)
-        if len(self.directory_ids) < len(self._config.log_dirs):
-            self.replicas.online_directories = frozenset(self.directory_ids.values())
-        self.replicas.apply_image(image)
+        strays = self.logs.delete_strays(functools.partial(_is_stray, image, self.node_id), wants_name)
+        # The metadata directory, which may be one more, has an id as well.
+        readable = [directory for directory in self._config.log_dirs if directory in self.directory_ids]
+        if len(readable) < len(self._config.log_dirs):
+            self.replicas.online_directories = frozenset(self.directory_ids[directory] for directory in readable)
+        # Before the replicas are taken over: those in a directory that could not be loaded are not those of a replaced disk.
         for directory in self._config.log_dirs:
             if not self.logs.is_online(directory):
                 self.replicas.go_offline((), self.directory_ids.get(directory))
+        self.replicas.apply_image(image)
         log_.info(
             "[BrokerServer id=%d] Hosting %d partitions; %d logs of deleted topics removed",
             self.node_id,
@@ -408,6 +406,12 @@ class BrokerServer:
 
 def _not_controller(_context: Any, _request: Any) -> Any:
     raise KafkaError(ErrorCode.NOT_CONTROLLER, "This is a broker: registrations and heartbeats go to the active controller.")
+
+
+def _is_stray(image: MetadataImage, node_id: int, topic: str, partition: int, topic_id: bytes | None) -> bool:
+    """Whether the metadata gives this log to no broker, or to another one."""
+    found = image.topics.by_name.get(topic) if topic_id is None else image.topics.by_id.get(topic_id)
+    return found is None or node_id not in _replicas(found.partitions.get(partition))
 
 
 def _replicas(partition: Any) -> tuple[int, ...]:

@@ -106,6 +106,9 @@ class Background:
         except OSError as e:
             self._failures.append(LogDirFailure(log_directory, f"Error while working on {log_directory}: {e}"))
             return
+        except Exception:  # of this job: the others go on, and what it was to make durable does not count as durable
+            logger.exception("[LogManager] Uncaught exception in a task on %s", log_directory)
+            return
         if done is not None:
             self._done.append(done)
 

@@ -14,7 +14,7 @@ from quorate.log.files import OpenFile, fsync_directory
 from quorate.log.housekeeping import sync_files
 from quorate.log.log_reading import ReadableLog
 from quorate.log.partition_metadata import FILE_NAME, write_topic_id
-from quorate.log.replay import replay, restore_recent_batches
+from quorate.log.replay import replay, restore_recent_batches, truncate_producers
 from quorate.log.results import AppendInfo
 from quorate.log.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, Segment, file_stem
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -260,8 +260,11 @@ class TrimmableLog(ReadableLog):
             self._save_epochs()
             self._high_watermark = min(self._high_watermark, offset)
             self._snapshots.remove(lambda snapshot: snapshot > offset)
-            if self._producers.producers or self._snapshots.sizes:
-                self._rebuild_producers(offset, 0)
+            if self._producers.producers:
+                if truncate_producers(self._segments, self._producers, offset, self._log_start):
+                    restore_recent_batches(self._segments, self._producers, self._log_start)
+                else:
+                    self._rebuild_producers(offset, 0)
             self._producers.map_end_offset = offset
         return True
 

@@ -50,6 +50,9 @@ _DELETED = re.compile(r"-\d+\.[0-9a-f]{32}-delete$")
 
 Progress = Callable[[Path, int, int], None]
 
+IsStray = Callable[[str, int, bytes | None], bool]
+"""Whether the metadata does not give this broker the log of (topic, partition, topic id)."""
+
 Step = Callable[[], None] | None
 """What a periodic job yields: work on a disk, to be run in another thread before it goes on, or None for a mere pause."""
 
@@ -79,6 +82,8 @@ class LogManager:
         """Directories without an id, where ids are given, could not be read at the start: they are offline."""
         self._dirs = [Path(directory) for directory in dirs]
         self._online = {directory: directory_ids is None or directory in directory_ids for directory in self._dirs}
+        self._loaded: set[Path] = set()
+        """Directories of which every log was opened. Only what this manager has read may it mark as closed in order."""
         self._defaults = defaults
         self._files = files
         self._now_ms = now_ms
@@ -116,11 +121,15 @@ class LogManager:
         return -1 if epoch is None else epoch
 
     def load(
-        self, overrides_of: Callable[[str], Mapping[str, Any]] | None = None, progress: Progress | None = None
+        self,
+        overrides_of: Callable[[str], Mapping[str, Any]] | None = None,
+        progress: Progress | None = None,
+        is_stray: IsStray | None = None,
     ) -> list[LogDirFailure]:
         """Opens every log on disk, recovering those of directories that were not closed in order.
 
         progress(directory, logs done, logs found) is called while it works. Directories that fail go offline and are returned.
+        Where two directories have a log of one name, the stray one is set aside.
         """
         failures: list[LogDirFailure] = []
 
@@ -133,7 +142,8 @@ class LogManager:
             if not self._online[directory]:
                 continue
             try:
-                self._load_directory(directory, overrides_of, progress)
+                self._load_directory(directory, overrides_of, progress, is_stray)
+                self._loaded.add(directory)
             except LogDirFailure as e:
                 fail(directory, e)
             except OSError as e:
@@ -141,7 +151,11 @@ class LogManager:
         return failures
 
     def _load_directory(
-        self, directory: Path, overrides_of: Callable[[str], Mapping[str, Any]] | None, progress: Progress | None
+        self,
+        directory: Path,
+        overrides_of: Callable[[str], Mapping[str, Any]] | None,
+        progress: Progress | None,
+        is_stray: IsStray | None,
     ) -> None:
         text = str(directory)
         clean = clean_shutdown.read(text) is not None
@@ -170,10 +184,6 @@ class LogManager:
         for done, (name, key) in enumerate(wanted):
             if progress is not None and done % 100 == 0:
                 progress(directory, done, len(wanted))
-            if key in self._logs:
-                raise LogDirFailure(
-                    text, f"{name} exists both in {self._logs[key].dir.parent} and in {text}; move one of them out of the way"
-                )
             if overrides_of is not None and key[0] not in self._overrides:
                 self._overrides[key[0]] = overrides_of(key[0])
             try:
@@ -190,6 +200,8 @@ class LogManager:
                 )
             except NotALogError as e:
                 logger.warning("[LogManager] Leaving %s alone: %s", directory / name, e)
+                continue
+            if key in self._logs and not self._replaces(log, self._logs[key], is_stray):
                 continue
             committed = high_watermarks.get(key, 0)
             if committed > log.log_end_offset:
@@ -209,6 +221,31 @@ class LogManager:
         for file, content in ((RECOVERY_POINTS, recovery_points), (LOG_STARTS, log_starts), (HIGH_WATERMARKS, high_watermarks)):
             self._written[directory, file] = content
 
+    def _replaces(self, log: PartitionLog, known: PartitionLog, is_stray: IsStray | None) -> bool:
+        """Of two logs of one name sets the stray one aside; whether `known` was it. Raises LogDirFailure if none is.
+
+        A directory that was offline while a topic was deleted, or its replica moved away, comes back with the old log. The
+        broker may have a new one of that name elsewhere by then (Kafka's LogManager.loadLog).
+        """
+        for candidate in (log, known):
+            if is_stray is not None and candidate.topic_id and is_stray(log.topic, log.partition, candidate.topic_id):
+                if candidate is known:
+                    self._forget(known.topic, known.partition)
+                self._set_aside(candidate)
+                return candidate is known
+        log.release_files()
+        raise LogDirFailure(
+            str(log.dir.parent),
+            f"{log.name} exists both in {known.dir.parent} and in {log.dir.parent}; move one of them out of the way",
+        )
+
+    @staticmethod
+    def _set_aside(log: PartitionLog) -> None:
+        was = log.dir
+        logger.warning(
+            "[LogManager] %s is not what the metadata has under that name: set aside as %s", was, log.rename_for_delete("stray")
+        )
+
     @staticmethod
     def _read_checkpoint(directory: Path, name: str) -> dict[TopicPartition, int]:
         path = os.path.join(str(directory), name)
@@ -221,7 +258,7 @@ class LogManager:
 
     def delete_strays(
         self,
-        is_stray: Callable[[str, int, bytes | None], bool],
+        is_stray: IsStray,
         wants_name: Callable[[str, int], bool] = lambda _topic, _partition: False,
     ) -> int:
         """Deletes logs that the metadata does not give to this broker; how many strays there were.
@@ -233,13 +270,8 @@ class LogManager:
         strays = [log for log in self._logs.values() if is_stray(log.topic, log.partition, log.topic_id)]
         for log in strays:
             if log.is_materialised and (log.topic_id is None or wants_name(log.topic, log.partition)):
-                was = log.dir
                 self._forget(log.topic, log.partition)
-                logger.warning(
-                    "[LogManager] %s is not what the metadata has under that name: set aside as %s",
-                    was,
-                    log.rename_for_delete("stray"),
-                )
+                self._set_aside(log)
             else:
                 logger.info("[LogManager] Deleting stray log %s", log.dir)
                 self.delete(log.topic, log.partition)
@@ -295,7 +327,8 @@ class LogManager:
                 run_steps(self._checkpoint_of(directory, name))
         self._deleted_at.pop((directory, key), None)
         place = directory / f"{topic}-{partition}"
-        self._rename_doomed(str(place))
+        for candidate in self.online_dirs():  # elsewhere, too: after a crash there would be two logs of one name
+            self._rename_doomed(str(candidate / place.name))
         log = PartitionLog.open(
             place,
             self._config_for(topic),
@@ -481,17 +514,28 @@ class LogManager:
     # ---- stop
 
     def close(self, *, broker_epoch: int = -1) -> None:
-        """Closes all logs and marks each directory as closed in order; one whose logs cannot be closed is not marked."""
+        """Closes all logs and marks each directory as closed in order; one whose logs cannot be closed is not marked.
+
+        A directory that was not loaded, because the broker was told to stop before, stays as it was found: without its logs its
+        checkpoints would be written empty, and a marker would keep the next start from recovering what a crash left. Only the
+        epoch in a marker becomes that of a broker that has registered meanwhile: the controller compares it with the last one.
+        """
         self._background.close()
-        try:
-            self._background.drain()
-        except LogDirFailure as failure:
-            logger.error("[LogManager] %s", failure)
-            self.mark_offline(Path(failure.directory))
+        while True:
+            try:
+                self._background.drain()
+                break
+            except LogDirFailure as failure:  # there may be one for each directory
+                logger.error("[LogManager] %s", failure)
+                self.mark_offline(Path(failure.directory))
         # With many logs one sync() of everything is cheaper than their journals' commits one by one.
         together = sum(1 for log in self._logs.values() if log.unflushed) >= _SYNC_ALL_FROM
         for directory in self.online_dirs():
             try:
+                if directory not in self._loaded:
+                    if broker_epoch >= 0 and clean_shutdown.read(str(directory)) is not None:
+                        clean_shutdown.write(str(directory), broker_epoch)
+                    continue
                 logs = list(self._by_dir[directory].values())
                 for log in logs:
                     log.close(sync=not together)

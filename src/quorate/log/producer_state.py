@@ -317,6 +317,29 @@ class ProducerStates:
 
     # ---- life
 
+    @property
+    def has_transactions(self) -> bool:
+        """Whether any producer writes, or has written, transactions."""
+        return bool(self._ongoing or self._unreplicated) or any(
+            state.coordinator_epoch >= 0 or state.current_txn_first_offset >= 0 for state in self.producers.values()
+        )
+
+    def truncate(self, offset: int) -> set[int]:
+        """Takes back the batches from `offset` on. Returns the producers of which no retained batch is left: they are forgotten,
+        and what they wrote before has to be found in the log. Not for transactions, whose markers are not retained."""
+        lost = set()
+        for state in list(self.producers.values()):
+            if state.last_offset < offset:
+                continue
+            while state.batches and state.batches[-1].last_offset >= offset:
+                state.batches.pop()
+            if state.batches:
+                state.last_timestamp = state.batches[-1].timestamp
+            else:
+                del self.producers[state.producer_id]
+                lost.add(state.producer_id)
+        return lost
+
     def clear(self, map_end_offset: int) -> None:
         self.producers.clear()
         self._ongoing.clear()

@@ -18,7 +18,9 @@ from quorate.log.files import write_all
 from quorate.log.producer_state import (
     EMPTY_SNAPSHOT_BYTES,
     AppendOrigin,
+    BatchMetadata,
     CorruptSnapshotError,
+    ProducerState,
     ProducerStates,
     ProducerUpdate,
     decode_snapshot,
@@ -27,6 +29,7 @@ from quorate.log.producer_state import (
 from quorate.log.segment import SNAPSHOT_SUFFIX, Segment, file_stem
 from quorate.log.txn_index import AbortedTransaction
 from quorate.protocol.errors import KafkaError
+from quorate.records.batch import BatchHeader
 from quorate.records.errors import CorruptRecordError
 
 logger = logging.getLogger(__name__)
@@ -142,12 +145,54 @@ def restore_recent_batches(segments: Sequence[Segment], states: ProducerStates, 
     Damage ends the search: what is known without it is what Kafka knows. Raises OSError.
     """
     wanted = {state.producer_id: state for state in states.producers.values() if state.may_lack_batches()}
+
+    def look(header: BatchHeader) -> bool:
+        state = wanted.get(header.producer_id)
+        if state is not None and not state.restore_batch(header):
+            del wanted[header.producer_id]
+        return bool(wanted)
+
+    if wanted:
+        _look_back(segments, log_start, look)
+
+
+def truncate_producers(segments: Sequence[Segment], states: ProducerStates, offset: int, log_start: int) -> bool:
+    """Makes the states those at `offset`, where the log was truncated, from what they hold and from its last batches.
+
+    Reading on from the last snapshot, as after a restart, may take minutes where the active segment holds millions of batches.
+    Returns false, with the states undefined, where nothing else leads to them: for transactions, and for producers that have
+    written before but not among the last batches. Raises OSError.
+    """
+    if states.has_transactions:
+        return False
+    lost = states.truncate(offset)
+
+    def look(header: BatchHeader) -> bool:
+        if header.producer_id in lost:
+            if header.is_control:
+                return False
+            lost.discard(header.producer_id)
+            state = ProducerState(header.producer_id, header.producer_epoch, last_timestamp=header.max_timestamp)
+            state.batches.append(
+                BatchMetadata(header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
+            )
+            states.producers[header.producer_id] = state
+        return bool(lost)
+
+    if lost:
+        _look_back(segments, log_start, look)
+    return not lost
+
+
+def _look_back(segments: Sequence[Segment], log_start: int, look: Callable[[BatchHeader], bool]) -> None:
+    """Calls `look` with the headers of the last `RECENT_BATCHES_READ` batches of the log, the newest first.
+
+    Ends when `look` returns false, and at damage. Raises OSError.
+    """
     left = RECENT_BATCHES_READ
     for segment in reversed(segments):
         end = segment.size
         while end > 0:
-            if not wanted:
-                return
             try:
                 start = segment.batch_start_before(max(end - _WINDOW_BYTES, 0))
                 window = [header for header, _ in islice(segment.headers(start, end), left + 1)]
@@ -158,11 +203,8 @@ def restore_recent_batches(segments: Sequence[Segment], states: ProducerStates, 
             if left < 0:
                 return
             for header in reversed(window):
-                if header.last_offset < log_start:
+                if header.last_offset < log_start or not look(header):
                     return
-                state = wanted.get(header.producer_id)
-                if state is not None and not state.restore_batch(header):
-                    del wanted[header.producer_id]
             end = start
 
 

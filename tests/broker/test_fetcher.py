@@ -14,7 +14,7 @@ from quorate.broker.fetcher import ClientFetchSession, LeaderFetcher
 from quorate.broker.handlers import BrokerHandlers
 from quorate.log.partition_log import PartitionLog
 from quorate.log.producer_state import AppendOrigin
-from quorate.protocol.api import REGISTRY
+from quorate.protocol.api import REGISTRY, ApiKey
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.fetch import FetchRequest
 from quorate.protocol.messages.list_offsets import ListOffsetsRequest
@@ -333,7 +333,8 @@ def test_without_a_session_each_partition_has_its_turn(tmp_path):
     pair = Pair(tmp_path, placed(partitions=3))
     leader = pair.brokers[LEADER].services
     leader.sessions = FetchSessions(FetchSessionCache(0, 1000, lambda: 1), leader.metadata.topic_name)
-    pair.brokers[LEADER].handlers = BrokerHandlers(leader).routes
+    broker = pair.brokers[LEADER]
+    broker.handlers = BrokerHandlers(leader).routes | {int(ApiKey.PRODUCE): broker.produce_handler}
     wire = pair.follow()
     assert pair.fetcher is not None
     pair.fetcher._max_bytes = 1

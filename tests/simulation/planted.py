@@ -13,7 +13,7 @@ from quorate.raft import messages as m
 from quorate.raft.core import Raft
 from quorate.raft.quorum_state import QuorumState
 from quorate.raft.types import Role
-from simulation.replica import Replica
+from simulation.core.replica import Replica
 
 Patch = pytest.MonkeyPatch
 
@@ -153,8 +153,8 @@ def truncate_too_much(patch: Patch) -> None:
 
     def eager(r: Raft, diverging: Any) -> None:
         truncate(r, diverging)
-        trail = r.log.subject.trail  # type: ignore[attr-defined]
-        before = trail.between(trail.start, r.fx.truncate_to)
+        log = r.log.model.log  # type: ignore[attr-defined]
+        before = log.between(log.start, r.fx.truncate_to)
         if before:
             r.fx.truncate_to = before[-1].base
             r.members.truncate_from(before[-1].base)

@@ -1,4 +1,4 @@
-"""Worlds in which every kind of work and of fault is asked for at once, so that no actor is dead code."""
+"""A configuration with every kind of work and of fault, to show that each of them takes effect."""
 
 from __future__ import annotations
 
@@ -59,10 +59,11 @@ KINDS = (
 
 
 def missing(run: Callable[[SimulationConfig], Counter[str]], kinds: tuple[str, ...], worlds: int = 8) -> list[str]:
-    """What has not come to bear in that many worlds; stops as soon as all has."""
+    """Returns the kinds that took no effect in so many simulations. Stops as soon as all have."""
     seen: Counter[str] = Counter()
     for seed in range(worlds):
-        topology = replace(CONFIG.topology, auto_join=seed % 2 == 1)  # who joins by itself has no time to get a new directory
+        # A node that joins by itself is never out for long enough to get a new directory.
+        topology = replace(CONFIG.topology, auto_join=seed % 2 == 1)
         seen += run(replace(CONFIG, seed=seed, topology=topology))
         if all(seen[kind] for kind in kinds):
             return []

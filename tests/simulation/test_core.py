@@ -1,4 +1,4 @@
-"""The pure core under faults: random worlds, found again by their seed."""
+"""Simulations of the pure core under faults, repeatable by their seeds."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_every_kind_of_fault_and_work_occurs() -> None:
 
 
 def test_without_faults_the_first_leader_stays() -> None:
-    """As Kafka's simulation demands; delays and duplicates are no faults."""
+    """As in Kafka's RaftEventSimulationTest. Delays and duplicates are no faults."""
     for seed in range(10):
         world = World(SimulationConfig(seed, Topology(voters=3, observers=1), NetworkConfig(delay_s=(0.001, 0.1), duplicate=0.1)))
         world.start_all()
@@ -81,7 +81,7 @@ def test_without_faults_the_first_leader_stays() -> None:
 
 
 def test_a_follower_that_returns_deposes_nobody() -> None:
-    """Cut off it asks for pre-votes in vain, and its epoch stays (KIP-996)."""
+    """While it is cut off, its pre-votes fail, and its epoch stays (KIP-996)."""
     for seed in range(10):
         world = World(SimulationConfig(seed))
         world.start_all()

@@ -1,4 +1,4 @@
-"""Snapshots fetched in tiny parts in a world where nodes die, lose power and are cut off all the time."""
+"""Snapshots that are fetched in small parts while nodes crash, lose power and are cut off."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def _quiet() -> Iterator[None]:
 
 
 def config(seed: int) -> SimulationConfig:
-    """Logs are forgotten early, so that whoever was away needs a snapshot; it comes slowly enough to be broken off."""
+    """Cleans logs early, so that a node that was down needs a snapshot.
+
+    Its download is slow enough to be interrupted.
+    """
     return SimulationConfig(
         seed,
         Topology(voters=3, observers=1),

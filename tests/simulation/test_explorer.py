@@ -1,4 +1,4 @@
-"""Every world of the real core within small bounds; larger ones are explored by `python -m simulation.explore`."""
+"""Complete explorations within small bounds. `python -m simulation.explorer` is for larger ones."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Plant = Callable[[Patch], None]
 
 
 @pytest.mark.parametrize(
-    ("plant", "bounds", "broken", "moves"),
+    ("plant", "bounds", "broken", "actions"),
     [
         (planted.vote_twice, Bounds(epochs=1, entries=0, crashes=0, late_messages=1), "one vote an epoch", 8),
         (planted.vote_for_a_shorter_log, Bounds(epochs=2, entries=0, crashes=0, late_messages=0), "leader completeness", 16),
@@ -87,15 +87,15 @@ Plant = Callable[[Patch], None]
     ],
     ids=lambda v: v.__name__.replace("_", "-") if callable(v) else None,
 )
-def test_a_planted_bug_is_told_by_a_shortest_story(
-    plant: Plant, bounds: Bounds, broken: str, moves: int, monkeypatch: Patch
+def test_a_planted_bug_is_found_with_a_shortest_trace(
+    plant: Plant, bounds: Bounds, broken: str, actions: int, monkeypatch: Patch
 ) -> None:
     plant(monkeypatch)
     found = explore(bounds)
     trace = trace_of(found)
     assert broken in str(found.violation)
     assert found.trace[-1].splitlines()[-1].startswith(f"FAILED: {broken}"), trace
-    assert len(found.trace) == moves, trace
+    assert len(found.trace) == actions, trace
 
 
 def test_a_vote_that_a_crash_takes_away_is_found(monkeypatch: Patch) -> None:
@@ -112,7 +112,7 @@ def test_a_vote_that_a_crash_takes_away_is_found(monkeypatch: Patch) -> None:
     assert "crashes" in trace_of(found)
 
 
-def test_the_story_names_nodes_and_messages(monkeypatch: Patch) -> None:
+def test_the_trace_names_nodes_and_messages(monkeypatch: Patch) -> None:
     planted.vote_twice(monkeypatch)
     trace = trace_of(explore(Bounds(epochs=1, entries=0, crashes=0, late_messages=1)))
     assert "1. n1's election timer goes off\n    n1 is prospective in epoch 0" in trace
@@ -121,28 +121,28 @@ def test_the_story_names_nodes_and_messages(monkeypatch: Patch) -> None:
 
 
 def test_worlds_that_differ_in_names_alone_are_one() -> None:
-    """Where every world is looked at under every name, nothing else is found, but nearly six times as much."""
+    """Without symmetry reduction the same worlds are found, each under nearly all of its six names."""
     space = StateSpace(Bounds(epochs=1, entries=0, crashes=0, late_messages=0))
 
-    def found(moves: Callable[[WorldState], Iterator[WorldState]]) -> set[WorldState]:
+    def found(successors: Callable[[WorldState], Iterator[WorldState]]) -> set[WorldState]:
         level, seen = [space.initial_world()], set()
         while level:
             seen |= set(level)
-            level = list({w for world in level for w in moves(world)} - seen)
+            level = list({w for world in level for w in successors(world)} - seen)
         return seen
 
     def at_rest(worlds: set[WorldState]) -> set[WorldState]:
-        """In which no message arrives before anything else happens: which of several does first is arbitrary."""
+        """Returns the worlds without urgent messages: of several, which one arrives first is arbitrary."""
         messages = space.replicas.messages.all
         return {space.canonical(w) for w in worlds if all(messages[at].stage == "held" for at in w[10:])}
 
-    one_for_all, each = found(space.successors), found(lambda world: space.successors(world, []))
-    assert at_rest(one_for_all) == at_rest(each)
-    assert 5 * len(one_for_all) < len(each) <= 6 * len(one_for_all)
+    reduced, each = found(space.successors), found(lambda world: space.successors(world, []))
+    assert at_rest(reduced) == at_rest(each)
+    assert 5 * len(reduced) < len(each) <= 6 * len(reduced)
 
 
-def test_a_frozen_replica_thaws_as_it_was() -> None:
-    """Of every replica that a small world meets: freezing and thawing loses nothing, renaming there and back neither."""
+def test_serialization_loses_nothing() -> None:
+    """Neither serialization nor a renaming and its inverse change a replica, in all states of an exploration."""
     space = StateSpace(Bounds(epochs=1, entries=1, crashes=0, late_messages=0))
     level, seen = [space.initial_world()], set()
     while level and len(seen) < 400:
@@ -151,16 +151,16 @@ def test_a_frozen_replica_thaws_as_it_was() -> None:
     replicas = space.replicas
     serializer = replicas.serializer
     roles = set()
-    for known in list(replicas.states):
-        deserialized = serializer.deserialize(known.serialized)
-        there = serializer.deserialize(known.serialized, (1, 2, 0))
+    for state in list(replicas.states):
+        deserialized = serializer.deserialize(state.serialized)
+        there = serializer.deserialize(state.serialized, (1, 2, 0))
         back = serializer.deserialize(serializer.serialize(there), (2, 0, 1))
         assert back.canonical_form() == deserialized.canonical_form()
         assert there.id != deserialized.id
-        if known.alive:
-            roles.add(known.role)
+        if state.alive:
+            roles.add(state.role)
             assert isinstance(deserialized.core.fx, Effects)
-            assert deserialized.core.epoch == known.epoch
+            assert deserialized.core.epoch == state.epoch
     assert len(roles) >= 5
 
 
@@ -174,7 +174,10 @@ def test_a_frozen_replica_thaws_as_it_was() -> None:
     ],
 )
 def test_replicas_of_one_form_do_the_same(bounds: Bounds, monkeypatch: Patch) -> None:
-    """Worlds merge where replicas have one form, though they are not the same bit by bit: so each must do as the first did."""
+    """Replicas with one form are treated as one, although they may differ in some bits.
+
+    So their outcomes must be equal.
+    """
     space = StateSpace(bounds)
     replicas = space.replicas
     others: dict[int, list[bytes]] = {}
@@ -212,7 +215,7 @@ def test_replicas_of_one_form_do_the_same(bounds: Bounds, monkeypatch: Patch) ->
     assert compared > 200
 
 
-def test_the_command_writes_what_it_has_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_its_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "found.json"
     options = ["--epochs", "1", "--entries", "0", "--crashes", "0", "--late-messages", "0"]
     assert main([*options, "--json", str(out)]) == 0
@@ -223,7 +226,7 @@ def test_the_command_writes_what_it_has_seen(tmp_path: Path, capsys: pytest.Capt
     assert main([*options, "--max-seconds", "0"]) == 2
 
 
-def test_the_command_fails_with_the_story(monkeypatch: Patch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_fails_with_the_trace(monkeypatch: Patch, capsys: pytest.CaptureFixture[str]) -> None:
     planted.commit_older_epochs_by_counting(monkeypatch)
     assert main(["--epochs", "2", "--entries", "0", "--crashes", "0", "--late-messages", "0"]) == 1
     assert "FAILED: high watermark" in capsys.readouterr().out

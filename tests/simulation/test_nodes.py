@@ -1,4 +1,4 @@
-"""Whole Raft clients on a virtual loop, simulated files and network: random worlds, found again by their seed."""
+"""Simulations of whole Raft clients on virtual time, simulated disks and network, repeatable by seed."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ def no_fsync_of_the_quorum_state(patch: Patch) -> None:
 
 
 def no_fsync_of_directories(patch: Patch) -> None:
-    """A lost directory entry: the file was durable, its name was not."""
+    """Loses directory entries: a file is durable, its name is not."""
     for module in ("files", "housekeeping", "log_trimming"):
         patch.setattr(f"quorate.log.{module}.fsync_directory", lambda path: None)
 
 
 def answer_before_the_save(patch: Patch) -> None:
-    """Duty 5 before duty 2: a vote is out before the disk knows of it."""
+    """Performs duty 5 before duty 2: a vote is sent before it is durable."""
     perform = RaftClient._perform
 
     def hasty(self: RaftClient, fx: m.Effects) -> None:
@@ -108,7 +108,7 @@ def answer_before_the_save(patch: Patch) -> None:
 
 
 def save_the_state_later(patch: Patch) -> None:
-    """Every quorum state is treated as one that may wait."""
+    """Treats every quorum state as one whose save may wait."""
     perform = RaftClient._perform
 
     def lazy(self: RaftClient, fx: m.Effects) -> None:
@@ -119,7 +119,7 @@ def save_the_state_later(patch: Patch) -> None:
 
 
 def acknowledge_before_the_fsync(patch: Patch) -> None:
-    """The core is told that an fsync has ended when it begins."""
+    """Reports the end of an fsync to the core when it begins."""
 
     def start_sync(self: RaftClient) -> None:
         if not self._sync.running:
@@ -154,7 +154,10 @@ def test_a_planted_bug_is_caught_in_whole_nodes(plant: Callable[[Patch], None], 
 
 
 def test_a_vote_is_not_forgotten_with_the_directory_that_it_is_in() -> None:
-    """A static quorum's first start makes the directory of the log; its name must be durable before a vote is given."""
+    """The first start of a static quorum creates the log's directory.
+
+    Its name must be durable before a vote.
+    """
     config = SimulationConfig(1, Topology(kraft_version=0), faults=FaultSchedule(power=1.0))
     cluster = Cluster(config)
     with cluster.running():
@@ -184,7 +187,7 @@ def test_a_broker_starts_beside_a_torn_quorum_state() -> None:
 
 
 def test_a_log_starts_at_its_first_snapshot_after_a_restart_too() -> None:
-    """Its first segment may begin before, and the start of a log is kept nowhere else (KIP-630)."""
+    """Its first segment may begin earlier, and the start of a log is stored nowhere else (KIP-630)."""
     cluster = Cluster(
         SimulationConfig(4, Topology(voters=1), disks=DiskConfig(inline=1.0, segment_ms=2000, retention_bytes=2000))
     )
@@ -207,7 +210,7 @@ def test_a_log_starts_at_its_first_snapshot_after_a_restart_too() -> None:
 
 
 def test_what_a_process_made_durable_in_the_event_in_which_it_dies_counts() -> None:
-    """It may have acknowledged that before: the invariants must know its log."""
+    """The process may have acknowledged it, so the checker must know it."""
     cluster = Cluster(SimulationConfig(5, Topology(voters=1), disks=DiskConfig(inline=1.0)))
     with cluster.running():
         cluster.start_all()

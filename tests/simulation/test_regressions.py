@@ -1,4 +1,4 @@
-"""What simulation found in the core, each as the smallest world that shows it."""
+"""Faults of the core that simulations found, each in the smallest quorum that shows it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _quiet() -> Iterator[None]:
 
 
 def world_of(seed: int = 1, **topology: int) -> World:
-    """A healthy world with a leader, disks that are quick."""
+    """Returns a quorum without faults, with a leader, a committed record and fast disks."""
     world = World(SimulationConfig(seed, Topology(**topology), NetworkConfig(delay_s=(0.001, 0.002)), DiskConfig(inline=1.0)))
     world.start_all()
     world.await_leader()
@@ -47,7 +47,7 @@ def ask(world: World, replica: Replica, request: m.RaftRequest) -> ErrorCode:
 
 
 def test_the_end_of_an_older_fsync_acknowledges_nothing_newer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leader that begins to follow while its fsync runs fetches on only when what it fetched is durable too."""
+    """A leader that becomes follower during an fsync sends no Fetch before the fetched records are durable."""
     world = world_of()
     old = world.await_leader()
     slow_disk(world, old, 1.0, monkeypatch)
@@ -76,7 +76,7 @@ def test_an_observer_returns_to_a_leader_that_is_no_bootstrap_server() -> None:
     world = world_of(voters=1, spares=1, observers=1)
     first, second, observer = world.replicas.values()
     assert world.run(5, lambda: second.committed == observer.committed == first.committed)
-    world.isolate(observer.id)  # so that it knows no other voter than the first
+    world.isolate(observer.id)  # then it knows the first voter only
     assert ask(world, first, m.AddVoter(voter(2))) == ErrorCode.NONE
     assert ask(world, first, m.RemoveVoter(first.key)) == ErrorCode.NONE
     assert world.run(10, lambda: world.leader is second)
@@ -107,7 +107,10 @@ def test_a_download_goes_on_after_the_leader_was_looked_for_anew() -> None:
 
 
 def test_a_removal_that_only_the_removed_has_written_is_committed_by_it() -> None:
-    """The voter that remains cannot win, for its log is shorter; the other stands although it is none any more."""
+    """The remaining voter cannot win, as its log is shorter.
+
+    So the removed one becomes candidate once more.
+    """
     world = world_of(voters=2)
     leader = world.await_leader()
     [other] = others(world, leader)
@@ -126,7 +129,10 @@ def test_a_removal_that_only_the_removed_has_written_is_committed_by_it() -> Non
 
 
 def test_an_update_to_a_leader_that_cannot_be_reached_waits_for_the_link() -> None:
-    """kraft.version 0: each voter tells its leader its directory. Asking to be woken at once, over and over, is caught."""
+    """With kraft.version 0 each voter sends UpdateRaftVoter to its leader.
+
+    An endless loop of wake-ups is caught.
+    """
     world = world_of(kraft_version=0)
     world.kill(world.await_leader().id)
     world.await_leader()

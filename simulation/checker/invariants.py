@@ -194,13 +194,13 @@ class InvariantChecker:
                 raise InvariantError(f"committed stays: {model.name} cuts {batch}, which is committed, truncating to {to}")
             return  # after the first batch that differs, all differ
 
-    def lost(self, model: ReplicaModel, to: int) -> None:
+    def tail_lost(self, model: ReplicaModel, to: int) -> None:
         """A power failure took the end of the log, which was not durable. That alone breaks no invariant."""
         model.log.truncate(to)
         while model.voter_sets and model.voter_sets[-1][0] > to:
             model.voter_sets.pop()
 
-    def restarted(self, model: ReplicaModel, snapshot: OffsetEpoch, digest: int, keys: Keys | None) -> None:
+    def snapshot_installed(self, model: ReplicaModel, snapshot: OffsetEpoch, digest: int, keys: Keys | None) -> None:
         """A snapshot has replaced the log of a replica."""
         if digest != self.committed_digest(snapshot.offset):
             raise InvariantError(f"committed stays: {model.name} loads snapshot {tuple(snapshot)} of another history")
@@ -238,7 +238,7 @@ class InvariantChecker:
             if known != voted:
                 raise InvariantError(f"one vote an epoch: {model.name} votes for {known} and {voted} in epoch {epoch}")
 
-    def is_stored(self, model: ReplicaModel, state: QuorumState | None, epoch: int) -> None:
+    def check_epoch(self, model: ReplicaModel, state: QuorumState | None, epoch: int) -> None:
         """Checks, between two steps, that the epoch in memory is the durable one."""
         if epoch != (state.epoch if state is not None else 0):
             raise InvariantError(f"epoch: {model.name} is in epoch {epoch}, its disk has {state}")
@@ -248,7 +248,7 @@ class InvariantChecker:
         if hears_leader:
             raise InvariantError(f"pre-vote: {model.name} grants one although it hears the leader of epoch {model.epoch}")
 
-    def leads(self, model: ReplicaModel, epoch: int) -> None:
+    def became_leader(self, model: ReplicaModel, epoch: int) -> None:
         """A replica becomes leader. To be called before its first batch is reported, or right after."""
         model.led = epoch
         self.elections += 1
@@ -304,7 +304,7 @@ class InvariantChecker:
         if offset > durable_end:
             raise InvariantError(f"acknowledged is durable: {model.name} fetches from {offset}, its disk has {durable_end}")
 
-    def reached(
+    def high_watermark_advanced(
         self, model: ReplicaModel, hwm: int, holds: Callable[[Key, int, int], bool], sets: Sequence[Keys] | None = None
     ) -> None:
         """A leader moves its high watermark.
@@ -327,7 +327,7 @@ class InvariantChecker:
                 return
         raise InvariantError(f"majority: {model.name} commits {hwm} with {names} of {len(model.voters)} voters' disks")
 
-    def starts_at(self, model: ReplicaModel, log: LogView) -> None:
+    def check_log_start(self, model: ReplicaModel, log: LogView) -> None:
         """Checks the start of the log, where it may have moved."""
         earliest, start = log.earliest_snapshot(), log.start_offset
         if start > 0 and (earliest is None or earliest.offset != start):
@@ -337,12 +337,12 @@ class InvariantChecker:
             if known.epoch != earliest.epoch or known.offset < earliest.offset:
                 raise InvariantError(f"snapshot at log start: {model.name} has {earliest}, its epochs say {known}")
 
-    def loads_snapshot(self, model: ReplicaModel, snapshot: OffsetEpoch, *, leads: bool) -> None:
+    def snapshot_loaded(self, model: ReplicaModel, snapshot: OffsetEpoch, *, leads: bool) -> None:
         """A state machine replaces its state by a snapshot."""
         if leads:
             raise InvariantError(f"applied state: {model.name} loads {snapshot} while it leads epoch {model.led}")
 
-    def applied_at(self, model: ReplicaModel, offset: int, digest: int) -> None:
+    def state_applied(self, model: ReplicaModel, offset: int, digest: int) -> None:
         """A state machine has this digest after it has applied the log below `offset`."""
         known = self.applied.setdefault(offset, digest)
         if known != digest:

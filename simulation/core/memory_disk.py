@@ -96,7 +96,7 @@ class MemoryDisk:
 
     def lose_from(self, to: int) -> None:
         """Loses the records from this offset on, in a power failure. They were not durable."""
-        self.checker.lost(self.model, to)
+        self.checker.tail_lost(self.model, to)
         self._shrink(to)
 
     def recover(self) -> None:
@@ -118,12 +118,12 @@ class MemoryDisk:
 
     def install(self, name: OffsetEpoch, snapshot: Snapshot) -> None:
         """Replaces the log by a snapshot."""
-        self.checker.restarted(self.model, name, snapshot.digest, snapshot.keys)
+        self.checker.snapshot_installed(self.model, name, snapshot.digest, snapshot.keys)
         self.add_snapshot(name, snapshot)
         self._delete_snapshots_before(name)
         self._epochs.clear()
         self.start = self.end = self.durable_end = name.offset
-        self.checker.starts_at(self.model, self)
+        self.checker.check_log_start(self.model, self)
 
     def clean(self) -> bool:
         """Moves the log start to the second oldest snapshot, if there is one. Returns whether it moved."""
@@ -134,7 +134,7 @@ class MemoryDisk:
         self._delete_snapshots_before(keep)
         self.start = keep.offset
         self._epochs.truncate_from_start(keep.offset)
-        self.checker.starts_at(self.model, self)
+        self.checker.check_log_start(self.model, self)
         return True
 
     def _delete_snapshots_before(self, before: OffsetEpoch) -> None:

@@ -77,7 +77,7 @@ class Replica:
         self.downloaded_bytes = 0  # of the snapshot being fetched
         self.wake_at = NEVER
         self.instant_began_at = 0.0
-        self.wakeups = 0  # since then
+        self.wakeups = 0  # in this instant
 
     # --- incarnations ------------------------------------------------------------------------------------------------
 
@@ -156,6 +156,7 @@ class Replica:
                 self.drain()
 
     def drain(self) -> None:
+        """Handles the queued events, unless that is being done already."""
         if self.stepping:
             return
         self.stepping = True
@@ -167,7 +168,7 @@ class Replica:
                     raise InvariantError(f"{self.model.name} complains: {', '.join(self.core.complaints.made)}")
                 self.perform(fx)
                 if self.alive:
-                    world.checker.is_stored(self.model, self.disk.stored, self.core.epoch)
+                    world.checker.check_epoch(self.model, self.disk.stored, self.core.epoch)
         except InvariantError:
             raise
         except Exception as e:
@@ -259,6 +260,7 @@ class Replica:
     # --- duties -----------------------------------------------------------------------------------------------------
 
     def _save(self, state: QuorumState, may_wait: bool) -> None:
+        """Saves a quorum state durably, or schedules that."""
         if may_wait:
             if self.deferred_state is None:
                 self.world.schedule(self.world.now + DEFERRED_SAVE_DELAY_S, self._save_deferred, self.incarnation)
@@ -275,11 +277,12 @@ class Replica:
         return True
 
     def _role(self, change: m.RoleChange) -> None:
+        """Handles a change of role, of which the checker must know before the first batch is written."""
         core = self.core
         self.hears_leader = False
         if core.is_leader:
             if self.model.led != core.epoch:
-                self.world.checker.leads(self.model, core.epoch)
+                self.world.checker.became_leader(self.model, core.epoch)
         else:
             self.proposed = []
         self.world.trace(self, f"is {change.role.value} in epoch {change.epoch}")
@@ -288,7 +291,7 @@ class Replica:
         """Reports the new high watermark to the checker before later duties, which may depend on it."""
         world = self.world
         if self.core.leading is not None:
-            world.checker.reached(self.model, hwm, world.holds)
+            world.checker.high_watermark_advanced(self.model, hwm, world.holds)
         world.checker.committed(self.model, hwm, self.core.epoch)
         if hwm > self.committed:
             self.committed = hwm
@@ -302,6 +305,7 @@ class Replica:
         self.queue.append(m.Synced(self.disk.end))
 
     def _chunk(self, chunk: m.SnapshotChunk) -> None:
+        """Takes a part of a snapshot, and loads the snapshot when it is complete."""
         if chunk.position != self.downloaded_bytes:
             raise InvariantError(f"{self.model.name}: a part of {tuple(chunk.snapshot)} that was not asked for")
         self.downloaded_bytes += len(chunk.data)
@@ -309,7 +313,7 @@ class Replica:
             self.queue.append(m.SnapshotWritten(chunk.snapshot, self.downloaded_bytes))
             return
         self.log_generation += 1
-        self.world.checker.loads_snapshot(self.model, chunk.snapshot, leads=self.core.is_leader)
+        self.world.checker.snapshot_loaded(self.model, chunk.snapshot, leads=self.core.is_leader)
         self.world.coverage["snapshots loaded"] += 1
         content = self.world.snapshots[chunk.snapshot]
         self.disk.install(chunk.snapshot, content)

@@ -66,22 +66,22 @@ class FactRecorder(InvariantChecker):
 
     def truncated(self, model: ReplicaModel, to: int) -> None:
         self.facts.append(("truncated", (to,)))
-        self.lost(model, to)
+        self.tail_lost(model, to)
 
     def stored(self, model: ReplicaModel, state: QuorumState) -> None:
         self.facts.append(("stored", (state,)))
         model.epoch = state.epoch
 
-    def leads(self, model: ReplicaModel, epoch: int) -> None:
-        self.facts.append(("leads", (epoch,)))
+    def became_leader(self, model: ReplicaModel, epoch: int) -> None:
+        self.facts.append(("became_leader", (epoch,)))
         model.led = epoch
 
     def committed(self, model: ReplicaModel, hwm: int, epoch: int) -> None:
         self.facts.append(("committed", (hwm, epoch)))
         model.hwm = hwm
 
-    def reached(self, model: ReplicaModel, hwm: int, holds: Any, sets: Any = None) -> None:
-        self.facts.append(("reached", (hwm, self.replica.disk.durable_end, self.replica.core.epoch)))
+    def high_watermark_advanced(self, model: ReplicaModel, hwm: int, holds: Any, sets: Any = None) -> None:
+        self.facts.append(("high_watermark_advanced", (hwm, self.replica.disk.durable_end, self.replica.core.epoch)))
 
 
 class RecordingEnvironment:

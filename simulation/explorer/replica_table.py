@@ -172,7 +172,7 @@ class ReplicaTable:
         out.held = token is not None and token in replica.unanswered
         out.orphans = tuple((t.sender, t.kind) for t in environment.orphans)
         out.facts = tuple(environment.checker.facts)
-        out.affects_election = any(name in ("stored", "leads") for name, _ in out.facts)
+        out.affects_election = any(name in ("stored", "became_leader") for name, _ in out.facts)
         out.trace_lines = tuple(environment.trace_lines)
         sends = []
         for sent in environment.sent:

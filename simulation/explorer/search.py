@@ -20,7 +20,7 @@ REPORT_INTERVAL_S = 10.0
 
 @dataclass(slots=True)
 class ExplorationResult:
-    """What an exploration has result."""
+    """What an exploration has found."""
 
     bounds: Bounds
     complete: bool = False

@@ -13,6 +13,7 @@ from simulation.explorer.canonical_form import MidpointRandom
 from simulation.explorer.replica import FIRST_ID, FactRecorder, RecordingEnvironment, nodes
 from simulation.identifiers import address, directory_id
 
+# Instances of these classes are shared by all replicas.
 SHARED = (Batch, VoterSet, RaftParams, RecordingEnvironment, FactRecorder, MidpointRandom, frozenset)
 Renaming = tuple[int, ...]  # the new place of the node that was n-th
 
@@ -39,7 +40,7 @@ class StateSerializer:
                 self.node_value_list.append(node_value)
 
     def number(self, value: object) -> int:
-        """Returns the number of a serializer value."""
+        """Returns the number of a shared value."""
         found = self._numbers.get(id(value))
         if found is None:
             found = self._numbers[id(value)] = len(self.values)
@@ -49,6 +50,7 @@ class StateSerializer:
         return found
 
     def serialize(self, value: object) -> bytes:
+        """Returns a replica or a message as bytes."""
         out = io.BytesIO()
         pickler = _Pickler(out, 5)
         pickler.serializer = self
@@ -56,12 +58,14 @@ class StateSerializer:
         return out.getvalue()
 
     def deserialize(self, data: bytes, renaming: Renaming | None = None) -> Any:
+        """Returns the value that was serialized, with renamed nodes if there is a renaming."""
         unpickler = _Unpickler(io.BytesIO(data))
         unpickler.serializer = self
         unpickler.renaming = renaming
         return unpickler.load()
 
     def node_value(self, number: int, renaming: Renaming | None) -> object:
+        """Returns the id, host, port or directory id with this number, or that of the node renamed to."""
         at = -1 - number
         if renaming is None:
             return self.node_value_list[at]
@@ -69,6 +73,7 @@ class StateSerializer:
         return self.node_value_list[4 * renaming[node] + which]
 
     def value(self, number: int, renaming: Renaming | None) -> object:
+        """Returns the shared value with this number, or its counterpart under the renaming."""
         value = self.values[number]
         if renaming is None:
             return value
@@ -88,6 +93,7 @@ class StateSerializer:
         return self._batches[self.rename_digest(renaming, batch.digest)]
 
     def rename_digest(self, renaming: Renaming, digest: int) -> int:
+        """Returns the digest of the log whose batches the renamed nodes wrote."""
         found = self._digests.get((renaming, digest))
         if found is None:
             batch = self._batches[digest] if digest else None

@@ -104,8 +104,8 @@ class TransitionChecker:
         try:
             for name, args in out.facts:
                 match name:
-                    case "reached":
-                        self._reached(checker, model, here, i, *args)
+                    case "high_watermark_advanced":
+                        self._high_watermark_advanced(checker, model, here, i, *args)
                     case "appended":
                         checker.appended(model, args[0], leads=args[1])
                     case _:
@@ -115,7 +115,7 @@ class TransitionChecker:
         votes = self._relevant_votes(checker, [then if at == i else k for at, k in enumerate(here)])
         return self._number(History(checker.leaders, votes, checker.ends, checker.digests, checker.epochs))
 
-    def _reached(
+    def _high_watermark_advanced(
         self,
         checker: InvariantChecker,
         model: ReplicaModel,
@@ -131,7 +131,7 @@ class TransitionChecker:
             state = here[key[0] - FIRST_ID]
             return state.durable_end >= at and state.digests.get(at) == digest
 
-        checker.reached(model, hwm, holds)
+        checker.high_watermark_advanced(model, hwm, holds)
         last = model.log.between(0, hwm)[-1]
         if last.epoch != epoch:
             raise InvariantError(f"own epoch: {model.name} commits {hwm} in epoch {epoch}, all below is of epoch {last.epoch}")

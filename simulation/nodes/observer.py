@@ -73,14 +73,14 @@ class ProcessObserver:
         self.hears_leader = False  # the last contact with the leader that it follows was a successful Fetch
         self.durable_at_death = 0  # a restart must find the log at least up to there
         self.truncating_to = UNLIMITED  # the new end, while the log is being truncated
-        self._heard_role: tuple[Any, int] = (None, -1)
-        self._state_node: Any = None
+        self._heard_role: tuple[Any, int] = (None, -1)  # the follower state and epoch in which it heard the leader
+        self._state_node: Any = None  # the file that `quorum-state` was when it was read last
         self._stored: QuorumState | None = None  # the content of that file
 
     def before_death(self) -> None:
         """Notes what is durable, before the disk forgets what was not synced."""
         incarnation = self.process.current
-        # It may have written and acknowledged records in this event.
+        # The process may have written and acknowledged records in this event.
         if incarnation is not None and incarnation.ready:
             with self.process.environment.collecting_violations():
                 self._read_log(incarnation)
@@ -160,7 +160,7 @@ class ProcessObserver:
         sets += [keys for _, keys in model.voter_sets[-2:]]
         self._read_quorum_state()
         if self.process.can_vote and incarnation.client._held is None:
-            checker.is_stored(model, self._stored, core.epoch)
+            checker.check_epoch(model, self._stored, core.epoch)
         if core.is_leader and model.led != core.epoch:
             state = self._state()
             if (
@@ -169,12 +169,12 @@ class ProcessObserver:
                 or self.process.key.id not in (state.leader_id, state.voted and state.voted.id)
             ):
                 raise InvariantError(f"one vote an epoch: n{self.process.id} leads epoch {core.epoch}, but its disk has {state}")
-            checker.leads(model, core.epoch)
+            checker.became_leader(model, core.epoch)
         hwm = incarnation.client.high_watermark
         if hwm > model.hwm:
             if core.leading is not None and core.hwm is not None:
                 # The voters may have changed in this event: it rose before that or after.
-                checker.reached(model, hwm, self.process.environment.holds, sets)
+                checker.high_watermark_advanced(model, hwm, self.process.environment.holds, sets)
             checker.committed(model, hwm, core.epoch)
             self.process.environment.trace(self.process.id, f"commits up to {hwm}")
         elif hwm < model.hwm:
@@ -219,7 +219,7 @@ class ProcessObserver:
             )
         self._wrap_log_changes(incarnation)
         self._read_log(incarnation)
-        environment.checker.starts_at(model, files)
+        environment.checker.check_log_start(model, files)
 
     def _wrap_log_changes(self, incarnation: ObservedIncarnation) -> None:
         """Wraps the methods of the log that truncate, replace and clean it, so that the model follows."""
@@ -239,12 +239,12 @@ class ProcessObserver:
             self._read_log(incarnation)
             head = install(snapshot)
             digest = checker.committed_digest(snapshot.offset)
-            checker.restarted(
+            checker.snapshot_installed(
                 model, snapshot, -1 if digest is None else digest, None if head.voters is None else keys_of(head.voters)
             )
             self.process.environment.trace(self.process.id, f"loads the snapshot {snapshot.offset}-{snapshot.epoch}")
             self.process.environment.coverage["snapshots loaded"] += 1
-            checker.starts_at(model, files)
+            checker.check_log_start(model, files)
             return head
 
         def cleans(now_ms: int, hwm: int) -> bool:
@@ -252,7 +252,7 @@ class ProcessObserver:
             changed = clean(now_ms, hwm)
             if files.start_offset > model.log.start:
                 checker.cleaned(model, OffsetEpoch(files.start_offset, 0))
-                checker.starts_at(model, files)
+                checker.check_log_start(model, files)
                 self.process.environment.trace(self.process.id, f"forgets its log before {files.start_offset}")
             return changed
 
@@ -266,6 +266,7 @@ class ProcessObserver:
         return decode_quorum_state(bytes(node.durable)) if isinstance(node, File) and node.durable else None
 
     def _read_quorum_state(self) -> None:
+        """Reports the durable quorum state if it has changed."""
         if not self.process.can_vote:  # that of a broker is a hint for its next start, and not synced
             return
         node = self.process.disk.durable("meta", LOG_DIRECTORY, "quorum-state")

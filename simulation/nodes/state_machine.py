@@ -48,10 +48,10 @@ class RecordingStateMachine:
                     self.environment.acknowledged.add(identity)
             self.next_offset = batch.last_offset + 1
             self.epoch, self.timestamp_ms = batch.epoch, batch.timestamp_ms
-            self.environment.checker.applied_at(self.model(), self.next_offset, hash((len(self.state), self.digest)))
+            self.environment.checker.state_applied(self.model(), self.next_offset, hash((len(self.state), self.digest)))
 
     def on_snapshot(self, snapshot_id: OffsetEpoch, batches: Iterator[CommittedBatch]) -> None:
-        self.environment.checker.loads_snapshot(self.model(), snapshot_id, leads=self.leader.leader_id == self.node_id)
+        self.environment.checker.snapshot_loaded(self.model(), snapshot_id, leads=self.leader.leader_id == self.node_id)
         self.state.clear()
         for batch in batches:
             self.state += b"".join(batch.values)
@@ -59,7 +59,7 @@ class RecordingStateMachine:
         self.digest = zlib.crc32(self.state)
         self.next_offset, self.epoch = snapshot_id
         self.environment.trace(self.node_id, f"applies the snapshot {snapshot_id.offset}-{snapshot_id.epoch}")
-        self.environment.checker.applied_at(self.model(), self.next_offset, hash((len(self.state), self.digest)))
+        self.environment.checker.state_applied(self.model(), self.next_offset, hash((len(self.state), self.digest)))
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:
         if leader.epoch < self.leader.epoch:

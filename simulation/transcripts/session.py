@@ -51,7 +51,7 @@ def replay(text: str) -> str:
             continue
         out.append(line)
         if line.startswith("> "):
-            out += [INDENT + append_line for append_line in session.command(line[2:].strip())]
+            out += [INDENT + output for output in session.command(line[2:].strip())]
     return "\n".join(out) + "\n"
 
 
@@ -75,11 +75,11 @@ class TranscriptSession:
     def command(self, text: str) -> Iterator[str]:
         """Performs a command and returns its output."""
         quietly, text = text.startswith("quietly "), text.removeprefix("quietly ")
-        for pattern, do in COMMANDS:
+        for pattern, perform in COMMANDS:
             found = re.fullmatch(pattern, text)
             if found is not None:
                 self.lines = []
-                do(self, *found.groups())
+                perform(self, *found.groups())
                 return iter([] if quietly else self.lines)
         raise TranscriptError(f"no such command: {text}")
 
@@ -98,6 +98,7 @@ class TranscriptSession:
     # --- the world --------------------------------------------------------------------------------------------------
 
     def build(self, options: str) -> None:
+        """Makes the quorum, with a quiet network and no faults."""
         given = dict(option.split("=") for option in options.split())
         sync = float(given.get("sync", 0)) / 1000
         topology = Topology(
@@ -134,6 +135,7 @@ class TranscriptSession:
         self.world.run(float(count) * (0.001 if unit == "ms" else 1.0))
 
     def run_until(self, condition: str) -> None:
+        """Runs until the condition holds. Raises TranscriptError if it does not within CONDITION_TIMEOUT_S."""
         for pattern, holds in CONDITIONS:
             found = re.fullmatch(pattern, condition)
             if found is not None:
@@ -170,6 +172,7 @@ class TranscriptSession:
         self.world.cut_links -= {(int(a[1:]), int(b[1:])), (int(b[1:]), int(a[1:]))}
 
     def ask(self, request: m.RaftRequest) -> None:
+        """Makes a request to the leader from outside of the quorum."""
         leader = self.leader()
         self.asked.append((leader, leader.ask(request)))
 
@@ -187,6 +190,7 @@ class TranscriptSession:
         self.asked.append((leader, token))
 
     def answered(self) -> bool:
+        """Returns whether all requests from outside have been answered."""
         return all(token in replica.replies for replica, token in self.asked)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.transcript import TranscriptError, replay
+from simulation.transcripts.session import TranscriptError, replay
 
 HERE = Path(__file__).parent / "transcripts"
 STORIES = sorted(HERE.glob("*.txt"))
@@ -99,7 +99,7 @@ def test_the_output_is_written_anew_and_the_prose_kept() -> None:
     [
         ("> start", "there is no world yet"),
         ("> world voters=3 seed=1\n> dance", "no such command: dance"),
-        ("> world voters=3 seed=1\n> run until all is well", "no such wish"),
+        ("> world voters=3 seed=1\n> run until all is well", "no such condition"),
         ("> world voters=3 seed=1\n> start n1\n> run until n1 leads", "n1 leads: not within 60 s"),
         ("> world voters=3 seed=1\n> kill n9", "there is no n9"),
         ("> world voters=3 seed=1\n> start\n> write a", "nobody leads"),

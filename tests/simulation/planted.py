@@ -1,4 +1,4 @@
-"""Bugs to plant in the real core or in its driver's part, each by a patch. The simulation must catch every one."""
+"""Bugs to plant in the real core or in the simulation's driver, each by a patch. Every one must be caught."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quorate.raft import messages as m
 from quorate.raft.core import Raft
 from quorate.raft.quorum_state import QuorumState
 from quorate.raft.types import Role
-from simulation.replica import Replica
+from simulation.core.replica import Replica
 
 Patch = pytest.MonkeyPatch
 
@@ -27,7 +27,7 @@ class Planted:
 
 
 def skip_fsync(patch: Patch) -> None:
-    """Fetched or written records are reported durable without being so."""
+    """Reports fetched or written records as durable although they are not."""
 
     def start_sync(self: Replica) -> None:
         self.queue.append(m.Synced(self.disk.end))
@@ -36,7 +36,7 @@ def skip_fsync(patch: Patch) -> None:
 
 
 def forget_quorum_state(patch: Patch) -> None:
-    """`quorum-state` is replaced without fsync: a power failure brings the one before back."""
+    """Replaces `quorum-state` without fsync, so that a power failure restores the one before."""
     save, die = Replica._save, Replica.die
     before: dict[Any, QuorumState | None] = {}
 
@@ -54,7 +54,7 @@ def forget_quorum_state(patch: Patch) -> None:
 
 
 def count_non_voters(patch: Patch) -> None:
-    """An observer's offset counts towards the high watermark."""
+    """Counts an observer's offset towards the high watermark."""
 
     def advance(r: Raft, now: float) -> None:
         leading = r.leading
@@ -72,7 +72,7 @@ def count_non_voters(patch: Patch) -> None:
 
 
 def count_oneself_too_early(patch: Patch) -> None:
-    """A leader counts its own records before they are durable."""
+    """Lets a leader count its own records before they are durable."""
     advance = replication.advance_high_watermark
 
     def early(r: Raft, now: float) -> None:
@@ -84,7 +84,7 @@ def count_oneself_too_early(patch: Patch) -> None:
 
 
 def commit_older_epochs_by_counting(patch: Patch) -> None:
-    """A leader commits records of earlier epochs before one of its own is on a majority (figure 8 of the Raft paper)."""
+    """Commits records of earlier epochs before one of the leader's own is on a majority (Raft, figure 8)."""
     start = replication.start_leading
 
     def from_the_start(r: Raft, granting: Any, now: float) -> None:
@@ -127,7 +127,7 @@ def grant_a_pre_vote_while_hearing_the_leader(patch: Patch) -> None:
 
 
 def apply_voters_at_commit(patch: Patch) -> None:
-    """A voter set acts only from its commit on."""
+    """Puts a voter set in force when it commits, not when it is appended."""
 
     def committed_set(self: Raft) -> Any:
         return self.members.voters_at(max(self.committed, self.log.start_offset) - 1)
@@ -137,7 +137,7 @@ def apply_voters_at_commit(patch: Patch) -> None:
 
 
 def change_two_voters_at_once(patch: Patch) -> None:
-    """A second change is allowed while the first is not committed."""
+    """Allows a second change of voters while the first is not committed."""
 
     def appended(r: Raft, offset: int) -> None:
         if r.leading is not None:
@@ -148,13 +148,13 @@ def change_two_voters_at_once(patch: Patch) -> None:
 
 
 def truncate_too_much(patch: Patch) -> None:
-    """A follower cuts one batch more than diverges."""
+    """Lets a follower truncate one batch more than diverges."""
     truncate = follower.truncate
 
     def eager(r: Raft, diverging: Any) -> None:
         truncate(r, diverging)
-        trail = r.log.subject.trail  # type: ignore[attr-defined]
-        before = trail.between(trail.start, r.fx.truncate_to)
+        log = r.log.model.log  # type: ignore[attr-defined]
+        before = log.between(log.start, r.fx.truncate_to)
         if before:
             r.fx.truncate_to = before[-1].base
             r.members.truncate_from(before[-1].base)

@@ -1,4 +1,4 @@
-"""The pure core under faults: random worlds, found again by their seed."""
+"""Simulations of the pure core under faults, repeatable by their seeds."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from simulation.actors import Actors, run_plan
-from simulation.invariants import InvariantError
-from simulation.plan import Faults, Links, Plan, Topology
-from simulation.simulate import main, simulate
-from simulation.world import World
-from tests.simulation import everything
+from simulation.__main__ import main
+from simulation.actions.nemesis import Nemesis
+from simulation.actions.run import run_simulation
+from simulation.actions.workload import WorkloadActions
+from simulation.checker.invariants import InvariantError
+from simulation.config import FaultSchedule, NetworkConfig, SimulationConfig, Topology
+from simulation.core.world import World
+from simulation.runner import run_seeds
+from tests.simulation import coverage
 
 
 @pytest.fixture(autouse=True)
@@ -24,18 +27,18 @@ def _quiet() -> Iterator[None]:
 
 
 def test_random_worlds_keep_every_invariant() -> None:
-    tally = simulate("core", 100, 100_000, 3000, lambda line: None)
-    assert tally.elections > 100
-    assert tally.truncations > 20
-    assert tally.set_changes > 20
+    statistics = run_seeds("core", 100, 100_000, 3000, lambda line: None)
+    assert statistics.elections > 100
+    assert statistics.truncations > 20
+    assert statistics.voter_changes > 20
 
 
 def test_a_seed_gives_the_same_history_each_time() -> None:
     def history(seed: int) -> tuple[object, ...]:
-        told: list[str] = []
-        world = World(Plan.draw(seed), told.append)
-        run_plan(world, 2000)
-        return told, world.events, world.now, world.history.digests
+        trace: list[str] = []
+        world = World(SimulationConfig.from_seed(seed), trace.append)
+        run_simulation(world, 2000)
+        return trace, world.events, world.now, world.checker.digests
 
     assert history(7) == history(7)
     assert history(7) != history(8)
@@ -54,62 +57,64 @@ def test_a_failure_names_the_seed_that_replays_it(monkeypatch: pytest.MonkeyPatc
 
 
 def test_every_kind_of_fault_and_work_occurs() -> None:
-    def run(plan: Plan) -> Counter[str]:
-        world = World(plan)
-        run_plan(world, 8000)
-        history = world.history
-        done = {"elections": history.elections, "truncations": history.truncations, "changes of voters": history.set_changes}
-        return world.happened + Counter(done)
+    def run(config: SimulationConfig) -> Counter[str]:
+        world = World(config)
+        run_simulation(world, 8000)
+        checker = world.checker
+        done = {"elections": checker.elections, "truncations": checker.truncations, "changes of voters": checker.voter_changes}
+        return world.coverage + Counter(done)
 
-    assert everything.missing(run, (*everything.KINDS, "unsynced tails lost")) == []
+    assert coverage.missing(run, (*coverage.KINDS, "unsynced tails lost")) == []
 
 
 def test_without_faults_the_first_leader_stays() -> None:
-    """As Kafka's simulation demands; delays and duplicates are no faults."""
+    """As in Kafka's RaftEventSimulationTest. Delays and duplicates are no faults."""
     for seed in range(10):
-        world = World(Plan(seed, Topology(voters=3, observers=1), Links(delay_s=(0.001, 0.1), duplicate=0.1)))
+        world = World(SimulationConfig(seed, Topology(voters=3, observers=1), NetworkConfig(delay_s=(0.001, 0.1), duplicate=0.1)))
         world.start_all()
-        leader = world.elect()
+        leader = world.await_leader()
         epoch = leader.core.epoch
         world.run(120)
         assert world.leader is leader
         assert leader.core.epoch == epoch
-        assert world.history.elections == 1
+        assert world.checker.elections == 1
 
 
 def test_a_follower_that_returns_deposes_nobody() -> None:
-    """Cut off it asks for pre-votes in vain, and its epoch stays (KIP-996)."""
+    """While it is cut off, its pre-votes fail, and its epoch stays (KIP-996)."""
     for seed in range(10):
-        world = World(Plan(seed))
+        world = World(SimulationConfig(seed))
         world.start_all()
-        leader = world.elect()
+        leader = world.await_leader()
         epoch = leader.core.epoch
         away = next(r for r in world.replicas.values() if r is not leader)
         world.isolate(away.id)
         world.run(30)
         world.heal()
-        end = world.settle("again")
+        end = world.commit_value("again")
         assert world.run(10, lambda r=away, end=end: r.committed >= end)  # type: ignore[misc]
         assert (world.leader, leader.core.epoch) == (leader, epoch)
 
 
 def test_after_the_faults_everybody_holds_everything() -> None:
-    world = World(Plan(1, faults=Faults(crash_every_s=0.5, power=1.0)))
-    actors = Actors(world)
+    world = World(SimulationConfig(1, faults=FaultSchedule(crash_every_s=0.5, power=1.0)))
+    workload, nemesis = WorkloadActions(world), Nemesis(world)
     world.start_all()
-    actors.begin()
+    workload.start()
+    nemesis.start()
     world.run(events=5000)
-    actors.end()
-    world.calm_down()
-    end = world.settle("last")
+    workload.stop()
+    nemesis.stop()
+    world.stop_faults()
+    end = world.commit_value("last")
     assert world.run(30, lambda: all(r.committed >= end for r in world.replicas.values()))
-    assert len({r.subject.trail.digest_at(end) for r in world.replicas.values()}) == 1
+    assert len({r.model.log.digest_at(end) for r in world.replicas.values()}) == 1
 
 
 def test_a_world_that_cannot_go_on_fails_instead_of_waiting_for_ever() -> None:
-    world = World(Plan(1))
+    world = World(SimulationConfig(1))
     world.start_all()
     world.isolate(1)
     world.isolate(2)
     with pytest.raises(InvariantError, match=r"seed 1, .* no leader within"):
-        world.elect(20.0)
+        world.await_leader(20.0)

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from quorate.log.files import fsync_directory, write_atomically
-from simulation.disk import Disk, File, Files
-from simulation.loop import CrashError
+from simulation.nodes.disk import Disk, File, SimulatedFilesystem
+from simulation.nodes.loop import CrashError
 
 
 @pytest.fixture
 def disk() -> Iterator[Disk]:
-    files = Files(lambda: 1)
+    files = SimulatedFilesystem(lambda: 1)
     disk = files.add(Disk("d", random.Random(1)))
     with files.installed():
         yield disk
@@ -52,7 +52,7 @@ def test_paths_elsewhere_are_the_real_ones(disk: Disk, tmp_path: Path) -> None:
 def test_a_file_that_was_synced_needs_its_directory_synced_too() -> None:
     kept = set()
     for seed in range(20):
-        files = Files(lambda: 1)
+        files = SimulatedFilesystem(lambda: 1)
         disk = files.add(Disk("d", random.Random(seed)))
         with files.installed():
             write(Path(disk.path) / "a", b"hello", sync=True)
@@ -73,7 +73,7 @@ def test_what_and_where_were_synced_survives(disk: Disk) -> None:
 def test_writes_after_the_sync_survive_in_order_the_last_one_torn() -> None:
     contents = set()
     for seed in range(300):
-        files = Files(lambda: 1)
+        files = SimulatedFilesystem(lambda: 1)
         disk = files.add(Disk("d", random.Random(seed)))
         with files.installed():
             path = Path(disk.path) / "a"
@@ -97,12 +97,12 @@ def test_writes_after_the_sync_survive_in_order_the_last_one_torn() -> None:
 def test_an_atomic_replacement_leaves_the_old_or_the_new_whole() -> None:
     contents = set()
     for seed in range(60):
-        files = Files(lambda: 1)
+        files = SimulatedFilesystem(lambda: 1)
         disk = files.add(Disk("d", random.Random(seed)))
         with files.installed():
             path = Path(disk.path) / "state"
             write_atomically(str(path), b"old")
-            disk.dies_in = seed % 6
+            disk.crash_after_changes = seed % 6
             try:
                 write_atomically(str(path), b"new one")
             except CrashError:
@@ -115,7 +115,7 @@ def test_an_atomic_replacement_leaves_the_old_or_the_new_whole() -> None:
 def test_a_replacement_without_fsync_of_the_file_may_leave_it_empty() -> None:
     contents = set()
     for seed in range(60):
-        files = Files(lambda: 1)
+        files = SimulatedFilesystem(lambda: 1)
         disk = files.add(Disk("d", random.Random(seed)))
         with files.installed():
             path = Path(disk.path) / "state"
@@ -143,7 +143,7 @@ def test_a_broken_disk_refuses_changes_and_syncs(disk: Disk) -> None:
     path = Path(disk.path) / "a"
     write(path, b"x", sync=True)
     fd = os.open(path, os.O_RDWR)
-    disk.fails = 28
+    disk.failing_errno = 28
     for change in (lambda: os.write(fd, b"y"), lambda: os.fsync(fd), lambda: os.ftruncate(fd, 0), lambda: path.unlink()):
         with pytest.raises(OSError, match="No space left"):
             change()

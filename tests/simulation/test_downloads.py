@@ -1,4 +1,4 @@
-"""Snapshots fetched in tiny parts in a world where nodes die, lose power and are cut off all the time."""
+"""Snapshots that are fetched in small parts while nodes crash, lose power and are cut off."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from quorate.raft import downloads, follower
 from quorate.raft import messages as m
-from simulation.cluster import run_cluster
-from simulation.plan import Disks, Faults, Links, Plan, Topology, Workload
+from simulation.config import DiskConfig, FaultSchedule, NetworkConfig, SimulationConfig, Topology, Workload
+from simulation.nodes.cluster import run_cluster
 
 
 @pytest.fixture(autouse=True)
@@ -21,15 +21,18 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def plan(seed: int) -> Plan:
-    """Logs are forgotten early, so that whoever was away needs a snapshot; it comes slowly enough to be broken off."""
-    return Plan(
+def config(seed: int) -> SimulationConfig:
+    """Cleans logs early, so that a node that was down needs a snapshot.
+
+    Its download is slow enough to be interrupted.
+    """
+    return SimulationConfig(
         seed,
         Topology(voters=3, observers=1),
-        Links(delay_s=(0.005, 0.03), loss=0.01),
-        Disks(segment_ms=1000, retention_bytes=1000),
+        NetworkConfig(delay_s=(0.005, 0.03), loss=0.01),
+        DiskConfig(segment_ms=1000, retention_bytes=1000),
         Workload(propose_every_s=0.05, batch=(20, 40), snapshot_every_s=0.5),
-        Faults(crash_every_s=1.0, power=0.5, down_s=(0.2, 3.0), isolate_every_s=4.0),
+        FaultSchedule(crash_every_s=1.0, power=0.5, down_s=(0.2, 3.0), isolate_every_s=4.0),
     )
 
 
@@ -57,7 +60,7 @@ def test_downloads_that_are_broken_off_go_on_and_every_invariant_holds(monkeypat
     monkeypatch.setattr(follower, "on_snapshot_installed", on_installed)
     wanted = ("goes on", "has to be confirmed", "confirmed", "installed")
     for seed in range(20):
-        run_cluster(plan(seed), 3000)
+        run_cluster(config(seed), 3000)
         if seed >= 2 and all(seen[what] for what in wanted):
             break
     assert all(seen[what] for what in wanted), seen

@@ -1,4 +1,4 @@
-"""Whole Raft clients on a virtual loop, simulated files and network: random worlds, found again by their seed."""
+"""Simulations of whole Raft clients on virtual time, simulated disks and network, repeatable by seed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from quorate.log import files as log_files
 from quorate.log import log_trimming
 from quorate.raft import messages as m
 from quorate.raft.driver import RaftClient
-from simulation.cluster import Cluster, run_cluster
-from simulation.invariants import InvariantError
-from simulation.loop import HOST, VirtualLoop
-from simulation.plan import Disks, Faults, Plan, Topology
-from simulation.simulate import simulate
-from tests.simulation import everything, planted
+from simulation.checker.invariants import InvariantError
+from simulation.config import DiskConfig, FaultSchedule, SimulationConfig, Topology
+from simulation.nodes.cluster import Cluster, run_cluster
+from simulation.nodes.loop import CALLBACK_OWNER, VirtualLoop
+from simulation.runner import run_seeds
+from tests.simulation import coverage, planted
 
 Patch = pytest.MonkeyPatch
 
@@ -34,45 +34,45 @@ def _quiet() -> Iterator[None]:
 
 
 def test_random_worlds_of_whole_nodes_keep_every_invariant() -> None:
-    tally = simulate("node", 700, 25_000, 2000, lambda line: None)
-    assert tally.elections > 20
-    assert tally.truncations > 3
+    statistics = run_seeds("node", 700, 25_000, 2000, lambda line: None)
+    assert statistics.elections > 20
+    assert statistics.truncations > 3
 
 
 def test_a_seed_gives_the_same_history_each_time() -> None:
     def history(seed: int) -> tuple[object, ...]:
-        told: list[str] = []
-        cluster = run_cluster(Plan.draw(seed), 1000, told.append)
-        return told, cluster.events, cluster.now, cluster.history.ends
+        trace: list[str] = []
+        cluster = run_cluster(SimulationConfig.from_seed(seed), 1000, trace.append)
+        return trace, cluster.events, cluster.now, cluster.checker.ends
 
     assert history(7) == history(7)
 
 
 def test_every_kind_of_fault_and_work_occurs() -> None:
-    def run(plan: Plan) -> Counter[str]:
-        told: list[str] = []
-        cluster = run_cluster(plan, 6000, told.append)
+    def run(config: SimulationConfig) -> Counter[str]:
+        trace: list[str] = []
+        cluster = run_cluster(config, 6000, trace.append)
         assert len(cluster.acknowledged) > 50
-        forgot = sum("forgets its log" in line for line in told)
-        history = cluster.history
-        return cluster.happened + Counter(
+        forgot = sum("forgets its log" in line for line in trace)
+        checker = cluster.checker
+        return cluster.coverage + Counter(
             {
                 "log starts moved": forgot,
-                "elections": history.elections,
-                "truncations": history.truncations,
-                "changes of voters": history.set_changes,
+                "elections": checker.elections,
+                "truncations": checker.truncations,
+                "changes of voters": checker.voter_changes,
             }
         )
 
     kinds = (
-        *everything.KINDS,
+        *coverage.KINDS,
         "log starts moved",
         "stops by a failing disk",
         "torn writes",
         "unsynced names lost",
         "unsynced writes lost",
     )
-    assert everything.missing(run, kinds) == []
+    assert coverage.missing(run, kinds) == []
 
 
 # --- bugs planted in storage and driver -----------------------------------------------------------------------------
@@ -88,13 +88,13 @@ def no_fsync_of_the_quorum_state(patch: Patch) -> None:
 
 
 def no_fsync_of_directories(patch: Patch) -> None:
-    """A lost directory entry: the file was durable, its name was not."""
+    """Loses directory entries: a file is durable, its name is not."""
     for module in ("files", "housekeeping", "log_trimming"):
         patch.setattr(f"quorate.log.{module}.fsync_directory", lambda path: None)
 
 
 def answer_before_the_save(patch: Patch) -> None:
-    """Duty 5 before duty 2: a vote is out before the disk knows of it."""
+    """Performs duty 5 before duty 2: a vote is sent before it is durable."""
     perform = RaftClient._perform
 
     def hasty(self: RaftClient, fx: m.Effects) -> None:
@@ -108,7 +108,7 @@ def answer_before_the_save(patch: Patch) -> None:
 
 
 def save_the_state_later(patch: Patch) -> None:
-    """Every quorum state is treated as one that may wait."""
+    """Treats every quorum state as one whose save may wait."""
     perform = RaftClient._perform
 
     def lazy(self: RaftClient, fx: m.Effects) -> None:
@@ -119,7 +119,7 @@ def save_the_state_later(patch: Patch) -> None:
 
 
 def acknowledge_before_the_fsync(patch: Patch) -> None:
-    """The core is told that an fsync has ended when it begins."""
+    """Reports the end of an fsync to the core when it begins."""
 
     def start_sync(self: RaftClient) -> None:
         if not self._sync.running:
@@ -147,16 +147,19 @@ def acknowledge_before_the_fsync(patch: Patch) -> None:
 def test_a_planted_bug_is_caught_in_whole_nodes(plant: Callable[[Patch], None], caught_by: str, monkeypatch: Patch) -> None:
     plant(monkeypatch)
     with pytest.raises(InvariantError, match=rf"seed \d+, event \d+, [0-9.]+ s: .*({caught_by})"):
-        simulate("node", 0, 150_000, 2000, lambda line: None)
+        run_seeds("node", 0, 150_000, 2000, lambda line: None)
 
 
 # --- what simulation found --------------------------------------------------------------------------------------------
 
 
 def test_a_vote_is_not_forgotten_with_the_directory_that_it_is_in() -> None:
-    """A static quorum's first start makes the directory of the log; its name must be durable before a vote is given."""
-    plan = Plan(1, Topology(kraft_version=0), faults=Faults(power=1.0))
-    cluster = Cluster(plan)
+    """The first start of a static quorum creates the log's directory.
+
+    Its name must be durable before a vote.
+    """
+    config = SimulationConfig(1, Topology(kraft_version=0), faults=FaultSchedule(power=1.0))
+    cluster = Cluster(config)
     with cluster.running():
         cluster.start_all()
         assert cluster.run(10, lambda: cluster.leader is not None)
@@ -166,12 +169,12 @@ def test_a_vote_is_not_forgotten_with_the_directory_that_it_is_in() -> None:
 
 
 def test_a_broker_starts_beside_a_torn_quorum_state() -> None:
-    cluster = Cluster(Plan(1, Topology(voters=1, observers=1)))
+    cluster = Cluster(SimulationConfig(1, Topology(voters=1, observers=1)))
     with cluster.running():
         cluster.start_all()
-        cluster.settle("a")
+        cluster.commit_value("a")
         broker = cluster.replicas[2]
-        assert cluster.run(10, lambda: broker.committed == cluster.history.committed_end)
+        assert cluster.run(10, lambda: broker.committed == cluster.checker.committed_end)
         broker.die(power=False)
         broker.disk.online = True
         fd = os.open(f"{broker.disk.path}/meta/__cluster_metadata-0/quorum-state", os.O_RDWR | os.O_CREAT)
@@ -179,19 +182,21 @@ def test_a_broker_starts_beside_a_torn_quorum_state() -> None:
         os.pwrite(fd, b'{"clusterId":"', 0)
         os.close(fd)
         broker.start()
-        cluster.settle("b")
-        assert cluster.run(10, lambda: broker.committed == cluster.history.committed_end)
+        cluster.commit_value("b")
+        assert cluster.run(10, lambda: broker.committed == cluster.checker.committed_end)
 
 
 def test_a_log_starts_at_its_first_snapshot_after_a_restart_too() -> None:
-    """Its first segment may begin before, and the start of a log is kept nowhere else (KIP-630)."""
-    cluster = Cluster(Plan(4, Topology(voters=1), disks=Disks(inline=1.0, segment_ms=2000, retention_bytes=2000)))
+    """Its first segment may begin earlier, and the start of a log is stored nowhere else (KIP-630)."""
+    cluster = Cluster(
+        SimulationConfig(4, Topology(voters=1), disks=DiskConfig(inline=1.0, segment_ms=2000, retention_bytes=2000))
+    )
     with cluster.running():
         cluster.start_all()
         [process] = cluster.replicas.values()
         for value in range(6):
             for i in range(10):
-                cluster.settle(value)
+                cluster.commit_value(value)
                 if i == 5:
                     process.take_snapshot()
             cluster.run(3)
@@ -205,25 +210,25 @@ def test_a_log_starts_at_its_first_snapshot_after_a_restart_too() -> None:
 
 
 def test_what_a_process_made_durable_in_the_event_in_which_it_dies_counts() -> None:
-    """It may have acknowledged that before: the invariants must know its log."""
-    cluster = Cluster(Plan(5, Topology(voters=1), disks=Disks(inline=1.0)))
+    """The process may have acknowledged it, so the checker must know it."""
+    cluster = Cluster(SimulationConfig(5, Topology(voters=1), disks=DiskConfig(inline=1.0)))
     with cluster.running():
         cluster.start_all()
-        cluster.settle("a")
+        cluster.commit_value("a")
         [process] = cluster.replicas.values()
-        before = process.subject.trail.end
-        life = process.now_living
-        assert life is not None
+        before = process.model.log.end
+        incarnation = process.current
+        assert incarnation is not None
         process.propose(["b"])
-        life.context.run(life.client._drain)
+        incarnation.context.run(incarnation.client._drain)
         process.die(power=True)
-        assert process.subject.trail.end == process.witness.durable_end() == before + 1
+        assert process.model.log.end == process.observer.durable_end() == before + 1
 
 
 # --- the loop ---------------------------------------------------------------------------------------------------------
 
 
-class Host:
+class Owner:
     def __init__(self) -> None:
         self.alive = True
         self.blocked_until = 0.0
@@ -254,12 +259,12 @@ def test_virtual_time_passes_without_waiting() -> None:
 
 def test_callbacks_of_a_dead_host_never_run_and_those_of_a_paused_one_wait() -> None:
     loop, ran = VirtualLoop(), []
-    dead, paused = Host(), Host()
+    dead, paused = Owner(), Owner()
     paused.blocked_until = 5.0
     with loop.running():
-        for host in (dead, paused):
-            loop.nobody.copy().run(
-                lambda host=host: (HOST.set(host), loop.call_later(1.0, lambda: ran.append((host, loop.time()))))  # type: ignore[misc]
+        for owner in (dead, paused):
+            loop.world_context.copy().run(
+                lambda owner=owner: (CALLBACK_OWNER.set(owner), loop.call_later(1.0, lambda: ran.append((owner, loop.time()))))  # type: ignore[misc]
             )
         dead.alive = False
         while loop.run_event():
@@ -268,13 +273,13 @@ def test_callbacks_of_a_dead_host_never_run_and_those_of_a_paused_one_wait() -> 
 
 
 def test_a_full_disk_stops_the_node_that_finds_it_full() -> None:
-    cluster = Cluster(Plan(2))
+    cluster = Cluster(SimulationConfig(2))
     with cluster.running():
         cluster.start_all()
-        cluster.settle("a")
+        cluster.commit_value("a")
         leader = cluster.leader
         assert leader is not None
-        leader.disk.fails = errno.ENOSPC
+        leader.disk.failing_errno = errno.ENOSPC
         leader.propose(["b"])
         assert cluster.run(10, lambda: not leader.alive)
-        cluster.settle("c")
+        cluster.commit_value("c")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from simulation.invariants import InvariantError
-from simulation.simulate import simulate
+from simulation.checker.invariants import InvariantError
+from simulation.runner import run_seeds
 from tests.simulation.planted import PLANTED, Planted
 
 BOUND = 150_000  # events; without the bug the same seeds pass (test_core, and the long runs)
@@ -25,8 +25,8 @@ def _quiet() -> Iterator[None]:
 def test_a_planted_bug_is_caught(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     planted.plant(monkeypatch)
     with pytest.raises(InvariantError, match=rf"seed \d+, event \d+, [0-9.]+ s: .*({planted.caught_by})"):
-        simulate("core", planted.seed, BOUND, 3000, lambda line: None)
+        run_seeds("core", planted.seed, BOUND, 3000, lambda line: None)
 
 
 def test_the_same_worlds_pass_without_a_planted_bug() -> None:
-    simulate("core", 0, 30_000, 3000, lambda line: None)
+    run_seeds("core", 0, 30_000, 3000, lambda line: None)

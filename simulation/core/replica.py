@@ -1,0 +1,523 @@
+"""One replica of a simulated quorum: the real Raft core, and a driver that performs its effects on a disk
+in memory.
+
+The driver performs the duties in the order in which the docstring of `quorate.raft.core` numbers them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from typing import Any
+
+from quorate.protocol.errors import ErrorCode
+from quorate.raft import messages as m
+from quorate.raft.core import Raft
+from quorate.raft.membership import reply_endpoints
+from quorate.raft.quorum_state import QuorumState
+from quorate.raft.types import Address, OffsetEpoch, RaftParams, ReplicaKey, Role
+from quorate.raft.voters import VoterSet
+from simulation.checker.invariants import InvariantError, Keys, ReplicaModel, keys_of
+from simulation.checker.log_model import Batch
+from simulation.core.environment import Environment
+from simulation.core.memory_disk import SNAPSHOT_BYTES, MemoryDisk, Snapshot
+from simulation.identifiers import BOOTSTRAP_SNAPSHOT, CLUSTER_ID, LISTENER, address
+
+NEVER = float("inf")
+TICK_S = 1e-9  # added to each timer, so that none is early, however a skewed clock rounds
+INSTANT_S = 1e-6
+MAX_WAKEUPS = 50  # within an instant: more are an endless loop
+MAX_BATCHES = 16  # in one Fetch response
+STOP_TIMEOUT_S = 5.0
+DEFERRED_SAVE_DELAY_S = 0.2  # from a quorum state whose save may wait until it is saved
+CHUNK_BYTES = 160  # of a snapshot in one FetchSnapshot response: a download takes a few
+
+
+class Replica:
+    """A replica on one metadata directory, through all incarnations of its process."""
+
+    def __init__(
+        self,
+        world: Environment[Replica],
+        key: ReplicaKey,
+        *,
+        can_vote: bool,
+        static_voters: VoterSet,
+        bootstrap_voters: VoterSet | None,
+    ) -> None:
+        self.world = world
+        self.key = key
+        self.id = key.id
+        self.can_vote = can_vote
+        self.static_voters = static_voters
+        self.address = address(key.id)
+        base: Keys = keys_of(bootstrap_voters if bootstrap_voters is not None else static_voters)
+        self.model = ReplicaModel(f"n{key.id}", (key.id, key.directory_id), base)
+        self.disk = MemoryDisk(self.model, world.checker)
+        if bootstrap_voters is not None:
+            self.disk.add_snapshot(BOOTSTRAP_SNAPSHOT, Snapshot(0, bootstrap_voters, 1))
+        self.core: Raft
+        self.alive = False
+        self.incarnation = 0  # incremented at each start and each death: timers of an earlier one are void
+        self.committed = 0
+        self.rate = 1.0  # of its clock
+        self.paused_until = 0.0
+        # The process ends within the next step, after so many duties.
+        self.crash_after_duties: int | None = None
+        self.unanswered: dict[object, None] = {}  # tokens of requests that this replica has not answered yet
+        self.replies: dict[object, m.Reply] = {}  # to requests made by `ask`
+        self.queue: deque[m.Event] = deque()
+        self.stepping = False
+        self.proposed: list[Any] = []
+        self.syncing = False
+        # Incremented when the log is truncated or replaced: a running fsync then proves nothing.
+        self.log_generation = 0
+        self.deferred_state: QuorumState | None = None  # its save may wait, and is scheduled
+        self.hears_leader = False  # the last contact with the leader that it follows was a successful Fetch
+        self.downloaded_bytes = 0  # of the snapshot being fetched
+        self.wake_at = NEVER
+        self.instant_began_at = 0.0
+        self.wakeups = 0  # in this instant
+
+    # --- incarnations ------------------------------------------------------------------------------------------------
+
+    @property
+    def leads(self) -> bool:
+        """Whether it believes to lead, and is not paused."""
+        return self.alive and self.core.is_leader and self.paused_until <= self.world.now
+
+    def start(self) -> None:
+        world = self.world
+        self.incarnation += 1
+        self.alive = True
+        self.disk.recover()
+        self.committed = self.disk.start
+        self.model.hwm = -1
+        self.queue.clear()
+        self.unanswered.clear()
+        self.replies.clear()
+        self.proposed = []
+        self.deferred_state = None
+        self.stepping = self.syncing = self.hears_leader = False
+        self.crash_after_duties = None
+        self.wake_at = NEVER
+        if self.can_vote:
+            self.disk.durable_end = self.disk.end
+        endpoints = {LISTENER: self.address} if self.can_vote else {}
+        params = RaftParams(
+            me=self.key,
+            cluster_id=CLUSTER_ID,
+            listener_name=LISTENER,
+            endpoints=endpoints,
+            can_vote=self.can_vote,
+            bootstrap=world.bootstrap_servers,
+            quick_failover=world.config.topology.quick_failover,
+            auto_join=world.config.topology.auto_join,
+        )
+        members = self.disk.membership(self.static_voters)
+        rng = random.Random(world.rng.getrandbits(32))
+        self.core = Raft(params, self.disk, self.disk.stored, members, rng, self.disk.standing)
+        world.trace(self, "starts")
+        self.stepping = True
+        try:
+            self.perform(self.core.start(world.now * self.rate))
+        finally:
+            self.stepping = False
+        self.drain()
+
+    def die(self, power: bool) -> None:
+        """Ends the process at once.
+
+        With `power` the host loses power, and what is not durable is lost from a random batch on.
+        """
+        if not self.alive:
+            return
+        self.alive = False
+        self.incarnation += 1
+        if power:
+            log = self.model.log
+            ends = [self.disk.durable_end, *(b.end for b in log.between(self.disk.durable_end, 1 << 62))]
+            keep = self.world.rng.choice(ends)
+            if keep < self.disk.end:
+                self.disk.lose_from(keep)
+                self.world.coverage["unsynced tails lost"] += 1
+        self.world.coverage["power failures" if power else "kills"] += 1
+        self.world.trace(self, "loses power" if power else "is killed")
+        self.world.died(self, power)
+
+    # --- driver -----------------------------------------------------------------------------------------------------
+
+    def step(self, event: m.Event) -> None:
+        """Hands an event to the core and performs the effects, after those of earlier events."""
+        if self.alive:
+            self._track_lost_leader(event)
+            self.queue.append(event)
+            if not self.stepping:
+                self.drain()
+
+    def drain(self) -> None:
+        """Handles the queued events, unless that is being done already."""
+        if self.stepping:
+            return
+        self.stepping = True
+        queue, world = self.queue, self.world
+        try:
+            while queue and self.alive:
+                fx = self.core.step(queue.popleft(), world.now * self.rate)
+                if self.core.complaints.made:  # no simulated replica forges messages
+                    raise InvariantError(f"{self.model.name} complains: {', '.join(self.core.complaints.made)}")
+                self.perform(fx)
+                if self.alive:
+                    world.checker.check_epoch(self.model, self.disk.stored, self.core.epoch)
+        except InvariantError:
+            raise
+        except Exception as e:
+            raise InvariantError(f"{self.model.name}: {type(e).__name__}: {e}") from e
+        finally:
+            self.stepping = False
+
+    def perform(self, fx: m.Effects) -> None:
+        """Performs all duties, or some of them if the process is to end within this step."""
+        if self.crash_after_duties is not None:
+            self._perform_some(fx)
+            return
+        disk, world = self.disk, self.world
+        for out in fx.send:
+            world.send(self, out)
+        if fx.save_quorum_state is not None:
+            self._save(fx.save_quorum_state, fx.save_may_wait)
+        if fx.role is not None:
+            self._role(fx.role)
+        if fx.high_watermark is not None:
+            self._commit(min(fx.high_watermark, disk.end))
+        if fx.truncate_to is not None:
+            self._truncate(fx.truncate_to)
+        if fx.start_snapshot is not None:
+            self.downloaded_bytes = 0
+            self.queue.append(m.SnapshotOpened(fx.start_snapshot.snapshot, 0))
+        if fx.snapshot_chunk is not None:
+            self._chunk(fx.snapshot_chunk)
+        if fx.append_fetched is not None:
+            self._append_fetched(fx.append_fetched)
+        if fx.append_control is not None:
+            self._append_control(fx.append_control)
+        for answer in fx.answers:
+            self._answer(answer.token, answer.reply)
+        if fx.save_standing is not None:
+            disk.standing = fx.save_standing
+        if fx.wake_at < self.wake_at:
+            self.wake_at = fx.wake_at
+            world.schedule(max(world.now, fx.wake_at / self.rate) + TICK_S, self.on_timer, (self.incarnation, fx.wake_at))
+
+    def _perform_some(self, fx: m.Effects) -> None:
+        """Performs the first few duties and then ends the process.
+
+        The duties are, in order: requests sent, the state saved, the log truncated, records written,
+        responses sent.
+        """
+        duties, self.crash_after_duties = self.crash_after_duties or 0, None
+        some = m.Effects(send=fx.send if duties > 0 else fx.send[:1])
+        if duties > 1:
+            some.save_quorum_state, some.save_may_wait = fx.save_quorum_state, fx.save_may_wait
+        if duties > 2:
+            some.truncate_to, some.role = fx.truncate_to, fx.role
+        if duties > 3:
+            some.append_fetched, some.append_control = fx.append_fetched, fx.append_control
+        if duties > 4:
+            some.answers = fx.answers
+        self.perform(some)
+        self.world.coverage["deaths within a step"] += 1
+        self.die(self.world.crash_loses_power())
+
+    def on_timer(self, what: tuple[int, float]) -> bool:
+        """Handles the timer.
+
+        Returns False if an earlier incarnation set it, or if another has been set since.
+        """
+        incarnation, at = what
+        if incarnation != self.incarnation or at != self.wake_at:
+            return False
+        self.wake_at = NEVER
+        if self.world.now - self.instant_began_at > INSTANT_S:
+            self.instant_began_at, self.wakeups = self.world.now, 0
+        self.wakeups += 1
+        if self.wakeups > MAX_WAKEUPS:
+            raise InvariantError(f"{self.model.name} asks to be woken at once, over and over")
+        self.step(m.Timeout())
+        return True
+
+    def _track_lost_leader(self, event: m.Event) -> None:
+        """Notes that the leader is gone: its connection was reset, or it has sent EndQuorumEpoch."""
+        core = self.core
+        leader = None if core.leader_id is None else core.address_of(core.leader_id)
+        match event:
+            case m.PeerLost() | m.Replied(reply=m.Failure.DISCONNECTED):
+                where = event.address if isinstance(event, m.PeerLost) else event.to.address
+                self.hears_leader = self.hears_leader and where != leader
+            case m.Received(request=m.EndEpoch() as end):
+                self.hears_leader = self.hears_leader and (end.leader_id, end.epoch) != (core.leader_id, core.epoch)
+
+    # --- duties -----------------------------------------------------------------------------------------------------
+
+    def _save(self, state: QuorumState, may_wait: bool) -> None:
+        """Saves a quorum state durably, or schedules that."""
+        if may_wait:
+            if self.deferred_state is None:
+                self.world.schedule(self.world.now + DEFERRED_SAVE_DELAY_S, self._save_deferred, self.incarnation)
+            self.deferred_state = state
+            return
+        self.deferred_state = None
+        self.disk.stored = state
+        self.world.checker.stored(self.model, state)
+
+    def _save_deferred(self, incarnation: int) -> bool:
+        if incarnation != self.incarnation or self.deferred_state is None:
+            return False
+        self._save(self.deferred_state, False)
+        return True
+
+    def _role(self, change: m.RoleChange) -> None:
+        """Handles a change of role, of which the checker must know before the first batch is written."""
+        core = self.core
+        self.hears_leader = False
+        if core.is_leader:
+            if self.model.led != core.epoch:
+                self.world.checker.became_leader(self.model, core.epoch)
+        else:
+            self.proposed = []
+        self.world.trace(self, f"is {change.role.value} in epoch {change.epoch}")
+
+    def _commit(self, hwm: int) -> None:
+        """Reports the new high watermark to the checker before later duties, which may depend on it."""
+        world = self.world
+        if self.core.leading is not None:
+            world.checker.high_watermark_advanced(self.model, hwm, world.holds)
+        world.checker.committed(self.model, hwm, self.core.epoch)
+        if hwm > self.committed:
+            self.committed = hwm
+            if world.trace_sink is not None:
+                world.trace(self, f"commits up to {hwm}")
+
+    def _truncate(self, to: int) -> None:
+        self.log_generation += 1
+        self.world.trace(self, f"truncates from {self.disk.end} to {to}")
+        self.disk.truncate(to)
+        self.queue.append(m.Synced(self.disk.end))
+
+    def _chunk(self, chunk: m.SnapshotChunk) -> None:
+        """Takes a part of a snapshot, and loads the snapshot when it is complete."""
+        if chunk.position != self.downloaded_bytes:
+            raise InvariantError(f"{self.model.name}: a part of {tuple(chunk.snapshot)} that was not asked for")
+        self.downloaded_bytes += len(chunk.data)
+        if not chunk.last:
+            self.queue.append(m.SnapshotWritten(chunk.snapshot, self.downloaded_bytes))
+            return
+        self.log_generation += 1
+        self.world.checker.snapshot_loaded(self.model, chunk.snapshot, leads=self.core.is_leader)
+        self.world.coverage["snapshots loaded"] += 1
+        content = self.world.snapshots[chunk.snapshot]
+        self.disk.install(chunk.snapshot, content)
+        self.world.trace(self, f"loads the snapshot {chunk.snapshot.offset}-{chunk.snapshot.epoch}")
+        self.queue.append(m.SnapshotInstalled(chunk.snapshot, content.voters, content.kraft_version))
+
+    def _append_fetched(self, records: Any) -> None:
+        controls: list[m.ControlRecord] = []
+        batches: list[Batch] = records
+        for batch in batches:
+            self.disk.append(batch, leads=False)
+            if batch.controls:
+                controls += batch.control_records()
+        self.queue.append(m.Appended(controls))
+        self.start_sync()
+
+    def _append_control(self, records: list[tuple[int, Any]]) -> None:
+        if self.proposed:
+            self._write_proposals()
+        batch = self._batch((), tuple(records))
+        self.disk.append(batch, leads=True)
+        self.queue.append(m.Appended(batch.control_records()))
+        self.start_sync()
+
+    def _batch(self, values: tuple[Any, ...], controls: tuple[tuple[int, Any], ...]) -> Batch:
+        return Batch(self.model.log.end_digest, self.disk.end, self.core.epoch, values, controls, self.world.unique_number())
+
+    def _write_proposals(self) -> None:
+        values, self.proposed = tuple(self.proposed), []
+        self.disk.append(self._batch(values, ()), leads=True)
+        self.queue.append(m.Appended())
+
+    def propose(self, values: list[Any]) -> bool:
+        """Appends records of the state machine, after the running fsync if there is one.
+
+        Returns False if it does not lead.
+        """
+        if not self.alive or not self.core.is_leader:
+            return False
+        self.proposed += values
+        if not self.syncing:
+            self._write_proposals()
+            self.start_sync()
+            self.drain()
+        return True
+
+    def start_sync(self) -> None:
+        """Starts an fsync unless one is running. It ends at once, or a little later."""
+        world = self.world
+        if self.syncing:
+            return
+        if not self.can_vote:  # an observer appends without fsync
+            self.queue.append(m.Synced(self.disk.end))
+            return
+        delay = world.sync_delay(self)
+        if delay is None:
+            self.disk.durable_end = self.disk.end
+            self.queue.append(m.Synced(self.disk.end))
+            return
+        self.syncing = True
+        world.schedule(world.now + delay, self.synced, (self.incarnation, self.disk.end, self.log_generation))
+
+    def synced(self, what: tuple[int, int, int]) -> bool:
+        """Handles the end of an fsync, and starts the next if more was written meanwhile."""
+        incarnation, end, log_generation = what
+        if incarnation != self.incarnation:
+            return False
+        self.syncing = False
+        if log_generation == self.log_generation:
+            self.disk.durable_end = max(self.disk.durable_end, end)
+            self.queue.append(m.Synced(end))
+        self.drain()
+        if self.alive and not self.syncing:
+            behind = log_generation != self.log_generation or self.disk.end > end
+            if self.proposed and self.core.is_leader:
+                self._write_proposals()
+                behind = True
+            if behind:
+                self.start_sync()
+                self.drain()
+        return True
+
+    # --- requests and responses -------------------------------------------------------------------------------------
+
+    def _answer(self, token: object, reply: m.Reply) -> None:
+        world = self.world
+        if isinstance(reply, m.FetchReply):
+            if reply.read_from is not None:
+                batches = self.disk.read(reply.read_from, MAX_BATCHES)
+                reply.records = batches  # type: ignore[assignment]
+        elif isinstance(reply, m.SnapshotReply):
+            if reply.read:
+                reply.data = SNAPSHOT_BYTES[reply.position : reply.position + min(reply.read, CHUNK_BYTES)]
+        elif isinstance(reply, m.VoteReply) and reply.granted:
+            self._granted(token)
+        if reply.leader_id is not None:
+            reply.leader_endpoints = reply_endpoints(self.core, LISTENER)
+        world.answered(self, token, reply)
+
+    def _granted(self, token: object) -> None:
+        request = getattr(getattr(token, "out", None), "request", None)
+        if isinstance(request, m.Vote) and request.pre_vote:
+            self.world.checker.granted_pre_vote(self.model, self.hears_leader and self.core.role is Role.FOLLOWER)
+
+    def replied(self, out: m.Outgoing, reply: m.Reply | m.Failure) -> None:
+        """Handles the outcome of a request that this replica sent."""
+        core, request = self.core, out.request
+        if isinstance(reply, m.FetchReply) and reply.error == ErrorCode.NONE and isinstance(request, m.Fetch):
+            link = core.links.get(out.to.address)
+            current = link is not None and link.in_flight.get(m.Fetch) is request
+            follows = core.role is Role.FOLLOWER and (core.leader_id, core.epoch) == (reply.leader_id, request.epoch)
+            if current and follows:
+                self.step(m.Replied(out.to, request, reply))
+                self.hears_leader = self.alive and core.role is Role.FOLLOWER
+                return
+        if reply is m.Failure.DISCONNECTED:
+            self.unreachable(out.to.address)
+        self.step(m.Replied(out.to, request, reply))
+
+    def unreachable(self, address: Address) -> None:
+        """Notes that the connection to this address was refused or reset."""
+        if self.core.leader_id is not None and self.core.address_of(self.core.leader_id) == address:
+            self.hears_leader = False
+
+    def received(self, request: m.RaftRequest, token: object) -> None:
+        """Handles a request. Its response is given to `Environment.answered` with the token."""
+        if isinstance(request, m.EndEpoch) and (request.leader_id, request.epoch) == self.core.leader_and_epoch:
+            self.hears_leader = False
+        self.unanswered[token] = None
+        self.step(m.Received(request, token))
+
+    def resign(self) -> None:
+        if self.alive:
+            self.step(m.Resign(self.core.epoch, "asked"))
+
+    def upgrade(self) -> None:
+        if self.alive and self.core.is_leader and self.core.members.kraft_version == 0:
+            self.step(m.UpgradeKraftVersion(self.core.epoch, 1, False, ("upgrade", self.world.unique_number())))
+
+    def pause(self, until: float) -> None:
+        self.world.coverage["pauses"] += 1
+        self.paused_until = max(self.paused_until, until)
+
+    def crash_mid_step(self, duties: int) -> None:
+        """Ends the process within its next step, after so many duties."""
+        self.crash_after_duties = duties
+
+    def break_disk(self) -> None:
+        """Lets the disk fail. The driver then stops the node, which is a crash to the core."""
+        self.world.coverage["failing disks"] += 1
+        self.die(power=False)
+        self.world.schedule_restart(self)
+
+    def stop(self) -> None:
+        """Shuts the process down gracefully, and schedules its restart.
+
+        The process ends when the core has finished its shutdown, at the latest after STOP_TIMEOUT_S.
+        """
+        world, incarnation, deadline = self.world, self.incarnation, self.world.now + STOP_TIMEOUT_S
+        self.step(m.Shutdown())
+
+        def stopped(_: None) -> None:
+            if self.incarnation != incarnation:
+                return
+            if self.core.shutdown_complete or world.now >= deadline:
+                if self.can_vote:  # a graceful shutdown flushes the log
+                    self.disk.durable_end = self.disk.end
+                self.die(power=False)
+                world.schedule_restart(self)
+            else:
+                world.schedule(world.now + 0.05, stopped, None)
+
+        stopped(None)
+
+    def ask(self, request: m.RaftRequest) -> object:
+        """Makes a request from outside of the quorum.
+
+        Its response appears in `replies` under the returned token.
+        """
+        token = ("ask", self.world.unique_number())
+        self.step(m.Received(request, token))
+        return token
+
+    # --- snapshots --------------------------------------------------------------------------------------------------
+
+    def take_snapshot(self, clean: bool = True) -> OffsetEpoch | None:
+        """Takes a snapshot of all that this process knows to be committed.
+
+        With `clean` the log is then deleted up to the second oldest snapshot.
+        """
+        log, end = self.model.log, self.committed
+        digest = log.digest_at(end)
+        if end <= log.start or digest is None:
+            return None
+        name = OffsetEpoch(end, log.between(log.start, end)[-1].epoch)
+        members = self.core.members
+        kraft = members.kraft_version_at(end - 1)
+        content = Snapshot(digest, members.voters_at(end - 1) if kraft else None, kraft if kraft else None)
+        known = self.world.snapshots.setdefault(name, content)
+        if known != content:
+            raise InvariantError(f"applied state: snapshot {tuple(name)} of {self.model.name} is another than its peers'")
+        self.disk.add_snapshot(name, content)
+        self.world.coverage["snapshots taken"] += 1
+        if clean and self.disk.clean():
+            members.trim_before(self.disk.start)
+        self.world.trace(self, f"takes the snapshot {name.offset}-{name.epoch}, its log starts at {self.disk.start}")
+        return name

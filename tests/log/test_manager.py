@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from quorate.log.checkpoints import read_offsets
 from quorate.log.config import LogConfig
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles
-from quorate.log.manager import LogManager, run_steps
+from quorate.log.manager import LOG_STARTS, RECOVERY_POINTS, LogManager, run_steps
 from quorate.log.partition_log import PartitionLog
 from quorate.records.batch import build_batch
 
@@ -72,6 +73,60 @@ def test_logs_come_back_after_a_kill(tmp_path: Path) -> None:
     found = again.get("t", 0)
     assert found is not None and (found.high_watermark, found.recovery_point) == (15, point)
     assert contents(found) == [(i, b"%d" % i * 20) for i in range(20)]
+
+
+@pytest.mark.parametrize("before", ["an orderly stop", "a kill"])
+def test_a_stop_before_the_logs_were_loaded_leaves_everything_as_it_was(tmp_path: Path, before: str) -> None:
+    logs = manager(tmp_path / "d")
+    logs.load()
+    log = logs.create("t", 0, TOPIC_ID)
+    put(log, b"a", b"b", b"c")
+    log.high_watermark = 3
+    log.increment_log_start_offset(2, "client")
+    if before == "a kill":
+        for steps in (logs.checkpoint_recovery_points, logs.checkpoint_log_start_offsets, logs.checkpoint_high_watermarks):
+            run_steps(steps())
+    else:
+        logs.close(broker_epoch=33)
+    found = {path.name: path.read_bytes() for path in (tmp_path / "d").iterdir() if path.is_file()}
+    assert ("t", 0) in read_offsets(str(tmp_path / "d" / LOG_STARTS))
+
+    waiting = manager(tmp_path / "d")  # of a broker that no controller answered
+    waiting.close(broker_epoch=-1)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "d").iterdir() if path.is_file()} == found
+
+    again = manager(tmp_path / "d")
+    assert again.previous_broker_epoch == (33 if before == "an orderly stop" else -1)
+    assert again.load() == []
+    loaded = again.get("t", 0)
+    assert loaded is not None
+    assert (loaded.log_start_offset, loaded.high_watermark) == (2, 3)
+
+
+def test_a_directory_whose_logs_could_not_all_be_loaded_is_not_closed_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither by what ends the loading of all directories nor in those that come after it."""
+    first, second = tmp_path / "1", tmp_path / "2"
+    logs = manager(first, second)
+    logs.load()
+    for partition, directory_id in enumerate(IDS):
+        put(logs.create("t", partition, TOPIC_ID, directory_id=directory_id), b"a")
+    logs.close(broker_epoch=33)
+
+    def broken(*_args: object, **_options: object) -> PartitionLog:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PartitionLog, "open", broken)
+        halfway = manager(first, second)
+        with pytest.raises(RuntimeError, match="a bug"):
+            halfway.load()
+        halfway.close(broker_epoch=34)
+    assert ".kafka_cleanshutdown" not in names(first)
+    assert (second / ".kafka_cleanshutdown").read_bytes() == b'{"version":0,"brokerEpoch":33}'
+    for directory in (first, second):
+        assert read_offsets(str(directory / RECOVERY_POINTS))
 
 
 def test_the_log_start_of_a_killed_node_comes_from_its_checkpoint(tmp_path: Path) -> None:
@@ -499,6 +554,7 @@ def test_producers_that_expired_while_the_broker_was_down_are_not_loaded(
     tmp_path: Path, expiration_ms: int, known: list[int]
 ) -> None:
     logs = manager(tmp_path / "d")
+    logs.load()
     idempotent(logs.create("t", 0, TOPIC_ID), 0)
     logs.close()
     again = manager(tmp_path / "d", now_ms=NOW + 1000, producer_id_expiration_ms=expiration_ms)

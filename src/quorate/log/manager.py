@@ -79,6 +79,8 @@ class LogManager:
         """Directories without an id, where ids are given, could not be read at the start: they are offline."""
         self._dirs = [Path(directory) for directory in dirs]
         self._online = {directory: directory_ids is None or directory in directory_ids for directory in self._dirs}
+        self._loaded: set[Path] = set()
+        """Directories of which every log has been opened."""
         self._defaults = defaults
         self._files = files
         self._now_ms = now_ms
@@ -208,6 +210,7 @@ class LogManager:
             self._background.remove_later(doomed, self._defaults.file_delete_delay_ms)
         for file, content in ((RECOVERY_POINTS, recovery_points), (LOG_STARTS, log_starts), (HIGH_WATERMARKS, high_watermarks)):
             self._written[directory, file] = content
+        self._loaded.add(directory)
 
     @staticmethod
     def _read_checkpoint(directory: Path, name: str) -> dict[TopicPartition, int]:
@@ -481,7 +484,12 @@ class LogManager:
     # ---- stop
 
     def close(self, *, broker_epoch: int = -1) -> None:
-        """Closes all logs and marks each directory as closed in order; one whose logs cannot be closed is not marked."""
+        """Closes all logs and marks each directory as closed in order; one whose logs cannot be closed is not marked.
+
+        A directory whose logs have not all been loaded is left as it is. A broker that stops while it waits for a controller
+        knows none of its logs: its checkpoints would be empty, and its marker would claim that logs were recovered which a
+        crash had left behind (Kafka's LogManager marks no such directory either).
+        """
         self._background.close()
         try:
             self._background.drain()
@@ -499,6 +507,8 @@ class LogManager:
                     os.sync()
                     for log in logs:
                         log.note_flushed()
+                if directory not in self._loaded:
+                    continue
                 for name in _CHECKPOINTS:
                     run_steps(self._checkpoint_of(directory, name))
                 clean_shutdown.write(str(directory), broker_epoch)

@@ -232,7 +232,7 @@ class QuorumController:
         if mine and not self.is_active and not self.closed and not self.failed:
             self._claim(leader.epoch)
         self.requests.release_held()
-        self._registrar.check()
+        self._registrar.leader_changed()
         self._arm()
 
     def on_high_watermark(self, hwm: int) -> None:

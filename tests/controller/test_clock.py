@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -180,6 +181,35 @@ def test_a_broker_whose_connection_breaks_has_less_time_to_come_back() -> None:
         h.advance(3.1)
         h.raft.commit()
         assert h.controller.image.cluster.brokers[1].fenced
+
+    run(test())
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_a_controller_that_was_stopped_does_not_take_its_own_silence_for_that_of_the_brokers(heard: bool) -> None:
+    async def test() -> None:
+        h = Harness()
+        await h.controller.start()  # with timers
+        h.raft.become_leader(1)
+        h.raft.commit()
+        epoch = await broker(h)
+        beat_over(Connection(), h, epoch)
+        began = h.controller.tasks.next_due()
+        h.clock.seconds += 60.0  # nothing has run meanwhile
+        if heard:  # its socket was read before the clock was looked at
+            beat_over(Connection(), h, epoch)
+        async with asyncio.timeout(10):
+            while h.controller.tasks.next_due() == began:
+                await asyncio.sleep(0.01)  # the timer
+        h.raft.commit()
+        assert not h.controller.image.cluster.brokers[1].fenced
+        h.advance(8.0)
+        h.raft.commit()
+        assert not h.controller.image.cluster.brokers[1].fenced
+        h.advance(1.5)  # silence that it has heard itself
+        h.raft.commit()
+        assert h.controller.image.cluster.brokers[1].fenced
+        await h.controller.close()
 
     run(test())
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import NewTopic
 
 from tests.support import java
 from tests.support.cluster import Node, running, wait_for
@@ -46,3 +48,35 @@ def test_a_broker_that_reconnects_for_its_next_heartbeat_is_not_fenced(tmp_path:
         )
         assert closed() - before >= 2
         assert fenced() == (0 if configured else 1)
+
+
+@pytest.mark.parametrize("impl", ["quorate", pytest.param("java", marks=pytest.mark.java)])
+def test_an_only_controller_that_was_stopped_fences_nobody_when_it_goes_on(tmp_path: Path, impl: str) -> None:
+    """Its first look at the clock comes before it has read the heartbeats that wait in its sockets. Apache Kafka's controller
+    notes them in another thread than the one that fences."""
+    if impl == "java":
+        java.require_java()
+    session = {"broker.heartbeat.interval.ms": 500, "broker.session.timeout.ms": 4_000}
+    controller = Node(tmp_path / "c", node_id=1, roles="controller", extra=session)
+    brokers = [
+        Node(tmp_path / f"b{i}", node_id=i, roles="broker", impl=impl, voters=controller.voters, extra=session) for i in (2, 3)
+    ]
+    with running(controller), running(brokers[0]), running(brokers[1]):
+        admin = brokers[0].admin()
+        wait_for("both brokers", lambda: set(admin.list_topics(timeout=5).brokers) == {2, 3}, 30)
+        (created,) = admin.create_topics([NewTopic("t", 10, 2)]).values()
+        created.result(20)
+
+        def leaders() -> dict[int, int]:
+            return {p.id: p.leader for p in admin.list_topics("t", timeout=5).topics["t"].partitions.values()}
+
+        wait_for("leaders", lambda: len(leaders()) == 10, 20)
+        before = leaders()
+        assert controller.proc is not None
+        controller.proc.send_signal(signal.SIGSTOP)
+        time.sleep(6)  # longer than a session: the subject of this test
+        controller.proc.send_signal(signal.SIGCONT)
+        went_on = time.monotonic()
+        wait_for("a session more", lambda: time.monotonic() - went_on > 5 or "Fencing" in controller.log_tail(1_000), 20, 0.1)
+        assert "Fencing" not in controller.log_tail(1_000)
+        assert leaders() == before

@@ -92,6 +92,15 @@ class Liveness:
             grace_s = max(grace_s, _INTERVALS_OF_GRACE * longest_s)
             self.contacts[session] = min(seen, now - self.session_timeout_s + grace_s)
 
+    def stalled(self, seconds: float, now: float) -> None:
+        """This controller could not hear anybody for so long: the silence was its own. What the brokers have sent meanwhile
+        may still have to be read; whoever has been heard already gains nothing."""
+        for session, seen in self.contacts.items():
+            self.contacts[session] = min(now, seen + seconds)
+        for recent in self.recent.values():
+            for index, seen in enumerate(recent):
+                recent[index] = min(now, seen + seconds)
+
     def has_session(self, broker_id: int, epoch: int, now: float) -> bool:
         seen = self.contacts.get((broker_id, epoch))
         return seen is not None and seen + self.session_timeout_s >= now

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from quorate.config.kafka_config import KafkaConfig
+from quorate.controller.config import ControllerConfig
 from quorate.metadata.records import (
     DelegationTokenRecord,
     NoOpRecord,
@@ -171,13 +174,104 @@ def test_a_broker_whose_connection_breaks_has_less_time_to_come_back() -> None:
         beat_over(second, h, epoch)
         first.lose()
         h.advance(3.1)
-        beat_over(second, h, epoch)
+        for _ in range(9):  # as a broker sends them
+            beat_over(second, h, epoch)
+            h.advance(2.0)
         second.lose()
         h.advance(3.1)
         h.raft.commit()
         assert h.controller.image.cluster.brokers[1].fenced
 
     run(test())
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_a_controller_that_was_stopped_does_not_take_its_own_silence_for_that_of_the_brokers(heard: bool) -> None:
+    async def test() -> None:
+        h = Harness()
+        await h.controller.start()  # with timers
+        h.raft.become_leader(1)
+        h.raft.commit()
+        epoch = await broker(h)
+        beat_over(Connection(), h, epoch)
+        began = h.controller.tasks.next_due()
+        h.clock.seconds += 60.0  # nothing has run meanwhile
+        if heard:  # its socket was read before the clock was looked at
+            beat_over(Connection(), h, epoch)
+        async with asyncio.timeout(10):
+            while h.controller.tasks.next_due() == began:
+                await asyncio.sleep(0.01)  # the timer
+        h.raft.commit()
+        assert not h.controller.image.cluster.brokers[1].fenced
+        h.advance(8.0)
+        h.raft.commit()
+        assert not h.controller.image.cluster.brokers[1].fenced
+        h.advance(1.5)  # silence that it has heard itself
+        h.raft.commit()
+        assert h.controller.image.cluster.brokers[1].fenced
+        await h.controller.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize(("configured_s", "seen_s"), [(2.0, 5.0), (5.0, 5.0), (2.0, 8.5)])
+def test_a_broker_whose_connection_breaks_has_time_until_its_next_heartbeat(configured_s: float, seen_s: float) -> None:
+    """However far apart they are, but no longer than its session. Early heartbeats say nothing of the distance."""
+
+    async def test() -> None:
+        h = await Harness(lost_connection_grace_s=max(3.0, 1.5 * configured_s)).start()
+        epoch, connection = await broker(h), Connection()
+        for _ in range(2):
+            beat_over(connection, h, epoch)
+            h.advance(seen_s)
+        for _ in range(5):
+            beat_over(connection, h, epoch)
+            h.advance(0.01)
+        connection.lose()
+        h.advance(seen_s)
+        h.raft.commit()
+        assert not h.controller.image.cluster.brokers[1].fenced
+        h.advance(min(0.5 * seen_s, 9.0 - seen_s) + 0.1)
+        h.raft.commit()
+        assert h.controller.image.cluster.brokers[1].fenced
+
+    run(test())
+
+
+def test_after_a_change_of_controller_the_configured_distance_of_heartbeats_counts() -> None:
+    async def test() -> None:
+        h = await Harness(lost_connection_grace_s=7.5).start()
+        epoch, connection = await broker(h), Connection()
+        h.raft.follow(2, 2)
+        h.raft.become_leader(3)
+        beat_over(connection, h, epoch)
+        connection.lose()
+        h.advance(7.4)
+        h.raft.commit()
+        assert not h.controller.image.cluster.brokers[1].fenced
+        h.advance(0.2)
+        h.raft.commit()
+        assert h.controller.image.cluster.brokers[1].fenced
+
+    run(test())
+
+
+def test_the_grace_follows_the_configured_distance_of_heartbeats() -> None:
+    def grace_s(text: dict[str, str]) -> float:
+        given = {
+            "process.roles": "controller",
+            "node.id": "1",
+            "listeners": "CONTROLLER://localhost:9093",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.bootstrap.servers": "localhost:9093",
+            "log.dirs": "/tmp/any",
+        }
+        config = KafkaConfig.from_properties(given | text)
+        made = ControllerConfig.from_kafka_config(config, cluster_id="c", incarnation_id=uid(1), bootstrap=[])
+        return made.lost_connection_grace_s
+
+    assert grace_s({}) == 3.0
+    assert grace_s({"broker.heartbeat.interval.ms": "6000"}) == 9.0
 
 
 @pytest.mark.parametrize(

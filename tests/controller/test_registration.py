@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from quorate.config.listeners import Endpoint
+from quorate.controller import registration
 from quorate.metadata.image import MetadataImage
 from quorate.net.dispatch import Dispatcher, ListenerKind
 from quorate.net.limits import ConnectionLimits
@@ -115,6 +118,26 @@ def test_a_standby_tries_again_until_there_is_a_leader() -> None:
         await quorum.start()
         quorum.point(None)
         asyncio.get_running_loop().call_later(0.15, quorum.point, quorum.listener.port)
+        await quorum.commit_until_registered()
+        await quorum.stop()
+
+    run(test())
+
+
+def test_a_standby_that_has_waited_for_long_registers_as_soon_as_there_is_a_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        monkeypatch.setattr(registration, "_FIRST_PAUSE_S", registration._LONGEST_PAUSE_S)
+        quorum = Quorum()
+        await quorum.start()
+        quorum.point(None)
+        tries: list[None] = []
+        quorum.standby.raft.leader_address = lambda: tries.append(None)  # type: ignore[method-assign,func-returns-value]
+        quorum.active.raft.commit()
+        quorum.standby.raft.commit()
+        while not tries:
+            await asyncio.sleep(0)
+        quorum.point(quorum.listener.port)
+        quorum.standby.raft.follow(1, 1)
         await quorum.commit_until_registered()
         await quorum.stop()
 

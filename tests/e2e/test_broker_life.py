@@ -48,6 +48,57 @@ def test_an_orderly_stop_leaves_the_broker_epoch_and_a_start_takes_it_away(tmp_p
         assert not marker.exists()
 
 
+@pytest.mark.parametrize("how", ["a signal", "the end of its patience"])
+@pytest.mark.parametrize("before", ["an orderly stop", "a kill"])
+def test_a_broker_that_stops_before_a_controller_answered_leaves_its_logs_as_they_were(
+    tmp_path: Path, before: str, how: str
+) -> None:
+    """Deleted records stay deleted, and logs that nobody has recovered do not count as closed in order."""
+    controller = Node(tmp_path / "c", node_id=1, roles="controller")
+    broker = Node(
+        tmp_path / "b",
+        node_id=2,
+        roles="broker",
+        voters=controller.voters,
+        extra={"log.flush.start.offset.checkpoint.interval.ms": 200},
+    )
+    marker = broker.data / ".kafka_cleanshutdown"
+    starts = broker.data / "log-start-offset-checkpoint"
+    with running(controller), running(broker):
+        ledger = Ledger()
+        admin = broker.admin()
+        ledger.create(admin, "t")
+        ledger.produce(broker.bootstrap, "t", 50, "x")
+        (deleted,) = admin.delete_records([TopicPartition("t", 0, 20)]).values()
+        assert deleted.result(20).low_watermark == 20
+        wait_for("the log start to be on the disk", lambda: starts.exists() and "t 0 20" in starts.read_text(), 20)
+        if before == "a kill":
+            broker.kill()
+        else:
+            assert broker.stop() == 0
+        left = marker.read_text() if marker.exists() else None
+        assert (left is None) == (before == "a kill")
+        controller.kill()
+
+        broker.extra["initial.broker.registration.timeout.ms"] = 60_000 if how == "a signal" else 1_000
+        broker.write_properties()
+        broker.start(wait=False)
+        assert broker.proc is not None
+        if how == "a signal":
+            wait_for("the broker to begin", lambda: "is now STARTING" in broker.log_tail(5), 20)
+            assert broker.stop() == 0
+        else:
+            assert broker.proc.wait(30) == 1
+        assert (marker.read_text() if marker.exists() else None) == left
+        assert "t 0 20" in starts.read_text()
+
+        broker.extra["initial.broker.registration.timeout.ms"] = 60_000
+        broker.write_properties()
+        controller.start()
+        broker.start()
+        assert read_partition(broker.bootstrap, "t", 0) == ledger.records["t", 0][20:]
+
+
 def test_topics_deleted_while_the_broker_was_down_are_gone(tmp_path: Path) -> None:
     controller = Node(tmp_path / "c", node_id=1, roles="controller")
     broker = Node(tmp_path / "b", node_id=2, roles="broker", voters=controller.voters)

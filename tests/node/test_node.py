@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from quorate.raft.voter_marker import FILE_NAME as VOTER_MARKER
 from tests.support.cluster import BIN, Node, free_ports, wait_for
 
 pytestmark = pytest.mark.timeout(120)
@@ -103,6 +104,26 @@ def test_stops_cleanly_and_goes_on_where_it_was(node: Node) -> None:
     node.start()
     assert len(node.admin().list_topics(timeout=5).topics["kept"].partitions) == 3
     assert not (node.data / ".kafka_cleanshutdown").exists()
+
+
+def test_a_node_that_is_told_to_stop_holds_its_directory_until_nothing_writes_there_any_more(node: Node) -> None:
+    """Its metadata log is still being opened, which cuts what a crash has torn: nobody else may append there meanwhile."""
+    node.format()
+    blocked = node.data / VOTER_MARKER  # is read first; a pipe stands for a disk that takes its time
+    os.mkfifo(blocked)
+    node.start(wait=False)
+    assert node.proc is not None
+    wait_for("it to open the metadata log", lambda: "directories checked" in node.log_tail(), 20)
+    node.proc.send_signal(signal.SIGTERM)
+    wait_for("it to have heard", lambda: "SIGTERM: shutting down" in node.log_tail(), 20)
+    for _ in range(2):  # a start takes longer than all that the first node closes
+        assert "is in use by another process" in refused(node)
+    with blocked.open("w"):
+        pass
+    assert node.proc.wait(20) == 0
+    blocked.unlink()
+    node.start()
+    assert node.stop() == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from quorate.raft.messages import NONE
 from quorate.raft.quorum_state import decode_quorum_state
+from quorate.raft.snapshots import SnapshotWriter, snapshot_name
+from quorate.raft.timing import Repeating
 from quorate.raft.types import METADATA_TOPIC, NotLeaderError, OffsetEpoch
 from quorate.records.batch import build_metadata_batch, control_records, iter_batches
 from tests.raft.nodes import Network, Node, context, dynamic, format_dynamic, leader_of, metadata, sole
@@ -326,6 +329,111 @@ def test_cleaning_drops_what_snapshots_cover_and_a_restart_still_works(tmp_path:
         node = await sole(tmp_path, segment_bytes=8192)
         assert node.machine.values == [*values, b"after"]
         await node.stop()
+
+    asyncio.run(main())
+
+
+def test_a_damaged_snapshot_that_is_not_the_newest_does_not_end_the_cleaning(tmp_path: Path) -> None:
+    async def main() -> None:
+        node = await sole(tmp_path, segment_bytes=8192, retention_ms=1, file_delete_delay_s=0.0, clean_interval_s=0.02)
+        complaints: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint))
+        ends = []
+        for i in range(20):
+            await node.commit(b"%d" % i + b"x" * 900)
+            if i in (9, 19):
+                ends.append(OffsetEpoch(node.client.high_watermark, node.client.epoch))
+            if i == 9:
+                await node.client.create_snapshot(*ends[0], 1, state(node))
+                path = metadata(tmp_path) / snapshot_name(ends[0])
+                path.chmod(0o644)
+                path.write_bytes(b"\0" * path.stat().st_size)
+        await node.client.create_snapshot(*ends[1], 1, state(node))
+        async with asyncio.timeout(10):
+            while node.client.log.start_offset < ends[1].offset:
+                await asyncio.sleep(0.01)  # cleaning has no event
+        assert node.client.log.earliest_snapshot() == node.client.log.latest_snapshot() == ends[1]
+        assert not complaints
+        assert not node.fatal
+        await node.stop()
+
+    asyncio.run(main())
+
+
+def test_a_snapshot_that_is_ready_when_a_newer_one_has_replaced_the_log_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would be the oldest one for good, and nothing would be cleaned any more."""
+
+    async def main() -> None:
+        leader = await sole(tmp_path / "1", segment_bytes=8192, retention_bytes=1, file_delete_delay_s=0.0)
+        options = {"is_controller": False, "segment_bytes": 8192, "retention_bytes": 1, "file_delete_delay_s": 0.0}
+        observer = await Node(leader.network, tmp_path / "2", 2, **options).start()
+        last = await leader.commit(b"first")
+        await observer.machine.until(lambda: observer.machine.hwm > last)
+
+        written, go_on, freeze = threading.Event(), threading.Event(), SnapshotWriter.freeze
+
+        def slow(writer: SnapshotWriter) -> None:
+            if writer.final.parent == metadata(tmp_path / "2"):
+                written.set()
+                assert go_on.wait(20)
+            freeze(writer)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(SnapshotWriter, "freeze", slow)
+            old = OffsetEpoch(last + 1, leader.client.epoch)
+            under_way = asyncio.create_task(observer.client.create_snapshot(*old, 1, state(observer)))
+            assert await asyncio.to_thread(written.wait, 20)
+            leader.network.kill(address(1))  # cut off, until the log that it has is gone at the leader
+            for i in range(40):
+                await leader.commit(b"%d" % i + b"x" * 900)
+            end = OffsetEpoch(leader.client.high_watermark, leader.client.epoch)
+            middle = OffsetEpoch(end.offset - 1, end.epoch)
+            await leader.client.create_snapshot(*middle, 1, state(leader))
+            await leader.client.create_snapshot(*end, 1, state(leader))
+            assert leader.client.log.clean(2, leader.client.high_watermark)
+            patched.setattr(SnapshotWriter, "freeze", freeze)
+            leader.network.clients[address(1)] = leader.client
+            await observer.machine.until(lambda: observer.machine.snapshots == [end])
+            go_on.set()
+            await under_way
+        log = observer.client.log
+        assert log.start_offset == end.offset
+        assert log.earliest_snapshot() == end
+        assert not (metadata(tmp_path / "2") / snapshot_name(old)).exists()
+
+        last = await leader.commit(b"after")
+        await observer.machine.until(lambda: observer.machine.hwm > last)
+        newest = OffsetEpoch(last + 1, leader.client.epoch)
+        assert await observer.client.create_snapshot(*newest, 1, state(observer)) == newest
+        assert log.clean(2, observer.client.high_watermark)
+        assert log.start_offset == newest.offset
+        await observer.stop()
+        await leader.stop()
+
+    asyncio.run(main())
+
+
+def test_what_is_repeated_goes_on_after_an_error() -> None:
+    async def main() -> None:
+        loop, third, errors = asyncio.get_running_loop(), asyncio.Event(), list[object]()
+        loop.set_exception_handler(lambda _, complaint: errors.append(complaint["exception"]))
+        calls = 0
+
+        def action() -> None:
+            nonlocal calls
+            calls += 1
+            if calls == 3:
+                third.set()
+            raise ValueError(calls)
+
+        repeated = Repeating(0.001, action)
+        repeated.start()
+        async with asyncio.timeout(10):
+            await third.wait()
+        repeated.cancel()
+        assert [str(error) for error in errors][:2] == ["1", "2"]
 
     asyncio.run(main())
 

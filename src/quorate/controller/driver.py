@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NO_EPOCH = -1
+STALLED_S = 0.5  # a timer that comes so late: the process was stopped, or the loop was held up, and heard nobody
 DRAIN_S = 0.25  # a controller that closes waits so long for its last changes to commit: their clients need not ask again
 
 
@@ -99,6 +100,7 @@ class QuorumController:
         self._registrar = ControllerRegistrar(self)
         self._preparation = Preparation()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = NEVER
         self._loop: asyncio.AbstractEventLoop | None = None
         self.closed = False
         self.contacts = Contacts(self)
@@ -232,7 +234,7 @@ class QuorumController:
         if mine and not self.is_active and not self.closed and not self.failed:
             self._claim(leader.epoch)
         self.requests.release_held()
-        self._registrar.check()
+        self._registrar.leader_changed()
         self._arm()
 
     def on_high_watermark(self, hwm: int) -> None:
@@ -398,12 +400,18 @@ class QuorumController:
             self._timer = None
         if self._loop is None or self.closed:
             return
-        due = self.tasks.next_due()
+        due, now = self.tasks.next_due(), self.clock.now()
         if due != NEVER:
-            self._timer = self._loop.call_later(max(0.0, due - self.clock.now()), self._on_timer)
+            self._timer_due = max(now, due)
+            self._timer = self._loop.call_later(self._timer_due - now, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
+        now = self.clock.now()
+        late_s = now - self._timer_due
+        if late_s > STALLED_S:
+            self.log_info("Nothing ran for %.1f s: brokers have that much longer to be heard of.", late_s)
+            self.liveness.stalled(late_s, now)
         try:
             self.run_due()
         finally:

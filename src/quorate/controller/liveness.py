@@ -6,8 +6,10 @@ Source: Kafka's BrokerHeartbeatManager and its tracker.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from quorate.metadata.image.cluster import BrokerRegistration
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 
 Session = tuple[int, int]
 """(broker id, broker epoch)"""
+_RECENT = 9
+"""Contacts that are kept of each session: eight intervals, among which an early heartbeat hides no regular one."""
+_INTERVALS_OF_GRACE = 1.5
+"""A broker reconnects for its next heartbeat, which may be late."""
 
 
 @dataclass(slots=True)
@@ -25,6 +31,8 @@ class Liveness:
 
     session_timeout_s: float
     contacts: dict[Session, float] = field(default_factory=dict)
+    recent: dict[Session, deque[float]] = field(default_factory=dict)
+    """When each session was heard of in this term, the latest last; kept when a session ends, for the broker may come back."""
     metadata_offsets: dict[int, int] = field(default_factory=dict)
     shutdown_offsets: dict[int, int] = field(default_factory=dict)
     """Brokers in controlled shutdown: the offset which every active broker must have applied before they may go."""
@@ -44,6 +52,7 @@ class Liveness:
         registered belongs to a process that is gone, most likely, and must not block its successor.
         """
         self.contacts.clear()
+        self.recent.clear()
         self.metadata_offsets.clear()
         self.shutdown_offsets.clear()
         self.cut_off.clear()
@@ -64,17 +73,33 @@ class Liveness:
 
     def contact(self, broker_id: int, epoch: int, now: float) -> None:
         self.contacts[broker_id, epoch] = now
+        recent = self.recent.get((broker_id, epoch))
+        if recent is None:
+            recent = self.recent[broker_id, epoch] = deque(maxlen=_RECENT)
+        recent.append(now)
         self.cut_off.discard((broker_id, epoch))
         if self.predecessor == (broker_id, epoch):
             self.predecessor = None  # it is this process that has led before
 
     def connection_lost(self, broker_id: int, epoch: int, now: float, grace_s: float) -> None:
-        """The process is gone, or the network is: the broker has grace_s to be heard of again."""
+        """The process is gone, or the network is: the broker has grace_s to be heard of again, or longer if its heartbeats
+        are further apart. A session never becomes longer by that."""
         session = (broker_id, epoch)
         seen = self.contacts.get(session)
         if seen is not None:
             self.cut_off.add(session)
+            longest_s = max((later - earlier for earlier, later in pairwise(self.recent.get(session, ()))), default=0.0)
+            grace_s = max(grace_s, _INTERVALS_OF_GRACE * longest_s)
             self.contacts[session] = min(seen, now - self.session_timeout_s + grace_s)
+
+    def stalled(self, seconds: float, now: float) -> None:
+        """This controller could not hear anybody for so long: the silence was its own. What the brokers have sent meanwhile
+        may still have to be read; whoever has been heard already gains nothing."""
+        for session, seen in self.contacts.items():
+            self.contacts[session] = min(now, seen + seconds)
+        for recent in self.recent.values():
+            for index, seen in enumerate(recent):
+                recent[index] = min(now, seen + seconds)
 
     def has_session(self, broker_id: int, epoch: int, now: float) -> bool:
         seen = self.contacts.get((broker_id, epoch))
@@ -107,6 +132,8 @@ class Liveness:
         for session in [s for s in self.contacts if s[0] == broker_id and s[1] != keep_epoch]:
             del self.contacts[session]
             self.cut_off.discard(session)
+        for session in [s for s in self.recent if s[0] == broker_id and s[1] != keep_epoch]:
+            del self.recent[session]
 
     def touch(self, broker_id: int, fenced: bool, metadata_offset: int) -> None:
         self.metadata_offsets[broker_id] = metadata_offset

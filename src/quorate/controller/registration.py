@@ -32,6 +32,7 @@ class ControllerRegistrar:
     def __init__(self, controller: QuorumController) -> None:
         self._controller = controller
         self._task: asyncio.Task[None] | None = None
+        self._leader_changed = asyncio.Event()
         self._closed = False
 
     def needed(self) -> bool:
@@ -71,11 +72,17 @@ class ControllerRegistrar:
         elif self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._send())
 
+    def leader_changed(self) -> None:
+        """Ends a pause: what failed because there was no leader, or at another one, is tried at once."""
+        self._leader_changed.set()
+        self.check()
+
     async def _send(self) -> None:
         pause = _FIRST_PAUSE_S
         controller = self._controller
         try:
             while not self._closed and not controller.is_active and self.needed():
+                self._leader_changed.clear()
                 try:
                     await self._try()
                 except (KafkaConnectionError, RequestTimedOut, UnsupportedVersion, KafkaError) as error:
@@ -91,10 +98,20 @@ class ControllerRegistrar:
                         controller.config.node_id,
                         pause,
                     )
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_S)
+                if await self._leader_changed_within(pause):
+                    pause = _FIRST_PAUSE_S
+                else:
+                    pause = min(2 * pause, _LONGEST_PAUSE_S)
         finally:
             self._task = None
+
+    async def _leader_changed_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._leader_changed.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def _try(self) -> None:
         """Registers at the leader, if there is one. When this node is about to lead, it writes its own registration instead."""

@@ -74,12 +74,13 @@ async def run_node(config: KafkaConfig, on_ready: Callable[[], None] | None = No
         status = 1
         expected = isinstance(e, (OSError, ValueError)) or type(e).__module__.startswith("quorate.")
         log.critical("[KafkaServer id=%d] Cannot start: %s", config.node_id, e, exc_info=None if expected else e)
-    await server.shutdown()
     if not starting.done():
+        # First, since `shutdown` gives the locks of the directories back: a thread may still be opening the metadata log.
         starting.cancel()
         await asyncio.wait([starting])
-    elif not starting.cancelled():
+    if not starting.cancelled():
         starting.exception()
+    await server.shutdown()
     for number in heeded:  # all is done: a signal that comes while the interpreter ends must not make a failure of it
         signal.signal(number, signal.SIG_IGN)
     return status

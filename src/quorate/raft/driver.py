@@ -479,8 +479,8 @@ class RaftClient(RaftView):
     ) -> OffsetEpoch | None:
         """Writes the state below end_offset, given as data batches; header, voters and footer are added here.
 
-        None when an equal or newer snapshot exists. Raises ValueError for an offset that is not committed, not on a
-        batch boundary or of another epoch; OSError.
+        None when an equal or newer snapshot exists, or has come meanwhile. Raises ValueError for an offset that is not
+        committed, not on a batch boundary or of another epoch; OSError.
         """
         snapshot = OffsetEpoch(end_offset, epoch)
         if not self.log.may_snapshot(snapshot, self._delivery.hwm):
@@ -490,7 +490,8 @@ class RaftClient(RaftView):
         writer = self.log.snapshot_writer(snapshot)
         parts = self.log.snapshot_parts(snapshot, last_timestamp_ms, self._clock.now_ms(), kraft, voters, batches)
         await write_snapshot(writer, parts)
-        self.log.add_snapshot(snapshot)
+        if not self.log.add_snapshot(snapshot):
+            return None
         log.info("[RaftClient id=%d] snapshot %s: %d bytes", self.config.node_id, tuple(snapshot), writer.size)
         return snapshot
 

@@ -355,8 +355,19 @@ class MetadataLog:
             yield placed
         yield footer_batch(snapshot, offset, now_ms)
 
-    def add_snapshot(self, snapshot: OffsetEpoch) -> None:
-        """A frozen snapshot of the state machine is there."""
+    def add_snapshot(self, snapshot: OffsetEpoch) -> bool:
+        """A frozen snapshot is there; whether it is kept. Raises OSError.
+
+        While the state machine's snapshot was being written, a newer one of the leader may have replaced the log. One from
+        before the log start is of no use, as at the start of a node: it would stay the oldest, and end all cleaning.
+        """
+        if snapshot.offset < self.start_offset:
+            self._path(snapshot).unlink(missing_ok=True)
+            return False
+        self._note_snapshot(snapshot)
+        return True
+
+    def _note_snapshot(self, snapshot: OffsetEpoch) -> None:
         if snapshot not in self._snapshots:
             insort(self._snapshots, snapshot)
 
@@ -367,7 +378,7 @@ class MetadataLog:
         except (SnapshotError, CorruptRecordError, InvalidRecordError) as e:
             self._path(snapshot).unlink(missing_ok=True)
             raise SnapshotError(f"the downloaded snapshot {tuple(snapshot)} is broken: {e}") from e
-        self.add_snapshot(snapshot)
+        self._note_snapshot(snapshot)
         self._restart(snapshot)
         return head
 
@@ -401,6 +412,9 @@ class MetadataLog:
         try:
             return now_ms - read_head(self._path(snapshot)).last_timestamp_ms > self._config.retention_ms
         except FileNotFoundError:
+            return True
+        except (SnapshotError, CorruptRecordError, InvalidRecordError) as e:  # it is not the newest: nobody needs it
+            log.warning("[MetadataLog] snapshot %s cannot be read any more: %s", tuple(snapshot), e)
             return True
 
     def _doom(self, snapshots: list[OffsetEpoch]) -> None:

@@ -40,7 +40,8 @@ class Alarm:
 
 
 class Repeating:
-    """Does something every so many seconds, until it is cancelled."""
+    """Does something every so many seconds, until it is cancelled. What an action raises goes to the loop's exception
+    handler, and the next one comes all the same."""
 
     def __init__(self, every_s: float, action: Callable[[], None]) -> None:
         self._every_s = every_s
@@ -55,9 +56,11 @@ class Repeating:
             self._timer = asyncio.get_running_loop().call_later(self._every_s, self._again)
 
     def _again(self) -> None:
-        self._action()
-        if not self._cancelled:
-            self._timer = asyncio.get_running_loop().call_later(self._every_s, self._again)
+        try:
+            self._action()
+        finally:
+            if not self._cancelled:
+                self._timer = asyncio.get_running_loop().call_later(self._every_s, self._again)
 
     def cancel(self) -> None:
         self._cancelled = True

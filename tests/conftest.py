@@ -6,6 +6,8 @@ what is found to start a process. `slow` is set by hand, on tests that take seco
 
 from __future__ import annotations
 
+import gc
+import os
 from collections.abc import Generator
 from pathlib import Path
 
@@ -13,14 +15,14 @@ import pytest
 
 from tests.support.processes import refusing_processes, starts_processes
 
-FOLDERS = tuple(Path(__file__).parent / name for name in ("e2e", "interop"))
+FOLDERS = tuple(f"{Path(__file__).parent / name}{os.sep}" for name in ("e2e", "interop"))
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by -m
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if (
-            any(folder in item.path.parents for folder in FOLDERS)
+            str(item.path).startswith(FOLDERS)
             or item.get_closest_marker("java")
             or item.get_closest_marker("spark")
             or (isinstance(item, pytest.Function) and starts_processes(item.function, *_fixtures(item)))
@@ -38,3 +40,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     with refusing_processes(item.nodeid):
         return (yield)
+
+
+def pytest_collection_finish() -> None:
+    """What is there by now stays until the end: collections and walks over all objects need not look at it each time."""
+    gc.collect()
+    gc.freeze()

@@ -33,6 +33,7 @@ def plan(seed: int) -> Plan:
     )
 
 
+@pytest.mark.slow
 def test_downloads_that_are_broken_off_go_on_and_every_invariant_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follower, "ASK_SNAPSHOT_BYTES", 100)
     monkeypatch.setattr(downloads, "FLUSH_BYTES", 500)

@@ -29,10 +29,12 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-WORLDS = {
+LARGE_WORLDS = {
     "two epochs": Bounds(epochs=2, entries=0, crashes=0, letters=0),
     "entries": Bounds(epochs=1, entries=2, crashes=0, letters=0),
     "one message is late": Bounds(epochs=1, entries=0, crashes=0, letters=1),
+}
+SMALL_WORLDS = {
     "pre-votes are late": Bounds(epochs=1, entries=0, crashes=0, letters=0, late_pre_votes=True),
     "everybody crashes": Bounds(replicas=2, epochs=1, entries=1, crashes=1, letters=0, down=True, mid_step=True),
     "fsyncs take time": Bounds(replicas=2, epochs=1, entries=1, crashes=1, letters=0, slow_disk=True),
@@ -42,7 +44,13 @@ WORLDS = {
 }
 
 
-@pytest.mark.parametrize("bounds", WORLDS.values(), ids=[name.replace(" ", "-") for name in WORLDS])
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        *(pytest.param(bounds, id=name.replace(" ", "-"), marks=pytest.mark.slow) for name, bounds in LARGE_WORLDS.items()),
+        *(pytest.param(bounds, id=name.replace(" ", "-")) for name, bounds in SMALL_WORLDS.items()),
+    ],
+)
 def test_no_world_within_the_bounds_breaks_an_invariant(bounds: Bounds) -> None:
     found = explore(bounds)
     assert found.violation is None, "\n".join(found.story)
@@ -152,6 +160,7 @@ def test_a_frozen_replica_thaws_as_it_was() -> None:
     assert len(roles) >= 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bounds",
     [

@@ -18,6 +18,9 @@ STARTS = {"subprocess", "multiprocessing"}
 EVENTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system"}
 """What CPython reports to audit hooks when a process is started (PEP 578)."""
 
+_start_nothing: dict[int, object] = {}
+"""By its id what was found to start no process, so that nothing is looked at for each test anew."""
+
 _refused_for: list[str] = []
 _hooked = False
 
@@ -28,7 +31,7 @@ def starts_processes(*roots: object) -> bool:
     pending = list(roots)
     while pending:
         found = pending.pop()
-        if id(found) in seen:
+        if id(found) in seen or id(found) in _start_nothing:
             continue
         seen[id(found)] = found
         if isinstance(found, str | ModuleType):
@@ -40,6 +43,7 @@ def starts_processes(*roots: object) -> bool:
             pending += [found.fget, found.fset]
         elif isinstance(found, type | FunctionType) and (found.__module__ or "").startswith("tests."):
             pending += [*vars(found).values(), *found.__bases__] if isinstance(found, type) else _named(found)
+    _start_nothing.update(seen)
     return False
 
 

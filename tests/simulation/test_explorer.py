@@ -70,7 +70,13 @@ Plant = Callable[[Patch], None]
     ("plant", "bounds", "broken", "moves"),
     [
         (planted.vote_twice, Bounds(epochs=1, entries=0, crashes=0, letters=1), "one vote an epoch", 8),
-        (planted.vote_for_a_shorter_log, Bounds(epochs=2, entries=0, crashes=0, letters=0), "leader completeness", 16),
+        pytest.param(
+            planted.vote_for_a_shorter_log,
+            Bounds(epochs=2, entries=0, crashes=0, letters=0),
+            "leader completeness",
+            16,
+            marks=pytest.mark.slow,
+        ),
         (planted.commit_older_epochs_by_counting, Bounds(epochs=2, entries=0, crashes=0, letters=0), "high watermark", 7),
         (planted.skip_fsync, Bounds(epochs=1, entries=0, crashes=0, letters=0, slow_disk=True), "acknowledged is durable", 8),
         (planted.count_oneself_too_early, Bounds(epochs=1, entries=0, crashes=0, letters=0, slow_disk=True), "majority", 10),
@@ -116,6 +122,7 @@ def test_the_story_names_nodes_and_messages(monkeypatch: Patch) -> None:
     assert story.endswith("FAILED: one vote an epoch: n3 votes for 2 and 1 in epoch 1")
 
 
+@pytest.mark.slow
 def test_worlds_that_differ_in_names_alone_are_one() -> None:
     """Where every world is looked at under every name, nothing else is found, but nearly six times as much."""
     small = SmallWorld(Bounds(epochs=1, entries=0, crashes=0, letters=0))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tarfile
 from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -41,10 +39,10 @@ from quorate.protocol.messages.delete_topics import DeleteTopicsRequest
 from quorate.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from quorate.protocol.schema import Data
 from quorate.records.batch import iter_batches, metadata_values
+from tests.support.golden import golden_files
 
 from .support import make_config
 
-GOLDEN = Path(__file__).parent.parent / "golden"
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 LOG = "data/__cluster_metadata-0/00000000000000000000.log"
 
@@ -63,8 +61,8 @@ class GivenIds(Random):
 class Replay:
     """Kafka's log, event by event, and the state before each."""
 
-    def __init__(self, archive: Path) -> None:
-        data, bootstrap = _read(archive, LOG, "data/bootstrap.checkpoint")
+    def __init__(self, kind: str) -> None:
+        data, bootstrap = (golden_files(kind)[path].data for path in (LOG, "data/bootstrap.checkpoint"))
         self.bootstrap = [record for record, _ in decode_bootstrap(bootstrap)]
         self.batches = list(_batches(data))
         self.image: MetadataImage = EMPTY
@@ -80,21 +78,6 @@ class Replay:
     def apply(self, base: int, records: list[Data]) -> None:
         self.offset = base + len(records)
         self.image = self.image.apply(records, offset=self.offset - 1, epoch=1, timestamp_ms=0)
-
-
-def _read(archive: Path, *names: str) -> list[bytes]:
-    """Files of an archive, in one pass that ends with the last of them."""
-    found: dict[str, bytes] = {}
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            name = member.name.removeprefix("./")
-            if name in names:
-                file = tar.extractfile(member)
-                assert file is not None
-                found[name] = file.read()
-                if len(found) == len(names):
-                    break
-    return [found[name] for name in names]
 
 
 def _batches(data: bytes) -> Iterator[tuple[int, list[bytes]]]:
@@ -188,7 +171,7 @@ def asked_for(replay: Replay, records: list[Any]) -> Result[Any] | None:
 
 @pytest.mark.parametrize("capture", ["dynamic", "static"])
 def test_the_same_requests_write_the_same_bytes(capture: str) -> None:
-    replay = Replay(GOLDEN / f"kafka-4.1.1-{capture}.tar.xz")
+    replay = Replay(capture)
     base, values = replay.batches[0]
     records, atomic, _ = activation_records(EMPTY, replay.bootstrap, 1)
     assert encoded(records, level_in(records)) == values

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -18,20 +17,17 @@ from quorate.protocol.schema import Data
 from quorate.records.control import VotersRecord
 from quorate.tools.dump_log import main
 from tests.support import java
+from tests.support.golden import unpack_golden
 
 pytestmark = pytest.mark.java
 
 DUMP = "kafka.tools.DumpLogSegments"
-GOLDEN = Path(__file__).parent.parent / "golden"
 
 
 @pytest.fixture(scope="module", params=["dynamic", "static"])
 def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     java.require_java()
-    target = tmp_path_factory.mktemp("kafka")
-    with tarfile.open(GOLDEN / f"kafka-4.1.1-{request.param}.tar.xz") as archive:
-        archive.extractall(target, filter="data")
-    return target
+    return unpack_golden(request.param, tmp_path_factory.mktemp("kafka"))
 
 
 @pytest.mark.parametrize(

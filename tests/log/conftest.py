@@ -4,34 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
-import tarfile
 from pathlib import Path
 
 import pytest
 
-ARCHIVE = Path(__file__).parent.parent / "golden" / "kafka-4.1.1-dynamic.tar.xz"
+from tests.support.golden import unpack_golden
+
 CHUNK = 1 << 20
 
 
 @pytest.fixture(scope="session")
 def golden_archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`running/` and `data/`; preallocated files keep their size but not their blocks."""
-    root = tmp_path_factory.mktemp("golden")
-    with tarfile.open(ARCHIVE) as archive:
-        for member in archive:
-            parts = Path(member.name).parts
-            folder = next((i for i, part in enumerate(parts) if part in ("running", "data")), None)
-            if folder is None or not member.isfile():
-                continue
-            target = root.joinpath(*parts[folder:])
-            target.parent.mkdir(parents=True, exist_ok=True)
-            source = archive.extractfile(member)
-            assert source is not None
-            with target.open("wb") as out:
-                while chunk := source.read(CHUNK):
-                    out.seek(len(chunk), 1) if not any(chunk) else out.write(chunk)
-                out.truncate(member.size)
-    return root
+    return unpack_golden("dynamic", tmp_path_factory.mktemp("golden"))
 
 
 @pytest.fixture

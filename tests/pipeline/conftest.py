@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from quorate.metadata.image import EMPTY
 from quorate.metadata.snapshot import snapshot_name, write_snapshot
 from quorate.protocol.schema import Data
 from quorate.records.batch import build_metadata_batch
+from tests.support.golden import unpack_golden
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,10 +68,7 @@ def write_state(folder: Path, end_offset: int, records: list[Data]) -> Path:
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Directories that Apache Kafka wrote: running/ and data/."""
-    target = tmp_path_factory.mktemp("kafka")
-    with tarfile.open(Path(__file__).parent.parent / "golden" / "kafka-4.1.1-dynamic.tar.xz") as archive:
-        archive.extractall(target, filter="data")
-    return target
+    return unpack_golden("dynamic", tmp_path_factory.mktemp("kafka"))
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,7 @@ Read from directories that Apache Kafka wrote (tests/golden), and written back b
 
 from __future__ import annotations
 
-import tarfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -46,8 +44,8 @@ from quorate.records.control import (
     encode_control_key,
     encode_end_txn_marker,
 )
+from tests.support.golden import golden_files
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "kafka-4.1.1-dynamic.tar.xz"
 SNAPSHOT = "data/__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"
 METADATA_LOG = "data/__cluster_metadata-0/00000000000000000000.log"
 
@@ -55,13 +53,8 @@ METADATA_LOG = "data/__cluster_metadata-0/00000000000000000000.log"
 @pytest.fixture(scope="module")
 def golden() -> dict[str, bytes]:
     """The batches files that Kafka wrote, by path."""
-    found = {}
-    with tarfile.open(GOLDEN) as archive:
-        for member in archive:
-            path = member.name[member.name.index("data/") :] if "data/" in member.name else ""
-            if path.endswith((".log", ".checkpoint")) and (file := archive.extractfile(member)) is not None:
-                found[path] = file.read()
-    return found
+    files = golden_files("dynamic").items()
+    return {path: file.data for path, file in files if path.startswith("data/") and path.endswith((".log", ".checkpoint"))}
 
 
 def records(data: bytes, *, control: bool) -> Iterator[tuple[bytes, bytes | None]]:

@@ -138,6 +138,7 @@ def peak_of_decoding(cls: type[Message], data: bytes, version: int) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.slow  # all messages together
 @MESSAGES
 def test_no_array_takes_more_than_its_share_of_memory(cls: type[Message]) -> None:
     for version in versions_that_differ(cls):

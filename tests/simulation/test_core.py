@@ -26,6 +26,7 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
+@pytest.mark.slow
 def test_random_worlds_keep_every_invariant() -> None:
     statistics = run_seeds("core", 100, 100_000, 3000, lambda line: None)
     assert statistics.elections > 100

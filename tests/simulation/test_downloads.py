@@ -36,6 +36,7 @@ def config(seed: int) -> SimulationConfig:
     )
 
 
+@pytest.mark.slow
 def test_downloads_that_are_broken_off_go_on_and_every_invariant_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follower, "ASK_SNAPSHOT_BYTES", 100)
     monkeypatch.setattr(downloads, "FLUSH_BYTES", 500)

@@ -31,10 +31,12 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-WORLDS = {
+LARGE_WORLDS = {
     "two epochs": Bounds(epochs=2, entries=0, crashes=0, late_messages=0),
     "entries": Bounds(epochs=1, entries=2, crashes=0, late_messages=0),
     "one message is late": Bounds(epochs=1, entries=0, crashes=0, late_messages=1),
+}
+SMALL_WORLDS = {
     "pre-votes are late": Bounds(epochs=1, entries=0, crashes=0, late_messages=0, late_pre_votes=True),
     "everybody crashes": Bounds(replicas=2, epochs=1, entries=1, crashes=1, late_messages=0, down=True, mid_step=True),
     "fsyncs take time": Bounds(replicas=2, epochs=1, entries=1, crashes=1, late_messages=0, slow_disk=True),
@@ -44,7 +46,13 @@ WORLDS = {
 }
 
 
-@pytest.mark.parametrize("bounds", WORLDS.values(), ids=[name.replace(" ", "-") for name in WORLDS])
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        *(pytest.param(bounds, id=name.replace(" ", "-"), marks=pytest.mark.slow) for name, bounds in LARGE_WORLDS.items()),
+        *(pytest.param(bounds, id=name.replace(" ", "-")) for name, bounds in SMALL_WORLDS.items()),
+    ],
+)
 def test_no_world_within_the_bounds_breaks_an_invariant(bounds: Bounds) -> None:
     found = explore(bounds)
     assert found.violation is None, "\n".join(found.trace)
@@ -64,7 +72,13 @@ Plant = Callable[[Patch], None]
     ("plant", "bounds", "broken", "actions"),
     [
         (planted.vote_twice, Bounds(epochs=1, entries=0, crashes=0, late_messages=1), "one vote an epoch", 8),
-        (planted.vote_for_a_shorter_log, Bounds(epochs=2, entries=0, crashes=0, late_messages=0), "leader completeness", 16),
+        pytest.param(
+            planted.vote_for_a_shorter_log,
+            Bounds(epochs=2, entries=0, crashes=0, late_messages=0),
+            "leader completeness",
+            16,
+            marks=pytest.mark.slow,
+        ),
         (planted.commit_older_epochs_by_counting, Bounds(epochs=2, entries=0, crashes=0, late_messages=0), "high watermark", 7),
         (
             planted.skip_fsync,
@@ -120,6 +134,7 @@ def test_the_trace_names_nodes_and_messages(monkeypatch: Patch) -> None:
     assert trace.endswith("FAILED: one vote an epoch: n3 votes for 2 and 1 in epoch 1")
 
 
+@pytest.mark.slow
 def test_worlds_that_differ_in_names_alone_are_one() -> None:
     """Without symmetry reduction the same worlds are found, each under nearly all of its six names."""
     space = StateSpace(Bounds(epochs=1, entries=0, crashes=0, late_messages=0))
@@ -164,6 +179,7 @@ def test_serialization_loses_nothing() -> None:
     assert len(roles) >= 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bounds",
     [

@@ -33,6 +33,7 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
+@pytest.mark.slow
 def test_random_worlds_of_whole_nodes_keep_every_invariant() -> None:
     statistics = run_seeds("node", 700, 25_000, 2000, lambda line: None)
     assert statistics.elections > 20
@@ -48,6 +49,7 @@ def test_a_seed_gives_the_same_history_each_time() -> None:
     assert history(7) == history(7)
 
 
+@pytest.mark.slow
 def test_every_kind_of_fault_and_work_occurs() -> None:
     def run(config: SimulationConfig) -> Counter[str]:
         trace: list[str] = []
@@ -129,6 +131,7 @@ def acknowledge_before_the_fsync(patch: Patch) -> None:
     patch.setattr(RaftClient, "_start_sync", start_sync)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plant", "caught_by"),
     [

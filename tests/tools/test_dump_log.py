@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from quorate.records.batch import build_batch, build_control_batch, build_metada
 from quorate.records.control import LeaderChangeMessage
 from quorate.tools.dump_log import main
 from quorate.tools.dump_log_remote import RemoteLogSegmentMetadataRecord, RemoteLogSegmentMetadataUpdateRecord, remote_text
+from tests.support.golden import unpack_golden
 
 HERE = Path(__file__).parent
 META = "__cluster_metadata-0"
@@ -22,10 +22,7 @@ LOG = "00000000000000000000.log"
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("kafka")
-    with tarfile.open(HERE.parent / "golden" / "kafka-4.1.1-dynamic.tar.xz") as archive:
-        archive.extractall(target, filter="data")
-    return target
+    return unpack_golden("dynamic", tmp_path_factory.mktemp("kafka"))
 
 
 @pytest.mark.parametrize(

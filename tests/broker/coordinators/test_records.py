@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -26,8 +25,7 @@ from quorate.broker.coordinators.record_codec import UnknownRecordTypeError, dec
 from quorate.broker.coordinators.shard import Shard
 from quorate.protocol.errors import DecodeError
 from quorate.records.batch import decode_records, iter_batches
-
-GOLDEN = Path(__file__).parents[2] / "golden"
+from tests.support.golden import KINDS, unpack_golden
 
 text = st.text(max_size=30)
 offset_records = st.builds(
@@ -146,18 +144,16 @@ def test_the_hash_without_an_absolute_value_counts_as_zero() -> None:
     assert partition_for("polygenelubricants", 50) == 0
 
 
-def golden_logs(tmp_path: Path, archive: str, state: str) -> list[Path]:
-    with tarfile.open(GOLDEN / archive) as tar:
-        wanted = [m for m in tar.getmembers() if f"{state}/__consumer_offsets-" in m.name and m.name.endswith(".log")]
-        tar.extractall(tmp_path, wanted, filter="data")
+def golden_logs(tmp_path: Path, kind: str, state: str) -> list[Path]:
+    unpack_golden(kind, tmp_path, under=f"{state}/__consumer_offsets-")
     return sorted(tmp_path.rglob("__consumer_offsets-*/*.log"))
 
 
 @pytest.mark.parametrize("state", ["data", "running"])
-@pytest.mark.parametrize("archive", ["kafka-4.1.1-dynamic.tar.xz", "kafka-4.1.1-static.tar.xz"])
-def test_what_kafka_wrote_is_loaded_and_would_be_written_the_same(tmp_path: Path, archive: str, state: str) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_kafka_wrote_is_loaded_and_would_be_written_the_same(tmp_path: Path, kind: str, state: str) -> None:
     found = {}
-    for path in golden_logs(tmp_path, archive, state):
+    for path in golden_logs(tmp_path, kind, state):
         shard = Shard(GroupConfig())
         loader = ShardLoader(shard)
         data = path.read_bytes()

@@ -11,6 +11,7 @@ import pytest
 
 from quorate.broker.coordinators.offsets import ExpiryCursor
 from quorate.broker.coordinators.record_codec import decode_record
+from quorate.broker.coordinators.service import GroupService
 from quorate.protocol.api import REGISTRY, ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
@@ -454,6 +455,42 @@ async def test_offsets_of_deleted_topics_go() -> None:
         assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == {}
         await w.restart()
         assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == {}
+
+
+@in_loop
+async def test_offsets_of_topics_that_are_deleted_while_the_group_loads_go() -> None:
+    async with World() as w:
+        await w.call(ApiKey.OFFSET_COMMIT, commit_request(2), 9)
+        await w.service.close()
+        w.service = GroupService(w.settings, w.replicas, w.metadata, w, w.clock)
+        await w.service.start()
+        w.service.topics_deleted(frozenset({"t"}))  # it is there again at once, so that the metadata still has the name
+        await w.loaded()
+        assert await until_gone(w) == {}
+
+
+@in_loop
+async def test_offsets_of_topics_that_are_deleted_while_nobody_leads_go() -> None:
+    async with World() as w:
+        await w.call(ApiKey.OFFSET_COMMIT, commit_request(2), 9)
+        await w.call(ApiKey.OFFSET_COMMIT, commit_request(3, group="h", topic="u"), 9)
+        w.metadata.topics |= {"u": 1}
+        await w.call(ApiKey.OFFSET_COMMIT, commit_request(3, topic="u"), 9)
+        del w.metadata.topics["t"]
+        await w.restart()
+        assert await until_gone(w) == {("u", 0): 3}
+        await w.restart()
+        assert await until_gone(w) == {("u", 0): 3}
+
+
+async def until_gone(w: World) -> dict[tuple[str, int], int]:
+    """The offsets of a group, once topic t has none or after many turns of the loop."""
+    for _ in range(100):
+        found = fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9)
+        if ("t", 0) not in found:
+            break
+        await asyncio.sleep(0.002)
+    return found
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR))

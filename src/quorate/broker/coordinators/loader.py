@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from quorate.broker.coordinators.model import NO_PRODUCER_ID
+from quorate.broker.coordinators.model import NO_PRODUCER_ID, OffsetRecord
 from quorate.broker.coordinators.record_codec import UnknownRecordTypeError, decode_record
 from quorate.broker.coordinators.shard import Shard
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -19,14 +19,16 @@ SLICE_BYTES = 256 * 1024
 
 
 class ShardLoader:
-    """Replays a log into `shard`. `records` counts what was replayed; `replayed` is told the end offset of every batch."""
+    """Replays a log into `shard`. `records` counts what was replayed, `topics` are those of the offsets in it; `replayed` is told
+    the end offset of every batch."""
 
-    __slots__ = ("_replayed", "_unknown_types", "records", "shard")
+    __slots__ = ("_replayed", "_unknown_types", "records", "shard", "topics")
 
     def __init__(self, shard: Shard, replayed: Callable[[int], None] | None = None) -> None:
         self.shard = shard
         self._replayed = replayed
         self.records = 0
+        self.topics: set[str] = set()
         self._unknown_types: set[int] = set()
 
     async def load(self, source: Any) -> int:
@@ -77,6 +79,8 @@ class ShardLoader:
             return
         self.shard.replay(record, offset, producer_id)
         self.records += 1
+        if isinstance(record, OffsetRecord) and record.value is not None:
+            self.topics.add(record.topic)
 
     def _replay_marker(self, batch: memoryview, producer_id: int) -> None:
         from quorate.records.batch import control_records

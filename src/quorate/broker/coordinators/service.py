@@ -71,7 +71,7 @@ class GroupService(OffsetHandlers):
         self.metadata = metadata_cache
         replicas: Replicas = replica_manager
         self._topics: TopicMaker = replica_manager
-        self.driver = GroupDriver(self.config, replicas, clock)
+        self.driver = GroupDriver(self.config, replicas, clock, lambda name: metadata_cache.topic(name) is not None)
         node_id = config.get("node.id")
         assert isinstance(node_id, int)
         self.node_id = node_id
@@ -104,7 +104,7 @@ class GroupService(OffsetHandlers):
     def topics_deleted(self, topics: frozenset[str]) -> None:
         """To be told when topics left the cluster: their offsets are deleted in all groups."""
         if topics:
-            self.driver.run_everywhere(lambda shard, _: shard.topics_deleted(topics))
+            self.driver.topics_deleted(topics)
 
     def apply_delta(self, delta: MetadataDelta) -> None:
         """To be told of every step of the metadata."""

@@ -4,18 +4,46 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from quorate.broker.coordinators.model import NO_PRODUCER_ID, OffsetRecord
 from quorate.broker.coordinators.record_codec import UnknownRecordTypeError, decode_record
 from quorate.broker.coordinators.shard import Shard
 from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.page_cache import resident_bytes
+from quorate.protocol.regions import FileRegion
 
 log = logging.getLogger("quorate.group")
 
 SLICE_BYTES = 256 * 1024
 """Read and replayed between two turns of the loop: a few milliseconds of decoding."""
+
+
+READ_AHEAD_ROUNDS = 8
+"""An index leads to a batch header, which leads to the next one. What is not found by then is read in the event loop."""
+
+
+async def _read(source: Any, offset: int) -> bytes:
+    """The batches at `offset`. What is not in the page cache is read in a thread: a broker that takes over from one that died
+    has often not looked at these files for days."""
+    loop = asyncio.get_running_loop()
+    for _ in range(READ_AHEAD_ROUNDS):
+        try:
+            cold = source.cold_regions(offset)
+            if not cold:
+                break
+            await loop.run_in_executor(None, _bytes_of, cold)
+        except (OSError, EOFError):
+            break  # a missing index is made anew by the read, which meets any other error again
+    parts = source.read(offset, SLICE_BYTES).parts
+    if all(resident_bytes(part.fd_owner.fileno(), part.position, part.length) == part.length for part in parts):
+        return _bytes_of(parts)
+    return await loop.run_in_executor(None, _bytes_of, parts)
+
+
+def _bytes_of(regions: Iterable[FileRegion]) -> bytes:
+    return b"".join(region.read() for region in regions)
 
 
 class ShardLoader:
@@ -38,7 +66,7 @@ class ShardLoader:
         end: int = source.log_end_offset
         offset: int = source.log_start_offset
         while offset < end:
-            data = source.read_bytes(offset, SLICE_BYTES)
+            data = await _read(source, offset)
             if not data:
                 break  # all that stood between here and the end was compacted away
             reached = self.replay_bytes(data, offset)

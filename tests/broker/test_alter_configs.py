@@ -117,6 +117,18 @@ def test_changes_of_a_broker_are_checked_here(world, name, changes, error):
     assert alter(world, (BROKER, name, changes)) == [(BROKER, name, error)]
 
 
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ([("max.connections.per.ip.overrides", SET, "127.0.0.1")], "INVALID_REQUEST"),
+        ([("max.connections.per.ip", SET, "0")], "INVALID_REQUEST"),
+        ([("max.connections.per.ip", SET, "0"), ("max.connections.per.ip.overrides", SET, "127.0.0.1:5")], "NONE"),
+    ],
+)
+def test_limits_on_connections_let_somebody_in(world, changes, error):
+    assert alter(world, (BROKER, "", changes)) == [(BROKER, "", error)]
+
+
 def test_only_what_passed_is_carried_on(world):
     answers = alter(
         world,

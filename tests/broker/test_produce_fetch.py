@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -344,6 +345,18 @@ def test_sessions_answer_only_news(one):
     one.ask(produce("t", (1, batch_of(b"x"))))
     news = one.ask(FetchRequest(max_wait_ms=0, min_bytes=1, session_id=1, session_epoch=1))
     assert [p.partition_index for p in news.responses[0].partitions] == [1]
+
+
+def test_a_waiting_fetch_of_a_session_that_has_gone_on_says_so(one):
+    one.ask(fetch("t", (0, 0), (1, 0), epoch=0, session_epoch=0))
+    waiting = one.ask(FetchRequest(max_wait_ms=60_000, min_bytes=1, session_id=1, session_epoch=1))
+    assert isinstance(waiting, asyncio.Future)
+    forgotten = FetchRequest.ForgottenTopic(topic="t", topic_id=topic_id_of("t"), partitions=[0])
+    one.ask(FetchRequest(max_wait_ms=0, session_id=1, session_epoch=2, forgotten_topics_data=[forgotten]))
+    moved = registration(replicas=(1, 2), leader=2, leader_epoch=9, partition_epoch=9)
+    one.publish(image_of({"t": {0: moved, 1: registration()}}, brokers=(broker(1), broker(2))))
+    answer = one.wait(waiting, ApiKey.FETCH)
+    assert (answer.error_code, answer.responses) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, [])
 
 
 def test_an_unknown_session_is_told(one):

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from quorate.protocol.messages.api_versions import ApiVersionsRequest
 from tests.support.cluster import BIN, Node, free_ports, wait_for
+from tests.support.differential import CLOSED, Peer
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -104,3 +106,33 @@ def test_port_0_is_advertised_as_the_port_that_was_given(tmp_path: Path) -> None
         assert [b.port for b in node.admin().list_topics(timeout=10).brokers.values()] == [node.broker_port]
     finally:
         node.kill()
+
+
+def served(node: Node, connections: int) -> int:
+    """How many of so many connections at once are served."""
+    peers = [Peer(str(number), {"broker": node.broker_port}) for number in range(connections)]
+    try:
+        return sum(peer.ask(ApiVersionsRequest(), 0).shown != CLOSED for peer in peers)
+    finally:
+        for peer in peers:
+            peer.close()
+
+
+@pytest.mark.parametrize(
+    "limit", ["max.connections=6", "max.connections.per.ip=6", "max.connections.per.ip.overrides=127.0.0.1:6"]
+)
+def test_limits_on_connections_are_changed_while_the_node_runs(node: Node, limit: str) -> None:
+    def alter(change: str, value: str) -> None:
+        command = [str(BIN / "kafka-configs"), "--bootstrap-server", node.bootstrap, "--alter", "--entity-type", "brokers"]
+        done = subprocess.run([*command, "--entity-default", change, value], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    start(node)
+    assert served(node, 12) == 12
+    alter("--add-config", limit)
+    wait_for("the limit to be in force", lambda: 0 < served(node, 12) <= 6)
+    assert node.stop() == 0
+    start(node)
+    wait_for("the limit to be in force after a restart", lambda: 0 < served(node, 12) <= 6)
+    alter("--delete-config", limit.partition("=")[0])
+    wait_for("the limit to be gone", lambda: served(node, 12) == 12)

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from quorate.net.client import NodeChannel
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.produce import ProduceRequest
 from quorate.records.batch import build_batch
-from tests.support.cluster import Node, running, wait_for
+from tests.support.cluster import Node, free_ports, running, wait_for
 from tests.support.ledger import QUIET
 from tests.support.slow_disk import SlowDisk, drop_from_page_cache, probing
 
@@ -170,3 +170,35 @@ def test_stopping(node: Node, disk: SlowDisk) -> None:
     assert probe.answers > 100
     assert probe.longest_s < BOUND_S
     assert node.stop() == 0
+
+
+def test_loading_the_groups_of_a_broker_that_died(tmp_path: Path, disk: SlowDisk) -> None:
+    (port,) = free_ports(1)
+    quorum = {"static": True, "voters": {9: port}}
+    extra = {"offsets.topic.replication.factor": 2, "offsets.topic.num.partitions": 1, "broker.session.timeout.ms": 3000}
+    controller = Node(tmp_path / "c", node_id=9, roles="controller", controller_port=port, **quorum)
+    nodes = {i: Node(tmp_path / f"n{i}", node_id=i, roles="broker", extra=dict(extra), **quorum) for i in (1, 2)}
+    with running(controller), running(nodes[1], env=disk.env), running(nodes[2], env=disk.env):
+        admin = nodes[1].admin()
+        admin.create_topics([NewTopic("t", 200, 2)])["t"].result(20)
+        client = {"bootstrap.servers": f"{nodes[1].bootstrap},{nodes[2].bootstrap}", "group.id": "g", **QUIET}
+        consumer = Consumer({**client, "enable.auto.commit": False})
+        for number in range(200):
+            offsets = [TopicPartition("t", p, number, metadata="m" * 100) for p in range(200)]
+            consumer.commit(offsets=offsets, asynchronous=False)
+        leader = admin.list_topics("__consumer_offsets", timeout=10).topics["__consumer_offsets"].partitions[0].leader
+        heir = nodes[3 - leader]
+        last = max(heir.data.glob("__consumer_offsets-0/*.log"))
+        size = (
+            max(heir.data.glob("../../n*/data/__consumer_offsets-0/*.log"), key=lambda path: path.stat().st_size).stat().st_size
+        )
+        wait_for("the heir to have all", lambda: last.stat().st_size == size)
+        drop_from_page_cache(heir.data)
+        disk.set(read_ms=SLOW_MS)
+        with probing(heir.broker_port) as probe:
+            nodes[leader].kill()
+            wait_for("the heir to be the coordinator", lambda: "Loaded __consumer_offsets-0: 1 groups" in heir.log_tail(), 60)
+            disk.set()
+        assert probe.longest_s < BOUND_S
+        assert consumer.committed([TopicPartition("t", 0)], timeout=30)[0].offset == 199
+        consumer.close()

@@ -216,12 +216,15 @@ def test_who_watches_a_connection_hears_of_its_end_before_the_last_answer(run: C
 
 def test_a_listener_that_closes_waits_for_half_closed_connections(run: Callable[..., None]) -> None:
     async def test(world: World) -> None:
-        reader, writer = await world.ended(fetch(1))
-        await world.fetching()
+        soon: asyncio.Future[MetadataResponse] = asyncio.get_running_loop().create_future()
+        world.metadata = lambda: soon
+        reader, writer = await world.ended(metadata(1))
+        while not world.seen:
+            await asyncio.sleep(0)
         await world.end_read()
         closing = asyncio.ensure_future(world.listener.close(grace_s=10))
         await asyncio.sleep(0)
-        world.fetches[0].set_result(FetchResponse())
+        soon.set_result(MetadataResponse())
         assert await answered(reader) == [1]
         await closing
         writer.close()

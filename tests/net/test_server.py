@@ -472,6 +472,35 @@ def test_closing_waits_for_answers_in_flight() -> None:
     in_loop(main())
 
 
+def test_closing_does_not_wait_for_what_only_waits() -> None:
+    async def test(world: World) -> None:
+        loop = asyncio.get_running_loop()
+        forever: asyncio.Future[FetchResponse] = loop.create_future()
+        soon: asyncio.Future[MetadataResponse] = loop.create_future()
+        world.fetch = lambda c, r: forever
+        world.metadata = lambda c, r: soon
+        reader = await world.connect()
+        waits = reader.send(FetchRequest())
+        other = await world.connect()
+        answer = other.send(MetadataRequest())
+        waits_too = other.send(FetchRequest())
+        while len(world.seen) < 3:
+            await asyncio.sleep(0)
+        closing = asyncio.ensure_future(world.listener.close(grace_s=3600))
+        done, _ = await asyncio.wait([closing], timeout=0.05)
+        assert not done, "the answer to Metadata is due"
+        soon.set_result(MetadataResponse(cluster_id="answered"))
+        async with asyncio.timeout(10):
+            await closing
+            assert (await answer).cluster_id == "answered"
+            with pytest.raises(KafkaConnectionError):
+                await waits
+            with pytest.raises(KafkaConnectionError):
+                await waits_too
+
+    run(test)
+
+
 def test_a_busy_port_is_named_with_what_to_do() -> None:
     async def test(world: World) -> None:
         with pytest.raises(ListenerError, match=rf"port {world.listener.port} is in use .* listeners"):

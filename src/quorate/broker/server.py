@@ -81,6 +81,8 @@ class BrokerServer:
         self._snapshots = None if config.is_controller else self._emitter()  # a combined node's controller writes them
         self._publisher = BrokerMetadataListener(self.node_id, self.metadata, loop, self._fault, replay, self._snapshots)
         self._view = ConfigView(config, lambda: self._publisher.image)
+        self.configs_changed: Callable[[], None] | None = None
+        """Told when dynamic configurations of this broker have changed."""
         self.logs = LogManager(
             list(config.log_dirs),
             self._view.log_defaults(),
@@ -298,6 +300,10 @@ class BrokerServer:
 
     # ---- metadata
 
+    def config_value(self, name: str) -> str | None:
+        """A key of this broker as it is in force now: dynamic, or from its properties file, or the default."""
+        return self._view.broker_value(name)
+
     def _configs_changed(self, delta: MetadataDelta) -> None:
         changed = delta.configs_changed
         if not changed:
@@ -306,6 +312,8 @@ class BrokerServer:
         if any(kind == BROKER and name in ("", str(self.node_id)) for kind, name in changed):
             self.logs.reconfigure_defaults(self._view.log_defaults())
             topics.update(log.topic for log in self.logs.all_logs())
+            if self.configs_changed is not None:
+                self.configs_changed()
         for name in topics:
             self.logs.reconfigure(name, delta.new.configs.topic(name))
 

@@ -261,7 +261,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._slice_started = time.monotonic()
         self._handle(context, future.result())
         self._regulate()
-        if self._draining and not self._slots:
+        if self._draining:
             self._listener.drained(self)
 
     def _handle(self, context: RequestContext, request: Any) -> None:
@@ -446,7 +446,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 out = [b"".join(out)]  # type: ignore[arg-type]
             self._output.write(out)
         self._regulate()
-        if self._draining and not slots:
+        if self._draining:
             self._listener.drained(self)
 
     def _result(self, slot: _Slot) -> Any:
@@ -500,7 +500,11 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.close()
 
     def drain(self) -> bool:
-        """Reads no more; True when nothing is in flight. The listener hears of the end by `drained`."""
+        """Reads no more; True when nothing is in flight that is worth a wait. The listener hears of the end by `drained`.
+
+        A Fetch that waits for records may do so for as long as its client likes, and has nothing to tell. Apache Kafka closes
+        such connections at once.
+        """
         self._draining = True
         self._regulate()
-        return not (self._slots or self._decoding)
+        return not self._decoding and all(slot.parts is None and slot.context.api_key in WAITS_ONLY for slot in self._slots)

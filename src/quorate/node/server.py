@@ -11,10 +11,14 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quorate import __version__
+from quorate.config.definitions import ConfigError
 from quorate.config.kafka_config import KafkaConfig, parse_per_ip
 from quorate.config.listeners import Endpoint
 from quorate.log import meta_properties
@@ -281,6 +285,8 @@ class KafkaServer:
         dispatcher = Dispatcher(ListenerKind.BROKER, features=broker.features, narrow=broker.narrow)
         dispatcher.register_all(broker.routes)
         await self._serve(config.broker_listeners, dispatcher, allowed)
+        broker.configs_changed = partial(self._limit_connections, broker, allowed)
+        broker.configs_changed()
 
     async def _serve(self, endpoints: tuple[Endpoint, ...], dispatcher: Dispatcher, allowed: int) -> None:
         get = self.config.get
@@ -291,12 +297,8 @@ class KafkaServer:
             max_idle_s=idle_s,
             first_request_s=min(idle_s, ConnectionLimits.FIRST_REQUEST_S),
             frame_stall_s=min(idle_s, ConnectionLimits.FRAME_STALL_S),
-            max_connections=connection_cap(allowed, len(self.config.listeners), get("max.connections")),
-            max_connections_per_ip=get("max.connections.per.ip"),
-            max_connections_per_ip_overrides=parse_per_ip(
-                "max.connections.per.ip.overrides", get("max.connections.per.ip.overrides")
-            ),
         )
+        limits = self._with_counts(limits, lambda name: str(get(name)), allowed)
         for endpoint in endpoints:
             await self.listeners[endpoint.name].start(
                 endpoint.host,
@@ -306,6 +308,26 @@ class KafkaServer:
                 limits,
                 security_protocol=endpoint.security_protocol,
             )
+
+    def _limit_connections(self, broker: BrokerServer, allowed: int) -> None:
+        """Applies the dynamic limits on the number of connections to clients that connect from now on."""
+        names = {endpoint.name for endpoint in self.config.broker_listeners}
+        for listener in [listener for name, listener in self.listeners.items() if name in names]:
+            try:
+                listener.limits = self._with_counts(listener.limits, lambda name: broker.config_value(name) or "", allowed)
+            except (ConfigError, ValueError) as error:  # another implementation's broker has let it in
+                self._log(logging.WARNING, "The limits on connections stay as they are: %s", error)
+                return
+
+    def _with_counts(self, limits: ConnectionLimits, value: Callable[[str], str], allowed: int) -> ConnectionLimits:
+        """The limits with the numbers of connections that the configuration names. Raises ConfigError, ValueError."""
+        overrides = "max.connections.per.ip.overrides"
+        return replace(
+            limits,
+            max_connections=connection_cap(allowed, len(self.config.listeners), int(value("max.connections"))),
+            max_connections_per_ip=int(value("max.connections.per.ip")),
+            max_connections_per_ip_overrides=parse_per_ip(overrides, value(overrides)),
+        )
 
     def _bound(self, endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
         """Advertised endpoints; where port 0 was asked for, with the port that was given."""

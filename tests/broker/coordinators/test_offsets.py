@@ -15,7 +15,7 @@ from quorate.broker.coordinators.model import (
     OffsetRecord,
     StoredGroup,
 )
-from quorate.broker.coordinators.offsets import EXPIRY_SLICE
+from quorate.broker.coordinators.offsets import DELETION_SLICE, EXPIRY_SLICE, TOMBSTONE_COST
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.offset_commit import OffsetCommitRequest
 from quorate.protocol.messages.offset_fetch import OffsetFetchRequest
@@ -196,6 +196,30 @@ def test_an_expiry_of_many_offsets_is_made_in_steps_that_see_what_changes_meanwh
     h.now += 700
     h.advance(0.1)
     assert not h.shard.state.offsets and not h.shard.state.groups
+
+
+def test_the_offsets_of_deleted_topics_go_in_steps_that_spare_those_of_a_new_topic() -> None:
+    h = Harness()
+    count = 3 * DELETION_SLICE // TOMBSTONE_COST
+    for group in ("a", "b"):
+        for topic in ("t", "u"):
+            for partition in range(count):
+                value = CommittedOffset(1, commit_timestamp_ms=h.at.wall_ms)
+                h.shard.replay(OffsetRecord(group, topic, partition, value), len(h.log))
+    h.shard.topics_deleted(frozenset({"t"}))
+    steps = []
+    while h.shard.next_deadline() == 0.0:
+        before = h.shard.state
+        for outcome in h.shard.tick(h.at):
+            steps.append(len(outcome.records))
+            h.carry_out(outcome, before)
+        if len(steps) == 1:
+            assert any(topic == "t" for topic, _ in h.shard.state.offsets["a"])
+            commit(h, 7, group="a")  # the topic has come back under its name
+    assert max(steps) <= DELETION_SLICE / TOMBSTONE_COST + 1 and sum(steps) == 2 * count - 1
+    assert {k: v.offset for k, v in h.shard.state.offsets["a"].items() if k[0] == "t"} == {("t", 0): 7}
+    assert {topic for topic, _ in h.shard.state.offsets["b"]} == {"u"}
+    assert all(len(offsets) in (count, count + 1) for offsets in h.shard.state.offsets.values())
 
 
 def test_a_failed_expiry_is_tried_again() -> None:

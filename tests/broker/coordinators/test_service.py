@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
 import pytest
 
+from quorate.broker.coordinators import offset_handlers
 from quorate.broker.coordinators.offsets import ExpiryCursor
 from quorate.broker.coordinators.record_codec import decode_record
+from quorate.broker.coordinators.service import GroupService
 from quorate.protocol.api import REGISTRY, ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
@@ -431,6 +434,61 @@ async def test_deleting_groups_takes_their_offsets_along() -> None:
 
 
 @in_loop
+async def test_groups_are_deleted_one_by_one() -> None:
+    async with World() as w:
+        w.metadata.topics["large"] = 200
+        groups = ["g", "big", *(f"g{i}" for i in range(20))]
+        for group in groups:
+            await w.call(ApiKey.OFFSET_COMMIT, commit_request(2, group=group), 9)
+        everything = tuple(range(200))
+        await w.call(ApiKey.OFFSET_COMMIT, commit_request(2, group="big", topic="large", partitions=everything), 9)
+        for partition in range(4):
+            log = w.replicas.log(partition)
+            log.config = replace(log.config, max_message_bytes=2000)
+        turns = Turns()
+        request = DeleteGroupsRequest(groups_names=groups)
+        answer = await turns.during(w.call(ApiKey.DELETE_GROUPS, request, 2))
+        told = {r.group_id: r.error_code for r in answer.results}
+        assert told == {group: E.UNKNOWN_SERVER_ERROR if group == "big" else E.NONE for group in groups}
+        assert turns.count >= len(groups)
+        listed = await w.call(ApiKey.LIST_GROUPS, ListGroupsRequest(), 4)
+        assert [g.group_id for g in listed.groups] == ["big"]
+
+
+@in_loop
+async def test_offsets_of_many_groups_are_fetched_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_handlers, "TURN_S", 0.0)
+    async with World() as w:
+        groups = [f"g{i}" for i in range(20)]
+        for group in groups:
+            await w.call(ApiKey.OFFSET_COMMIT, commit_request(2, group=group), 9)
+        asked = [OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups]
+        turns = Turns()
+        answer = await turns.during(w.call(ApiKey.OFFSET_FETCH, OffsetFetchRequest(groups=asked), 9))
+        assert [g.group_id for g in answer.groups] == groups
+        assert all(g.topics[0].partitions[0].committed_offset == 2 for g in answer.groups)
+        assert turns.count >= len(groups) - 1
+
+
+class Turns:
+    """Counts the turns that the event loop gives to others while something is done."""
+
+    count = 0
+
+    async def during(self, work: Coroutine[Any, Any, Any]) -> Any:
+        async def count() -> None:
+            while True:
+                self.count += 1
+                await asyncio.sleep(0)
+
+        other = asyncio.create_task(count())
+        try:
+            return await work
+        finally:
+            other.cancel()
+
+
+@in_loop
 async def test_single_offsets_are_deleted_unless_somebody_reads_the_topic() -> None:
     async with World() as w:
         w.metadata.topics["u"] = 1
@@ -454,6 +512,42 @@ async def test_offsets_of_deleted_topics_go() -> None:
         assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == {}
         await w.restart()
         assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == {}
+
+
+@in_loop
+async def test_offsets_of_topics_that_are_deleted_while_the_group_loads_go() -> None:
+    async with World() as w:
+        await w.call(ApiKey.OFFSET_COMMIT, commit_request(2), 9)
+        await w.service.close()
+        w.service = GroupService(w.settings, w.replicas, w.metadata, w, w.clock)
+        await w.service.start()
+        w.service.topics_deleted(frozenset({"t"}))  # it is there again at once, so that the metadata still has the name
+        await w.loaded()
+        assert await until_gone(w) == {}
+
+
+@in_loop
+async def test_offsets_of_topics_that_are_deleted_while_nobody_leads_go() -> None:
+    async with World() as w:
+        await w.call(ApiKey.OFFSET_COMMIT, commit_request(2), 9)
+        await w.call(ApiKey.OFFSET_COMMIT, commit_request(3, group="h", topic="u"), 9)
+        w.metadata.topics |= {"u": 1}
+        await w.call(ApiKey.OFFSET_COMMIT, commit_request(3, topic="u"), 9)
+        del w.metadata.topics["t"]
+        await w.restart()
+        assert await until_gone(w) == {("u", 0): 3}
+        await w.restart()
+        assert await until_gone(w) == {("u", 0): 3}
+
+
+async def until_gone(w: World) -> dict[tuple[str, int], int]:
+    """The offsets of a group, once topic t has none or after many turns of the loop."""
+    for _ in range(100):
+        found = fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9)
+        if ("t", 0) not in found:
+            break
+        await asyncio.sleep(0.002)
+    return found
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR))

@@ -72,7 +72,18 @@ class Replicas(Protocol):
 class ShardRuntime:
     """A shard with its log: loading, then active until the broker stops leading the partition."""
 
-    __slots__ = ("_committed", "_uncommitted", "error", "inherited", "leader_epoch", "loader", "parked", "partition", "shard")
+    __slots__ = (
+        "_committed",
+        "_uncommitted",
+        "deleted_topics",
+        "error",
+        "inherited",
+        "leader_epoch",
+        "loader",
+        "parked",
+        "partition",
+        "shard",
+    )
 
     def __init__(self, partition: int, leader_epoch: int, shard: Shard) -> None:
         self.partition = partition
@@ -89,6 +100,8 @@ class ShardRuntime:
         self.parked: set[Answer] = set()
         """Answers that are owed: failed with NOT_COORDINATOR when the partition moves away."""
         self.loader: asyncio.Task[None] | None = None
+        self.deleted_topics: set[str] = set()
+        """Topics that were deleted while this shard was loaded."""
 
     def written(self, end_offset: int) -> None:
         """The newest state is the one of the log up to `end_offset`."""
@@ -112,10 +125,14 @@ class ShardRuntime:
 class GroupDriver:
     """Runs the shards of the offsets partitions that are led here."""
 
-    def __init__(self, config: GroupConfig, replicas: Replicas, clock: Clock) -> None:
+    def __init__(
+        self, config: GroupConfig, replicas: Replicas, clock: Clock, has_topic: Callable[[str], bool] = lambda _: True
+    ) -> None:
+        """`has_topic` tells whether the cluster has a topic of this name."""
         self.config = config
         self._replicas = replicas
         self._clock = clock
+        self._has_topic = has_topic
         self._shards: dict[int, ShardRuntime] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -194,6 +211,11 @@ class GroupDriver:
         runtime.error = ErrorCode.NONE
         for outcome in runtime.shard.loaded(self._at()):
             self._carry_out(runtime, outcome, runtime.shard.state)
+        # A topic that is not here was deleted: the metadata that made this broker the leader is newer than any with which the
+        # former leader could take a commit. That one may have ended before it had deleted all offsets, or nobody led then.
+        gone = {topic for topic in loader.topics if not self._has_topic(topic)} | runtime.deleted_topics
+        if gone:
+            runtime.shard.topics_deleted(frozenset(gone))
         self._arm_timer(runtime)
         if loader.records:
             log.info(
@@ -358,17 +380,16 @@ class GroupDriver:
         reached.add_done_callback(done)
         return answer
 
-    def run_everywhere(self, step: Callable[[Shard, Instant], Outcome]) -> None:
-        """Runs a step without an answer on every active shard (deleted topics)."""
+    def topics_deleted(self, topics: frozenset[str]) -> None:
+        """Deletes the offsets of topics on every shard: the first ones now, the rest in later turns of the event loop."""
         for runtime in self.runtimes():
             if runtime.error is ErrorCode.NONE:
-                before = runtime.shard.state
-                try:
-                    self._carry_out(runtime, step(runtime.shard, self._at()), before)
-                except Exception:
-                    log.exception("[GroupCoordinator] A step of %s-%d failed.", GROUP_METADATA_TOPIC, runtime.partition)
-                    runtime.shard.state = before
-                self._arm_timer(runtime)
+                runtime.shard.topics_deleted(topics)
+            elif runtime.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                runtime.deleted_topics |= topics
+        if self._timer is not None:
+            self._timer.cancel()
+        self._ring()
 
     def _carry_out(self, runtime: ShardRuntime, outcome: Outcome, before: ShardState, answer: Answer | None = None) -> None:
         """The duties that `model.Outcome` lists. `answer` is the one that the step owes, should a defect keep it from

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from quorate.broker.coordinators.model import NO_PRODUCER_ID
+from quorate.broker.coordinators.model import NO_PRODUCER_ID, OffsetRecord
 from quorate.broker.coordinators.record_codec import UnknownRecordTypeError, decode_record
 from quorate.broker.coordinators.shard import Shard
 from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.page_cache import resident_bytes
+from quorate.protocol.regions import FileRegion
 
 log = logging.getLogger("quorate.group")
 
@@ -18,15 +20,43 @@ SLICE_BYTES = 256 * 1024
 """Read and replayed between two turns of the loop: a few milliseconds of decoding."""
 
 
-class ShardLoader:
-    """Replays a log into `shard`. `records` counts what was replayed; `replayed` is told the end offset of every batch."""
+READ_AHEAD_ROUNDS = 8
+"""An index leads to a batch header, which leads to the next one. What is not found by then is read in the event loop."""
 
-    __slots__ = ("_replayed", "_unknown_types", "records", "shard")
+
+async def _read(source: Any, offset: int) -> bytes:
+    """The batches at `offset`. What is not in the page cache is read in a thread: a broker that takes over from one that died
+    has often not looked at these files for days."""
+    loop = asyncio.get_running_loop()
+    for _ in range(READ_AHEAD_ROUNDS):
+        try:
+            cold = source.cold_regions(offset)
+            if not cold:
+                break
+            await loop.run_in_executor(None, _bytes_of, cold)
+        except (OSError, EOFError):
+            break  # a missing index is made anew by the read, which meets any other error again
+    parts = source.read(offset, SLICE_BYTES).parts
+    if all(resident_bytes(part.fd_owner.fileno(), part.position, part.length) == part.length for part in parts):
+        return _bytes_of(parts)
+    return await loop.run_in_executor(None, _bytes_of, parts)
+
+
+def _bytes_of(regions: Iterable[FileRegion]) -> bytes:
+    return b"".join(region.read() for region in regions)
+
+
+class ShardLoader:
+    """Replays a log into `shard`. `records` counts what was replayed, `topics` are those of the offsets in it; `replayed` is told
+    the end offset of every batch."""
+
+    __slots__ = ("_replayed", "_unknown_types", "records", "shard", "topics")
 
     def __init__(self, shard: Shard, replayed: Callable[[int], None] | None = None) -> None:
         self.shard = shard
         self._replayed = replayed
         self.records = 0
+        self.topics: set[str] = set()
         self._unknown_types: set[int] = set()
 
     async def load(self, source: Any) -> int:
@@ -36,7 +66,7 @@ class ShardLoader:
         end: int = source.log_end_offset
         offset: int = source.log_start_offset
         while offset < end:
-            data = source.read_bytes(offset, SLICE_BYTES)
+            data = await _read(source, offset)
             if not data:
                 break  # all that stood between here and the end was compacted away
             reached = self.replay_bytes(data, offset)
@@ -77,6 +107,8 @@ class ShardLoader:
             return
         self.shard.replay(record, offset, producer_id)
         self.records += 1
+        if isinstance(record, OffsetRecord) and record.value is not None:
+            self.topics.add(record.topic)
 
     def _replay_marker(self, batch: memoryview, producer_id: int) -> None:
         from quorate.records.batch import control_records

@@ -42,6 +42,12 @@ MAX_TIMESTAMP_MS = 2**63 - 1
 EXPIRY_SLICE = 500
 """Offsets that one step of an expiry looks at, and may have to delete: a few milliseconds of the event loop."""
 
+DELETION_SLICE = 5000
+"""Offsets that one step of the deletion of topics looks at: one to three milliseconds of the event loop."""
+
+TOMBSTONE_COST = 40
+"""What an offset that is deleted counts of it: its record is encoded, replayed and appended."""
+
 _NO_OFFSETS: Map[PartitionKey, CommittedOffset] = Map()
 
 
@@ -56,6 +62,20 @@ class ExpiryCursor:
     def next_group(self) -> None:
         self.groups.pop()
         self.partitions = None
+
+
+@dataclass(slots=True)
+class TopicsDeletion:
+    """Deletes the offsets of topics in several steps: what `offsets` holds and was not committed again since. A topic may come
+    back under its name before the last step."""
+
+    topics: frozenset[str]
+    offsets: Map[str, Map[PartitionKey, CommittedOffset]]
+    groups: list[str]
+    pending: list[tuple[str, str, int]]
+    """Of open transactions: (group, topic, partition)."""
+    partitions: list[PartitionKey] | None = None
+    """Those that are left of the last group; None: not begun."""
 
 
 class OffsetRules(ClassicRules):
@@ -217,14 +237,34 @@ class OffsetRules(ClassicRules):
         partitions = set(self.state.offsets.get(group_id, _NO_OFFSETS)) | set(self.state.pending_partitions(group_id))
         return [OffsetRecord(group_id, topic, partition, None) for topic, partition in sorted(partitions)]
 
-    def topics_deleted(self, topics: frozenset[str]) -> Outcome:
-        """Deletes the offsets of topics that the cluster no longer has."""
+    def deletion_of(self, topics: frozenset[str]) -> TopicsDeletion:
+        """The deletion of the offsets of topics that the cluster no longer has; `delete_of_topics` makes its steps."""
+        state = self.state
+        pending = [key for entries in state.pending.values() for key in sorted(entries) if key[1] in topics]
+        return TopicsDeletion(topics, state.offsets, list(state.offsets), pending)
+
+    def delete_of_topics(self, deletion: TopicsDeletion) -> Outcome:
+        """Looks at `DELETION_SLICE` offsets at most and moves `deletion` past them."""
         out = Outcome(atomic=False)
-        for group_id, offsets in self.state.offsets.items():
-            gone = [key for key in offsets if key[0] in topics]
-            out.records += [OffsetRecord(group_id, topic, p, None) for topic, p in sorted(gone)]
-        for entries in self.state.pending.values():
-            out.records += [OffsetRecord(g, topic, p, None) for g, topic, p in sorted(entries) if topic in topics]
+        out.records += [OffsetRecord(group_id, topic, p, None) for group_id, topic, p in deletion.pending]
+        deletion.pending = []
+        budget = DELETION_SLICE
+        while budget > 0 and deletion.groups:
+            budget -= 1
+            group_id = deletion.groups[-1]
+            known = deletion.offsets[group_id]
+            current = self.state.offsets.get(group_id, _NO_OFFSETS)
+            if deletion.partitions is None:
+                deletion.partitions = list(known)
+            while budget > 0 and deletion.partitions:
+                key = deletion.partitions.pop()
+                budget -= 1
+                if key[0] in deletion.topics and current.get(key) is known[key]:
+                    budget -= TOMBSTONE_COST
+                    out.records.append(OffsetRecord(group_id, *key, None))
+            if not deletion.partitions:
+                deletion.groups.pop()
+                deletion.partitions = None
         return out
 
     def expire_offsets(self, cursor: ExpiryCursor, at: Instant) -> Outcome:

@@ -71,7 +71,7 @@ class GroupService(OffsetHandlers):
         self.metadata = metadata_cache
         replicas: Replicas = replica_manager
         self._topics: TopicMaker = replica_manager
-        self.driver = GroupDriver(self.config, replicas, clock)
+        self.driver = GroupDriver(self.config, replicas, clock, lambda name: metadata_cache.topic(name) is not None)
         node_id = config.get("node.id")
         assert isinstance(node_id, int)
         self.node_id = node_id
@@ -104,7 +104,7 @@ class GroupService(OffsetHandlers):
     def topics_deleted(self, topics: frozenset[str]) -> None:
         """To be told when topics left the cluster: their offsets are deleted in all groups."""
         if topics:
-            self.driver.run_everywhere(lambda shard, _: shard.topics_deleted(topics))
+            self.driver.topics_deleted(topics)
 
     def apply_delta(self, delta: MetadataDelta) -> None:
         """To be told of every step of the metadata."""
@@ -271,18 +271,18 @@ class GroupService(OffsetHandlers):
     async def delete_groups(self, ctx: RequestContext, request: Any) -> Any:
         from quorate.protocol.messages.delete_groups import DeleteGroupsResponse
 
-        by_partition: dict[int, list[str]] = {}
+        answers = []
         for group_id in dict.fromkeys(request.groups_names):
-            by_partition.setdefault(self.partition_for(group_id), []).append(group_id)
-        answers = [(ids, self.driver.write(partition, partial(_delete_groups, ids))) for partition, ids in by_partition.items()]
+            # Each group is a batch of its own, and others have their turn after it: a group may have thousands of offsets.
+            step = partial(_delete_groups, [group_id])
+            answers.append((group_id, self.driver.write(self.partition_for(group_id), step)))
+            await asyncio.sleep(0)
         response = DeleteGroupsResponse()
-        for group_ids, answer in answers:
+        for group_id, answer in answers:
             try:
                 response.results += await answer
             except KafkaError as error:
-                response.results += [
-                    DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=error.code) for group_id in group_ids
-                ]
+                response.results.append(DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=error.code))
         return response
 
     # -- InitProducerId --------------------------------------------------------------------------------------------------

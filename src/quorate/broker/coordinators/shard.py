@@ -7,6 +7,7 @@ duties of whoever drives it (`driver.py`): see `model.Outcome`; after loading, `
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -25,7 +26,7 @@ from quorate.broker.coordinators.model import (
     ShardState,
     group_from_record,
 )
-from quorate.broker.coordinators.offsets import ExpiryCursor, OffsetRules
+from quorate.broker.coordinators.offsets import ExpiryCursor, OffsetRules, TopicsDeletion
 from quorate.broker.coordinators.rebalance import Due
 from quorate.broker.coordinators.timers import Timers
 from quorate.protocol.errors import ErrorCode
@@ -40,12 +41,13 @@ DESCRIBE_NOT_FOUND_VERSION = 6
 class Shard(OffsetRules):
     """State and steps of one offsets partition."""
 
-    __slots__ = ("_expiry", "next_expiry")
+    __slots__ = ("_deletions", "_expiry", "next_expiry")
 
     def __init__(self, config: GroupConfig) -> None:
         super().__init__(config, Timers[Due]())
         self.next_expiry: float | None = None
         self._expiry: ExpiryCursor | None = None
+        self._deletions: deque[TopicsDeletion] = deque()
 
     # -- replay
     # ----------------------------------------------------------------------------------------------------------
@@ -94,7 +96,9 @@ class Shard(OffsetRules):
     # ------------------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
-        """When `tick` has work next, in monotonic seconds."""
+        """When `tick` has work next, in monotonic seconds; 0 when it has work left."""
+        if self._deletions:
+            return 0.0
         deadline = self.timers.next_deadline()
         if deadline is None or self.next_expiry is None:
             return self.next_expiry if deadline is None else deadline
@@ -104,6 +108,11 @@ class Shard(OffsetRules):
         """What is due at `at`, one outcome for each thing; carry each out before taking the next."""
         for due in self.timers.due(at.now):
             yield self.expire(due, at)
+        if self._deletions:
+            deletion = self._deletions[0]
+            yield self.delete_of_topics(deletion)
+            if not deletion.groups:  # else it goes on when the driver has let others run
+                self._deletions.popleft()
         if self.next_expiry is not None and self.next_expiry <= at.now:
             if self._expiry is None:
                 self._expiry = ExpiryCursor(list(self.state.groups))
@@ -111,6 +120,12 @@ class Shard(OffsetRules):
             if not self._expiry.groups:  # else it goes on when the driver has let others run
                 self._expiry = None
                 self.next_expiry = at.now + self.config.offsets_retention_check_interval_ms / 1000
+
+    def topics_deleted(self, topics: frozenset[str]) -> None:
+        """The next calls of `tick` delete the offsets that topics have now, a few milliseconds at a time."""
+        deletion = self.deletion_of(topics)
+        if deletion.groups or deletion.pending:
+            self._deletions.append(deletion)
 
     # -- groups as administrators see them
     # -------------------------------------------------------------------------------

@@ -140,6 +140,22 @@ class AlterConfigsHandler:
                     definition.validate(value)
                 except ConfigError as error:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+        self._check_connections(values)
+
+    def _check_connections(self, values: Mapping[str, str]) -> None:
+        """What the definitions of single keys do not say of the limits on connections."""
+        single, overrides = "max.connections.per.ip", "max.connections.per.ip.overrides"
+        if single not in values and overrides not in values:
+            return
+        from quorate.config.kafka_config import parse_per_ip
+
+        config = self._services.config
+        try:
+            excepted = parse_per_ip(overrides, values.get(overrides, config.get(overrides)))
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+        if int(values.get(single, config.get(single))) == 0 and not excepted:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{single}=0 needs {overrides}, or nobody could connect")
 
     def _resulting(self, resource: Any) -> dict[str, str]:
         """The broker resource's keys as they would be after the change."""

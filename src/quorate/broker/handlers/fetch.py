@@ -246,11 +246,11 @@ class FetchHandler:
         services = self._services
         partitions = fetch.partitions
         hints: dict[int, FetchResponse.NodeEndpoint] = {}
+        error, session_id, news = fetch.finish(answers, services.clock.now_ms())
         if context.api_version >= 16:
-            for key, answer in answers.items():
+            for key, answer in news.items():
                 if answer.error_code in _HINTED:
                     self._hint(context, partitions[key], answer, hints)
-        error, session_id, news = fetch.finish(answers, services.clock.now_ms())
         response = FetchResponse(error_code=error, session_id=session_id, node_endpoints=list(hints.values()))
         last_topic: bytes | str | None = None
         by_id = context.api_version >= 13

@@ -171,7 +171,9 @@ def test_a_controller_that_is_cut_off_is_replaced_and_follows_when_healed(kafka_
     assert "before" in stale.topics, "clients reach a node that is cut off from the others"
     assert "meanwhile" not in stale.topics
     cluster.heal()
-    eventually("the healed node to catch up", lambda: "meanwhile" in admin_of(server(cluster, old)).list_topics(timeout=10).topics)
+    eventually(
+        "the healed node to catch up", lambda: "meanwhile" in admin_of(server(cluster, old)).list_topics(timeout=10).topics
+    )
     eventually("the healed node to be in the ISR", lambda: isr(cluster, others[0], "before") == cluster.node_ids)
 
 

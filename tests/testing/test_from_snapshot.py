@@ -8,7 +8,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from quorate.metadata.image import MetadataImage, Provenance
+from quorate.metadata.errors import MetadataError
+from quorate.metadata.image import MetadataImage
 from quorate.metadata.records import (
     ClientQuotaRecord,
     ConfigRecord,
@@ -20,12 +21,13 @@ from quorate.metadata.records import (
 from quorate.metadata.snapshot import write_snapshot
 from quorate.protocol.schema import Data
 from quorate.testing import ClusterError, ClusterFactory
-from quorate.testing.from_snapshot import bootstrap_records_of
+from quorate.testing.from_snapshot import LocalSnapshot
 
 pytestmark = pytest.mark.timeout(180)
 
 TOPICS = 400
 TOPIC, BROKER = 2, 4
+NOW_MS = 1_700_000_000_000
 BROKERS = (101, 102, 103)
 
 
@@ -66,14 +68,13 @@ def production_records() -> list[Data]:
 @pytest.fixture(scope="module")
 def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("production") / "00000000000000004711-0000000017.checkpoint"
-    image = MetadataImage().apply(production_records()).with_provenance(Provenance(4710, 17, 1_700_000_000_000))
-    write_snapshot(path, image, kraft_version=0, voters=None, last_contained_timestamp_ms=1_700_000_000_000, now_ms=1_700_000_000_000)
+    image = MetadataImage().apply(production_records(), offset=4710, epoch=17, timestamp_ms=NOW_MS)
+    write_snapshot(path, image, kraft_version=0, voters=None, last_contained_timestamp_ms=NOW_MS, now_ms=NOW_MS)
     return path
 
 
 def test_partitions_are_placed_on_the_brokers_that_there_are(snapshot: Path) -> None:
-    records = bootstrap_records_of(snapshot, [1, 2])
-    assert isinstance(records[0], FeatureLevelRecord) and records[0].name == "metadata.version"
+    records = list(LocalSnapshot(snapshot, [1, 2]).image.to_records())
     assert not [r for r in records if isinstance(r, RegisterBrokerRecord)]
     partitions = [r for r in records if isinstance(r, PartitionRecord)]
     assert len(partitions) == TOPICS
@@ -82,7 +83,11 @@ def test_partitions_are_placed_on_the_brokers_that_there_are(snapshot: Path) -> 
     assert {p.replicas[0] for p in partitions} == {1, 2}, "the leaders are shared out"
     configs = {(r.resource_name, r.name): r.value for r in records if isinstance(r, ConfigRecord)}
     assert configs == {("orders-1", "min.insync.replicas"): "2", ("orders-1", "retention.ms"): "86400000"}
-    alone = [r for r in bootstrap_records_of(snapshot, [1]) if isinstance(r, ConfigRecord) and r.name == "min.insync.replicas"]
+    alone = [
+        r
+        for r in LocalSnapshot(snapshot, [1]).image.to_records()
+        if isinstance(r, ConfigRecord) and r.name == "min.insync.replicas"
+    ]
     assert [r.value for r in alone] == ["1"]
 
 
@@ -118,6 +123,15 @@ def test_replicas_of_several_brokers_join_the_isr(kafka_cluster_factory: Cluster
     assert producer.flush(70) == 0 and not failed
     (partition,) = AdminClient(quiet).list_topics("orders-1", timeout=20).topics["orders-1"].partitions.values()
     assert sorted(partition.isrs) == [1, 2]
+
+
+def test_the_snapshot_of_a_static_quorum_before_dynamic_ones_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000002-0000000001.checkpoint"
+    records = [FeatureLevelRecord(name="metadata.version", feature_level=20)]
+    image = MetadataImage().apply(records, offset=1, epoch=1, timestamp_ms=NOW_MS)
+    write_snapshot(path, image, kraft_version=0, voters=None, last_contained_timestamp_ms=NOW_MS, now_ms=NOW_MS)
+    with pytest.raises(MetadataError, match=r"metadata.version is 3.8-IV0.*needs 3.9-IV0"):
+        LocalSnapshot(path, [1])
 
 
 def test_what_is_no_snapshot_is_named(kafka_cluster_factory: ClusterFactory, tmp_path: Path) -> None:

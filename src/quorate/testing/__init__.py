@@ -3,7 +3,7 @@
     plugin         the pytest plugin: the fixtures `kafka_cluster` and `kafka_cluster_factory`, node logs in failure reports
     cluster        KafkaCluster: starts, stops, kills, freezes and disturbs the nodes of one cluster
     ports          PortReservation: TCP ports that no other process is given
-    from_snapshot  the records with which a cluster starts from another cluster's metadata snapshot
+    from_snapshot  the metadata snapshot of another cluster, adapted to the nodes of this one
     messages       what a cluster tells a node: its configuration and its faults
     node           the program that runs in each node's process
     disk_faults    slow and full disks inside a node's process

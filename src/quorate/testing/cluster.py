@@ -20,13 +20,13 @@ from types import TracebackType
 from typing import Self
 
 from quorate.log.lock import DirLock, DirLockedError
-from quorate.metadata.bootstrap import METADATA_DIRECTORY, write_bootstrap
+from quorate.metadata.bootstrap import METADATA_DIRECTORY
 from quorate.metadata.errors import MetadataError
 from quorate.node.known_voters import latest_voters
 from quorate.node.local_cluster import LocalCluster, LocalClusterError, LocalNode
 from quorate.node.local_processes import NodeProcess, brokers_known_at, start_process, stop_processes
 from quorate.node.properties import read_properties
-from quorate.testing.from_snapshot import bootstrap_records_of
+from quorate.testing.from_snapshot import LocalSnapshot
 from quorate.testing.messages import DiskFault, Launch, LinkFault, Message, encode
 from quorate.testing.ports import HOST, PortReservation
 
@@ -172,11 +172,11 @@ class KafkaCluster:
 
     def _start_from(self, snapshot: Path) -> None:
         try:
-            records = bootstrap_records_of(snapshot, self.broker_ids)
+            adapted = LocalSnapshot(snapshot, self.broker_ids)
         except (OSError, MetadataError) as e:
             raise ClusterError(f"cannot start from the metadata snapshot {snapshot}: {e}") from e
         for node_id in self.controller_ids:
-            write_bootstrap(self._members[node_id].local.folder / "data", records, now_ms=time.time_ns() // 1_000_000)
+            adapted.write(self._members[node_id].local.folder / "data", now_ms=time.time_ns() // 1_000_000)
 
     # -- what clients and tests need to know
 

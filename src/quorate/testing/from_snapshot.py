@@ -1,4 +1,4 @@
-"""The records with which a test cluster starts from the metadata snapshot of another cluster.
+"""The snapshot with which a test cluster starts, made from the metadata snapshot of another cluster.
 
 What describes that cluster's own nodes is left out: registrations of brokers and controllers, and configurations of single
 brokers. Each partition gets replicas on the test cluster's brokers, as many as it had or as there are brokers, no leader
@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from quorate.metadata.features import KRAFT_VERSION, METADATA_VERSION
+from quorate.metadata.bootstrap import FIRST_SNAPSHOT_NAME, METADATA_DIRECTORY, metadata_version_of
+from quorate.metadata.errors import MetadataError
+from quorate.metadata.features import KRAFT_VERSION, LEVELS
+from quorate.metadata.image import MetadataImage
 from quorate.metadata.records import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,
@@ -23,7 +26,7 @@ from quorate.metadata.records import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
-from quorate.metadata.snapshot import decode_values, read_snapshot
+from quorate.metadata.snapshot import SnapshotId, decode_values, parse_name, read_snapshot, snapshot_name, write_snapshot
 from quorate.protocol.schema import Data
 from quorate.protocol.uuids import ZERO_UUID
 
@@ -39,20 +42,46 @@ _NODES = (
 _BROKER_RESOURCE = 4
 """ConfigResource.Type.BROKER."""
 
+_FIRST_DYNAMIC = 21
+"""metadata.version 3.9-IV0, from which kraft.version 1 may be set (KIP-853)."""
+
 _MIN_ISR = "min.insync.replicas"
 
 
-def bootstrap_records_of(snapshot: Path, brokers: Sequence[int]) -> list[Data]:
-    """The bootstrap records of a cluster with these brokers. Raises OSError, or MetadataError for what is no whole snapshot."""
-    records = [record for record, _ in decode_values(read_snapshot(snapshot.read_bytes(), name=str(snapshot)))]
-    return sorted(_adapted(records, brokers), key=_after_features)
+class LocalSnapshot:
+    """The adapted snapshot, to be written into the metadata directory of each controller. Its name, and with it end offset
+    and epoch, are those of the original.
 
+    Raises OSError, or MetadataError for what is no whole snapshot or is of a release before dynamic quorums.
+    """
 
-def _after_features(record: Data) -> int:
-    """metadata.version comes first: it decides about the versions of all other records."""
-    if not isinstance(record, FeatureLevelRecord):
-        return 2
-    return 0 if record.name == METADATA_VERSION else 1
+    def __init__(self, original: Path, brokers: Sequence[int]) -> None:
+        whole = read_snapshot(original.read_bytes(), name=str(original))
+        records = list(_adapted([record for record, _ in decode_values(whole)], brokers))
+        level = metadata_version_of(records)
+        if level < _FIRST_DYNAMIC:
+            raise MetadataError(
+                f"its metadata.version is {LEVELS.get(level, level)}, and the controllers of a test cluster form a dynamic quorum, which "
+                f"needs {LEVELS[_FIRST_DYNAMIC]}: upgrade the feature, then take a newer snapshot"
+            )
+        self._id = parse_name(original.name) or SnapshotId(len(records) + 1, 1)
+        self._timestamp_ms = whole.last_contained_timestamp_ms
+        self.image = MetadataImage().apply(
+            records, offset=self._id.offset - 1, epoch=self._id.epoch, timestamp_ms=self._timestamp_ms
+        )
+
+    def write(self, directory: Path, *, now_ms: int) -> None:
+        """Adds the snapshot to a formatted directory, with the voters that it was formatted with."""
+        folder = directory / METADATA_DIRECTORY
+        voters = read_snapshot((folder / FIRST_SNAPSHOT_NAME).read_bytes()).voters
+        write_snapshot(
+            folder / snapshot_name(*self._id),
+            self.image,
+            kraft_version=1,
+            voters=voters,
+            last_contained_timestamp_ms=self._timestamp_ms,
+            now_ms=now_ms,
+        )
 
 
 def _adapted(records: Sequence[Data], brokers: Sequence[int]) -> Iterator[Data]:

@@ -11,22 +11,17 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
 
 from quorate.testing import ClusterError, ClusterFactory, KafkaCluster
+from tests.support.ledger import QUIET, admin_client
 
 pytestmark = pytest.mark.timeout(180)
-
-QUIET = {"log_level": 0, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100}
-
-
-def admin_of(servers: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": servers, **QUIET})
 
 
 def create(cluster: KafkaCluster, topic: str, partitions: int = 1, replicas: int = 1, **config: str) -> None:
     new = NewTopic(topic, partitions, replicas, config=config)
-    admin = admin_of(cluster.bootstrap_servers)  # kept: its futures end with it
+    admin = admin_client(cluster.bootstrap_servers)  # kept: its futures end with it
     admin.create_topics([new])[topic].result(30)
 
 
@@ -73,12 +68,12 @@ def server(cluster: KafkaCluster, node_id: int) -> str:
 
 def controller_known_by(cluster: KafkaCluster, node_id: int) -> int:
     """The active controller, as this node's own replica of the metadata knows it."""
-    admin = admin_of(server(cluster, node_id))
+    admin = admin_client(server(cluster, node_id))
     return int(admin.describe_cluster(request_timeout=5).result(10).controller.id)
 
 
 def isr(cluster: KafkaCluster, node_id: int, topic: str) -> list[int]:
-    described = admin_of(server(cluster, node_id)).list_topics(topic, timeout=5)
+    described = admin_client(server(cluster, node_id)).list_topics(topic, timeout=5)
     return sorted(described.topics[topic].partitions[0].isrs)
 
 
@@ -98,7 +93,7 @@ def test_the_controllers_answer_at_their_own_address(kafka_cluster: KafkaCluster
 def test_configurations_reach_every_node(kafka_cluster_factory: ClusterFactory) -> None:
     cluster = kafka_cluster_factory(config={"num.partitions": 7, "auto.create.topics.enable": False})
     resource = ConfigResource(ResourceType.BROKER, "1")
-    admin = admin_of(cluster.bootstrap_servers)
+    admin = admin_client(cluster.bootstrap_servers)
     entries = admin.describe_configs([resource])[resource].result(10)
     assert entries["num.partitions"].value == "7"
     assert entries["auto.create.topics.enable"].value == "false"
@@ -137,7 +132,7 @@ def test_a_frozen_node_keeps_its_connections_and_answers_nothing_until_it_is_tha
 ) -> None:
     cluster = kafka_cluster_factory()
     create(cluster, "frozen")
-    admin = admin_of(cluster.bootstrap_servers)
+    admin = admin_client(cluster.bootstrap_servers)
     admin.list_topics(timeout=10)
     cluster.freeze(1)
     assert cluster.is_running(1)
@@ -164,15 +159,15 @@ def test_a_controller_that_is_cut_off_is_replaced_and_follows_when_healed(kafka_
     others = [n for n in cluster.node_ids if n != old]
     cluster.cut(old)
     eventually("another active controller", lambda: controller_known_by(cluster, others[0]) in others)
-    create_at = admin_of(",".join(server(cluster, n) for n in others))
+    create_at = admin_client(",".join(server(cluster, n) for n in others))
     eventually("the cut node to leave the ISR", lambda: isr(cluster, others[0], "before") == others)
     create_at.create_topics([NewTopic("meanwhile", 1, 2)])["meanwhile"].result(30)
-    stale = admin_of(server(cluster, old)).list_topics(timeout=10)
+    stale = admin_client(server(cluster, old)).list_topics(timeout=10)
     assert "before" in stale.topics, "clients reach a node that is cut off from the others"
     assert "meanwhile" not in stale.topics
     cluster.heal()
     eventually(
-        "the healed node to catch up", lambda: "meanwhile" in admin_of(server(cluster, old)).list_topics(timeout=10).topics
+        "the healed node to catch up", lambda: "meanwhile" in admin_client(server(cluster, old)).list_topics(timeout=10).topics
     )
     eventually("the healed node to be in the ISR", lambda: isr(cluster, others[0], "before") == cluster.node_ids)
 
@@ -180,7 +175,7 @@ def test_a_controller_that_is_cut_off_is_replaced_and_follows_when_healed(kafka_
 def test_one_cut_link_leaves_the_others_alone(kafka_cluster_factory: ClusterFactory) -> None:
     cluster = kafka_cluster_factory(controllers=1, brokers=3, config={"replica.lag.time.max.ms": 1500})
     create(cluster, "linked", replicas=3)
-    leader = admin_of(cluster.bootstrap_servers).list_topics("linked", timeout=10).topics["linked"].partitions[0].leader
+    leader = admin_client(cluster.bootstrap_servers).list_topics("linked", timeout=10).topics["linked"].partitions[0].leader
     follower = max(n for n in cluster.broker_ids if n != leader)
     cluster.cut(leader, follower)
     produce(cluster.bootstrap_servers, "linked", [b"x"], acks="all")

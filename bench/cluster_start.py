@@ -29,9 +29,8 @@ def main() -> None:
             starts.append(served - began)
             ends.append(time.perf_counter() - served)
         spent = (cpu_s() - used) / rounds
-        print(
-            f"controllers={controllers} brokers={brokers}: started in {shown(starts)}, ended in {shown(ends)}; {spent:.2f} s of CPU"
-        )
+        print(f"controllers={controllers} brokers={brokers}: started in {shown(starts)}, ended in {shown(ends)}")
+        print(f"  {spent:.2f} s of CPU for each", flush=True)
 
 
 def cpu_s() -> float:

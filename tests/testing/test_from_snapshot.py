@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,11 @@ from quorate.metadata.records import (
     RegisterBrokerRecord,
     TopicRecord,
 )
-from quorate.metadata.snapshot import write_snapshot
+from quorate.metadata.snapshot import SnapshotId, image_from_snapshot, write_snapshot
 from quorate.protocol.schema import Data
 from quorate.testing import ClusterError, ClusterFactory
 from quorate.testing.from_snapshot import LocalSnapshot
+from tests.support.ledger import admin_client
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -112,6 +114,29 @@ def test_a_cluster_with_production_topics_can_be_used(kafka_cluster_factory: Clu
     cluster.kill(1)
     cluster.start(1)
     assert f"orders-{TOPICS - 1}" in AdminClient(quiet).list_topics(timeout=20).topics
+
+
+@pytest.mark.parametrize(
+    ("archive", "name"), [("static", "data/__cluster_metadata-0/00000000000000000069-0000000001.checkpoint"),
+                          ("dynamic", "data/__cluster_metadata-0/00000000000000000071-0000000001.checkpoint")]
+)  # fmt: skip
+def test_a_snapshot_of_apache_kafka_is_taken(
+    kafka_cluster_factory: ClusterFactory, tmp_path: Path, archive: str, name: str
+) -> None:
+    with tarfile.open(Path(__file__).parent.parent / "golden" / f"kafka-4.1.1-{archive}.tar.xz") as golden:
+        golden.extract(name, tmp_path, filter="data")
+    original = image_from_snapshot((tmp_path / name).read_bytes(), SnapshotId(70, 1))
+    wanted = set(original.topics.by_name)
+    assert wanted
+    cluster = kafka_cluster_factory(snapshot=tmp_path / name)
+    admin = admin_client(cluster.bootstrap_servers)
+    topics = admin.list_topics(timeout=20).topics
+    assert wanted == topics.keys()
+    for topic in sorted(wanted):
+        if not topic.startswith("__"):
+            producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "acks": "all"})
+            producer.produce(topic, b"x", key=b"k")
+            assert producer.flush(20) == 0
 
 
 def test_replicas_of_several_brokers_join_the_isr(kafka_cluster_factory: ClusterFactory, snapshot: Path) -> None:

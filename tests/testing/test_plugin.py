@@ -124,6 +124,25 @@ def test_no_node_outlives_its_run(tmp_path: Path, number: signal.Signals, before
         assert "KeyboardInterrupt" in output
 
 
+def test_a_project_configures_the_shared_cluster(tmp_path: Path) -> None:
+    run = pytest_run(
+        tmp_path,
+        """
+import pytest
+
+@pytest.fixture(scope="session")
+def kafka_cluster_config():
+    return {"num.partitions": 5}
+
+def test_configured(kafka_cluster):
+    properties = kafka_cluster.directory / "node-1" / "server.properties"
+    assert "num.partitions=5" in properties.read_text().splitlines()
+""",
+    )
+    output = finish(run)
+    assert "1 passed" in output, output
+
+
 def test_the_plugin_costs_a_run_without_clusters_next_to_nothing(tmp_path: Path) -> None:
     run = pytest_run(
         tmp_path,

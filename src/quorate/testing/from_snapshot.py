@@ -13,7 +13,7 @@ from pathlib import Path
 
 from quorate.metadata.bootstrap import FIRST_SNAPSHOT_NAME, METADATA_DIRECTORY, metadata_version_of
 from quorate.metadata.errors import MetadataError
-from quorate.metadata.features import KRAFT_VERSION, LEVELS
+from quorate.metadata.features import ELR_VERSION, KRAFT_VERSION, LEVELS
 from quorate.metadata.image import MetadataImage
 from quorate.metadata.records import (
     BrokerRegistrationChangeRecord,
@@ -61,8 +61,8 @@ class LocalSnapshot:
         level = metadata_version_of(records)
         if level < _FIRST_DYNAMIC:
             raise MetadataError(
-                f"its metadata.version is {LEVELS.get(level, level)}, and the controllers of a test cluster form a dynamic quorum, which "
-                f"needs {LEVELS[_FIRST_DYNAMIC]}: upgrade the feature, then take a newer snapshot"
+                f"its metadata.version is {LEVELS.get(level, level)}, and the controllers of a test cluster form a dynamic "
+                f"quorum, which needs {LEVELS[_FIRST_DYNAMIC]}: upgrade the feature, then take a newer snapshot"
             )
         self._id = parse_name(original.name) or SnapshotId(len(records) + 1, 1)
         self._timestamp_ms = whole.last_contained_timestamp_ms
@@ -85,10 +85,11 @@ class LocalSnapshot:
 
 
 def _adapted(records: Sequence[Data], brokers: Sequence[int]) -> Iterator[Data]:
+    elr = any(isinstance(r, FeatureLevelRecord) and r.name == ELR_VERSION and r.feature_level > 0 for r in records)
     placed = 0
     for record in records:
         if isinstance(record, PartitionRecord):
-            yield _placed(record, brokers, placed)
+            yield _placed(record, brokers, placed, elr)
             placed += 1
         elif isinstance(record, ConfigRecord):
             if record.resource_type == _BROKER_RESOURCE and record.resource_name:
@@ -100,18 +101,24 @@ def _adapted(records: Sequence[Data], brokers: Sequence[int]) -> Iterator[Data]:
             yield record
 
 
-def _placed(record: PartitionRecord, brokers: Sequence[int], first: int) -> PartitionRecord:
-    """The partition on these brokers, beginning with number `first`. Its ISR has one member, as that of a partition whose
-    brokers are all fenced; the others join it when they have caught up."""
+def _placed(record: PartitionRecord, brokers: Sequence[int], first: int, elr: bool) -> PartitionRecord:
+    """The partition on these brokers, beginning with number `first`, which becomes its leader when it is unfenced; the
+    others join the ISR when they have caught up.
+
+    Without eligible leader replicas, the ISR of a partition keeps its last member while this one is fenced. With them
+    (KIP-966), a broker that registers for the first time is removed from the ISR, because it may have lost records; the
+    controller then elects the last known leader.
+    """
     count = min(len(record.replicas), len(brokers))
     replicas = [brokers[(first + i) % len(brokers)] for i in range(count)]
     return PartitionRecord(
         partition_id=record.partition_id,
         topic_id=record.topic_id,
         replicas=replicas,
-        isr=replicas[:1],
+        isr=[] if elr else replicas[:1],
         leader=-1,
         leader_epoch=0,
         partition_epoch=0,
         directories=[ZERO_UUID] * count if record.directories else [],
+        last_known_elr=replicas[:1] if elr else None,
     )

@@ -57,12 +57,18 @@ class ClusterFactory:
 
 
 @pytest.fixture(scope="session")
-def kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+def kafka_cluster_config() -> Mapping[str, object]:
+    """The configuration of `kafka_cluster`; a project overrides this fixture in its conftest.py to set its own."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster(tmp_path_factory: pytest.TempPathFactory, kafka_cluster_config: Mapping[str, object]) -> Iterator[KafkaCluster]:
     """A cluster of one node, broker and controller, that all tests of the session share (under pytest-xdist, all tests of
     one worker). Tests keep apart by the names of their topics and groups, and leave the node as it was."""
     factory = ClusterFactory(tmp_path_factory)
     try:
-        yield factory()
+        yield factory(config=kafka_cluster_config)
     finally:
         factory.close()
 

@@ -335,11 +335,9 @@ class KafkaCluster:
 
     def slow_disk(self, node_id: int, *, fsync_ms: float = 0, read_ms: float = 0) -> None:
         """Makes each fsync of a node, and each read that misses the page cache, take that much longer; 0 is as fast as the
-        disk is. With `read_ms` what the node has written is dropped from the page cache (Linux), so that reads miss it."""
+        disk is. With `read_ms` the page cache counts as empty at this moment, and holds what is read and written from now."""
         member = self._member(node_id)
         self._tell_disk(member, DiskFault(fsync_ms, read_ms, member.disk.free_bytes))
-        if read_ms:
-            _drop_from_page_cache(self.data_directory(node_id))
 
     def full_disk(self, node_id: int, *, free_bytes: int = 0) -> None:
         """Lets a node write `free_bytes` more to its disk; then every write fails with ENOSPC, until `free_disk`.
@@ -555,18 +553,3 @@ def _size_of(directory: Path) -> int:
         with contextlib.suppress(FileNotFoundError):
             size += path.stat().st_size if path.is_file() else 0
     return size
-
-
-def _drop_from_page_cache(directory: Path) -> None:
-    """Only what is on the disk can be dropped, so every file is synced first. Does nothing where the system cannot."""
-    if not hasattr(os, "posix_fadvise"):
-        return
-    for path in directory.rglob("*"):
-        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
-            fd = os.open(path, os.O_RDONLY)
-            try:
-                if path.is_file() and path.name != ".lock":
-                    os.fsync(fd)
-                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(fd)

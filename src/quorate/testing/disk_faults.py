@@ -2,6 +2,10 @@
 
 Every access of a node to its files is a call of a function of `os`. These functions are replaced when the first fault is
 set. Files other than regular ones (sockets, pipes) are left alone.
+
+A slow read is one that misses the page cache. Which bytes the kernel's page cache holds cannot be controlled from here: a
+probe for them (RWF_NOWAIT) already starts to read them ahead. So the page cache is modelled: it is empty when the fault is
+set, and holds what has been read or written since.
 """
 
 from __future__ import annotations
@@ -16,6 +20,12 @@ from typing import Any
 
 from quorate.testing.messages import DiskFault
 
+_BLOCK_BYTES = 128 << 10
+"""What one slow read brings into the modelled page cache: Linux's default window of reading ahead."""
+
+_Block = tuple[int, int, int]
+"""Device, inode and number of a block."""
+
 
 class FaultyDisk:
     """The disk of this process. `apply` may be called from any thread; it is in force for the next call."""
@@ -24,18 +34,20 @@ class FaultyDisk:
         self._fault = DiskFault()
         self._free = threading.Lock()
         self._free_bytes: int | None = None
+        self._cached: set[_Block] = set()
         self._original: dict[str, Callable[..., Any]] = {}
 
     def apply(self, fault: DiskFault) -> None:
         with self._free:
             self._free_bytes = fault.free_bytes
+        self._cached = set()
         self._fault = fault
         if not self._original and fault != DiskFault():
             self._replace()
 
     def _replace(self) -> None:
         """Replaces the functions of `os` for the rest of the process."""
-        names = ("fsync", "fdatasync", "pread", "sendfile", "write", "pwrite", "pwritev", "mkdir")
+        names = ("fsync", "fdatasync", "pread", "preadv", "sendfile", "write", "pwrite", "pwritev", "mkdir")
         self._original = {name: getattr(os, name) for name in names if hasattr(os, name)}
         for name in self._original:
             setattr(os, name, getattr(self, f"_{name}"))
@@ -51,16 +63,48 @@ class FaultyDisk:
         self._original["fdatasync"](fd)
 
     def _pread(self, fd: int, size: int, offset: int, /) -> bytes:
-        if self._fault.read_ms and _misses_page_cache(fd, offset):
-            self._wait(self._fault.read_ms)
+        self._read_slowly(fd, offset, size)
         data: bytes = self._original["pread"](fd, size, offset)
         return data
 
+    def _preadv(self, fd: int, buffers: Sequence[Any], offset: int, flags: int = 0, /) -> int:
+        size = sum(memoryview(buffer).nbytes for buffer in buffers)
+        if flags & getattr(os, "RWF_NOWAIT", 0):
+            if self._missing(fd, offset, size):
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        else:
+            self._read_slowly(fd, offset, size)
+        count: int = self._original["preadv"](fd, buffers, offset, flags)
+        return count
+
     def _sendfile(self, out_fd: int, in_fd: int, offset: int, count: int, *rest: Any, **options: Any) -> int:
-        if self._fault.read_ms and _misses_page_cache(in_fd, offset):
-            self._wait(self._fault.read_ms)
+        self._read_slowly(in_fd, offset, count)
         sent: int = self._original["sendfile"](out_fd, in_fd, offset, count, *rest, **options)
         return sent
+
+    def _missing(self, fd: int, offset: int, size: int) -> set[_Block]:
+        """The blocks of a range of a file that the modelled page cache does not hold; none while reads are not slow."""
+        if not self._fault.read_ms:
+            return set()
+        return self._blocks(fd, offset, size) - self._cached
+
+    def _blocks(self, fd: int, offset: int, size: int) -> set[_Block]:
+        found = os.fstat(fd)
+        end = min(offset + size, found.st_size)
+        if not stat.S_ISREG(found.st_mode) or offset >= end:
+            return set()
+        numbers = range(offset // _BLOCK_BYTES, (end - 1) // _BLOCK_BYTES + 1)
+        return {(found.st_dev, found.st_ino, number) for number in numbers}
+
+    def _read_slowly(self, fd: int, offset: int, size: int) -> None:
+        missing = self._missing(fd, offset, size)
+        if missing:
+            self._wait(self._fault.read_ms)
+            self._cached |= missing
+
+    def _written(self, fd: int, offset: int, size: int) -> None:
+        if self._fault.read_ms:
+            self._cached |= self._blocks(fd, offset, size)
 
     def _wait(self, delay_ms: float) -> None:
         if delay_ms:
@@ -80,13 +124,15 @@ class FaultyDisk:
             data = memoryview(data).cast("B")
             data = data[: self._take(len(data))]
         written: int = self._original["pwrite"](fd, data, offset)
+        self._written(fd, offset, written)
         return written
 
     def _pwritev(self, fd: int, parts: Sequence[Any], offset: int, /, *flags: int) -> int:
-        if self._free_bytes is None:
-            written: int = self._original["pwritev"](fd, parts, offset, *flags)
-            return written
-        return self._pwrite(fd, b"".join(parts), offset)
+        if self._free_bytes is not None:
+            return self._pwrite(fd, b"".join(parts), offset)
+        written: int = self._original["pwritev"](fd, parts, offset, *flags)
+        self._written(fd, offset, written)
+        return written
 
     def _mkdir(self, *args: Any, **options: Any) -> None:
         if self._free_bytes == 0:
@@ -108,17 +154,3 @@ class FaultyDisk:
 
 def _no_space() -> OSError:
     return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def _misses_page_cache(fd: int, offset: int) -> bool:
-    """True also where the system cannot tell (RWF_NOWAIT is Linux only); False where its file system has no such reads."""
-    nowait = getattr(os, "RWF_NOWAIT", None)
-    if nowait is None:
-        return True
-    try:
-        os.preadv(fd, [bytearray(1)], offset, nowait)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False

@@ -3,66 +3,63 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.support.cluster import Node, running
-from tests.support.ledger import CODECS, QUIET, Ledger, read_partition
+from quorate.testing import ClusterFactory, KafkaCluster
+from tests.support.ledger import CODECS, QUIET, Ledger, admin_client, read_partition
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    with running(Node(tmp_path_factory.mktemp("clients"))) as started:
-        yield started
+@pytest.fixture
+def servers(kafka_cluster: KafkaCluster) -> str:
+    return kafka_cluster.bootstrap_servers
 
 
-def create(node: Node, *names: str, partitions: int = 1, **config: str) -> Ledger:
-    ledger = Ledger()
+def create(servers: str, *names: str, partitions: int = 1, **config: str) -> Ledger:
+    ledger, admin = Ledger(), admin_client(servers)
     for name in names:
-        ledger.create(node.admin(), name, partitions, **config)
+        ledger.create(admin, name, partitions, **config)
     return ledger
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 @pytest.mark.parametrize("codec", CODECS)
-def test_librdkafka_reads_back_what_it_wrote(node: Node, codec: str, acks: str) -> None:
+def test_librdkafka_reads_back_what_it_wrote(servers: str, codec: str, acks: str) -> None:
     topic = f"rd-{codec}-{acks}"
-    create(node, topic)
+    create(servers, topic)
     sent = [f"{codec}-{i}".encode() * 10 for i in range(500)]
-    producer = Producer({"bootstrap.servers": node.bootstrap, "compression.type": codec, "acks": acks, "linger.ms": 5, **QUIET})
+    producer = Producer({"bootstrap.servers": servers, "compression.type": codec, "acks": acks, "linger.ms": 5, **QUIET})
     for value in sent:
         producer.produce(topic, value)
     assert producer.flush(20) == 0
-    assert read_partition(node.bootstrap, topic, 0) == sent
+    assert read_partition(servers, topic, 0) == sent
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_the_topics_own_compression_takes_over(node: Node, codec: str) -> None:
+def test_the_topics_own_compression_takes_over(servers: str, codec: str) -> None:
     topic = f"recompressed-{codec}"
-    ledger = create(node, topic, **{"compression.type": "zstd"})
-    ledger.produce(node.bootstrap, topic, 100, "r", codec)
-    assert read_partition(node.bootstrap, topic, 0) == ledger.records[topic, 0]
+    ledger = create(servers, topic, **{"compression.type": "zstd"})
+    ledger.produce(servers, topic, 100, "r", codec)
+    assert read_partition(servers, topic, 0) == ledger.records[topic, 0]
 
 
-def test_an_idempotent_producer(node: Node) -> None:
+def test_an_idempotent_producer(servers: str) -> None:
     topic = "idempotent"
-    ledger = create(node, topic, partitions=3)
-    ledger.produce(node.bootstrap, topic, 600, "i", "lz4", **{"enable.idempotence": True})
+    ledger = create(servers, topic, partitions=3)
+    ledger.produce(servers, topic, 600, "i", "lz4", **{"enable.idempotence": True})
     for partition in range(3):
-        assert read_partition(node.bootstrap, topic, partition) == ledger.records[topic, partition]
+        assert read_partition(servers, topic, partition) == ledger.records[topic, partition]
 
 
-def test_headers_keys_timestamps_and_tombstones_come_back(node: Node) -> None:
+def test_headers_keys_timestamps_and_tombstones_come_back(servers: str) -> None:
     topic = "parts"
-    create(node, topic)
-    producer = Producer({"bootstrap.servers": node.bootstrap, **QUIET})
+    create(servers, topic)
+    producer = Producer({"bootstrap.servers": servers, **QUIET})
     producer.produce(topic, None, key=b"k", headers=[("h", b"1"), ("h", None)], timestamp=1_700_000_000_123)
     producer.produce(topic, b"", key=None)
     assert producer.flush(20) == 0
-    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "parts", **QUIET})
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "parts", **QUIET})
     consumer.assign([TopicPartition(topic, 0, 0)])
     first, second = consumer.consume(2, 20)
     consumer.close()
@@ -75,19 +72,19 @@ def test_headers_keys_timestamps_and_tombstones_come_back(node: Node) -> None:
     assert (second.key(), second.value()) == (None, b"")
 
 
-def test_aiokafka_with_each_codec(node: Node) -> None:
+def test_aiokafka_with_each_codec(servers: str) -> None:
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
     async def body() -> None:
         for codec in (None, "gzip", "snappy", "lz4", "zstd"):
             topic = f"aio-{codec}"
-            producer = AIOKafkaProducer(bootstrap_servers=node.bootstrap, compression_type=codec, enable_idempotence=True)
+            producer = AIOKafkaProducer(bootstrap_servers=servers, compression_type=codec, enable_idempotence=True)
             await producer.start()
             sent = [f"{codec}-{i}".encode() * 20 for i in range(200)]
             for value in sent:
                 await producer.send(topic, value)  # the topic is created automatically
             await producer.stop()
-            consumer = AIOKafkaConsumer(topic, bootstrap_servers=node.bootstrap, auto_offset_reset="earliest")
+            consumer = AIOKafkaConsumer(topic, bootstrap_servers=servers, auto_offset_reset="earliest")
             await consumer.start()
             got = [(await asyncio.wait_for(consumer.getone(), 20)).value for _ in sent]
             await consumer.stop()
@@ -97,16 +94,16 @@ def test_aiokafka_with_each_codec(node: Node) -> None:
 
 
 @pytest.mark.parametrize("codec", [None, "gzip"])
-def test_kafka_python(node: Node, codec: str | None) -> None:
+def test_kafka_python(servers: str, codec: str | None) -> None:
     from kafka import KafkaConsumer, KafkaProducer
 
     topic = f"kp-{codec}"
-    producer = KafkaProducer(bootstrap_servers=node.bootstrap, compression_type=codec, acks="all")
+    producer = KafkaProducer(bootstrap_servers=servers, compression_type=codec, acks="all")
     sent = [f"{codec}-{i}".encode() * 20 for i in range(200)]
     for future in [producer.send(topic, value) for value in sent]:
         future.get(20)
     producer.close()
-    consumer = KafkaConsumer(topic, bootstrap_servers=node.bootstrap, auto_offset_reset="earliest", consumer_timeout_ms=3000)
+    consumer = KafkaConsumer(topic, bootstrap_servers=servers, auto_offset_reset="earliest", consumer_timeout_ms=3000)
     got = []
     for record in consumer:
         got.append(record.value)
@@ -116,13 +113,13 @@ def test_kafka_python(node: Node, codec: str | None) -> None:
     assert got == sent
 
 
-def test_a_consumer_waits_for_data_and_gets_it_at_once(node: Node) -> None:
+def test_a_consumer_waits_for_data_and_gets_it_at_once(servers: str) -> None:
     topic = "waits"
-    create(node, topic)
-    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "w", "fetch.wait.max.ms": 20_000, **QUIET})
+    create(servers, topic)
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "w", "fetch.wait.max.ms": 20_000, **QUIET})
     consumer.assign([TopicPartition(topic, 0, 0)])
     assert consumer.poll(0.5) is None  # its Fetch waits at the broker by now
-    producer = Producer({"bootstrap.servers": node.bootstrap, "linger.ms": 0, **QUIET})
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 0, **QUIET})
     producer.produce(topic, b"news")
     assert producer.flush(20) == 0
     message = consumer.poll(5)  # far less than the wait that the consumer asked for
@@ -131,14 +128,14 @@ def test_a_consumer_waits_for_data_and_gets_it_at_once(node: Node) -> None:
     assert message.value() == b"news"
 
 
-def test_offsets_by_time_and_watermarks(node: Node) -> None:
+def test_offsets_by_time_and_watermarks(servers: str) -> None:
     topic = "times"
-    create(node, topic)
-    producer = Producer({"bootstrap.servers": node.bootstrap, **QUIET})
+    create(servers, topic)
+    producer = Producer({"bootstrap.servers": servers, **QUIET})
     for i in range(10):
         producer.produce(topic, b"%d" % i, timestamp=1_000_000 + i * 1000)
         producer.flush(20)
-    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "t", **QUIET})
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "t", **QUIET})
     assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20) == (0, 10)
     asked = [TopicPartition(topic, 0, at) for at in (1_003_500,)]
     (found,) = consumer.offsets_for_times(asked, timeout=20)
@@ -146,27 +143,29 @@ def test_offsets_by_time_and_watermarks(node: Node) -> None:
     consumer.close()
 
 
-def test_records_can_be_deleted(node: Node) -> None:
+def test_records_can_be_deleted(servers: str) -> None:
     topic = "deleted"
-    ledger = create(node, topic)
-    ledger.produce(node.bootstrap, topic, 20, "d")
-    admin = node.admin()  # kept: its futures end with it
+    ledger = create(servers, topic)
+    ledger.produce(servers, topic, 20, "d")
+    admin = admin_client(servers)  # kept: its futures end with it
     (result,) = admin.delete_records([TopicPartition(topic, 0, 15)]).values()
     assert result.result(20).low_watermark == 15
-    assert read_partition(node.bootstrap, topic, 0) == ledger.records[topic, 0][15:]
+    assert read_partition(servers, topic, 0) == ledger.records[topic, 0][15:]
 
 
-def test_everything_survives_a_restart(tmp_path: Path) -> None:
-    with running(Node(tmp_path / "restart")) as node:
-        ledger = Ledger()
-        ledger.create(node.admin(), "kept", 4)
-        for codec in CODECS:
-            ledger.produce(node.bootstrap, "kept", 200, "before", codec)
-        assert node.stop() == 0
-        node.start()
-        ledger.verify(node.admin(), node.bootstrap)
-        for codec in CODECS:
-            ledger.produce(node.bootstrap, "kept", 200, "after", codec)
-        node.kill()
-        node.start()
-        ledger.verify(node.admin(), node.bootstrap)
+def test_everything_survives_a_restart(kafka_cluster_factory: ClusterFactory) -> None:
+    cluster = kafka_cluster_factory()
+    servers = cluster.bootstrap_servers
+    admin = admin_client(servers)
+    ledger = Ledger()
+    ledger.create(admin, "kept", 4)
+    for codec in CODECS:
+        ledger.produce(servers, "kept", 200, "before", codec)
+    cluster.stop(1)
+    cluster.start(1)
+    ledger.verify(admin, servers)
+    for codec in CODECS:
+        ledger.produce(servers, "kept", 200, "after", codec)
+    cluster.kill(1)
+    cluster.start(1)
+    ledger.verify(admin, servers)

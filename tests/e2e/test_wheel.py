@@ -96,3 +96,43 @@ def test_a_busy_port_is_named_with_what_to_do(up: tuple[subprocess.Popen[str], P
     )
     assert second.returncode != 0
     assert port in second.stderr and "--port" in second.stderr and "Traceback" not in second.stderr
+
+
+TEST_OF_A_USER = """
+from confluent_kafka import Consumer, Producer
+
+def test_orders(kafka_cluster):
+    servers = {"bootstrap.servers": kafka_cluster.bootstrap_servers}
+    producer = Producer(servers)
+    producer.produce("orders", b"one")
+    assert producer.flush(20) == 0
+    consumer = Consumer({**servers, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["orders"])
+    message = consumer.poll(20)
+    consumer.close()
+    assert message is not None and message.value() == b"one"
+
+def test_faults(kafka_cluster_factory):
+    cluster = kafka_cluster_factory(controllers=3, brokers=3, config={"default.replication.factor": 3})
+    cluster.slow_disk(1, fsync_ms=5)
+    cluster.cut(1, 2)
+    cluster.kill(3)
+    cluster.heal()
+    cluster.start(3)
+"""
+
+
+def test_pytest_finds_the_fixtures_of_the_wheel(installed: Path, tmp_path: Path) -> None:
+    (wheel,) = installed.parent.parent.glob("*.whl")
+    pip = [str(installed / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", "--only-binary", ":all:"]
+    subprocess.run([*pip, f"{wheel}[testing]"], check=True)
+    (tmp_path / "test_user.py").write_text(TEST_OF_A_USER)
+    run = subprocess.run(
+        [str(installed / "python"), "-m", "pytest", "-q", "test_user.py"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        timeout=120,
+    )
+    assert "2 passed" in run.stdout, run.stdout + run.stderr

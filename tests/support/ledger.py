@@ -6,10 +6,23 @@ import time
 from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 QUIET = {"log_level": 0, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100}
+
+
+def admin_client(servers: str, **conf: object) -> AdminClient:
+    """Keep it in a variable while its futures are awaited: they end with it."""
+    return AdminClient({"bootstrap.servers": servers, **QUIET, **conf})
 
 
 @dataclass

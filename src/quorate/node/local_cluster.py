@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -76,6 +76,10 @@ class LocalCluster:
     port: int = 9092
     http_port: int = 0
     overrides: dict[str, str] = field(default_factory=dict)
+    ports: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    """Broker and controller port of each node id, in place of consecutive ones from `port` on."""
+    moved_voters_found: bool = False
+    """The caller sees to it that controllers reach one another where the metadata log does not say."""
     cluster_id: str = ""
     nodes: list[LocalNode] = field(default_factory=list)
     _directory_ids: list[str] = field(default_factory=list)
@@ -93,6 +97,10 @@ class LocalCluster:
     def _shown_host(self) -> str:
         return shown_host(self.host)
 
+    def planned_nodes(self) -> list[LocalNode]:
+        """The nodes, before `prepare` has written anything."""
+        return [self._node(i) for i in range(1, max(self.controllers, self.brokers) + 1)]
+
     def prepare(self, say: Callable[[str], None]) -> None:
         """Makes the folder, or takes up the one that is there; formats what is not formatted; writes the properties. Nothing
         is written before all is known to fit."""
@@ -109,7 +117,7 @@ class LocalCluster:
                 f"--http {self.http_port} meets the listeners' ports, {self.port} to {last}: "
                 f"choose another, as in --http {last + 1}"
             )
-        self.nodes = [self._node(i) for i in range(1, count + 1)]
+        self.nodes = self.planned_nodes()
         known = self._load()
         self._check_host()
         properties = [self._properties(node) for node in self.nodes]
@@ -153,7 +161,7 @@ class LocalCluster:
     def _check_moved(self, configs: list[KafkaConfig]) -> None:
         """Voters look for one another where the metadata log says, so that a majority has to stay where it was; a leader tells
         the others where it is now, but nobody can be elected before. Raises LocalClusterError."""
-        if self.controllers == 1:
+        if self.controllers == 1 or self.moved_voters_found:
             return
         own = {c.node_id: c.advertised_controller_listeners[0] for c in configs if c.is_controller}
         folders = [c.metadata_log_dir / METADATA_DIRECTORY for c in configs if c.is_controller]
@@ -257,14 +265,15 @@ class LocalCluster:
         write_atomically(str(self._cluster_file), (json.dumps(content, indent=1) + "\n").encode())
 
     def _node(self, node_id: int) -> LocalNode:
-        port = self.port + 2 * (node_id - 1)
+        following = self.port + 2 * (node_id - 1)
+        broker_port, controller_port = self.ports.get(node_id, (following, following + 1))
         return LocalNode(
             node_id,
             self.folder / f"node-{node_id}",
             node_id <= self.controllers,
             node_id <= self.brokers,
-            port,
-            port + 1,
+            broker_port,
+            controller_port,
             self.http_port + node_id - 1 if self.http_port else 0,
         )
 

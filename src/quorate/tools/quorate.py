@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from quorate.tools.common import Parser, ToolError, run
 
 if TYPE_CHECKING:
-    import subprocess
-
     from quorate.node.local_cluster import LocalCluster, LocalNode
+    from quorate.node.local_processes import NodeProcess
 
 DEFAULT_FOLDER = "quorate-data"
 
@@ -139,9 +138,9 @@ def _run_here(cluster: LocalCluster, args: argparse.Namespace) -> int:
 
 def _run_children(cluster: LocalCluster, args: argparse.Namespace) -> int:
     """Every node in a process of its own."""
-    import subprocess
+    from quorate.node.local_processes import start_process, stop_processes
 
-    children: dict[subprocess.Popen[bytes], LocalNode] = {}
+    children: dict[NodeProcess, LocalNode] = {}
     stopping: list[int] = []
 
     def on_signal(number: int, frame: object) -> None:
@@ -154,11 +153,9 @@ def _run_children(cluster: LocalCluster, args: argparse.Namespace) -> int:
         signal.signal(number, on_signal)
     level = ["--log-level", args.log_level] if args.log_level else []
     for node in cluster.nodes:
-        command = [sys.executable, "-m", "quorate.tools.server_start", "--until-input-ends", *level, str(node.properties_file)]
+        arguments = ["--until-input-ends", *level, str(node.properties_file)]
         with node.log_file.open("ab") as out:
-            output = None if args.verbose else out
-            # A session of its own: Ctrl-C in the terminal is ours to pass on, in order. A pipe: they end with us however we end.
-            child = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.PIPE, start_new_session=True)
+            child = start_process("quorate.tools.server_start", arguments, None if args.verbose else out)
         children[child] = node
     running = dict(children)
     status = 0
@@ -175,11 +172,11 @@ def _run_children(cluster: LocalCluster, args: argparse.Namespace) -> int:
     except ToolError as e:
         print(e, file=sys.stderr)
         status = 1
-    _stop(children)
+    stop_processes(children)
     return status
 
 
-def _drop_stopped(running: dict[subprocess.Popen[bytes], LocalNode]) -> None:
+def _drop_stopped(running: dict[NodeProcess, LocalNode]) -> None:
     """Takes out the nodes that were stopped in good order, and says so. Raises ToolError for one that ended otherwise."""
     for child, node in [(c, n) for c, n in running.items() if c.poll() is not None]:
         if child.returncode:
@@ -191,50 +188,15 @@ def _drop_stopped(running: dict[subprocess.Popen[bytes], LocalNode]) -> None:
             print(f"Node {node.node_id} was stopped; {others}. To start it again: {again}", flush=True)
 
 
-_TOGETHER_S = 1.0
-"""What a node may take when all of a cluster stop; those left have lost their quorum and are told to wait for nobody."""
-
-
-def _stop(children: dict[subprocess.Popen[bytes], LocalNode]) -> None:
-    import subprocess
-
-    # Brokers alone first: their controlled shutdown needs a controller.
-    for controllers in (False, True):
-        group = [c for c, node in children.items() if node.controller == controllers and c.poll() is None]
-        for child in group:
-            child.terminate()
-        deadline = time.monotonic() + _TOGETHER_S
-        for child in group:
-            try:
-                child.wait(max(0.01, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                child.terminate()
-        for child in group:
-            child.wait()
-
-
-def _wait_ready(cluster: LocalCluster, running: dict[subprocess.Popen[bytes], LocalNode], stopping: list[int]) -> None:
+def _wait_ready(cluster: LocalCluster, running: dict[NodeProcess, LocalNode], stopping: list[int]) -> None:
     """Until every broker that has not been stopped meanwhile is registered. Raises ToolError when a node fails."""
     import asyncio
 
-    from quorate.net.client import Connection, KafkaConnectionError, RequestTimedOut
-    from quorate.protocol.messages.metadata import MetadataRequest
+    from quorate.node.local_processes import brokers_known_at
 
     async def ready() -> bool:
         ports = [n.broker_port for n in running.values() if n.broker]
-        if not ports:
-            return False
-        try:
-            connection = await Connection.connect(cluster.host, ports[0], client_id="quorate-up", timeout_s=1)
-        except (KafkaConnectionError, RequestTimedOut):
-            return False
-        try:
-            answer = await connection.call(MetadataRequest(topics=[]), 2)
-            return len(answer.brokers) >= len(ports)
-        except (KafkaConnectionError, RequestTimedOut):
-            return False
-        finally:
-            connection.close()
+        return bool(ports) and len(await brokers_known_at(cluster.host, ports[0])) >= len(ports)
 
     async def wait() -> None:
         while running and not stopping and not await ready():

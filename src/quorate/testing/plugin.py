@@ -1,0 +1,110 @@
+"""The pytest plugin: fixtures that give Kafka clusters, and the nodes' logs in the reports of tests that fail.
+
+pytest imports this module in every run where Quorate is installed, so that it imports little; clusters are imported when the
+first one starts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from quorate.testing.cluster import KafkaCluster
+
+_LOG_LINES = 40
+
+
+class ClusterFactory:
+    """Starts clusters for one test and ends them after it. The fixture `kafka_cluster_factory` is one."""
+
+    def __init__(self, tmp_path_factory: pytest.TempPathFactory) -> None:
+        self._tmp_path_factory = tmp_path_factory
+        self.clusters: list[KafkaCluster] = []
+
+    def __call__(
+        self,
+        controllers: int | None = None,
+        brokers: int | None = None,
+        *,
+        config: Mapping[str, object] | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        snapshot: str | os.PathLike[str] | None = None,
+        timeout_s: float = 60.0,
+    ) -> KafkaCluster:
+        """A running cluster; the arguments are those of `KafkaCluster`, one node with both roles without any."""
+        from quorate.testing.cluster import KafkaCluster
+
+        cluster = KafkaCluster(
+            controllers,
+            brokers,
+            config=config,
+            directory=directory,
+            snapshot=snapshot,
+            folder=self._tmp_path_factory.mktemp("kafka"),
+            timeout_s=timeout_s,
+        )
+        self.clusters.append(cluster)
+        return cluster
+
+    def close(self) -> None:
+        """Ends all clusters."""
+        for cluster in self.clusters:
+            cluster.close()
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster_config() -> Mapping[str, object]:
+    """The configuration of `kafka_cluster`; a project overrides this fixture in its conftest.py to set its own."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster(tmp_path_factory: pytest.TempPathFactory, kafka_cluster_config: Mapping[str, object]) -> Iterator[KafkaCluster]:
+    """A cluster of one node, broker and controller, that all tests of the session share (under pytest-xdist, all tests of
+    one worker). Tests keep apart by the names of their topics and groups, and leave the node as it was."""
+    factory = ClusterFactory(tmp_path_factory)
+    try:
+        yield factory(config=kafka_cluster_config)
+    finally:
+        factory.close()
+
+
+@pytest.fixture
+def kafka_cluster_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterFactory]:
+    """Starts clusters: `kafka_cluster_factory(controllers=3, brokers=3, config={...})`. They end after the test."""
+    factory = ClusterFactory(tmp_path_factory)
+    try:
+        yield factory
+    finally:
+        factory.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[Any]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds to the report of a test that fails what the nodes of its clusters logged last."""
+    report = yield
+    if report.failed:
+        for name, cluster in _clusters_of(item):
+            for node_id in cluster.node_ids:
+                state = "" if cluster.is_running(node_id) else ", not running"
+                report.sections.append((f"log of {name}, node {node_id}{state}", cluster.log_tail(node_id, _LOG_LINES)))
+    return report
+
+
+def _clusters_of(item: pytest.Item) -> list[tuple[str, KafkaCluster]]:
+    """The clusters that the fixtures of a test gave it, with their fixtures' names."""
+    found: list[tuple[str, KafkaCluster]] = []
+    for name, value in getattr(item, "funcargs", {}).items():
+        clusters = value.clusters if isinstance(value, ClusterFactory) else [value]
+        found += [(name, c) for c in clusters if _is_cluster(c)]
+    return found
+
+
+def _is_cluster(value: object) -> bool:
+    return any(cls.__module__ == "quorate.testing.cluster" and cls.__name__ == "KafkaCluster" for cls in type(value).__mro__)

@@ -31,6 +31,7 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
+SLOW_DISK = Bounds(epochs=1, entries=0, crashes=0, late_messages=0, slow_disk=True)
 LARGE_WORLDS = {
     "two epochs": Bounds(epochs=2, entries=0, crashes=0, late_messages=0),
     "entries": Bounds(epochs=1, entries=2, crashes=0, late_messages=0),

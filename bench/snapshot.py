@@ -35,7 +35,7 @@ from quorate.net.errors import NetError
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.describe_quorum import DescribeQuorumRequest
 from quorate.protocol.schema import Data
-from quorate.raft.snapshots import SnapshotWriter, footer_batch, header_batch, place, read_head, snapshot_name
+from quorate.raft.storage.snapshots import SnapshotWriter, footer_batch, header_batch, place, read_head, snapshot_name
 from quorate.raft.types import METADATA_TOPIC, OffsetEpoch
 from quorate.records.batch import build_metadata_batch
 from tests.support.cluster import Node, free_ports, wait_for

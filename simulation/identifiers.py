@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from quorate.raft.core.voters import Voter
 from quorate.raft.types import Address, OffsetEpoch, ReplicaKey
-from quorate.raft.voters import Voter
 
 CLUSTER_ID = "world"
 LISTENER = "CONTROLLER"

@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
-from quorate.raft import messages as m
-from quorate.raft.core import Raft
+from quorate.raft.core import messages as m
+from quorate.raft.core.raft import Raft
 from quorate.raft.types import Address, ReplicaKey
 from simulation.checker.invariants import InvariantError
 from simulation.config import SimulationConfig

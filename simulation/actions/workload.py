@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from quorate.raft import messages as m
-from quorate.raft.voters import Voter
+from quorate.raft.core import messages as m
+from quorate.raft.core.voters import Voter
 from simulation.actions.recurring import Action, RecurringActions
 from simulation.config import ADD_VOTER_TIMEOUT_S
 from simulation.identifiers import LISTENER

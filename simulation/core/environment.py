@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from quorate.raft import messages as m
+from quorate.raft.core import messages as m
 from quorate.raft.types import Address, OffsetEpoch
 from simulation.checker.invariants import InvariantChecker, Key
 from simulation.config import SimulationConfig

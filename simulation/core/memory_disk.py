@@ -6,11 +6,11 @@ from bisect import insort
 from dataclasses import dataclass, field
 
 from quorate.log.epoch_cache import EpochCache
-from quorate.raft.membership import KRAFT_VERSION, KRAFT_VOTERS, voter_set
-from quorate.raft.quorum_state import QuorumState
-from quorate.raft.standing import Standing
+from quorate.raft.core.membership import KRAFT_VERSION, KRAFT_VOTERS, voter_set
+from quorate.raft.core.voters import Membership, VoterSet
+from quorate.raft.storage.membership_record import Standing
+from quorate.raft.storage.quorum_state import QuorumState
 from quorate.raft.types import OffsetEpoch
-from quorate.raft.voters import Membership, VoterSet
 from simulation.checker.invariants import InvariantChecker, Keys, ReplicaModel, keys_of
 from simulation.checker.log_model import Batch
 

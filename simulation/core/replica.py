@@ -1,7 +1,7 @@
 """One replica of a simulated quorum: the real Raft core, and a driver that performs its effects on a disk
 in memory.
 
-The driver performs the duties in the order in which the docstring of `quorate.raft.core` numbers them.
+The driver performs the duties in the order in which the docstring of `quorate.raft.core.raft` numbers them.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections import deque
 from typing import Any
 
 from quorate.protocol.errors import ErrorCode
-from quorate.raft import messages as m
-from quorate.raft.core import Raft
-from quorate.raft.membership import reply_endpoints
-from quorate.raft.quorum_state import QuorumState
+from quorate.raft.core import messages as m
+from quorate.raft.core.membership import reply_endpoints
+from quorate.raft.core.raft import Raft
+from quorate.raft.core.voters import VoterSet
+from quorate.raft.storage.quorum_state import QuorumState
 from quorate.raft.types import Address, OffsetEpoch, RaftParams, ReplicaKey, Role
-from quorate.raft.voters import VoterSet
 from simulation.checker.invariants import InvariantError, Keys, ReplicaModel, keys_of
 from simulation.checker.log_model import Batch
 from simulation.core.environment import Environment

@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from quorate.protocol.errors import ErrorCode
-from quorate.raft import messages as m
+from quorate.raft.core import messages as m
+from quorate.raft.core.voters import VoterSet
 from quorate.raft.types import Address, OffsetEpoch, ReplicaKey
-from quorate.raft.voters import VoterSet
 from simulation.checker.invariants import InvariantChecker, InvariantError, Key, keys_of
 from simulation.config import ADD_VOTER_TIMEOUT_S, CONNECTION_RESET_DELAY_S, SimulationConfig
 from simulation.core.memory_disk import Snapshot

@@ -14,11 +14,11 @@ from functools import cache
 from math import inf
 from typing import Any, cast
 
-from quorate.raft.core import Raft
-from quorate.raft.messages import Fetch
-from quorate.raft.replication import Leading, Progress
+from quorate.raft.core.leader import Leading, Progress
+from quorate.raft.core.messages import Fetch
+from quorate.raft.core.raft import Raft
+from quorate.raft.core.voters import VoterSet
 from quorate.raft.types import Address, RaftParams, Role
-from quorate.raft.voters import VoterSet
 from simulation.checker.log_model import Batch
 
 PAST, PENDING, NEVER = "past", "pending", "never"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from quorate.raft import messages as m
+from quorate.raft.core import messages as m
 from simulation.explorer.canonical_form import canonical_form
 
 # The status of a request: its sender waits for it; its sender waits no longer; its sender ignores the

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from quorate.raft import messages as m
-from quorate.raft.membership import KRAFT_VOTERS
-from quorate.raft.quorum_state import QuorumState
-from quorate.raft.roles import NEVER
+from quorate.raft.core import messages as m
+from quorate.raft.core.membership import KRAFT_VOTERS
+from quorate.raft.core.role_state import NEVER
+from quorate.raft.storage.quorum_state import QuorumState
 from quorate.raft.types import OffsetEpoch, RaftParams, Role
 from simulation.checker.invariants import InvariantChecker, Key, ReplicaModel, keys_of
 from simulation.checker.log_model import Batch

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from quorate.raft import messages as m
-from quorate.raft.quorum_state import QuorumState
+from quorate.raft.core import messages as m
+from quorate.raft.core.voters import VoterSet
+from quorate.raft.storage.quorum_state import QuorumState
 from quorate.raft.types import ReplicaKey, Role
-from quorate.raft.voters import VoterSet
 from simulation.checker.invariants import InvariantError
 from simulation.checker.log_model import Batch
 from simulation.explorer.canonical_form import canonical_form, is_leader_search

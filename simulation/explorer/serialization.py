@@ -6,8 +6,8 @@ import io
 import pickle
 from typing import Any
 
+from quorate.raft.core.voters import VoterSet
 from quorate.raft.types import RaftParams
-from quorate.raft.voters import VoterSet
 from simulation.checker.log_model import Batch
 from simulation.explorer.canonical_form import MidpointRandom
 from simulation.explorer.replica import FIRST_ID, FactRecorder, RecordingEnvironment, nodes

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import permutations
 
-from quorate.raft import messages as m
+from quorate.raft.core import messages as m
 from quorate.raft.types import Role
 from simulation.explorer.bounds import Bounds
 from simulation.explorer.in_flight import CURRENT, ORPHAN, STALE, InFlightMessage, describe

@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from quorate.raft import driver
+from quorate.raft.core.voters import VoterSet
+from quorate.raft.runtime import client as driver
 from quorate.raft.types import ReplicaKey
-from quorate.raft.voters import VoterSet
 from simulation.actions.run import run_simulation
 from simulation.checker.invariants import InvariantError, Key, keys_of
 from simulation.config import SimulationConfig

@@ -6,8 +6,8 @@ import asyncio
 import contextvars
 from typing import Any, Protocol
 
-from quorate.raft.driver import RaftClient
-from quorate.raft.fsync import Syncer
+from quorate.raft.runtime.client import RaftClient
+from quorate.raft.storage.fsync import Syncer
 from simulation.nodes.environment import WALL_MS, Environment
 from simulation.nodes.loop import CALLBACK_OWNER
 from simulation.nodes.network import Network, NetworkNode, SimulatedTransport

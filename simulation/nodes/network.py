@@ -19,7 +19,7 @@ from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from quorate.protocol.messages.api_versions import ApiVersionsResponse
 from quorate.protocol.regions import FileRegion
 from quorate.protocol.schema import Request, Response
-from quorate.raft.driver import RaftClient
+from quorate.raft.runtime.client import RaftClient
 from quorate.raft.types import Address, ReplicaKey
 from simulation.config import ADD_VOTER_TIMEOUT_S, CONNECTION_RESET_DELAY_S
 from simulation.identifiers import BASE_PORT, LISTENER

@@ -10,14 +10,14 @@ from quorate.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
 from quorate.protocol.messages.vote import VoteRequest, VoteResponse
 from quorate.protocol.schema import Request, Response
-from quorate.raft import messages as m
-from quorate.raft.core import Raft
-from quorate.raft.driver import RaftClient
-from quorate.raft.log import control_values
-from quorate.raft.quorum_state import QuorumState, decode_quorum_state
-from quorate.raft.snapshots import parse_name
+from quorate.raft.core import messages as m
+from quorate.raft.core.raft import Raft
+from quorate.raft.core.voters import VoterSet
+from quorate.raft.runtime.client import RaftClient
+from quorate.raft.storage.metadata_log import control_values
+from quorate.raft.storage.quorum_state import QuorumState, decode_quorum_state
+from quorate.raft.storage.snapshots import parse_name
 from quorate.raft.types import METADATA_TOPIC, Address, OffsetEpoch, ReplicaKey, Role
-from quorate.raft.voters import VoterSet
 from quorate.records.batch import BATCH_OVERHEAD, LOG_OVERHEAD, iter_batches
 from simulation.checker.invariants import InvariantError, Keys, ReplicaModel, keys_of
 from simulation.checker.log_model import Batch

@@ -14,13 +14,13 @@ from quorate.protocol.messages.api_versions import ApiVersionsResponse
 from quorate.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from quorate.protocol.messages.vote import VoteRequest
 from quorate.protocol.schema import Request
-from quorate.raft import messages as m
 from quorate.raft.config import RaftConfig
-from quorate.raft.core import Raft
-from quorate.raft.driver import RaftClient
-from quorate.raft.snapshots import footer_batch, header_batch, snapshot_name
+from quorate.raft.core import messages as m
+from quorate.raft.core.raft import Raft
+from quorate.raft.core.voters import VoterSet
+from quorate.raft.runtime.client import RaftClient
+from quorate.raft.storage.snapshots import footer_batch, header_batch, snapshot_name
 from quorate.raft.types import Address, NotLeaderError, ReplicaKey
-from quorate.raft.voters import VoterSet
 from simulation.checker.invariants import InvariantError, ReplicaModel, keys_of
 from simulation.identifiers import BOOTSTRAP_SNAPSHOT, CLUSTER_ID, LISTENER, address
 from simulation.nodes.disk import Directory, Disk, File

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from quorate.protocol.errors import ErrorCode
-from quorate.raft import messages as m
-from quorate.raft.standing import Standing
+from quorate.raft.core import messages as m
+from quorate.raft.storage.membership_record import Standing
 from quorate.raft.types import OffsetEpoch, ReplicaKey, Role
 from simulation.config import SimulationConfig
 from simulation.core.replica import Replica

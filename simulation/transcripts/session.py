@@ -26,8 +26,8 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from quorate.raft import messages as m
-from quorate.raft.voters import Voter
+from quorate.raft.core import messages as m
+from quorate.raft.core.voters import Voter
 from simulation.config import DiskConfig, FaultSchedule, NetworkConfig, SimulationConfig, Topology, Workload
 from simulation.identifiers import LISTENER
 from simulation.transcripts.narration import NarratedReplica, NarratedWorld

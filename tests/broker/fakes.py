@@ -12,10 +12,10 @@ from typing import Any
 
 from immutables import Map
 
-from quorate.broker.metadata_cache import MetadataCache
-from quorate.broker.partition import Partition
-from quorate.broker.replica_manager import ReplicaManager
-from quorate.broker.replica_state import PendingIsr
+from quorate.broker.metadata.cache import MetadataCache
+from quorate.broker.replication.partition import Partition
+from quorate.broker.replication.replica_manager import ReplicaManager
+from quorate.broker.replication.replica_state import PendingIsr
 from quorate.log.config import LogConfig
 from quorate.log.files import OpenFiles
 from quorate.log.manager import LogManager

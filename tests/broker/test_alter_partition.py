@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from quorate.broker.alter_partition import AlterPartitionManager
 from quorate.broker.controller_channel import ControllerChannel
-from quorate.broker.partition import Partition
+from quorate.broker.replication.alter_partition import AlterPartitionManager
+from quorate.broker.replication.partition import Partition
 from quorate.log.errors import LogDirFailure
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import EncodeError, ErrorCode

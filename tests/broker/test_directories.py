@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from quorate.broker.controller_channel import ControllerChannel
-from quorate.broker.directory_assignments import DirectoryAssignments
-from quorate.broker.partition import Partition
+from quorate.broker.replication.directory_assignments import DirectoryAssignments
+from quorate.broker.replication.partition import Partition
 from quorate.log.errors import LogDirFailure
 from quorate.metadata.image import UNASSIGNED_DIRECTORY, MetadataImage, PartitionImage
 from quorate.protocol.api import ApiKey

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from quorate.broker.fetch_session import (
+from quorate.broker.replication.fetch_session import (
     FetchPartition,
     FetchSessionCache,
     FetchSessions,

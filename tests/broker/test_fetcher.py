@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from quorate.broker.fetch_session import FetchSessionCache, FetchSessions
-from quorate.broker.fetcher import ClientFetchSession, LeaderFetcher
 from quorate.broker.handlers import BrokerHandlers
+from quorate.broker.replication.fetch_session import FetchSessionCache, FetchSessions
+from quorate.broker.replication.replica_fetcher import ClientFetchSession, LeaderFetcher
 from quorate.log.partition_log import PartitionLog
 from quorate.log.producer_state import AppendOrigin
 from quorate.protocol.api import REGISTRY, ApiKey

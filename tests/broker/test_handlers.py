@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.broker.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from quorate.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest

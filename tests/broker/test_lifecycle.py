@@ -10,8 +10,8 @@ import pytest
 
 from quorate.broker.controller_channel import ControllerChannel
 from quorate.broker.lifecycle import BrokerLifecycle, BrokerState
-from quorate.broker.metadata_cache import MetadataCache
-from quorate.broker.publisher import BrokerMetadataListener
+from quorate.broker.metadata.cache import MetadataCache
+from quorate.broker.metadata.publisher import BrokerMetadataListener
 from quorate.config.listeners import Endpoint
 from quorate.metadata.framing import encode_record
 from quorate.metadata.image import EMPTY, MetadataImage

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from quorate.broker import metadata_answers
+from quorate.broker.metadata import encoded_responses as metadata_answers
 from quorate.metadata.image import MetadataImage
 from quorate.net.dispatch import RequestContext
 from quorate.protocol.api import ApiKey

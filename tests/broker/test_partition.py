@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from quorate.broker.delayed import DelayedAcks, DelayedFetch
-from quorate.broker.partition import Partition
-from quorate.broker.replica_manager import ReplicaManager
+from quorate.broker.replication.partition import Partition
+from quorate.broker.replication.purgatory import DelayedAcks, DelayedFetch
+from quorate.broker.replication.replica_manager import ReplicaManager
 from quorate.log.producer_state import AppendOrigin
 from quorate.log.results import AppendInfo
 from quorate.protocol.errors import ErrorCode, KafkaError

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from quorate.broker.metadata_cache import MetadataCache
-from quorate.broker.publisher import BrokerMetadataListener
+from quorate.broker.metadata.cache import MetadataCache
+from quorate.broker.metadata.publisher import BrokerMetadataListener
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.framing import encode_record
 from quorate.metadata.records import PartitionRecord, TopicRecord

@@ -11,11 +11,11 @@ from typing import Any
 
 from immutables import Map
 
-from quorate.broker.fetch_session import FetchSessionCache, FetchSessions
 from quorate.broker.handlers import BrokerHandlers, Services
 from quorate.broker.handlers.produce import ProduceHandler
-from quorate.broker.metadata_cache import MetadataCache
-from quorate.broker.replica_manager import ReplicaManager
+from quorate.broker.metadata.cache import MetadataCache
+from quorate.broker.replication.fetch_session import FetchSessionCache, FetchSessions
+from quorate.broker.replication.replica_manager import ReplicaManager
 from quorate.config.kafka_config import KafkaConfig
 from quorate.log.config import LogConfig
 from quorate.log.files import OpenFiles

@@ -8,10 +8,10 @@ from random import Random
 from typing import Any
 
 from quorate.config.listeners import Endpoint
+from quorate.controller.broker_sessions import Liveness
 from quorate.controller.config import ControllerConfig
 from quorate.controller.context import Context, View
 from quorate.controller.driver import QuorumController
-from quorate.controller.liveness import Liveness
 from quorate.controller.record_versions import version_of
 from quorate.metadata.bootstrap import bootstrap_records
 from quorate.metadata.framing import decode_record, encode_record
@@ -26,8 +26,8 @@ from quorate.metadata.records import (
 from quorate.net.dispatch import RequestContext
 from quorate.protocol.api import ApiKey
 from quorate.protocol.schema import Data, Request
+from quorate.raft.core.voters import Voter, VoterSet
 from quorate.raft.types import CommittedBatch, LeaderAndEpoch, NotLeaderError, OffsetEpoch, ReplicaKey
-from quorate.raft.voters import Voter, VoterSet
 
 CLUSTER = "J8qXRwI-Qyi2G0guFTiuYw"
 LATEST = 27

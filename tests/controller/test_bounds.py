@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.acls import create_acls, delete_acls
-from quorate.controller.configs import incremental_alter_configs
-from quorate.controller.create_partitions import create_partitions
-from quorate.controller.describe import describe_configs
-from quorate.controller.features import update_features
-from quorate.controller.isr_updates import CHANGES_PER_TURN, LOOKS_PER_TURN
-from quorate.controller.partitions import assign_replicas_to_dirs, elect_leaders
-from quorate.controller.reassignments import alter_partition_reassignments, list_partition_reassignments
-from quorate.controller.scram import alter_user_scram_credentials
-from quorate.controller.topics import create_topics
+from quorate.controller.handlers.acls import create_acls, delete_acls
+from quorate.controller.handlers.configs import incremental_alter_configs
+from quorate.controller.handlers.create_partitions import create_partitions
+from quorate.controller.handlers.describe import describe_configs
+from quorate.controller.handlers.features import update_features
+from quorate.controller.handlers.partitions import assign_replicas_to_dirs, elect_leaders
+from quorate.controller.handlers.reassignments import alter_partition_reassignments, list_partition_reassignments
+from quorate.controller.handlers.scram import alter_user_scram_credentials
+from quorate.controller.handlers.topics import create_topics
+from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, LOOKS_PER_TURN
 from quorate.metadata.records import (
     AccessControlEntryRecord,
     ConfigRecord,

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.brokers import broker_heartbeat, fence_expired, register_broker, register_controller, unregister_broker
+from quorate.controller.handlers.brokers import (
+    broker_heartbeat,
+    fence_expired,
+    register_broker,
+    register_controller,
+    unregister_broker,
+)
 from quorate.metadata.records import (
     BrokerRegistrationChangeRecord,
     FeatureLevelRecord,

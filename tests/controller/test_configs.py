@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.configs import Operation, alter_configs, incremental_alter_configs
-from quorate.controller.describe import describe_cluster, describe_configs
-from quorate.controller.features import update_features
+from quorate.controller.handlers.configs import Operation, alter_configs, incremental_alter_configs
+from quorate.controller.handlers.describe import describe_cluster, describe_configs
+from quorate.controller.handlers.features import update_features
 from quorate.metadata.image import MetadataImage
 from quorate.metadata.records import (
     ClearElrRecord,

@@ -125,7 +125,8 @@ def test_a_fencing_that_fails_between_two_portions_is_done_from_its_beginning(
 
     async def test() -> None:
         node = await started(tmp_path, broker_session_timeout_s=0.6)
-        monkeypatch.setattr("quorate.controller.isr_updates.Portion.__init__.__defaults__", (None, 2, 100), raising=False)
+        defaults = "quorate.controller.replication.broker_changes.Portion.__init__.__defaults__"
+        monkeypatch.setattr(defaults, (None, 2, 100), raising=False)
         await unfenced(node, 1, 2)
         make = CreateTopicsRequest.CreatableTopic
         await node.call(CreateTopicsRequest(topics=[make(name="t", num_partitions=8, replication_factor=2)]))

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from quorate.controller.activation import activation_records
-from quorate.controller.brokers import broker_heartbeat, register_broker, register_controller
-from quorate.controller.configs import incremental_alter_configs
+from quorate.controller.broker_sessions import Liveness
 from quorate.controller.context import Context, Result, View
-from quorate.controller.liveness import Liveness
-from quorate.controller.producer_ids import allocate_producer_ids
+from quorate.controller.handlers.brokers import broker_heartbeat, register_broker, register_controller
+from quorate.controller.handlers.configs import incremental_alter_configs
+from quorate.controller.handlers.producer_ids import allocate_producer_ids
+from quorate.controller.handlers.topics import create_topics, delete_topics
 from quorate.controller.record_versions import level_in, version_of
-from quorate.controller.topics import create_topics, delete_topics
 from quorate.metadata.bootstrap import decode_bootstrap
 from quorate.metadata.framing import decode_record, encode_record
 from quorate.metadata.image import EMPTY, MetadataImage

@@ -60,7 +60,7 @@ def test_it_is_refused_when_another_leads_after_all() -> None:
 
 def test_so_many_may_wait_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        monkeypatch.setattr("quorate.controller.held.MAX_HELD", 2)
+        monkeypatch.setattr("quorate.controller.deferred_requests.MAX_HELD", 2)
         h = await elected_but_not_active()
         waiting = [h.send(topics("a")), h.send(topics("b"))]
         with pytest.raises(KafkaError):
@@ -134,14 +134,14 @@ def test_a_controller_that_closes_lets_its_last_changes_commit_and_takes_on_no_m
 READY = """
 import sys
 import quorate.controller.driver
-from quorate.controller.standby import MODULES, RAFT_KEYS, RECORDS, pieces
+from quorate.controller.warm_up import MODULES, RAFT_KEYS, RECORDS, pieces
 from quorate.controller.routes import WRITES, write_handler
 from quorate.protocol.api import REGISTRY, ApiKey
 before = set(sys.modules)
 for _ in pieces():
     pass
 loaded = set(sys.modules)
-assert "quorate.controller.topics" not in before
+assert "quorate.controller.handlers.topics" not in before
 for key in WRITES:
     write_handler(key)
 for key in (*WRITES, ApiKey.ENVELOPE, *RAFT_KEYS):

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.brokers import broker_heartbeat, fence_expired, register_broker, unregister_broker
-from quorate.controller.create_partitions import create_partitions
-from quorate.controller.partitions import alter_partition, elect_leaders
-from quorate.controller.reassignments import alter_partition_reassignments
-from quorate.controller.topics import create_topics, delete_topics
+from quorate.controller.handlers.brokers import broker_heartbeat, fence_expired, register_broker, unregister_broker
+from quorate.controller.handlers.create_partitions import create_partitions
+from quorate.controller.handlers.partitions import alter_partition, elect_leaders
+from quorate.controller.handlers.reassignments import alter_partition_reassignments
+from quorate.controller.handlers.topics import create_topics, delete_topics
 from quorate.metadata.image import EMPTY
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.alter_partition import AlterPartitionRequest

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.partition_change import Election, PartitionChange
+from quorate.controller.replication.partition_change import Election, PartitionChange
 from quorate.metadata.records import PartitionChangeRecord
 
 from .support import Cluster, directory, uid

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.isr_updates import Portion, fence
-from quorate.controller.partitions import (
+from quorate.controller.handlers.partitions import (
     alter_partition,
     assign_replicas_to_dirs,
     elect_leaders,
     preferred_elections,
     unclean_elections,
 )
-from quorate.controller.producer_ids import allocate_producer_ids
-from quorate.controller.reassignments import alter_partition_reassignments, list_partition_reassignments
+from quorate.controller.handlers.producer_ids import allocate_producer_ids
+from quorate.controller.handlers.reassignments import alter_partition_reassignments, list_partition_reassignments
+from quorate.controller.replication.broker_changes import Portion, fence
 from quorate.metadata.records import ConfigRecord, PartitionChangeRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest

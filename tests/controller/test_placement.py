@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.controller.placement import Racks, StripedPlacer, UsableBroker
+from quorate.controller.replication.placement import Racks, StripedPlacer, UsableBroker
 from quorate.protocol.errors import ErrorCode, KafkaError
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from quorate.controller import isr_updates
-from quorate.controller.brokers import broker_heartbeat, register_broker, unregister_broker
 from quorate.controller.context import Rest, View
-from quorate.controller.isr_updates import CHANGES_PER_TURN, Portion
+from quorate.controller.handlers.brokers import broker_heartbeat, register_broker, unregister_broker
+from quorate.controller.replication import broker_changes as isr_updates
+from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, Portion
 from quorate.metadata.image.partitions import NO_LEADER
 from quorate.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord, RemoveTopicRecord, TopicRecord
 from quorate.protocol.errors import ErrorCode, KafkaError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.isr_updates import CHANGES_PER_TURN
+from quorate.controller.replication.broker_changes import CHANGES_PER_TURN
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.alter_partition import AlterPartitionRequest
 from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest

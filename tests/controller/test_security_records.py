@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.acls import create_acls, delete_acls, describe_acls
-from quorate.controller.quotas import alter_client_quotas
-from quorate.controller.scram import alter_user_scram_credentials
-from quorate.controller.tokens import (
+from quorate.controller.handlers.acls import create_acls, delete_acls, describe_acls
+from quorate.controller.handlers.quotas import alter_client_quotas
+from quorate.controller.handlers.scram import alter_user_scram_credentials
+from quorate.controller.handlers.tokens import (
     create_delegation_token,
     expire_delegation_token,
     expired_tokens,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.create_partitions import create_partitions
-from quorate.controller.names import Collisions, why_invalid
-from quorate.controller.topics import create_topics, delete_topics
+from quorate.controller.handlers.create_partitions import create_partitions
+from quorate.controller.handlers.topics import create_topics, delete_topics
+from quorate.controller.topic_names import Collisions, why_invalid
 from quorate.metadata.records import ClearElrRecord, ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.create_partitions import CreatePartitionsRequest

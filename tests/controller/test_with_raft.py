@@ -13,7 +13,7 @@ from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from quorate.protocol.schema import Request
 from quorate.raft.config import RaftConfig
-from quorate.raft.driver import RaftClient
+from quorate.raft.runtime.client import RaftClient
 
 from .asking import registration, run, topics
 from .support import CLUSTER, Harness, make_config, uid

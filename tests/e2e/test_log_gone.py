@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.raft.voter_marker import FILE_NAME
+from quorate.raft.storage.voter_marker import FILE_NAME
 from tests.e2e.membership import (
     add,
     broker_of,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.raft.standing import FILE_NAME
+from quorate.raft.storage.membership_record import FILE_NAME
 from tests.e2e.membership import (
     QUICK,
     add,

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from quorate.raft.voter_marker import FILE_NAME as VOTER_MARKER
+from quorate.raft.storage.voter_marker import FILE_NAME as VOTER_MARKER
 from tests.support.cluster import BIN, Node, free_ports, wait_for
 
 pytestmark = pytest.mark.timeout(120)

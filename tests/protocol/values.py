@@ -14,7 +14,7 @@ from quorate.metadata.records import RECORD_TYPES
 from quorate.protocol import headers
 from quorate.protocol.compiler import struct_of
 from quorate.protocol.schema import PRIMITIVES, FieldSpec, Message, Struct
-from quorate.raft import quorum_state_data
+from quorate.raft.storage import quorum_state_data
 from quorate.records import control
 
 

@@ -16,10 +16,10 @@ from quorate.protocol.messages.vote import VoteRequest
 from quorate.protocol.regions import FileRegion
 from quorate.protocol.schema import Request, Response
 from quorate.raft.config import RaftConfig
-from quorate.raft.driver import RaftClient
-from quorate.raft.snapshots import footer_batch, header_batch, snapshot_name
+from quorate.raft.core.voters import VoterSet
+from quorate.raft.runtime.client import RaftClient
+from quorate.raft.storage.snapshots import footer_batch, header_batch, snapshot_name
 from quorate.raft.types import METADATA_TOPIC, Address, CommittedBatch, LeaderAndEpoch, OffsetEpoch
-from quorate.raft.voters import VoterSet
 from tests.raft.world import LISTENER, address, directory, voter
 
 CLUSTER = "world"

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from quorate.protocol.errors import ErrorCode
-from quorate.raft import messages as m
-from quorate.raft.complaints import AGAIN_S, Complaints
-from quorate.raft.core import Raft
-from quorate.raft.membership import KRAFT_VERSION, KRAFT_VOTERS, check_fetched, kraft_version_record, voters_record
-from quorate.raft.quorum_state import QuorumState
+from quorate.raft.core import messages as m
+from quorate.raft.core.membership import KRAFT_VERSION, KRAFT_VOTERS, check_fetched, kraft_version_record, voters_record
+from quorate.raft.core.raft import Raft
+from quorate.raft.core.voters import Voter, VoterSet
+from quorate.raft.runtime.rate_limited_log import AGAIN_S, Complaints
+from quorate.raft.storage.quorum_state import QuorumState
 from quorate.raft.types import CommittedBatch, OffsetEpoch, ReplicaKey, Role
-from quorate.raft.voters import Voter, VoterSet
 from quorate.records.batch import build_metadata_batch
 from quorate.records.errors import InvalidRecordError
 from tests.raft.nodes import sole

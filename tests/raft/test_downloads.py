@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from quorate.raft import messages as m
-from quorate.raft.downloads import Downloads
-from quorate.raft.parts import fetched_parts, remove_useless_parts
-from quorate.raft.snapshots import read_batches, snapshot_name
+from quorate.raft.core import messages as m
+from quorate.raft.storage.partial_snapshot import fetched_parts, remove_useless_parts
+from quorate.raft.storage.snapshot_download import Downloads
+from quorate.raft.storage.snapshots import read_batches, snapshot_name
 from quorate.raft.types import LeaderAndEpoch, OffsetEpoch
 from tests.raft.test_verifying import ID, WHOLE, batches, fed
 

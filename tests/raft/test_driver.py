@@ -11,10 +11,10 @@ import pytest
 from quorate.log.results import UnexpectedAppendOffset
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
-from quorate.raft.messages import NONE
-from quorate.raft.quorum_state import decode_quorum_state
-from quorate.raft.snapshots import SnapshotWriter, snapshot_name
-from quorate.raft.timing import Repeating
+from quorate.raft.core.messages import NONE
+from quorate.raft.runtime.timers import Repeating
+from quorate.raft.storage.quorum_state import decode_quorum_state
+from quorate.raft.storage.snapshots import SnapshotWriter, snapshot_name
 from quorate.raft.types import METADATA_TOPIC, NotLeaderError, OffsetEpoch
 from quorate.records.batch import build_metadata_batch, control_records, iter_batches
 from tests.raft.nodes import Network, Node, context, dynamic, format_dynamic, leader_of, metadata, sole

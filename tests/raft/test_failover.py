@@ -12,11 +12,11 @@ import pytest
 
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.schema import Request, Response
-from quorate.raft import messages as m
-from quorate.raft.core import Raft
-from quorate.raft.quorum_state import QuorumState, QuorumStateFile
+from quorate.raft.core import messages as m
+from quorate.raft.core.raft import Raft
+from quorate.raft.core.voters import Membership, VoterSet
+from quorate.raft.storage.quorum_state import QuorumState, QuorumStateFile
 from quorate.raft.types import Address, OffsetEpoch, RaftParams, ReplicaKey, Role
-from quorate.raft.voters import Membership, VoterSet
 from tests.raft.nodes import MemoryTransport, Network, Node, dynamic, format_dynamic
 from tests.raft.world import CLUSTER, LISTENER, Entry, MemoryLog, World, address, directory, voter
 

@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from quorate.protocol.errors import ErrorCode
-from quorate.raft import messages as m
+from quorate.raft.core import messages as m
+from quorate.raft.core.voters import Voter
 from quorate.raft.types import NO_DIRECTORY, Endpoints, ReplicaKey, Role
-from quorate.raft.voters import Voter
 from tests.raft.world import LISTENER, Node, World, address, directory, voter
 
 ELSEWHERE = {LISTENER: ("elsewhere", 9077)}

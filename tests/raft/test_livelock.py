@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from quorate.raft import messages as m
+from quorate.raft.core import messages as m
 from quorate.raft.types import Role
 from tests.raft.world import World
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from quorate.protocol.errors import ErrorCode
-from quorate.raft import messages as m
-from quorate.raft.changes import MAX_ADD_TIMEOUT_S
+from quorate.raft.core import messages as m
+from quorate.raft.core.voter_changes import MAX_ADD_TIMEOUT_S
+from quorate.raft.core.voters import Voter
 from quorate.raft.types import Address, ReplicaKey, Role
-from quorate.raft.voters import Voter
 from tests.raft.test_membership import ask, key, lead, quorum, timed_out
 from tests.raft.world import LISTENER, World, address, directory, voter
 
@@ -156,7 +156,7 @@ def test_a_removal_does_not_wait_for_a_controller_that_is_to_be_added() -> None:
 
 
 def test_a_removal_is_not_refused_for_the_number_of_additions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quorate.raft.changes.MAX_WAITING", 2)
+    monkeypatch.setattr("quorate.raft.core.voter_changes.MAX_WAITING", 2)
     world = quorum(3)
     for _ in range(4):
         world.ask(lead(world), m.AddVoter(voter(9)))

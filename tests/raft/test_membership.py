@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quorate.protocol.errors import ErrorCode
-from quorate.raft import messages as m
+from quorate.raft.core import messages as m
 from quorate.raft.types import ReplicaKey, Role
 from tests.raft.world import LISTENER, World, address, directory, voter
 from tests.raft.world import Node as Replica
@@ -151,7 +151,7 @@ def test_a_change_that_waits_behind_another_says_so() -> None:
 
 
 def test_too_many_changes_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quorate.raft.changes.MAX_WAITING", 2)
+    monkeypatch.setattr("quorate.raft.core.voter_changes.MAX_WAITING", 2)
     world = quorum(1, others=1)
     tokens = [world.ask(lead(world), m.AddVoter(voter(3))) for _ in range(4)]
     refused = [t for t in tokens if t in lead(world).answers]
@@ -210,7 +210,7 @@ def test_a_duplicate_names_the_command_that_makes_room() -> None:
 
 
 def test_a_removal_whose_time_is_over_names_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quorate.raft.changes.REMOVE_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("quorate.raft.core.voter_changes.REMOVE_TIMEOUT_S", 1.0)
     world = quorum(3)
     leader = lead(world)
     first, second = (i for i in (1, 2, 3) if i != leader.id)

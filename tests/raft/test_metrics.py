@@ -11,7 +11,7 @@ import pytest
 
 from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from quorate.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
-from quorate.raft.metrics import RaftMeters, Windowed
+from quorate.raft.runtime.metrics import RaftMeters, Windowed
 from quorate.raft.types import METADATA_TOPIC, Role
 from tests.raft.nodes import Network, Node, context, dynamic, format_dynamic
 from tests.raft.world import LISTENER, address, directory

@@ -11,10 +11,10 @@ import pytest
 
 from quorate.log.checkpoints import LEADER_EPOCHS
 from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
-from quorate.raft.quorum_state import QuorumState, encode_quorum_state
-from quorate.raft.snapshots import snapshot_name
+from quorate.raft.storage.quorum_state import QuorumState, encode_quorum_state
+from quorate.raft.storage.snapshots import snapshot_name
+from quorate.raft.storage.voter_marker import FILE_NAME, Marked, VoterMarker
 from quorate.raft.types import RaftError
-from quorate.raft.voter_marker import FILE_NAME, Marked, VoterMarker
 from tests.raft.nodes import (
     CLUSTER,
     Network,

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from quorate.raft.delivery import Delivery
-from quorate.raft.fsync import SAMPLES, STALL_S, Syncer
-from quorate.raft.proposals import Proposals
-from quorate.raft.snapshots import (
+from quorate.raft.core.voters import VoterSet
+from quorate.raft.runtime.delivery import Delivery
+from quorate.raft.runtime.proposals import Proposals
+from quorate.raft.storage.fsync import SAMPLES, STALL_S, Syncer
+from quorate.raft.storage.snapshots import (
     SnapshotError,
     SnapshotWriter,
     footer_batch,
@@ -23,7 +24,6 @@ from quorate.raft.snapshots import (
     snapshot_name,
 )
 from quorate.raft.types import MAX_BATCH_BYTES, BatchTooLargeError, CommittedBatch, LeaderAndEpoch, OffsetEpoch
-from quorate.raft.voters import VoterSet
 from quorate.records.batch import build_metadata_batch, iter_batches, metadata_values
 from tests.raft.world import voter
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.raft.quorum_state import (
+from quorate.raft.storage.quorum_state import (
     QuorumState,
     QuorumStateError,
     QuorumStateFile,

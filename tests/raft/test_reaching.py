@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut
-from quorate.raft import messages as m
-from quorate.raft.core import Raft
-from quorate.raft.reachability import MAX_ADDRESSES, Reachability
-from quorate.raft.reaching import AGAIN_S, CHANGED_S, LOST_S, NO_LEADER_S, Reaching
+from quorate.raft.core import messages as m
+from quorate.raft.core.raft import Raft
+from quorate.raft.runtime.peer_monitor import AGAIN_S, CHANGED_S, LOST_S, NO_LEADER_S, Reaching
+from quorate.raft.runtime.reachability import MAX_ADDRESSES, Reachability
 from quorate.raft.types import Address, Role
 from tests.raft.test_rules import started
 from tests.raft.world import LISTENER, MemoryLog, address

@@ -7,11 +7,11 @@ import random
 import pytest
 
 from quorate.protocol.errors import ErrorCode
-from quorate.raft import messages as m
-from quorate.raft.core import Raft
-from quorate.raft.quorum_state import QuorumState
+from quorate.raft.core import messages as m
+from quorate.raft.core.raft import Raft
+from quorate.raft.core.voters import Membership, VoterSet
+from quorate.raft.storage.quorum_state import QuorumState
 from quorate.raft.types import MOVES, OffsetEpoch, RaftError, RaftParams, ReplicaKey, Role
-from quorate.raft.voters import Membership, VoterSet
 from tests.raft.world import CLUSTER, LISTENER, Entry, MemoryLog, address, directory, voter
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from quorate.protocol.api import ApiKey
-from quorate.raft import follower
-from quorate.raft.parts import fetched_parts
-from quorate.raft.snapshots import snapshot_name
+from quorate.raft.core import follower
+from quorate.raft.storage.partial_snapshot import fetched_parts
+from quorate.raft.storage.snapshot_verification import SnapshotVerifier
+from quorate.raft.storage.snapshots import snapshot_name
 from quorate.raft.types import OffsetEpoch
-from quorate.raft.verifying import SnapshotVerifier
 from quorate.records.batch import build_metadata_batch
 from tests.raft.nodes import Network, Node, dynamic, format_dynamic, leader_of, metadata
 from tests.raft.world import address

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from quorate.protocol.errors import ErrorCode
-from quorate.raft import messages as m
-from quorate.raft.core import Raft
-from quorate.raft.follower import REFUSED_SNAPSHOT_S
+from quorate.raft.core import messages as m
+from quorate.raft.core.follower import REFUSED_SNAPSHOT_S
+from quorate.raft.core.raft import Raft
 from quorate.raft.types import ASK_SNAPSHOT_BYTES, MAX_SNAPSHOT_BYTES, LeaderAndEpoch, OffsetEpoch, Role
 from tests.raft.test_rules import started, vote
 from tests.raft.world import address

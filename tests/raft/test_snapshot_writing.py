@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from quorate.raft import snapshot_writing
-from quorate.raft.snapshot_writing import write_snapshot
-from quorate.raft.snapshots import SnapshotWriter
+from quorate.raft.storage import snapshot_writer as snapshot_writing
+from quorate.raft.storage.snapshot_writer import write_snapshot
+from quorate.raft.storage.snapshots import SnapshotWriter
 from quorate.raft.types import OffsetEpoch
 
 ID = OffsetEpoch(40, 3)

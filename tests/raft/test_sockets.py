@@ -13,15 +13,15 @@ import pytest
 from quorate.net.dispatch import Dispatcher, FeatureRange, FeatureState, ListenerKind
 from quorate.net.errors import KafkaConnectionError
 from quorate.net.server import Listener
-from quorate.raft import messages as m
-from quorate.raft.calls import Calls
 from quorate.raft.config import RaftConfig
-from quorate.raft.driver import RaftClient
-from quorate.raft.ports import LoopClock
-from quorate.raft.reachability import Reachability
-from quorate.raft.transport import NetTransport
+from quorate.raft.core import messages as m
+from quorate.raft.core.voters import Voter, VoterSet
+from quorate.raft.runtime.client import RaftClient
+from quorate.raft.runtime.ports import LoopClock
+from quorate.raft.runtime.reachability import Reachability
+from quorate.raft.runtime.request_sender import Calls
+from quorate.raft.runtime.transport import NetTransport
 from quorate.raft.types import Address, ReplicaKey
-from quorate.raft.voters import Voter, VoterSet
 from quorate.records.batch import build_metadata_batch
 from tests.raft.nodes import CLUSTER, Machine, format_dynamic
 from tests.raft.world import LISTENER, directory

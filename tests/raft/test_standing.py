@@ -9,16 +9,16 @@ import pytest
 
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
-from quorate.raft import messages as m
 from quorate.raft.config import RaftConfig
-from quorate.raft.joining import PUT_OFF_S
-from quorate.raft.opening import open_replica
-from quorate.raft.quorum_state import QuorumStateFile
-from quorate.raft.standing import FILE_NAME, Standing, StandingFile
-from quorate.raft.state_saving import StateSaver
+from quorate.raft.core import messages as m
+from quorate.raft.core.auto_join import PUT_OFF_S
+from quorate.raft.core.voters import Voter, VoterSet
+from quorate.raft.storage.membership_record import FILE_NAME, Standing, StandingFile
+from quorate.raft.storage.quorum_state import QuorumStateFile
+from quorate.raft.storage.quorum_state_writer import StateSaver
+from quorate.raft.storage.recovery import open_replica
+from quorate.raft.storage.voter_marker import VoterMarker
 from quorate.raft.types import METADATA_TOPIC, ReplicaKey, Role
-from quorate.raft.voter_marker import VoterMarker
-from quorate.raft.voters import Voter, VoterSet
 from tests.raft.nodes import CLUSTER, Network, Node, context, dynamic, format_dynamic, metadata, stopped_with_a_snapshot
 from tests.raft.test_membership import ask, key, lead, quorum
 from tests.raft.test_rules import started

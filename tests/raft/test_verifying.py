@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from quorate.raft.snapshots import footer_batch, header_batch, place
+from quorate.raft.core.voters import VoterSet
+from quorate.raft.storage.snapshot_verification import SnapshotError, SnapshotVerifier, prefix_digest
+from quorate.raft.storage.snapshots import footer_batch, header_batch, place
 from quorate.raft.types import OffsetEpoch
-from quorate.raft.verifying import SnapshotError, SnapshotVerifier, prefix_digest
-from quorate.raft.voters import VoterSet
 from quorate.records.batch import build_metadata_batch, set_placement
 from tests.raft.world import voter
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.raft.membership import voter_set, voters_record
+from quorate.raft.core.membership import voter_set, voters_record
+from quorate.raft.core.voters import History, Membership, Voter, VoterSet
 from quorate.raft.types import RaftError, ReplicaKey
-from quorate.raft.voters import History, Membership, Voter, VoterSet
 from quorate.records.control import VotersRecord
 from tests.raft.world import LISTENER, address, directory, voter
 

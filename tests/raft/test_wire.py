@@ -7,8 +7,8 @@ import pytest
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.api_versions import ApiVersionsResponse
 from quorate.protocol.messages.fetch import FetchRequest
-from quorate.raft import messages as m
-from quorate.raft import wire
+from quorate.raft.core import messages as m
+from quorate.raft.runtime import wire
 from tests.raft.world import address
 
 

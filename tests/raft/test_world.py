@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quorate.protocol.errors import ErrorCode
-from quorate.raft import messages as m
+from quorate.raft.core import messages as m
 from quorate.raft.types import ReplicaKey, Role
 from tests.raft.world import LISTENER, World, address, directory, voter
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quorate.protocol.errors import ErrorCode
-from quorate.raft import messages as m
-from quorate.raft.core import Raft
-from quorate.raft.membership import KRAFT_VERSION, KRAFT_VOTERS
-from quorate.raft.quorum_state import QuorumState
-from quorate.raft.standing import Standing
+from quorate.raft.core import messages as m
+from quorate.raft.core.membership import KRAFT_VERSION, KRAFT_VOTERS
+from quorate.raft.core.raft import Raft
+from quorate.raft.core.voters import Membership, Voter, VoterSet
+from quorate.raft.storage.membership_record import Standing
+from quorate.raft.storage.quorum_state import QuorumState
 from quorate.raft.types import NO_DIRECTORY, Address, OffsetEpoch, RaftParams, ReplicaKey
-from quorate.raft.voters import Membership, Voter, VoterSet
 
 LISTENER = "CONTROLLER"
 CLUSTER = "world"
@@ -137,7 +137,7 @@ class Node:
 
     @staticmethod
     def _apply_history(members: Membership, offset: int, entry: Entry) -> None:
-        from quorate.raft.membership import voter_set
+        from quorate.raft.core.membership import voter_set
 
         if entry.control is not None:
             kind, value = entry.control

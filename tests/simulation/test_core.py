@@ -46,7 +46,7 @@ def test_a_seed_gives_the_same_history_each_time() -> None:
 
 
 def test_a_failure_names_the_seed_that_replays_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from quorate.raft import election
+    from quorate.raft.core import election
 
     monkeypatch.setattr(election, "may_grant", lambda r, q: True)
     assert main(["--events", "1000000", "--seed", "30", "--each", "3000"]) == 1

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from quorate.raft import downloads, follower
-from quorate.raft import messages as m
+from quorate.raft.core import follower
+from quorate.raft.core import messages as m
+from quorate.raft.storage import snapshot_download as downloads
 from simulation.config import DiskConfig, FaultSchedule, NetworkConfig, SimulationConfig, Topology, Workload
 from simulation.nodes.cluster import run_cluster
 

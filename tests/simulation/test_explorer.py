@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from quorate.raft.messages import Effects
-from quorate.raft.quorum_state import QuorumState
+from quorate.raft.core.messages import Effects
+from quorate.raft.storage.quorum_state import QuorumState
 from simulation.explorer.__main__ import main
 from simulation.explorer.bounds import Bounds
 from simulation.explorer.canonical_form import canonical_form

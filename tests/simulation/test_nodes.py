@@ -14,8 +14,8 @@ import pytest
 
 from quorate.log import files as log_files
 from quorate.log import log_trimming
-from quorate.raft import messages as m
-from quorate.raft.driver import RaftClient
+from quorate.raft.core import messages as m
+from quorate.raft.runtime.client import RaftClient
 from simulation.checker.invariants import InvariantError
 from simulation.config import DiskConfig, FaultSchedule, SimulationConfig, Topology
 from simulation.nodes.cluster import Cluster, run_cluster
@@ -86,7 +86,8 @@ def no_fsync_of_the_log(patch: Patch) -> None:
 
 def no_fsync_of_the_quorum_state(patch: Patch) -> None:
     write = log_files.write_atomically
-    patch.setattr("quorate.raft.quorum_state.write_atomically", lambda path, data, sync=True: write(path, data, sync=False))
+    target = "quorate.raft.storage.quorum_state.write_atomically"
+    patch.setattr(target, lambda path, data, sync=True: write(path, data, sync=False))
 
 
 def no_fsync_of_directories(patch: Patch) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from quorate.protocol.errors import ErrorCode
-from quorate.raft import messages as m
+from quorate.raft.core import messages as m
 from quorate.raft.types import Role
 from simulation.config import DiskConfig, NetworkConfig, SimulationConfig, Topology
 from simulation.core.replica import Replica

@@ -18,7 +18,7 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.uuids import ZERO_UUID, random_uuid
 
 if TYPE_CHECKING:
-    from quorate.broker.publisher import BrokerMetadataListener
+    from quorate.broker.metadata.publisher import BrokerMetadataListener
     from quorate.metadata.image import MetadataImage
     from quorate.net.client import Connection, NodeChannel
     from quorate.net.dispatch import RequestContext

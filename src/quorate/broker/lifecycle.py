@@ -18,7 +18,7 @@ from quorate.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from quorate.broker.controller_channel import ControllerChannel
-    from quorate.broker.publisher import BrokerMetadataListener
+    from quorate.broker.metadata.publisher import BrokerMetadataListener
     from quorate.config.kafka_config import KafkaConfig
     from quorate.config.listeners import Endpoint
     from quorate.metadata.image import MetadataDelta

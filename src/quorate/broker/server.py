@@ -10,19 +10,19 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quorate.broker.alter_partition import AlterPartitionManager
 from quorate.broker.clock import Clock, SystemClock
-from quorate.broker.config_view import ConfigView
 from quorate.broker.controller_channel import ControllerChannel, ControllerLocator
-from quorate.broker.directory_assignments import DirectoryAssignments
-from quorate.broker.fetch_session import FetchSessionCache, FetchSessions
 from quorate.broker.handlers import BrokerHandlers, Services
 from quorate.broker.lifecycle import BrokerLifecycle, BrokerState
-from quorate.broker.metadata_cache import MetadataCache
-from quorate.broker.publisher import BrokerMetadataListener
-from quorate.broker.replica_manager import FollowerFetching, ReplicaManager
+from quorate.broker.log_maintenance import Upkeep
+from quorate.broker.metadata.cache import MetadataCache
+from quorate.broker.metadata.config_view import ConfigView
+from quorate.broker.metadata.publisher import BrokerMetadataListener
+from quorate.broker.replication.alter_partition import AlterPartitionManager
+from quorate.broker.replication.directory_assignments import DirectoryAssignments
+from quorate.broker.replication.fetch_session import FetchSessionCache, FetchSessions
+from quorate.broker.replication.replica_manager import FollowerFetching, ReplicaManager
 from quorate.broker.topic_creation import TopicCreator
-from quorate.broker.upkeep import Upkeep
 from quorate.log.errors import LogDirFailure
 from quorate.log.manager import LogManager
 from quorate.metadata.features import FIRST_DIRECTORIES, KRAFT_VERSION, supported_features
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from quorate.metadata.shared_replay import SharedReplay
     from quorate.metadata.snapshot_emitter import SnapshotEmitter
     from quorate.net.dispatch import FeatureState, Handler
-    from quorate.raft.driver import RaftClient
+    from quorate.raft.runtime.client import RaftClient
 
 log_ = logging.getLogger("quorate.broker.server")
 
@@ -378,7 +378,7 @@ class BrokerServer:
         return channel
 
     def _make_fetchers(self) -> FollowerFetching:
-        from quorate.broker.fetcher import ReplicaFetchers
+        from quorate.broker.replication.replica_fetcher import ReplicaFetchers
 
         return ReplicaFetchers(self._config, self.replicas, lambda: self.lifecycle.broker_epoch, self._loop)
 

@@ -15,7 +15,7 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from quorate.broker.controller_channel import ControllerChannel
-    from quorate.broker.publisher import BrokerMetadataListener
+    from quorate.broker.metadata.publisher import BrokerMetadataListener
     from quorate.config.kafka_config import KafkaConfig
     from quorate.net.dispatch import RequestContext
     from quorate.protocol.messages.create_topics import CreateTopicsRequest

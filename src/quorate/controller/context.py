@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from quorate.controller.directories import is_online
+from quorate.controller.replication.directories import is_online
 from quorate.metadata.features import ELR_VERSION, FIRST_DIRECTORIES
 from quorate.metadata.image.partitions import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.uuids import ZERO_UUID, random_uuid
 
 if TYPE_CHECKING:
+    from quorate.controller.broker_sessions import Liveness
     from quorate.controller.config import ControllerConfig
-    from quorate.controller.liveness import Liveness
     from quorate.metadata.image import MetadataImage
     from quorate.metadata.image.cluster import BrokerRegistration
     from quorate.protocol.schema import Data

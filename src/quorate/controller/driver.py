@@ -18,19 +18,19 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from quorate.controller.activation import ActivationError, activation_records
+from quorate.controller.broker_connections import Contacts
+from quorate.controller.broker_sessions import Liveness
 from quorate.controller.clock import Clock, LoopClock
 from quorate.controller.config import ControllerConfig
-from quorate.controller.contacts import Contacts
 from quorate.controller.context import View
-from quorate.controller.liveness import Liveness
-from quorate.controller.pending import Pending
+from quorate.controller.periodic_tasks import NEVER, PeriodicTasks
+from quorate.controller.purgatory import Pending
 from quorate.controller.reads import read_routes
 from quorate.controller.record_versions import level_in, version_of
 from quorate.controller.registration import ControllerRegistrar
 from quorate.controller.requests import Requests
 from quorate.controller.routes import WRITES
-from quorate.controller.standby import Preparation
-from quorate.controller.tasks import NEVER, PeriodicTasks
+from quorate.controller.warm_up import Preparation
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.features import KRAFT_VERSION
 from quorate.metadata.framing import encode_record
@@ -44,8 +44,8 @@ from quorate.raft.types import CommittedBatch, LeaderAndEpoch, NotLeaderError, O
 
 if TYPE_CHECKING:
     from quorate.net.dispatch import FeatureState, Handler, RequestContext
-    from quorate.raft.delivery import Steps
-    from quorate.raft.driver import RaftClient
+    from quorate.raft.runtime.client import RaftClient
+    from quorate.raft.runtime.delivery import Steps
 
 log = logging.getLogger(__name__)
 
@@ -366,7 +366,7 @@ class QuorumController:
 
     def register_self(self, request: Any) -> None:
         """Writes this active controller's own registration."""
-        from quorate.controller.brokers import register_controller
+        from quorate.controller.handlers.brokers import register_controller
 
         try:
             self.write(register_controller(self.view(), request, self.requests.context()).records)

@@ -13,7 +13,7 @@ import ipaddress
 import struct
 from typing import TYPE_CHECKING, Any
 
-from quorate.controller.pending import Answer
+from quorate.controller.purgatory import Answer
 from quorate.controller.routes import WRITES
 from quorate.net.dispatch import RequestContext
 from quorate.protocol.api import REGISTRY, ApiKey, decode_request, decode_request_header, encode_response

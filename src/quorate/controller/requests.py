@@ -9,10 +9,10 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from quorate.controller.context import Context, Rest, Result
-from quorate.controller.held import HeldRequests
-from quorate.controller.pending import Answer
+from quorate.controller.deferred_requests import HeldRequests
+from quorate.controller.periodic_tasks import NEVER
+from quorate.controller.purgatory import Answer
 from quorate.controller.routes import write_handler
-from quorate.controller.tasks import NEVER
 from quorate.metadata.records import NoOpRecord
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError

@@ -46,6 +46,6 @@ def write_handler(api_key: int) -> WriteHandler:
     handler = _resolved.get(api_key)
     if handler is None:
         module, function = WRITES[api_key]
-        handler = getattr(importlib.import_module(f"quorate.controller.{module}"), function)
+        handler = getattr(importlib.import_module(f"quorate.controller.handlers.{module}"), function)
         _resolved[api_key] = handler
     return handler

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from quorate.raft.metrics import Metric, Windowed
+from quorate.raft.runtime.metrics import Metric, Windowed
 
 logger = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ from quorate.node.limits import connection_cap, hold_collections, open_file_cach
 from quorate.node.support import refuse_unsupported
 from quorate.protocol.uuids import uuid_text
 from quorate.raft.config import RaftConfig
-from quorate.raft.driver import RaftClient
+from quorate.raft.runtime.client import RaftClient
 
 if TYPE_CHECKING:
     from quorate.broker.server import BrokerServer

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from quorate.broker.coordinators.service import GroupService
-from quorate.broker.metadata_cache import MetadataCache
-from quorate.broker.replica_manager import ReplicaManager
+from quorate.broker.metadata.cache import MetadataCache
+from quorate.broker.replication.replica_manager import ReplicaManager
 from quorate.log.config import LogConfig
 from quorate.log.files import OpenFiles
 from quorate.log.manager import LogManager

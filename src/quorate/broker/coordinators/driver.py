@@ -263,7 +263,7 @@ class GroupDriver:
     def _reaches(self, partition: int, offset: int) -> asyncio.Future[bool]:
         """Waits for the high watermark to reach `offset`; False when it did not in `offsets.commit.timeout.ms`. Fails with
         KafkaError when the partition is not led here any more."""
-        from quorate.broker.delayed import DelayedAcks
+        from quorate.broker.replication.purgatory import DelayedAcks
 
         assert self._loop is not None
         replica = self._replicas.partition(GROUP_METADATA_TOPIC, partition)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from quorate.broker.clock import Clock
     from quorate.broker.controller_channel import ControllerChannel
-    from quorate.broker.fetch_session import FetchSessions
-    from quorate.broker.metadata_cache import MetadataCache
-    from quorate.broker.replica_manager import ReplicaManager
+    from quorate.broker.metadata.cache import MetadataCache
+    from quorate.broker.replication.fetch_session import FetchSessions
+    from quorate.broker.replication.replica_manager import ReplicaManager
     from quorate.broker.topic_creation import TopicCreator
     from quorate.config.kafka_config import KafkaConfig
     from quorate.log.manager import LogManager

@@ -7,7 +7,7 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Any
 
-from quorate.broker.delayed import DelayedAcks
+from quorate.broker.replication.purgatory import DelayedAcks
 from quorate.broker.topic_names import is_internal
 from quorate.log.manager import run_steps
 from quorate.protocol.api import ApiKey
@@ -16,7 +16,7 @@ from quorate.protocol.messages.delete_records import DeleteRecordsRequest, Delet
 
 if TYPE_CHECKING:
     from quorate.broker.handlers import Services
-    from quorate.broker.partition import Partition
+    from quorate.broker.replication.partition import Partition
     from quorate.net.dispatch import Handler, RequestContext
 
 log_ = logging.getLogger("quorate.broker.delete_records")

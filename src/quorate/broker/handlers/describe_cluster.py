@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quorate.broker.operations import CLUSTER_OPERATIONS
+from quorate.broker.authorized_operations import CLUSTER_OPERATIONS
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse

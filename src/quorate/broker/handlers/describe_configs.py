@@ -9,9 +9,9 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from quorate.broker import config_view as source
-from quorate.broker.config_view import ConfigView, Synonym
 from quorate.broker.log_levels import logger_levels
+from quorate.broker.metadata import config_view as source
+from quorate.broker.metadata.config_view import ConfigView, Synonym
 from quorate.broker.topic_names import topic_name_problem
 from quorate.config.definitions import ConfigDef, ConfigType, Scope
 from quorate.config.topic_defs import TOPIC_CONFIGS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quorate.broker.metadata_cache import unknown_topic_error
+from quorate.broker.metadata.cache import unknown_topic_error
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import KafkaError
 from quorate.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quorate.broker.operations import TOPIC_OPERATIONS
+from quorate.broker.authorized_operations import TOPIC_OPERATIONS
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.describe_topic_partitions import (

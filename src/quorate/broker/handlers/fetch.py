@@ -3,7 +3,7 @@
 7 sessions (KIP-227) · 9 current leader epoch · 11 rack, reading from followers · 12 last fetched epoch, diverging epochs ·
 13 topic ids · 15 replica state in a tagged field · 16 leader hints (KIP-951) · 18 a reader's high watermark.
 
-The answer holds file regions; a request that has to wait hangs on its partitions (quorate.broker.delayed).
+The answer holds file regions; a request that has to wait hangs on its partitions (quorate.broker.replication.purgatory).
 Left out: preferred read replicas (no replica selector is configured by default), quotas.
 """
 
@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from quorate.broker.delayed import DelayedFetch
-from quorate.broker.fetch_session import FetchContext, FetchPartition, PartitionKey
-from quorate.broker.fetching import FetchParams, Isolation, ReadResult, is_ready, read
-from quorate.broker.partition import NO_EPOCH
+from quorate.broker.replication.fetch_session import FetchContext, FetchPartition, PartitionKey
+from quorate.broker.replication.log_reader import FetchParams, Isolation, ReadResult, is_ready, read
+from quorate.broker.replication.partition import NO_EPOCH
+from quorate.broker.replication.purgatory import DelayedFetch
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse

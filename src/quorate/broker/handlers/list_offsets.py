@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from quorate.broker.partition import Partition
+from quorate.broker.replication.partition import Partition
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse

@@ -15,8 +15,8 @@ from inspect import iscoroutine
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from quorate.broker.metadata_answers import MetadataAnswers, Shape
-from quorate.broker.metadata_cache import unknown_topic_error
+from quorate.broker.metadata.cache import unknown_topic_error
+from quorate.broker.metadata.encoded_responses import MetadataAnswers, Shape
 from quorate.broker.topic_names import is_internal
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError

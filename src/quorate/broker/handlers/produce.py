@@ -17,7 +17,7 @@ import logging
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from quorate.broker.delayed import DelayedAcks
+from quorate.broker.replication.purgatory import DelayedAcks
 from quorate.broker.topic_names import is_internal
 from quorate.log.producer_state import AppendOrigin
 from quorate.protocol.api import ApiKey
@@ -28,7 +28,7 @@ from quorate.records.batch import parse_header
 
 if TYPE_CHECKING:
     from quorate.broker.handlers import Services
-    from quorate.broker.partition import Partition
+    from quorate.broker.replication.partition import Partition
     from quorate.net.connection import ServerConnection
     from quorate.net.dispatch import Handler, RequestContext
     from quorate.protocol.schema import Records

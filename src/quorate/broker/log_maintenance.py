@@ -1,0 +1,97 @@
+"""What a broker does by the clock: retention, checkpoints, flushing by time, ISRs that shrink.
+
+A few timers for the whole broker, whatever the number of partitions. Each run works in slices and yields to the loop between
+them; what waits for a disk runs in a thread. A directory that fails meanwhile is reported and left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from quorate.log.errors import LogDirFailure
+
+if TYPE_CHECKING:
+    from quorate.broker.replication.replica_manager import ReplicaManager
+    from quorate.config.kafka_config import KafkaConfig
+    from quorate.log.manager import LogManager, Step
+
+log_ = logging.getLogger("quorate.broker.log_maintenance")
+
+_FOREVER_MS = 1 << 62
+_FIRST_RUN_S = 30.0
+"""Long intervals begin with a run soon after the start, as in Kafka: a broker restarted every hour must still delete."""
+
+
+class Upkeep:
+    """Runs the jobs; each waits its interval between the end of one run and the next."""
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        logs: LogManager,
+        replicas: ReplicaManager,
+        storage_failed: Callable[[LogDirFailure], None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._logs = logs
+        self._replicas = replicas
+        self._storage_failed = storage_failed
+        self._loop = loop
+        self._tasks: list[asyncio.Task[None]] = []
+        self._threads: set[asyncio.Future[None]] = set()
+        self._jobs: list[tuple[str, float, Callable[[], Iterable[Step] | None]]] = [
+            ("retention", config.get("log.retention.check.interval.ms"), logs.sweep),
+            ("producer expiration", config.get("producer.id.expiration.check.interval.ms"), logs.expire_producers),
+            ("recovery point checkpoint", config.get("log.flush.offset.checkpoint.interval.ms"), logs.checkpoint_recovery_points),
+            (
+                "log start checkpoint",
+                config.get("log.flush.start.offset.checkpoint.interval.ms"),
+                logs.checkpoint_log_start_offsets,
+            ),
+            (
+                "high watermark checkpoint",
+                config.get("replica.high.watermark.checkpoint.interval.ms"),
+                logs.checkpoint_high_watermarks,
+            ),
+            ("ISR", config.get("replica.lag.time.max.ms") / 2, replicas.shrink_isrs),
+            ("flush", min(config.get("log.flush.scheduler.interval.ms"), _FOREVER_MS), logs.flush_due),
+        ]
+
+    def start(self) -> None:
+        for name, interval_ms, job in self._jobs:
+            if interval_ms < _FOREVER_MS:
+                first_s = min(interval_ms / 1000, _FIRST_RUN_S)
+                self._tasks.append(self._loop.create_task(self._run(name, first_s, interval_ms / 1000, job)))
+
+    async def close(self) -> None:
+        """Returns when no job runs any more, its thread included: the logs may be closed."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._threads:
+            await asyncio.wait(self._threads)
+
+    async def _in_thread(self, work: Callable[[], None]) -> None:
+        future = self._loop.run_in_executor(None, work)
+        self._threads.add(future)
+        future.add_done_callback(self._threads.discard)
+        await asyncio.shield(future)  # a thread cannot be cancelled: `close` waits for it
+
+    async def _run(self, name: str, first_s: float, interval_s: float, job: Callable[[], Iterable[Step] | None]) -> None:
+        await asyncio.sleep(first_s)
+        while True:
+            try:
+                for step in job() or ():
+                    if step is None:
+                        await asyncio.sleep(0)
+                    else:
+                        await self._in_thread(step)
+            except LogDirFailure as error:
+                self._storage_failed(error)
+            except Exception:
+                log_.exception("[Upkeep broker=%d] %s failed", self._replicas.node_id, name)
+            await asyncio.sleep(interval_s)

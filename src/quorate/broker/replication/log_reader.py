@@ -1,0 +1,207 @@
+"""Reading of hosted partitions for Fetch: bounds, epochs, isolation, and the decision whether a waiting Fetch has enough.
+
+The answers hold file regions, not bytes: the records of a partition go from the page cache to the socket untouched.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.uuids import ZERO_UUID
+
+if TYPE_CHECKING:
+    from quorate.broker.replication.fetch_session import FetchPartition
+    from quorate.broker.replication.partition import Partition
+    from quorate.broker.replication.replica_manager import ReplicaManager
+    from quorate.log.partition_log import PartitionLog
+    from quorate.protocol.regions import FileRegion
+
+log_ = logging.getLogger("quorate.broker.fetch")
+UNKNOWN_OFFSET = -1
+
+
+class Isolation(enum.IntEnum):
+    """Up to where a reader may read."""
+
+    LOG_END = 0  # followers
+    HIGH_WATERMARK = 1  # consumers, read_uncommitted
+    TXN_COMMITTED = 2  # consumers, read_committed: the last stable offset
+
+
+@dataclass(frozen=True, slots=True)
+class FetchParams:
+    """The request-wide part of a Fetch."""
+
+    replica_id: int  # -1: a consumer
+    replica_epoch: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation: Isolation
+    only_leader: bool
+
+    @property
+    def is_from_follower(self) -> bool:
+        return self.replica_id >= 0
+
+
+@dataclass(slots=True)
+class ReadResult:
+    """What reading one partition gave. After an error all offsets are -1."""
+
+    error: ErrorCode = ErrorCode.NONE
+    high_watermark: int = UNKNOWN_OFFSET
+    last_stable_offset: int = UNKNOWN_OFFSET
+    log_start_offset: int = UNKNOWN_OFFSET
+    parts: Sequence[FileRegion] = ()
+    size: int = 0
+    aborted: list[tuple[int, int]] | None = None  # (producer id, first offset)
+    diverging: tuple[int, int] | None = None  # (epoch, end offset)
+
+
+def upper_offset(log: PartitionLog, isolation: Isolation) -> int:
+    """The offset at which this reader's view of the log ends."""
+    if isolation is Isolation.HIGH_WATERMARK:
+        return log.high_watermark
+    if isolation is Isolation.LOG_END:
+        return log.log_end_offset
+    return log.last_stable_offset
+
+
+def read(
+    manager: ReplicaManager, params: FetchParams, wanted: Sequence[FetchPartition], *, note_follower: bool
+) -> list[ReadResult]:
+    """Reads each partition in turn under the request's limit. The first non-empty one may exceed limits by one batch,
+    so that a reader always gets on."""
+    left = params.max_bytes
+    min_one = True
+    results = []
+    for part in wanted:
+        result = _read_partition(manager, params, part, min(part.max_bytes, left), min_one, note_follower)
+        if result.size > 0:
+            min_one = False
+            left = max(0, left - result.size)
+        results.append(result)
+    return results
+
+
+def _read_partition(
+    manager: ReplicaManager,
+    params: FetchParams,
+    part: FetchPartition,
+    max_bytes: int,
+    min_one: bool,
+    note_follower: bool,
+) -> ReadResult:
+    try:
+        topic = part.topic
+        assert topic is not None, "partitions of unknown topic ids are answered before reading"
+        partition = manager.partition(topic, part.partition)
+        if part.topic_id != ZERO_UUID and part.topic_id != partition.topic_id:
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        partition.check_leader(part.current_leader_epoch, only_leader=params.only_leader)
+        if params.is_from_follower and not partition.has_follower(params.replica_id):
+            # With the epoch given and right, the follower is ahead of this broker's metadata: it will retry.
+            unknown = ErrorCode.NOT_LEADER_OR_FOLLOWER if part.current_leader_epoch == -1 else None
+            raise KafkaError(
+                unknown or ErrorCode.UNKNOWN_LEADER_EPOCH,
+                f"Broker {params.replica_id} is not a replica of {topic}-{part.partition} here.",
+            )
+        return _read_log(manager, params, part, partition, max_bytes, min_one, note_follower)
+    except KafkaError as error:
+        if error.code == ErrorCode.KAFKA_STORAGE_ERROR:
+            manager.note_storage_failure(error)
+        return ReadResult(error.code)
+    except Exception:
+        log_.exception("[Fetch broker=%d] Reading %s-%s failed", manager.node_id, part.topic, part.partition)
+        return ReadResult(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def _read_log(
+    manager: ReplicaManager,
+    params: FetchParams,
+    part: FetchPartition,
+    partition: Partition,
+    max_bytes: int,
+    min_one: bool,
+    note_follower: bool,
+) -> ReadResult:
+    log = partition.log
+    offset = part.fetch_offset
+    # The end before the read: what is appended meanwhile must not keep a follower out of sync.
+    end = log.log_end_offset
+    start = log.log_start_offset
+    result = ReadResult(ErrorCode.NONE, log.high_watermark, log.last_stable_offset, start)
+    if part.last_fetched_epoch >= 0:
+        result.diverging = _diverging(log, part)
+        if result.diverging is not None:
+            return result
+    if offset < start or offset > end:
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"Offset {offset} of {part.topic}-{part.partition} is not in the log, which has {start} to {end}.",
+        )
+    upper = upper_offset(log, params.isolation)
+    if offset < upper and (max_bytes > 0 or min_one):
+        data = log.read(offset, max_bytes, upper_offset=upper, min_one=min_one)
+        result.parts = data.parts
+        result.size = data.size
+        if params.isolation is Isolation.TXN_COMMITTED:
+            result.aborted = log.aborted_transactions(offset, min(upper, data.next_offset)) if data.size else []
+    elif params.isolation is Isolation.TXN_COMMITTED:
+        result.aborted = []
+    if params.is_from_follower and note_follower:
+        partition.follower_fetched(
+            params.replica_id, params.replica_epoch, offset, part.log_start_offset, end, manager.clock.now()
+        )
+        result.high_watermark = log.high_watermark
+    return result
+
+
+def _diverging(log: PartitionLog, part: FetchPartition) -> tuple[int, int] | None:
+    """Where the reader's history leaves this log's (KIP-595). Raises OFFSET_OUT_OF_RANGE if the epoch is not known."""
+    known = log.end_offset_for_epoch(part.last_fetched_epoch)
+    if known is None or known[0] < 0 or known[1] < 0:
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"The end of epoch {part.last_fetched_epoch} of {part.topic}-{part.partition} is not known here.",
+        )
+    if part.fetch_offset < log.log_start_offset:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    epoch, end = known
+    return (epoch, end) if epoch < part.last_fetched_epoch or end < part.fetch_offset else None
+
+
+def is_ready(manager: ReplicaManager, params: FetchParams, wanted: Sequence[FetchPartition]) -> bool:
+    """Whether a waiting Fetch would now be answered: enough bytes, or something that the reader must be told."""
+    available = 0
+    for part in wanted:
+        partition = manager.partitions.get((part.topic, part.partition)) if part.topic is not None else None
+        if partition is None:
+            return True
+        try:
+            partition.check_leader(part.current_leader_epoch, only_leader=params.only_leader)
+            log = partition.log
+        except KafkaError:
+            return True
+        upper = upper_offset(log, params.isolation)
+        if part.fetch_offset > upper or part.fetch_offset < log.log_start_offset:
+            return True  # truncated, or deleted, under the reader
+        if part.fetch_offset < upper:
+            if params.min_bytes <= 1:
+                return True
+            available += log.read(part.fetch_offset, part.max_bytes, upper_offset=upper, min_one=True).size
+            if available >= params.min_bytes:
+                return True
+        if part.last_fetched_epoch >= 0:
+            try:
+                if _diverging(log, part) is not None:
+                    return True
+            except KafkaError:
+                return True
+    return False

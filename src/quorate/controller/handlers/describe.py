@@ -1,0 +1,227 @@
+"""What any controller answers from committed metadata: DescribeCluster (of controllers) and DescribeConfigs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from quorate.config.broker_defs import BROKER_CONFIGS
+from quorate.config.definitions import ConfigDef, Scope
+from quorate.config.topic_defs import TOPIC_CONFIGS
+from quorate.controller.config import ControllerConfig
+from quorate.controller.config_schema import (
+    DEFAULT,
+    DYNAMIC_BROKER,
+    DYNAMIC_CLIENT_METRICS,
+    DYNAMIC_DEFAULT_BROKER,
+    DYNAMIC_GROUP,
+    DYNAMIC_TOPIC,
+    STATIC_BROKER,
+    Entry,
+)
+from quorate.controller.topic_names import parse_node_id, why_invalid
+from quorate.metadata.features import FIRST_CONTROLLER_REGISTRATION, METADATA_VERSION
+from quorate.metadata.image import MetadataImage
+from quorate.metadata.image.parts import (
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from quorate.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+
+BROKERS, CONTROLLERS = 1, 2
+ALL_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+"""Create, alter, describe, cluster action, describe and alter configs, idempotent write: what anybody may without ACLs."""
+Result = DescribeConfigsResponse.DescribeConfigsResult
+ResourceResult = DescribeConfigsResponse.DescribeConfigsResourceResult
+Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
+
+
+def describe_cluster(
+    image: MetadataImage, request: DescribeClusterRequest, api_version: int, listener: str, cluster_id: str, leader_id: int
+) -> DescribeClusterResponse:
+    """Registered controllers with their end points of this listener (KIP-919). Raises UNSUPPORTED_VERSION, and NOT_CONTROLLER,
+    which clients retry, while this controller has not heard yet what is committed."""
+    if METADATA_VERSION not in image.features.finalized:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, "This controller knows no metadata yet: it has not heard from a leader.")
+    if image.features.metadata_version < FIRST_CONTROLLER_REGISTRATION:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            "Direct-to-controller communication is not supported with the current MetadataVersion.",
+        )
+    kind = request.endpoint_type
+    if kind != CONTROLLERS:
+        unknown = kind != BROKERS
+        code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE if unknown else ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        return DescribeClusterResponse(
+            error_code=ErrorCode.INVALID_REQUEST if api_version == 0 else code,
+            error_message=f"Unsupported endpoint type {kind}"
+            if unknown
+            else "The request was sent to an endpoint of type CONTROLLER, but we wanted an endpoint of type BROKER",
+        )
+    nodes = [
+        DescribeClusterResponse.DescribeClusterBroker(broker_id=controller.id, host=endpoint.host, port=endpoint.port)
+        for controller in sorted(image.cluster.controllers.values(), key=lambda controller: controller.id)
+        if (endpoint := controller.endpoint(listener)) is not None
+    ]
+    response = DescribeClusterResponse(
+        endpoint_type=CONTROLLERS,
+        cluster_id=cluster_id,
+        controller_id=leader_id if any(node.broker_id == leader_id for node in nodes) else -1,
+        brokers=nodes,
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+    return response
+
+
+def describe_configs(image: MetadataImage, request: DescribeConfigsRequest, config: ControllerConfig) -> DescribeConfigsResponse:
+    """Topics, groups, client metrics, and of brokers this node and the cluster-wide defaults; errors are per resource."""
+    response = DescribeConfigsResponse()
+    answered: set[tuple[object, ...]] = set()
+    for resource in request.resources:
+        # Described once, however often it is asked for: a few bytes ask for some hundred kilobytes.
+        asked = (resource.resource_type, resource.resource_name, *sorted(resource.configuration_keys or ()))
+        if asked in answered:
+            continue
+        result = Result(error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name)
+        response.results.append(result)
+        wanted = set(resource.configuration_keys) if resource.configuration_keys else None
+        try:
+            entries = _described(image, resource.resource_type, resource.resource_name, config)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+            continue
+        answered.add(asked)
+        for definition, synonyms, entry, read_only in entries:
+            if wanted is not None and entry.name not in wanted:
+                continue
+            result.configs.append(
+                ResourceResult(
+                    name=entry.name,
+                    value=None if entry.is_sensitive else entry.value,
+                    read_only=read_only,
+                    config_source=entry.source,
+                    is_sensitive=entry.is_sensitive,
+                    synonyms=_shown(synonyms) if request.include_synonyms else [],
+                    config_type=definition.type if definition is not None else 0,
+                    documentation=definition.doc if request.include_documentation and definition is not None else None,
+                )
+            )
+    return response
+
+
+_Described = tuple["ConfigDef | None", "list[Entry]", Entry, bool]
+
+
+def _shown(synonyms: list[Entry]) -> list[Synonym]:
+    return [
+        Synonym(name=entry.name, value=None if entry.is_sensitive else entry.value, source=entry.source) for entry in synonyms
+    ]
+
+
+def _described(image: MetadataImage, kind: int, name: str, config: ControllerConfig) -> list[_Described]:
+    describers: dict[int, Callable[[MetadataImage, str, ControllerConfig], list[_Described]]] = {
+        TOPIC_RESOURCE: _topic,
+        BROKER_RESOURCE: _broker,
+        GROUP_RESOURCE: _group,
+        CLIENT_METRICS_RESOURCE: _client_metrics,
+    }
+    describer = describers.get(kind)
+    if describer is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+    return describer(image, name, config)
+
+
+def _topic(image: MetadataImage, name: str, config: ControllerConfig) -> list[_Described]:
+    if (reason := why_invalid(name)) is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+    if name not in image.topics.by_name:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    own = image.configs.topic(name)
+    described: list[_Described] = []
+    for entry in config.schema.effective_topic_configs(image.configs, own):
+        definition = TOPIC_CONFIGS[entry.name]
+        synonyms = [entry] if entry.source == DYNAMIC_TOPIC else []
+        for key in definition.synonyms[:1]:
+            synonyms += _broker_values(image, key, config)
+        described.append((definition, synonyms, entry, False))
+    return described
+
+
+def _broker_values(image: MetadataImage, key: str, config: ControllerConfig) -> list[Entry]:
+    """Every place that gives a broker key a value, the strongest first."""
+    definition = BROKER_CONFIGS.get(key)
+    sensitive = definition is None or definition.sensitive
+    found = [
+        Entry(key, values[key], source, sensitive)
+        for values, source in (
+            (image.configs.broker(config.node_id), DYNAMIC_BROKER),
+            (image.configs.cluster_default(), DYNAMIC_DEFAULT_BROKER),
+            (config.static, STATIC_BROKER),
+        )
+        if key in values
+    ]
+    if definition is not None and definition.default is not None:
+        found.append(Entry(key, definition.default, DEFAULT, sensitive))
+    return found
+
+
+def _broker(image: MetadataImage, name: str, config: ControllerConfig) -> list[_Described]:
+    described: list[_Described] = []
+    if not name:
+        for key in sorted(image.configs.cluster_default()):
+            values = [e for e in _broker_values(image, key, config) if e.source == DYNAMIC_DEFAULT_BROKER]
+            described.append((BROKER_CONFIGS.get(key), values, values[0], _is_read_only(key)))
+        return described
+    if (node_id := parse_node_id(name)) is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+    if node_id != config.node_id:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {config.node_id} or empty string, but received {name}",
+        )
+    keys = {*BROKER_CONFIGS, *config.static, *image.configs.broker(config.node_id), *image.configs.cluster_default()}
+    for key in sorted(keys):
+        definition = BROKER_CONFIGS.get(key)
+        if definition is not None and definition.internal:
+            continue
+        values = _broker_values(image, key, config)
+        entry = values[0] if values else Entry(key, None, DEFAULT, definition is None or definition.sensitive)
+        described.append((definition, values, entry, _is_read_only(key)))
+    return described
+
+
+def _is_read_only(key: str) -> bool:
+    definition = BROKER_CONFIGS.get(key)
+    return definition is None or definition.dynamic is Scope.READ_ONLY
+
+
+def _group(image: MetadataImage, name: str, config: ControllerConfig) -> list[_Described]:
+    from quorate.config.group_defs import GROUP_CONFIGS
+
+    return _plain(image, name, GROUP_CONFIGS, GROUP_RESOURCE, DYNAMIC_GROUP, "Group name must not be empty")
+
+
+def _client_metrics(image: MetadataImage, name: str, config: ControllerConfig) -> list[_Described]:
+    from quorate.config.group_defs import CLIENT_METRICS_CONFIGS
+
+    empty = "Client metrics subscription name must not be empty"
+    return _plain(image, name, CLIENT_METRICS_CONFIGS, CLIENT_METRICS_RESOURCE, DYNAMIC_CLIENT_METRICS, empty)
+
+
+def _plain(
+    image: MetadataImage, name: str, definitions: dict[str, ConfigDef], kind: int, source: int, empty: str
+) -> list[_Described]:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, empty)
+    own = image.configs.get(kind, name)
+    described: list[_Described] = []
+    for key in sorted(definitions):
+        definition = definitions[key]
+        default = Entry(key, definition.default, DEFAULT, definition.sensitive)
+        entry = Entry(key, own[key], source, definition.sensitive) if key in own else default
+        described.append((definition, [entry] if entry is default else [entry, default], entry, False))
+    return described

@@ -1,0 +1,174 @@
+"""Moving partitions to other brokers: AlterPartitionReassignments and ListPartitionReassignments (KIP-455, KIP-860).
+
+A reassignment first adds the new replicas (target first, then those to be removed), waits for an ISR that holds every
+target replica, and is then completed by whatever changes the ISR next (`PartitionChange`); at once, when it already does.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from quorate.controller.context import Context, Rest, Result, View, bounded
+from quorate.controller.handlers.partitions import change_of
+from quorate.controller.handlers.topics import check_manual_replicas
+from quorate.controller.replication.broker_changes import LOOKS_PER_TURN
+from quorate.controller.replication.partition_change import Election
+from quorate.metadata.image.partitions import PartitionImage
+from quorate.metadata.image.topics import TopicImage
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+from quorate.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from quorate.protocol.schema import Data
+
+
+def alter_partition_reassignments(
+    view: View, request: AlterPartitionReassignmentsRequest, ctx: Context
+) -> Result[AlterPartitionReassignmentsResponse]:
+    """Starts, replaces or (replicas null) cancels reassignments; errors are per partition, the rest is one batch.
+
+    Raises POLICY_VIOLATION for more changes than a batch may have.
+    """
+    response = AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
+    )
+    records: list[Data] = []
+    changed: dict[tuple[str, int], Data] = {}
+    for wanted_topic in request.topics:
+        answer = AlterPartitionReassignmentsResponse.ReassignableTopicResponse(name=wanted_topic.name)
+        response.responses.append(answer)
+        for wanted in wanted_topic.partitions:
+            result = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse(
+                partition_index=wanted.partition_index, error_message=None
+            )
+            answer.partitions.append(result)
+            try:
+                record = _alter(view, wanted_topic.name, wanted, request.allow_replication_factor_change)
+            except KafkaError as error:
+                result.error_code, result.error_message = error.code, error.message
+                continue
+            if record is None:
+                continue
+            earlier = changed.setdefault((wanted_topic.name, wanted.partition_index), record)
+            if earlier is record:
+                records.append(record)
+                bounded(records, "Reassigning these partitions")
+            elif earlier != record:
+                # Both are computed from the state before the batch: the second would leave parts of the first.
+                result.error_code = ErrorCode.INVALID_REQUEST
+                result.error_message = "The request moves this partition to other replicas already."
+    return Result(response, records)
+
+
+def _alter(
+    view: View,
+    name: str,
+    wanted: AlterPartitionReassignmentsRequest.ReassignablePartition,
+    allow_factor_change: bool,
+) -> Data | None:
+    topic = view.image.topics.by_name.get(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
+    partition = topic.partitions.get(wanted.partition_index)
+    if partition is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{wanted.partition_index}.")
+    if wanted.replicas is None:
+        return _cancel(view, topic, wanted.partition_index, partition)
+    target = tuple(wanted.replicas)
+    check_manual_replicas(view, target, None)
+    if not allow_factor_change and len(target) != (factor := _factor(partition)):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"The replication factor is changed from {factor} to {len(target)}",
+        )
+    removing = tuple(sorted(set(partition.replicas) - set(target)))
+    adding = tuple(sorted(set(target) - set(partition.replicas)))
+    change = change_of(view, topic, wanted.partition_index, election=Election.ONLINE)
+    change.replicas = target + removing
+    if removing:
+        change.removing = removing
+    if adding:
+        change.adding = adding
+    return change.build()
+
+
+def _factor(partition: PartitionImage) -> int:
+    """The replication factor that a reassignment under way leads to."""
+    if not partition.is_reassigning:
+        return len(partition.replicas)
+    replicas = {*partition.replicas, *partition.adding_replicas}
+    return len(replicas - set(partition.removing_replicas))
+
+
+def _cancel(view: View, topic: TopicImage, partition_id: int, partition: PartitionImage) -> Data | None:
+    if not partition.is_reassigning:
+        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
+    replicas = tuple(r for r in partition.replicas if r not in partition.adding_replicas)
+    isr = tuple(r for r in partition.isr if r not in partition.adding_replicas)
+    unclean_allowed = view.topic_settings(topic.name, len(topic.partitions[0].replicas))[1]
+    if not isr:
+        if not replicas:
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Every replica is one that the reassignment adds.")
+        if not unclean_allowed:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Unable to revert the assignment of {topic.name}:{partition_id}: no original replica is in sync, so it "
+                "would take an unclean leader election, which unclean.leader.election.enable=false forbids.",
+            )
+        isr = (replicas[0],)
+    change = change_of(view, topic, partition_id)
+    change.isr, change.replicas = isr, replicas
+    change.removing = change.adding = ()
+    return change.build()
+
+
+def list_partition_reassignments(
+    view: View, request: ListPartitionReassignmentsRequest, ctx: Context
+) -> Result[ListPartitionReassignmentsResponse]:
+    """topics null: all that are under way; unknown topics and partitions without one are left out. Looked for in portions."""
+    if ctx.rest is None:
+        response = ListPartitionReassignmentsResponse(error_message=None)
+        places = _listed_places(view, request)
+    else:
+        response, places = ctx.rest.places
+    by_id = view.image.topics.by_id
+    for topic_id, index in itertools.islice(places, LOOKS_PER_TURN):
+        topic = by_id.get(topic_id)
+        partition = topic.partitions.get(index) if topic is not None else None
+        if topic is None or partition is None or not partition.is_reassigning:
+            continue
+        if not response.topics or response.topics[-1].name != topic.name:
+            response.topics.append(ListPartitionReassignmentsResponse.OngoingTopicReassignment(name=topic.name))
+        response.topics[-1].partitions.append(
+            ListPartitionReassignmentsResponse.OngoingPartitionReassignment(
+                partition_index=index,
+                replicas=list(partition.replicas),
+                adding_replicas=list(partition.adding_replicas),
+                removing_replicas=list(partition.removing_replicas),
+            )
+        )
+    following = next(places, None)
+    if following is None:
+        return Result(response)
+    return Result(response, rest=Rest((response, itertools.chain([following], places))))
+
+
+def _listed_places(view: View, request: ListPartitionReassignmentsRequest) -> Iterator[tuple[bytes, int]]:
+    """(topic id, partition id) of every partition that is asked about and has a topic."""
+    topics = view.image.topics
+    if request.topics is None:
+        for topic in topics.by_name.values():
+            for index in topic.partitions.ids():
+                yield topic.id, index
+        return
+    for asked in request.topics:
+        named = topics.get(asked.name)
+        if named is not None:
+            for index in asked.partition_indexes:
+                yield named.id, index

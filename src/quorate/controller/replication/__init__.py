@@ -1,0 +1,1 @@
+"""What happens to partitions: leader election and ISR changes, placement, brokers that come and go, directories."""

@@ -1,0 +1,73 @@
+"""Which addresses do not answer this node's Raft requests, since when and why: for its log and for who asks it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+
+from quorate.raft.runtime.ports import Clock
+from quorate.raft.types import Address
+
+MAX_ADDRESSES = 1000  # far more than a quorum has; leaders' endpoints come from messages, so that there must be a limit
+
+
+@dataclass(slots=True)
+class _Unanswered:
+    since: float
+    cause: str
+
+
+class Reachability:
+    """The outcome of the last request to each address. A connection that is only being made counts as nothing yet."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._answered: dict[Address, None] = {}
+        self._unanswered: dict[Address, _Unanswered] = {}
+
+    def answered(self, address: Address) -> None:
+        self._unanswered.pop(address, None)
+        if address not in self._answered:
+            self._make_room()
+            self._answered[address] = None
+
+    def failed(self, address: Address, error: BaseException) -> None:
+        """Keeps the time of the first failure in a row and the cause of the last."""
+        self._answered.pop(address, None)
+        found = self._unanswered.get(address)
+        if found is not None:
+            found.cause = cause_of(error)
+            return
+        self._make_room()
+        self._unanswered[address] = _Unanswered(self._clock.now(), cause_of(error))
+
+    def cause(self, address: Address) -> str | None:
+        """Why the last request was not answered; None where it was, or nothing was asked."""
+        found = self._unanswered.get(address)
+        return None if found is None else found.cause
+
+    def describe(self, address: Address) -> str:
+        """A predicate, such as "cannot be reached for 12 s: connection refused"."""
+        found = self._unanswered.get(address)
+        if found is not None:
+            return f"cannot be reached for {self._clock.now() - found.since:.0f} s: {found.cause}"
+        return "answers" if address in self._answered else "has not answered yet"
+
+    def _make_room(self) -> None:
+        for kept in (self._answered, self._unanswered):
+            while len(kept) >= MAX_ADDRESSES:
+                del kept[next(iter(kept))]
+
+
+def cause_of(error: BaseException) -> str:
+    """The cause of a request's failure in a few words, without the address that everything around it names."""
+    cause = error.__cause__ if error.__cause__ is not None else error
+    match cause:
+        case socket.gaierror():
+            return f"the host name cannot be resolved ({cause.strerror or cause})"
+        case TimeoutError():
+            return "timed out"
+        case OSError(errno=int(number)) if number > 0:
+            return os.strerror(number)
+    return str(cause) or type(cause).__name__

@@ -1,0 +1,1 @@
+"""What a Raft replica keeps on disk: the metadata log, snapshots, the quorum state, and their recovery at start."""

@@ -1,0 +1,459 @@
+"""The metadata log on disk: `__cluster_metadata-0` with its segments and snapshots, in Kafka's format.
+
+Start-up rules (kraft-facts 2.1): unfinished and deleted snapshots are removed, as are those below the log start, but not the
+newest download that was broken off, which may go on; a log that begins behind 0 needs a snapshot at or above its start; a
+newest snapshot that is ahead of the log restarts the log behind it. Cleaning (3.11) moves the log start to the next snapshot
+and drops the segments and snapshots before it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from bisect import insort
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from quorate.log.config import LogConfig
+from quorate.log.files import OpenFile, OpenFiles
+from quorate.log.partition_log import PartitionLog
+from quorate.log.partition_metadata import FILE_NAME, write_topic_id
+from quorate.protocol.regions import FileRegion
+from quorate.raft.core.membership import KRAFT_VOTERS, apply_membership, voter_set
+from quorate.raft.core.messages import ControlRecord
+from quorate.raft.core.voters import Membership, VoterSet
+from quorate.raft.runtime.batch_values import values_of
+from quorate.raft.storage.partial_snapshot import remove_useless_parts
+from quorate.raft.storage.snapshot_verification import SnapshotError, prefix_digest
+from quorate.raft.storage.snapshots import (
+    DELETED,
+    SnapshotHead,
+    SnapshotWriter,
+    footer_batch,
+    header_batch,
+    parse_name,
+    place,
+    read_batches,
+    read_head,
+    snapshot_name,
+    verify_file,
+)
+from quorate.raft.types import MAX_BATCH_BYTES, METADATA_TOPIC_ID, CommittedBatch, OffsetEpoch, RaftError
+from quorate.records.batch import (
+    BatchHeader,
+    build_control_batch,
+    control_records,
+    iter_batches,
+    metadata_values,
+    verify_crc,
+)
+from quorate.records.control import CONTROL_RECORDS, ControlRecordType
+from quorate.records.errors import CorruptRecordError, InvalidRecordError
+
+if TYPE_CHECKING:
+    from quorate.raft.config import RaftConfig
+
+log = logging.getLogger(__name__)
+
+SCAN_BYTES = 4 << 20
+NO_SNAPSHOT = OffsetEpoch(0, 0)
+_KINDS = {int(kind): record for kind, record in CONTROL_RECORDS.items() if kind != ControlRecordType.UNKNOWN}
+
+
+class MetadataLog:
+    """Log and snapshots of the one metadata partition. Not thread-safe but for `flush`. Raises OSError."""
+
+    def __init__(self, directory: Path, config: RaftConfig, partition: PartitionLog) -> None:
+        self._directory = directory
+        self._config = config
+        self._log = partition
+        self._snapshots: list[OffsetEpoch] = []
+        self._doomed: list[tuple[float, Path]] = []  # renamed to .deleted; removed after the delay
+
+    @classmethod
+    def open(cls, directory: Path, config: RaftConfig, *, files: OpenFiles | None, now_ms: int) -> MetadataLog:
+        """Recovers what a crash left: a torn tail is cut. Raises OSError, RaftError."""
+        log_config = LogConfig(
+            segment_bytes=config.segment_bytes,
+            segment_ms=config.segment_ms,
+            retention_bytes=-1,
+            retention_ms=-1,
+            max_message_bytes=MAX_BATCH_BYTES,
+            file_delete_delay_ms=int(config.file_delete_delay_s * 1000),
+            cuts_torn_tail_only=True,
+        )
+        partition = PartitionLog.open(
+            directory,
+            log_config,
+            files=files if files is not None else OpenFiles(),
+            topic_id=METADATA_TOPIC_ID,
+            recovery_point=0,
+            log_start_offset=0,
+            clean_shutdown=False,
+            now_ms=now_ms,
+        )
+        if not (directory / FILE_NAME).exists():
+            write_topic_id(str(directory / FILE_NAME), METADATA_TOPIC_ID)
+        self = cls(directory, config, partition)
+        self._recover_snapshots()
+        return self
+
+    def _recover_snapshots(self) -> None:
+        doomed: list[Path] = []
+        for entry in os.scandir(self._directory):
+            named = parse_name(entry.name)
+            if named is None:
+                continue
+            snapshot, kind = named
+            if kind == "download":
+                continue
+            if kind != "snapshot" or snapshot.offset < self.start_offset:
+                doomed.append(Path(entry.path))
+            else:
+                self._snapshots.append(snapshot)
+        self._snapshots.sort()
+        if self.start_offset > 0 and (not self._snapshots or self._snapshots[-1].offset < self.start_offset):
+            raise RaftError(
+                f"{self._directory}: the log begins at offset {self.start_offset}, but there is no snapshot at or after it"
+            )
+        for path in doomed:
+            path.unlink(missing_ok=True)
+        remove_useless_parts(self._directory, self.end_offset)
+        latest = self.latest_snapshot()
+        last_epoch = self._log.latest_epoch or 0
+        if latest is not None and (latest.epoch > last_epoch or (latest.epoch == last_epoch and latest.offset > self.end_offset)):
+            verify_file(self._path(latest))  # before the records that it stands for are dropped
+            log.info("[MetadataLog] %s: restarting the log behind snapshot %s", self._directory, tuple(latest))
+            self._restart(latest)
+        earliest = self.earliest_snapshot()
+        if earliest is not None and 0 < self.start_offset < earliest.offset <= self.end_offset:
+            self._log.high_watermark = earliest.offset  # its segment may begin before
+            self._log.increment_log_start_offset(earliest.offset, "snapshot")
+
+    def _restart(self, snapshot: OffsetEpoch) -> None:
+        self._log.truncate_fully_and_start_at(snapshot.offset)
+        older = [s for s in self._snapshots if s < snapshot]
+        self._snapshots = [s for s in self._snapshots if s >= snapshot]
+        self._doom(older)
+
+    # --- what the core reads ----------------------------------------------------------------------------------------
+
+    @property
+    def start_offset(self) -> int:
+        return self._log.log_start_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self._log.log_end_offset
+
+    @property
+    def last_epoch(self) -> int:
+        """Of the last record; of the snapshot when the log behind it is empty."""
+        epoch = self._log.latest_epoch
+        if epoch is not None:
+            return epoch
+        latest = self.latest_snapshot()
+        if latest is None:
+            return 0
+        if latest.offset != self.end_offset or latest.offset != self.start_offset:
+            raise RaftError(f"the log has no epoch, and snapshot {tuple(latest)} does not end where it begins")
+        return latest.epoch
+
+    def end_offset_for_epoch(self, epoch: int) -> OffsetEpoch:
+        """End of the greatest epoch not above `epoch`."""
+        found, end = self._log.end_offset_for_epoch(epoch)
+        if end < 0:
+            return OffsetEpoch(self.end_offset, self.last_epoch)
+        earliest = self.earliest_snapshot()
+        if earliest is not None and end == earliest.offset and found == epoch:
+            return earliest
+        return OffsetEpoch(end, found)
+
+    def latest_snapshot(self) -> OffsetEpoch | None:
+        return self._snapshots[-1] if self._snapshots else None
+
+    def earliest_snapshot(self) -> OffsetEpoch | None:
+        return self._snapshots[0] if self._snapshots else None
+
+    def snapshot_size(self, snapshot: OffsetEpoch) -> int | None:
+        if snapshot not in self._snapshots:
+            return None
+        try:
+            return self._path(snapshot).stat().st_size
+        except FileNotFoundError:
+            log.warning("[MetadataLog] snapshot %s has gone from %s", tuple(snapshot), self._directory)
+            self._snapshots.remove(snapshot)
+            return None
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def append(self, batches: bytes | memoryview, now_ms: int) -> None:
+        """Batches with offsets and epochs as they shall be, continuing the log. Raises CorruptRecordError, LogDirFailure.
+
+        A combined node of Apache Kafka takes the lock of its directory only after its Raft has begun to write: what it wrote
+        below a running node of ours is found here and left as it is, instead of being mixed with ours.
+        """
+        self._log.refuse_foreign_tail()
+        self._log.append_as_follower(batches, now_ms, contiguous=True)
+
+    def flush(self) -> None:
+        """Everything appended is on the platter when this returns. The epoch checkpoint follows later: a new leader's first
+        record need not wait for it, since the whole log is read when it is opened."""
+        self._log.flush(epochs=False)
+
+    def truncate_to(self, offset: int) -> None:
+        self._log.truncate_to(offset)
+
+    def control_batch(
+        self, records: list[tuple[int, Any]], epoch: int, now_ms: int
+    ) -> tuple[CommittedBatch, list[ControlRecord], bytes]:
+        """The batch for the log's end, not yet appended."""
+        base = self.end_offset
+        data = build_control_batch(
+            [(kind, value.encode(0)) for kind, value in records], base_offset=base, leader_epoch=epoch, timestamp=now_ms
+        )
+        controls = [ControlRecord(base + i, kind, value) for i, (kind, value) in enumerate(records)]
+        return CommittedBatch(base, base + len(records) - 1, epoch, now_ms, [], len(data)), controls, data
+
+    def parse_fetched(self, records: bytes | memoryview, values: bool) -> tuple[list[CommittedBatch], list[ControlRecord]]:
+        """Whole batches of a Fetch answer that continue the log, with their values if asked, and their control records.
+
+        A cut last batch is left out. Checksums are for `append`. Raises CorruptRecordError, InvalidRecordError.
+        """
+        batches: list[CommittedBatch] = []
+        controls: list[ControlRecord] = []
+        expected, epoch = self.end_offset, self.last_epoch
+        for header, data in iter_batches(records):
+            if header.base_offset != expected:
+                raise InvalidRecordError(f"batch at offset {header.base_offset} where {expected} was expected")
+            if header.leader_epoch < epoch:
+                raise InvalidRecordError(f"epoch falls from {epoch} to {header.leader_epoch} at offset {expected}")
+            batch = _batch(header, metadata_values(data) if values and not header.is_control else [])
+            if header.is_control:
+                controls += control_values(header.base_offset, data)
+            batches.append(batch)
+            expected, epoch = header.next_offset, header.leader_epoch
+        return batches, controls
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int) -> Any:
+        """Regions of the log's files from `offset` on, at least one batch, uncommitted ones included."""
+        return self._log.read(offset, max_bytes, upper_offset=None, min_one=True).parts
+
+    def read_snapshot(self, snapshot: OffsetEpoch, position: int, length: int) -> list[FileRegion]:
+        file = OpenFile(os.open(self._path(snapshot), os.O_RDONLY | os.O_CLOEXEC))
+        return [FileRegion(file, position, length)]
+
+    def snapshot_prefix_digest(self, snapshot: OffsetEpoch, end: int) -> bytes:
+        """As `verifying.prefix_digest`; may run in a thread."""
+        file = OpenFile(os.open(self._path(snapshot), os.O_RDONLY | os.O_CLOEXEC))
+        return prefix_digest(file.fileno(), end)
+
+    def read_committed(self, offset: int, end: int, max_bytes: int) -> list[CommittedBatch]:
+        """Batches from `offset` on, below `end`: at least one unless there is none."""
+        data = self._log.read_bytes(offset, max_bytes, upper_offset=end, min_one=True)
+        out: list[CommittedBatch] = []
+        for header, batch in iter_batches(data):
+            if header.last_offset >= end:
+                break
+            if header.base_offset >= offset:
+                if not verify_crc(batch):
+                    raise CorruptRecordError(f"wrong checksum in the batch at offset {header.base_offset}")
+                out.append(_batch(header, [] if header.is_control else values_of(header, batch)))
+        return out
+
+    def load_membership(self, members: Membership) -> SnapshotHead | None:
+        """Voter sets and kraft.version of the latest snapshot and of the log after it."""
+        started, head, offset = time.perf_counter(), None, self.start_offset
+        latest = self.latest_snapshot()
+        if latest is not None:
+            head = read_head(self._path(latest))
+            members.reset(latest.offset - 1, head.voters, head.kraft_version)
+            offset = latest.offset
+        for control in self._controls(offset, self.end_offset):
+            apply_membership(members, control)
+        took = (time.perf_counter() - started) * 1000
+        log.info("[MetadataLog] voters %s, kraft.version %d, read in %.1f ms",
+                 [str(v.key) for v in members.current], members.kraft_version, took)  # fmt: skip
+        return head
+
+    def passed_voter_sets(self) -> Iterator[tuple[int, VoterSet]]:
+        """Those that log and older snapshots still hold from before the latest snapshot, with their offsets, unordered. A
+        snapshot's set has the offset of the last record in it."""
+        for snapshot in self._snapshots[:-1]:
+            try:
+                voters = read_head(self._path(snapshot)).voters
+            except (SnapshotError, CorruptRecordError, InvalidRecordError) as e:  # nobody needs it for anything else
+                log.warning("[MetadataLog] snapshot %s, which is not the newest: %s", tuple(snapshot), e)
+                continue
+            if voters is not None:
+                yield snapshot.offset - 1, voters
+        latest = self.latest_snapshot()
+        if latest is not None:
+            for control in self._controls(self.start_offset, min(latest.offset, self.end_offset)):
+                if control.type == KRAFT_VOTERS:
+                    yield control.offset, voter_set(control.value)  # type: ignore[arg-type]
+
+    def _controls(self, offset: int, end: int) -> Iterator[ControlRecord]:
+        """Control records from the batch at `offset` on, below `end`."""
+        while offset < end:
+            data = self._log.read_bytes(offset, SCAN_BYTES, upper_offset=None, min_one=True)
+            before = offset
+            for header, batch in iter_batches(data):
+                if header.is_control and offset <= header.base_offset < end:
+                    yield from control_values(header.base_offset, batch)
+                offset = max(offset, header.next_offset)
+            if offset == before:
+                raise RaftError(f"{self._directory}: no batch at offset {offset}, the log ends at {self.end_offset}")
+
+    # --- snapshots --------------------------------------------------------------------------------------------------
+
+    def _path(self, snapshot: OffsetEpoch) -> Path:
+        return self._directory / snapshot_name(snapshot)
+
+    def snapshot_writer(self, snapshot: OffsetEpoch) -> SnapshotWriter:
+        return SnapshotWriter(self._directory, snapshot)
+
+    def snapshot_batches(self, snapshot: OffsetEpoch) -> Iterator[CommittedBatch]:
+        """Raises SnapshotError while it is read."""
+        return read_batches(self._path(snapshot), snapshot.epoch)
+
+    def may_snapshot(self, snapshot: OffsetEpoch, hwm: int) -> bool:
+        """False when an equal or newer one exists. Raises ValueError for an end that is no committed batch boundary."""
+        latest = self.latest_snapshot()
+        if snapshot.offset < self.start_offset or (latest is not None and snapshot <= latest):
+            return False
+        if snapshot.offset > hwm:
+            raise ValueError(f"snapshot {tuple(snapshot)} is above the high watermark {hwm}")
+        at = self.end_offset_for_epoch(snapshot.epoch)
+        if at.epoch != snapshot.epoch or at.offset < snapshot.offset:
+            raise ValueError(f"snapshot {tuple(snapshot)}: the log has epoch {at.epoch} up to {at.offset}")
+        if snapshot.offset < self.end_offset:
+            data = self._log.read_bytes(snapshot.offset, 1, upper_offset=None, min_one=True)
+            first = next(iter_batches(data))[0]
+            if first.base_offset != snapshot.offset:
+                raise ValueError(f"snapshot {tuple(snapshot)} ends inside the batch at offset {first.base_offset}")
+        return True
+
+    def snapshot_parts(
+        self,
+        snapshot: OffsetEpoch,
+        last_timestamp_ms: int,
+        now_ms: int,
+        kraft: int,
+        voters: VoterSet,
+        batches: Iterable[bytes],
+    ) -> Iterator[bytes | bytearray]:
+        """Header, the data batches with their offsets from there on, footer."""
+        yield header_batch(snapshot, last_timestamp_ms, now_ms, kraft, voters)
+        offset = 3 if kraft >= 1 else 1
+        for batch in batches:
+            placed, offset = place(batch, offset, snapshot.epoch)
+            yield placed
+        yield footer_batch(snapshot, offset, now_ms)
+
+    def add_snapshot(self, snapshot: OffsetEpoch) -> bool:
+        """A frozen snapshot is there; whether it is kept. Raises OSError.
+
+        While the state machine's snapshot was being written, a newer one of the leader may have replaced the log. One from
+        before the log start is of no use, as at the start of a node: it would stay the oldest, and end all cleaning.
+        """
+        if snapshot.offset < self.start_offset:
+            self._path(snapshot).unlink(missing_ok=True)
+            return False
+        self._note_snapshot(snapshot)
+        return True
+
+    def _note_snapshot(self, snapshot: OffsetEpoch) -> None:
+        if snapshot not in self._snapshots:
+            insort(self._snapshots, snapshot)
+
+    def install(self, snapshot: OffsetEpoch) -> SnapshotHead:
+        """A frozen download replaces the log. Raises SnapshotError when it cannot be read."""
+        try:
+            head = read_head(self._path(snapshot))
+        except (SnapshotError, CorruptRecordError, InvalidRecordError) as e:
+            self._path(snapshot).unlink(missing_ok=True)
+            raise SnapshotError(f"the downloaded snapshot {tuple(snapshot)} is broken: {e}") from e
+        self._note_snapshot(snapshot)
+        self._restart(snapshot)
+        return head
+
+    def clean(self, now_ms: int, hwm: int) -> bool:
+        """Retention by size, then by age; whether anything went. The newest snapshot always stays."""
+        self._remove_doomed()
+        self._log.save_epochs()
+        self._log.high_watermark = hwm
+        changed = False
+        sizes = {s: self._path(s).stat().st_size for s in self._snapshots if self._path(s).exists()}
+        while len(self._snapshots) >= 2:
+            total = self._log.size_bytes + sum(sizes.get(s, 0) for s in self._snapshots)
+            oversize = 0 <= self._config.retention_bytes < total
+            if not oversize and not self._expired(self._snapshots[0], now_ms):
+                break
+            keep = self._snapshots[1]
+            if keep.offset <= self.start_offset:
+                break
+            self._log.increment_log_start_offset(keep.offset, "snapshot")
+            self._log.delete_old_segments(now_ms)
+            gone, self._snapshots = self._snapshots[:1], self._snapshots[1:]
+            log.info("[MetadataLog] log start %d; dropping snapshot %s (%s)", keep.offset, tuple(gone[0]),
+                     "size" if oversize else "age")  # fmt: skip
+            self._doom(gone)
+            changed = True
+        return changed
+
+    def _expired(self, snapshot: OffsetEpoch, now_ms: int) -> bool:
+        if self._config.retention_ms < 0:
+            return False
+        try:
+            return now_ms - read_head(self._path(snapshot)).last_timestamp_ms > self._config.retention_ms
+        except FileNotFoundError:
+            return True
+        except (SnapshotError, CorruptRecordError, InvalidRecordError) as e:  # it is not the newest: nobody needs it
+            log.warning("[MetadataLog] snapshot %s cannot be read any more: %s", tuple(snapshot), e)
+            return True
+
+    def _doom(self, snapshots: list[OffsetEpoch]) -> None:
+        for snapshot in snapshots:
+            path = self._path(snapshot)
+            renamed = path.with_name(path.name.removesuffix(".checkpoint") + DELETED)
+            try:
+                path.rename(renamed)
+            except FileNotFoundError:
+                continue
+            self._doomed.append((time.monotonic() + self._config.file_delete_delay_s, renamed))
+
+    def _remove_doomed(self) -> None:
+        now = time.monotonic()
+        for _, path in [d for d in self._doomed if d[0] <= now]:
+            path.unlink(missing_ok=True)
+        self._doomed = [d for d in self._doomed if d[0] > now]
+
+    @property
+    def size_bytes(self) -> int:
+        return self._log.size_bytes
+
+    def close(self) -> None:
+        self._log.flush()
+        self._log.close(clean=True)
+
+
+def _batch(header: BatchHeader, values: Sequence[memoryview]) -> CommittedBatch:
+    return CommittedBatch(
+        header.base_offset, header.last_offset, header.leader_epoch, header.base_timestamp, values, header.size_bytes
+    )
+
+
+def control_values(base_offset: int, batch: memoryview) -> list[ControlRecord]:
+    """The control records of one batch of the metadata log. Raises InvalidRecordError for a type that is none of Raft's."""
+    out: list[ControlRecord] = []
+    for i, (kind, value) in enumerate(control_records(batch)):
+        declared = _KINDS.get(kind)
+        if declared is None:
+            raise InvalidRecordError(f"control record of type {kind} at offset {base_offset + i}")
+        out.append(ControlRecord(base_offset + i, kind, declared.decode(value, 0)))
+    return out

@@ -1,0 +1,36 @@
+"""A snapshot of the state machine on its way to disk: encoded in slices of the loop, written and made durable in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+from quorate.raft.storage.snapshots import SnapshotWriter
+from quorate.raft.storage.threads import in_thread
+
+SLICE_S = 0.002  # of encoding, between which the loop goes on
+WRITE_BYTES = 1 << 20  # handed to the thread at a time
+
+
+async def write_snapshot(writer: SnapshotWriter, parts: Iterator[bytes | bytearray]) -> None:
+    """All parts, durable under the final name. Nothing is left of it when this raises. Raises OSError, what `parts` raises."""
+    try:
+        held: list[bytes | bytearray] = []
+        size, turn = 0, time.perf_counter()
+        for part in parts:
+            held.append(part)
+            size += len(part)
+            if size >= WRITE_BYTES:
+                await in_thread(writer.write, b"".join(held))
+                held.clear()
+                size, turn = 0, time.perf_counter()
+            elif time.perf_counter() - turn > SLICE_S:
+                await asyncio.sleep(0)
+                turn = time.perf_counter()
+        if held:
+            await in_thread(writer.write, b"".join(held))
+        await in_thread(writer.freeze)
+    except BaseException:
+        writer.abandon()
+        raise

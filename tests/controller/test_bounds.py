@@ -13,15 +13,18 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.handlers.acls import create_acls, delete_acls
-from quorate.controller.handlers.configs import incremental_alter_configs
+from quorate.controller.handlers.alter_partition_reassignments import alter_partition_reassignments
+from quorate.controller.handlers.alter_user_scram_credentials import alter_user_scram_credentials
+from quorate.controller.handlers.assign_replicas_to_dirs import assign_replicas_to_dirs
+from quorate.controller.handlers.create_acls import create_acls
 from quorate.controller.handlers.create_partitions import create_partitions
-from quorate.controller.handlers.describe import describe_configs
-from quorate.controller.handlers.features import update_features
-from quorate.controller.handlers.partitions import assign_replicas_to_dirs, elect_leaders
-from quorate.controller.handlers.reassignments import alter_partition_reassignments, list_partition_reassignments
-from quorate.controller.handlers.scram import alter_user_scram_credentials
-from quorate.controller.handlers.topics import create_topics
+from quorate.controller.handlers.create_topics import create_topics
+from quorate.controller.handlers.delete_acls import delete_acls
+from quorate.controller.handlers.describe_configs import describe_configs
+from quorate.controller.handlers.elect_leaders import elect_leaders
+from quorate.controller.handlers.incremental_alter_configs import incremental_alter_configs
+from quorate.controller.handlers.list_partition_reassignments import list_partition_reassignments
+from quorate.controller.handlers.update_features import update_features
 from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, LOOKS_PER_TURN
 from quorate.metadata.records import (
     AccessControlEntryRecord,

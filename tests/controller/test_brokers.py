@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.handlers.brokers import (
-    broker_heartbeat,
-    fence_expired,
-    register_broker,
-    register_controller,
-    unregister_broker,
-)
+from quorate.controller.handlers.broker_heartbeat import broker_heartbeat
+from quorate.controller.handlers.register_broker import register_broker
+from quorate.controller.handlers.register_controller import register_controller
+from quorate.controller.handlers.unregister_broker import unregister_broker
+from quorate.controller.replication.fencing import fence_expired
 from quorate.metadata.records import (
     BrokerRegistrationChangeRecord,
     FeatureLevelRecord,

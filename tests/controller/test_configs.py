@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.handlers.configs import Operation, alter_configs, incremental_alter_configs
-from quorate.controller.handlers.describe import describe_cluster, describe_configs
-from quorate.controller.handlers.features import update_features
+from quorate.controller.handlers.alter_configs import alter_configs
+from quorate.controller.handlers.config_changes import Operation
+from quorate.controller.handlers.describe_cluster import describe_cluster
+from quorate.controller.handlers.describe_configs import describe_configs
+from quorate.controller.handlers.incremental_alter_configs import incremental_alter_configs
+from quorate.controller.handlers.update_features import update_features
 from quorate.metadata.image import MetadataImage
 from quorate.metadata.records import (
     ClearElrRecord,

@@ -11,10 +11,13 @@ import pytest
 from quorate.controller.activation import activation_records
 from quorate.controller.broker_sessions import Liveness
 from quorate.controller.context import Context, Result, View
-from quorate.controller.handlers.brokers import broker_heartbeat, register_broker, register_controller
-from quorate.controller.handlers.configs import incremental_alter_configs
-from quorate.controller.handlers.producer_ids import allocate_producer_ids
-from quorate.controller.handlers.topics import create_topics, delete_topics
+from quorate.controller.handlers.allocate_producer_ids import allocate_producer_ids
+from quorate.controller.handlers.broker_heartbeat import broker_heartbeat
+from quorate.controller.handlers.create_topics import create_topics
+from quorate.controller.handlers.delete_topics import delete_topics
+from quorate.controller.handlers.incremental_alter_configs import incremental_alter_configs
+from quorate.controller.handlers.register_broker import register_broker
+from quorate.controller.handlers.register_controller import register_controller
 from quorate.controller.record_versions import level_in, version_of
 from quorate.metadata.bootstrap import decode_bootstrap
 from quorate.metadata.framing import decode_record, encode_record

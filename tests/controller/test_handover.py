@@ -141,7 +141,7 @@ before = set(sys.modules)
 for _ in pieces():
     pass
 loaded = set(sys.modules)
-assert "quorate.controller.handlers.topics" not in before
+assert "quorate.controller.handlers.create_topics" not in before
 for key in WRITES:
     write_handler(key)
 for key in (*WRITES, ApiKey.ENVELOPE, *RAFT_KEYS):

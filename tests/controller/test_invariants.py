@@ -8,11 +8,16 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.handlers.brokers import broker_heartbeat, fence_expired, register_broker, unregister_broker
+from quorate.controller.handlers.alter_partition import alter_partition
+from quorate.controller.handlers.alter_partition_reassignments import alter_partition_reassignments
+from quorate.controller.handlers.broker_heartbeat import broker_heartbeat
 from quorate.controller.handlers.create_partitions import create_partitions
-from quorate.controller.handlers.partitions import alter_partition, elect_leaders
-from quorate.controller.handlers.reassignments import alter_partition_reassignments
-from quorate.controller.handlers.topics import create_topics, delete_topics
+from quorate.controller.handlers.create_topics import create_topics
+from quorate.controller.handlers.delete_topics import delete_topics
+from quorate.controller.handlers.elect_leaders import elect_leaders
+from quorate.controller.handlers.register_broker import register_broker
+from quorate.controller.handlers.unregister_broker import unregister_broker
+from quorate.controller.replication.fencing import fence_expired
 from quorate.metadata.image import EMPTY
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.alter_partition import AlterPartitionRequest

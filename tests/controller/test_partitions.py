@@ -6,15 +6,12 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.handlers.partitions import (
-    alter_partition,
-    assign_replicas_to_dirs,
-    elect_leaders,
-    preferred_elections,
-    unclean_elections,
-)
-from quorate.controller.handlers.producer_ids import allocate_producer_ids
-from quorate.controller.handlers.reassignments import alter_partition_reassignments, list_partition_reassignments
+from quorate.controller.handlers.allocate_producer_ids import allocate_producer_ids
+from quorate.controller.handlers.alter_partition import alter_partition
+from quorate.controller.handlers.alter_partition_reassignments import alter_partition_reassignments
+from quorate.controller.handlers.assign_replicas_to_dirs import assign_replicas_to_dirs
+from quorate.controller.handlers.elect_leaders import elect_leaders, preferred_elections, unclean_elections
+from quorate.controller.handlers.list_partition_reassignments import list_partition_reassignments
 from quorate.controller.replication.broker_changes import Portion, fence
 from quorate.metadata.records import ConfigRecord, PartitionChangeRecord
 from quorate.protocol.errors import ErrorCode, KafkaError

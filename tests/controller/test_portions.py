@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from quorate.controller.context import Rest, View
-from quorate.controller.handlers.brokers import broker_heartbeat, register_broker, unregister_broker
+from quorate.controller.handlers.broker_heartbeat import broker_heartbeat
+from quorate.controller.handlers.register_broker import register_broker
+from quorate.controller.handlers.unregister_broker import unregister_broker
 from quorate.controller.replication import broker_changes as isr_updates
 from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, Portion
 from quorate.metadata.image.partitions import NO_LEADER

@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.handlers.acls import create_acls, delete_acls, describe_acls
-from quorate.controller.handlers.quotas import alter_client_quotas
-from quorate.controller.handlers.scram import alter_user_scram_credentials
-from quorate.controller.handlers.tokens import (
-    create_delegation_token,
-    expire_delegation_token,
-    expired_tokens,
-    renew_delegation_token,
-    token_hmac,
-)
+from quorate.controller.handlers.alter_client_quotas import alter_client_quotas
+from quorate.controller.handlers.alter_user_scram_credentials import alter_user_scram_credentials
+from quorate.controller.handlers.create_acls import create_acls
+from quorate.controller.handlers.create_delegation_token import create_delegation_token
+from quorate.controller.handlers.delegation_tokens import expired_tokens, token_hmac
+from quorate.controller.handlers.delete_acls import delete_acls
+from quorate.controller.handlers.describe_acls import describe_acls
+from quorate.controller.handlers.expire_delegation_token import expire_delegation_token
+from quorate.controller.handlers.renew_delegation_token import renew_delegation_token
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from quorate.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from quorate.controller.handlers.create_partitions import create_partitions
-from quorate.controller.handlers.topics import create_topics, delete_topics
+from quorate.controller.handlers.create_topics import create_topics
+from quorate.controller.handlers.delete_topics import delete_topics
 from quorate.controller.topic_names import Collisions, why_invalid
 from quorate.metadata.records import ClearElrRecord, ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from quorate.protocol.errors import ErrorCode, KafkaError

@@ -54,6 +54,11 @@ class Rest:
     """What a broker that has sent a heartbeat becomes; decided once."""
 
 
+def places_of(rest: Rest | None) -> Any:
+    """Where the handler goes on, None at its first call."""
+    return None if rest is None else rest.places
+
+
 @dataclass(slots=True, frozen=True)
 class Context:
     """One request's circumstances. now_ms: wall clock, milliseconds; now: monotonic seconds; rng: the only source of chance.

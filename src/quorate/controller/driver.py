@@ -366,7 +366,7 @@ class QuorumController:
 
     def register_self(self, request: Any) -> None:
         """Writes this active controller's own registration."""
-        from quorate.controller.handlers.brokers import register_controller
+        from quorate.controller.handlers.register_controller import register_controller
 
         try:
             self.write(register_controller(self.view(), request, self.requests.context()).records)

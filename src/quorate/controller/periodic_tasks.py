@@ -135,7 +135,7 @@ class PeriodicTasks:
         return now + pause_s
 
     def _fence_stale(self, now: float) -> float:
-        from quorate.controller.handlers.brokers import fence_expired
+        from quorate.controller.replication.fencing import fence_expired
 
         controller = self._controller
         while True:
@@ -180,7 +180,7 @@ class PeriodicTasks:
         return idle_since + interval
 
     def _elect_preferred(self, now: float) -> float:
-        from quorate.controller.handlers.partitions import preferred_elections
+        from quorate.controller.handlers.elect_leaders import preferred_elections
 
         sweep, self._preferred = self._preferred, None  # one that fails begins anew
         if sweep is not None and self._controller.committed_offset < sweep.written:
@@ -194,7 +194,7 @@ class PeriodicTasks:
         return now + interval_s if self._preferred is None else now
 
     def _elect_unclean(self, now: float) -> float:
-        from quorate.controller.handlers.partitions import unclean_elections
+        from quorate.controller.handlers.elect_leaders import unclean_elections
 
         sweep, self._unclean = self._unclean, None  # one that fails begins anew
         if sweep is not None and self._controller.committed_offset < sweep.written:
@@ -226,7 +226,7 @@ class PeriodicTasks:
         return now + (0.1 if pending else 0.5)
 
     def _expire_tokens(self, now: float) -> float:
-        from quorate.controller.handlers.tokens import expired_tokens
+        from quorate.controller.handlers.delegation_tokens import expired_tokens
 
         controller = self._controller
         records = expired_tokens(controller.view(), controller.clock.now_ms(), 1_000)

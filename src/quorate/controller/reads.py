@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def read_routes(controller: QuorumController) -> dict[int, Handler]:
     def cluster(ctx: RequestContext, request: Any) -> Response:
-        from quorate.controller.handlers.describe import describe_cluster
+        from quorate.controller.handlers.describe_cluster import describe_cluster
 
         leader = controller.raft.leader_and_epoch.leader_id
         return describe_cluster(
@@ -31,12 +31,12 @@ def read_routes(controller: QuorumController) -> dict[int, Handler]:
         )
 
     def configs(ctx: RequestContext, request: Any) -> Response:
-        from quorate.controller.handlers.describe import describe_configs
+        from quorate.controller.handlers.describe_configs import describe_configs
 
         return describe_configs(controller.image, request, controller.config)
 
     def acls(ctx: RequestContext, request: Any) -> Response:
-        from quorate.controller.handlers.acls import describe_acls
+        from quorate.controller.handlers.describe_acls import describe_acls
 
         if not controller.config.authorizer:
             refuse_acls()

@@ -1,18 +1,14 @@
-"""CreateAcls, DeleteAcls, DescribeAcls (KIP-140, KIP-290)."""
+"""Access control entries: which are valid, and which a filter selects (KIP-140, KIP-290)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from quorate.controller.context import MAX_RECORDS_PER_USER_OP, Context, Result, View, bounded
+from quorate.controller.context import View
 from quorate.metadata.image.parts import AclsImage
-from quorate.metadata.records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+from quorate.metadata.records import AccessControlEntryRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
-from quorate.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
-from quorate.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
-from quorate.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from quorate.protocol.schema import Data
 from quorate.security.unenforced import refuse_acls
 
 ANY = 1
@@ -75,7 +71,7 @@ def matching(acls: AclsImage, wanted: AclFilter) -> Iterator[AccessControlEntryR
     return (acl for acl in acls.by_id.values() if wanted.matches(acl))
 
 
-class _Entries:
+class AclIndex:
     """The entries of an image, for many filters one after the other.
 
     Comparing each filter with each entry would take minutes for a request of one megabyte: a filter that names its resource or
@@ -118,43 +114,13 @@ class _Entries:
         return [acl for one in names for acl in self._by_name.get(one, ())]
 
 
-def create_acls(view: View, request: CreateAclsRequest, ctx: Context) -> Result[CreateAclsResponse]:
-    """Errors are per entry; one that exists already is a success without a record. Raises SECURITY_DISABLED."""
-    _need_authorizer(view)
-    response = CreateAclsResponse()
-    names = {creation.resource_name for creation in request.creations}
-    existing = {_identity(acl) for acl in view.image.acls.by_id.values() if acl.resource_name in names}
-    records: list[Data] = []
-    for creation in request.creations:
-        answer = CreateAclsResponse.AclCreationResult(error_message=None)
-        response.results.append(answer)
-        why = _why_invalid(creation)
-        if why is not None:
-            answer.error_code, answer.error_message = ErrorCode.INVALID_REQUEST, why
-            continue
-        record = AccessControlEntryRecord(
-            id=ctx.uuid(),
-            resource_type=creation.resource_type,
-            resource_name=creation.resource_name,
-            pattern_type=creation.resource_pattern_type,
-            principal=creation.principal,
-            host=creation.host,
-            operation=creation.operation,
-            permission_type=creation.permission_type,
-        )
-        if _identity(record) not in existing:
-            existing.add(_identity(record))
-            records.append(record)
-    return Result(response, bounded(records, "Creating these ACLs"))
-
-
-def _need_authorizer(view: View) -> None:
+def require_authorizer(view: View) -> None:
     """An ACL that nobody enforces must not be taken."""
     if not view.config.authorizer:
         refuse_acls()
 
 
-def _identity(acl: AccessControlEntryRecord) -> tuple[object, ...]:
+def acl_identity(acl: AccessControlEntryRecord) -> tuple[object, ...]:
     return (
         acl.resource_type,
         acl.resource_name,
@@ -164,102 +130,3 @@ def _identity(acl: AccessControlEntryRecord) -> tuple[object, ...]:
         acl.operation,
         acl.permission_type,
     )
-
-
-def _why_invalid(creation: CreateAclsRequest.AclCreation) -> str | None:
-    if creation.resource_type not in RESOURCE_TYPES:
-        return f"Invalid resourceType {creation.resource_type}"
-    if creation.resource_pattern_type not in PATTERN_TYPES:
-        return f"Invalid patternType {creation.resource_pattern_type}"
-    if creation.operation not in OPERATIONS:
-        return f"Invalid operation {creation.operation}"
-    if creation.permission_type not in PERMISSIONS:
-        return f"Invalid permissionType {creation.permission_type}"
-    if not creation.resource_name:
-        return "Resource name should not be empty"
-    if ":" not in creation.principal:
-        return (
-            f"Could not parse principal from `{creation.principal}` (no colon is present separating the principal "
-            "type from the principal name)"
-        )
-    return None
-
-
-def delete_acls(view: View, request: DeleteAclsRequest, ctx: Context) -> Result[DeleteAclsResponse]:
-    """Errors are per filter. Raises INVALID_REQUEST for more than one batch of removals, or filters that would take too
-    many looks at entries, SECURITY_DISABLED."""
-    _need_authorizer(view)
-    response = DeleteAclsResponse()
-    entries = _Entries(view.image.acls)
-    removed: dict[bytes, Data] = {}
-    told = 0
-    for asked in request.filters:
-        wanted = AclFilter(
-            asked.resource_type_filter,
-            asked.resource_name_filter,
-            asked.pattern_type_filter,
-            asked.principal_filter,
-            asked.host_filter,
-            asked.operation,
-            asked.permission_type,
-        )
-        answer = DeleteAclsResponse.DeleteAclsFilterResult(error_message=None)
-        response.filter_results.append(answer)
-        try:
-            wanted.check()
-        except KafkaError as error:
-            answer.error_code, answer.error_message = error.code, error.message
-            continue
-        matches = entries.matching(wanted)
-        told += len(matches)
-        if told > MAX_RECORDS_PER_USER_OP:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"These filters match more than {MAX_RECORDS_PER_USER_OP} entries, counted for each filter.",
-            )
-        for acl in matches:
-            removed[acl.id] = RemoveAccessControlEntryRecord(id=acl.id)
-            answer.matching_acls.append(
-                DeleteAclsResponse.DeleteAclsMatchingAcl(
-                    resource_type=acl.resource_type,
-                    resource_name=acl.resource_name,
-                    pattern_type=acl.pattern_type,
-                    principal=acl.principal,
-                    host=acl.host,
-                    operation=acl.operation,
-                    permission_type=acl.permission_type,
-                    error_message=None,
-                )
-            )
-    return Result(response, list(removed.values()))
-
-
-def describe_acls(acls: AclsImage, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    """Reads committed state, on any node. Raises INVALID_REQUEST."""
-    wanted = AclFilter(
-        request.resource_type_filter,
-        request.resource_name_filter,
-        request.pattern_type_filter,
-        request.principal_filter,
-        request.host_filter,
-        request.operation,
-        request.permission_type,
-    )
-    wanted.check()
-    resources: dict[tuple[int, str, int], DescribeAclsResponse.DescribeAclsResource] = {}
-    for acl in matching(acls, wanted):
-        key = (acl.resource_type, acl.resource_name, acl.pattern_type)
-        resource = resources.get(key)
-        if resource is None:
-            resource = resources[key] = DescribeAclsResponse.DescribeAclsResource(
-                resource_type=acl.resource_type, resource_name=acl.resource_name, pattern_type=acl.pattern_type
-            )
-        resource.acls.append(
-            DescribeAclsResponse.AclDescription(
-                principal=acl.principal,
-                host=acl.host,
-                operation=acl.operation,
-                permission_type=acl.permission_type,
-            )
-        )
-    return DescribeAclsResponse(error_message=None, resources=list(resources.values()))

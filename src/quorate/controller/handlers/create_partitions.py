@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from quorate.controller.context import Context, Result, View, bounded
-from quorate.controller.handlers.topics import (
+from quorate.controller.replication.new_partitions import (
     check_partition_total,
     manual_assignment,
     new_partition_record,

@@ -23,6 +23,7 @@ from quorate.metadata.image.partitions import (
     RECOVERING,
     PartitionImage,
 )
+from quorate.metadata.image.topics import TopicImage
 from quorate.metadata.records import PartitionChangeRecord
 
 NO_RECOVERY_CHANGE = -1
@@ -256,3 +257,11 @@ def _is_no_op(record: PartitionChangeRecord) -> bool:
 
 def without(replicas: Sequence[int], *excluded: int) -> Replicas:
     return tuple(r for r in replicas if r not in excluded)
+
+
+def change_of(view: View, topic: TopicImage, partition_id: int, *, election: Election | None = None) -> PartitionChange:
+    """A change of one partition under its topic's settings; election: instead of what the topic allows."""
+    min_isr, unclean = view.topic_settings(topic.name, len(topic.partitions[0].replicas))
+    if election is None:
+        election = Election.UNCLEAN if unclean else Election.ONLINE
+    return PartitionChange(view, topic.id, partition_id, topic.partitions[partition_id], min_isr=min_isr, election=election)

@@ -1,4 +1,4 @@
-"""What any controller answers from committed metadata: DescribeCluster (of controllers) and DescribeConfigs."""
+"""DescribeConfigs (32): answered by any controller from committed metadata (KIP-226, KIP-919)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from quorate.controller.config_schema import (
     Entry,
 )
 from quorate.controller.topic_names import parse_node_id, why_invalid
-from quorate.metadata.features import FIRST_CONTROLLER_REGISTRATION, METADATA_VERSION
 from quorate.metadata.image import MetadataImage
 from quorate.metadata.image.parts import (
     BROKER_RESOURCE,
@@ -28,53 +27,11 @@ from quorate.metadata.image.parts import (
     TOPIC_RESOURCE,
 )
 from quorate.protocol.errors import ErrorCode, KafkaError
-from quorate.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from quorate.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 
-BROKERS, CONTROLLERS = 1, 2
-ALL_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-"""Create, alter, describe, cluster action, describe and alter configs, idempotent write: what anybody may without ACLs."""
 Result = DescribeConfigsResponse.DescribeConfigsResult
 ResourceResult = DescribeConfigsResponse.DescribeConfigsResourceResult
 Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
-
-
-def describe_cluster(
-    image: MetadataImage, request: DescribeClusterRequest, api_version: int, listener: str, cluster_id: str, leader_id: int
-) -> DescribeClusterResponse:
-    """Registered controllers with their end points of this listener (KIP-919). Raises UNSUPPORTED_VERSION, and NOT_CONTROLLER,
-    which clients retry, while this controller has not heard yet what is committed."""
-    if METADATA_VERSION not in image.features.finalized:
-        raise KafkaError(ErrorCode.NOT_CONTROLLER, "This controller knows no metadata yet: it has not heard from a leader.")
-    if image.features.metadata_version < FIRST_CONTROLLER_REGISTRATION:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_VERSION,
-            "Direct-to-controller communication is not supported with the current MetadataVersion.",
-        )
-    kind = request.endpoint_type
-    if kind != CONTROLLERS:
-        unknown = kind != BROKERS
-        code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE if unknown else ErrorCode.MISMATCHED_ENDPOINT_TYPE
-        return DescribeClusterResponse(
-            error_code=ErrorCode.INVALID_REQUEST if api_version == 0 else code,
-            error_message=f"Unsupported endpoint type {kind}"
-            if unknown
-            else "The request was sent to an endpoint of type CONTROLLER, but we wanted an endpoint of type BROKER",
-        )
-    nodes = [
-        DescribeClusterResponse.DescribeClusterBroker(broker_id=controller.id, host=endpoint.host, port=endpoint.port)
-        for controller in sorted(image.cluster.controllers.values(), key=lambda controller: controller.id)
-        if (endpoint := controller.endpoint(listener)) is not None
-    ]
-    response = DescribeClusterResponse(
-        endpoint_type=CONTROLLERS,
-        cluster_id=cluster_id,
-        controller_id=leader_id if any(node.broker_id == leader_id for node in nodes) else -1,
-        brokers=nodes,
-    )
-    if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
-    return response
 
 
 def describe_configs(image: MetadataImage, request: DescribeConfigsRequest, config: ControllerConfig) -> DescribeConfigsResponse:
@@ -105,7 +62,7 @@ def describe_configs(image: MetadataImage, request: DescribeConfigsRequest, conf
                     read_only=read_only,
                     config_source=entry.source,
                     is_sensitive=entry.is_sensitive,
-                    synonyms=_shown(synonyms) if request.include_synonyms else [],
+                    synonyms=_described_config(synonyms) if request.include_synonyms else [],
                     config_type=definition.type if definition is not None else 0,
                     documentation=definition.doc if request.include_documentation and definition is not None else None,
                 )
@@ -116,7 +73,7 @@ def describe_configs(image: MetadataImage, request: DescribeConfigsRequest, conf
 _Described = tuple["ConfigDef | None", "list[Entry]", Entry, bool]
 
 
-def _shown(synonyms: list[Entry]) -> list[Synonym]:
+def _described_config(synonyms: list[Entry]) -> list[Synonym]:
     return [
         Synonym(name=entry.name, value=None if entry.is_sensitive else entry.value, source=entry.source) for entry in synonyms
     ]

@@ -1,30 +1,34 @@
-"""CreateTopics and DeleteTopics (KIP-464, KIP-516, KIP-525).
+"""CreateTopics (19): KIP-464, KIP-525.
 
-Record order of a new topic: TopicRecord, its ConfigRecords, its PartitionRecords; all topics of one request in one
-atomic batch. Deleting is one RemoveTopicRecord: partitions, configurations and reassignments vanish on replay.
+The records of a new topic are its TopicRecord, its ConfigRecords and its PartitionRecords, in this order; all topics of a request
+are one atomic batch.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 from quorate.controller.config_schema import Entry
 from quorate.controller.context import Context, Result, View, bounded
-from quorate.controller.handlers.configs import Operation, altered_config_records
-from quorate.controller.replication.placement import Racks, StripedPlacer, UsableBroker
+from quorate.controller.handlers.config_changes import Operation, altered_config_records
+from quorate.controller.replication.new_partitions import (
+    Assignment,
+    check_partition_total,
+    manual_assignment,
+    new_partition_record,
+    placed_assignments,
+    usable_brokers,
+)
+from quorate.controller.replication.placement import Racks
 from quorate.controller.topic_names import Collisions, why_invalid
 from quorate.metadata.image.parts import TOPIC_RESOURCE
 from quorate.metadata.image.topics import TopicImage
-from quorate.metadata.records import PartitionRecord, RemoveTopicRecord, TopicRecord
+from quorate.metadata.records import TopicRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from quorate.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from quorate.protocol.schema import Data
-from quorate.protocol.uuids import ZERO_UUID
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
-MAX_PARTITIONS_PER_REQUEST = 10_000
 NONE = ErrorCode.NONE
 TopicResult = CreateTopicsResponse.CreatableTopicResult
 
@@ -79,15 +83,6 @@ def _check_total(view: View, request: CreateTopicsRequest) -> None:
         else:
             total += view.config.num_partitions if topic.num_partitions == -1 else max(0, topic.num_partitions)
     check_partition_total(total)
-
-
-def check_partition_total(total: int) -> None:
-    """Refuses a request for more new partitions than an atomic batch may create. Raises POLICY_VIOLATION."""
-    if total > MAX_PARTITIONS_PER_REQUEST:
-        raise KafkaError(
-            ErrorCode.POLICY_VIOLATION,
-            f"Excessively large number of partitions per request: {total}, at most {MAX_PARTITIONS_PER_REQUEST}.",
-        )
 
 
 def _check_name(view: View, name: str, collisions: Collisions) -> None:
@@ -145,14 +140,14 @@ def _effective_configs(view: View, own: dict[str, str]) -> list[CreateTopicsResp
     """The same list for every topic that sets nothing: a response is only read."""
     schema, configs = view.config.schema, view.image.configs
     if own:
-        return [_shown(entry) for entry in schema.effective_topic_configs(configs, own)]
+        return [_described_config(entry) for entry in schema.effective_topic_configs(configs, own)]
     inherited = schema.inherited(configs)
     if inherited.shown is None:
-        inherited.shown = [_shown(entry) for entry in inherited.entries]
+        inherited.shown = [_described_config(entry) for entry in inherited.entries]
     return inherited.shown
 
 
-def _shown(entry: Entry) -> CreateTopicsResponse.CreatableTopicConfigs:
+def _described_config(entry: Entry) -> CreateTopicsResponse.CreatableTopicConfigs:
     return CreateTopicsResponse.CreatableTopicConfigs(
         name=entry.name,
         value=None if entry.is_sensitive else entry.value,
@@ -160,10 +155,6 @@ def _shown(entry: Entry) -> CreateTopicsResponse.CreatableTopicConfigs:
         config_source=entry.source,
         is_sensitive=entry.is_sensitive,
     )
-
-
-Assignment = tuple[Sequence[int], list[int]]
-"""Replicas, and those of them that are active: the first ISR, led by its first."""
 
 
 def _manual(view: View, topic: CreateTopicsRequest.CreatableTopic) -> list[Assignment]:
@@ -193,41 +184,6 @@ def _manual(view: View, topic: CreateTopicsRequest.CreatableTopic) -> list[Assig
     return [found[index] for index in range(len(found))]
 
 
-def manual_assignment(view: View, brokers: Sequence[int], factor: int | None, partition_id: int) -> Assignment:
-    """Raises INVALID_REPLICA_ASSIGNMENT."""
-    check_manual_replicas(view, brokers, factor)
-    isr = [broker for broker in brokers if view.is_active(broker)]
-    if not isr:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"All brokers specified in the manual partition assignment for partition {partition_id} are fenced or in "
-            "controlled shutdown.",
-        )
-    return brokers, isr
-
-
-def check_manual_replicas(view: View, brokers: Sequence[int], factor: int | None) -> None:
-    """Raises INVALID_REPLICA_ASSIGNMENT for an empty list, an unknown or repeated broker, another replica count."""
-
-    def invalid(why: str) -> KafkaError:
-        return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes " + why)
-
-    if not brokers:
-        raise invalid("an empty replica list.")
-    previous: int | None = None
-    for broker in sorted(brokers):
-        if view.broker(broker) is None:
-            raise invalid(f"broker {broker}, but no such broker is registered.")
-        if broker == previous:
-            raise invalid(f"the broker {broker} more than once.")
-        previous = broker
-    if factor is not None and len(brokers) != factor:
-        raise invalid(
-            f"a partition with {len(brokers)} replica(s), but this is not consistent with previous partitions, "
-            f"which have {factor} replica(s)."
-        )
-
-
 def _placed(view: View, topic: CreateTopicsRequest.CreatableTopic, usable: Racks, ctx: Context) -> list[Assignment]:
     if topic.replication_factor < -1 or topic.replication_factor == 0:
         raise KafkaError(
@@ -243,113 +199,3 @@ def _placed(view: View, topic: CreateTopicsRequest.CreatableTopic, usable: Racks
         return placed_assignments(view, usable, ctx, count, factor)
     except KafkaError as error:
         raise KafkaError(error.code, f"Unable to replicate the partition {factor} time(s): {error.message}") from error
-
-
-def usable_brokers(view: View) -> Racks:
-    """Every registered broker that is not in controlled shutdown.
-
-    One that has just begun it, or began it under another controller, is known by its registration alone.
-    """
-    return Racks(
-        UsableBroker(broker.id, broker.rack, not view.is_active(broker.id))
-        for broker in view.image.cluster.brokers.values()
-        if broker.id not in view.liveness.shutdown_offsets and (broker.fenced or not broker.in_controlled_shutdown)
-    )
-
-
-def placed_assignments(view: View, usable: Racks, ctx: Context, count: int, factor: int) -> list[Assignment]:
-    """Raises INVALID_REPLICATION_FACTOR."""
-    placer = StripedPlacer(usable, ctx.rng)
-    placer.check(factor)
-    assignments: list[Assignment] = []
-    for _ in range(count):
-        replicas = placer.place(factor)
-        isr = [broker for broker in replicas if view.is_active(broker)]
-        if not isr:
-            raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "All brokers are currently fenced or in controlled shutdown.")
-        assignments.append((replicas, isr))
-    return assignments
-
-
-def new_partition_record(
-    view: View, topic_id: bytes, partition_id: int, replicas: Sequence[int], isr: list[int]
-) -> PartitionRecord:
-    return PartitionRecord(
-        partition_id=partition_id,
-        topic_id=topic_id,
-        replicas=list(replicas),
-        isr=isr,
-        leader=isr[0],
-        leader_epoch=0,
-        partition_epoch=0,
-        directories=view.new_directories(replicas),
-    )
-
-
-def delete_topics(view: View, request: DeleteTopicsRequest, ctx: Context) -> Result[DeleteTopicsResponse]:
-    """By name or by id. Raises INVALID_REQUEST or TOPIC_DELETION_DISABLED when deletion is switched off."""
-    if not view.config.delete_topic_enable:
-        code = ErrorCode.INVALID_REQUEST if ctx.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
-        raise KafkaError(code, "Topic deletion is disabled (delete.topic.enable=false).")
-    response = DeleteTopicsResponse()
-    topics = view.image.topics
-    wanted: dict[bytes, str | None] = {}
-    """Topic ids to delete, with the name under which each was asked for, if by name."""
-
-    def answer(name: str | None, topic_id: bytes, code: ErrorCode, message: str | None = None) -> None:
-        response.responses.append(
-            DeleteTopicsResponse.DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message)
-        )
-
-    names: list[str] = list(request.topic_names)
-    ids: list[bytes] = []
-    for state in request.topics:
-        if state.name is None and state.topic_id == ZERO_UUID:
-            answer(None, ZERO_UUID, ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
-        elif state.name is None:
-            ids.append(state.topic_id)
-        elif state.topic_id == ZERO_UUID:
-            names.append(state.name)
-        else:
-            answer(
-                state.name,
-                state.topic_id,
-                ErrorCode.INVALID_REQUEST,
-                "You may not specify both topic name and topic id.",
-            )
-    repeated_ids = {topic_id for topic_id, count in Counter(ids).items() if count > 1}
-    for topic_id in sorted(repeated_ids):
-        answer(None, topic_id, ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
-    for topic_id in ids:
-        if topic_id in repeated_ids:
-            continue
-        if topic_id in topics.by_id:
-            wanted[topic_id] = None
-        else:
-            answer(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
-    for name, count in Counter(names).items():
-        if count > 1:
-            answer(name, ZERO_UUID, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            continue
-        named = topics.by_name.get(name)
-        if named is None:
-            answer(
-                name,
-                ZERO_UUID,
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                "This server does not host this topic-partition.",
-            )
-        elif named.id in repeated_ids or named.id in wanted:
-            wanted.pop(named.id, None)
-            answer(
-                name,
-                named.id,
-                ErrorCode.INVALID_REQUEST,
-                "The provided topic name maps to an ID that was already supplied.",
-            )
-        else:
-            wanted[named.id] = name
-    for topic_id in wanted:
-        answer(topics.by_id[topic_id].name, topic_id, NONE)
-    records: list[Data] = [RemoveTopicRecord(topic_id=topic_id) for topic_id in wanted]
-    return Result(response, bounded(records, "Deleting these topics"))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 
 from quorate.config.definitions import ConfigError
-from quorate.controller.context import MIN_ISR, Context, Result, View, bounded
+from quorate.controller.context import MIN_ISR, View
 from quorate.controller.handlers.config_rules import check_client_metrics, check_group
 from quorate.controller.topic_names import parse_node_id, why_invalid
 from quorate.metadata.image.parts import (
@@ -24,16 +24,10 @@ from quorate.metadata.image.parts import (
 )
 from quorate.metadata.records import ClearElrRecord, ConfigRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
-from quorate.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from quorate.protocol.messages.incremental_alter_configs import (
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
 from quorate.protocol.schema import Data
 
 MAX_VALUE_LENGTH = 32_767
 """Characters: Kafka's own bound, since values once had to fit an int16."""
-
 _KNOWN_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
 
 
@@ -45,65 +39,6 @@ class Operation(IntEnum):
 
 
 Operations = Mapping[str, tuple[Operation, str | None]]
-
-
-def incremental_alter_configs(
-    view: View, request: IncrementalAlterConfigsRequest, ctx: Context
-) -> Result[IncrementalAlterConfigsResponse]:
-    """Errors are per resource."""
-    response = IncrementalAlterConfigsResponse()
-    records: list[Data] = []
-    repeated = _repeated([(resource.resource_type, resource.resource_name) for resource in request.resources])
-    answered: set[tuple[int, str]] = set()
-    for resource in request.resources:
-        key = (resource.resource_type, resource.resource_name)
-        if key in answered:
-            continue
-        answered.add(key)
-        answer = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
-            resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
-        )
-        response.responses.append(answer)
-        try:
-            if key in repeated:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate resource.")
-            _check_type(resource.resource_type)
-            _check_keys([config.name for config in resource.configs])
-            operations = {config.name: (_operation(config.config_operation), config.value) for config in resource.configs}
-            records += altered_config_records(view, *key, operations)
-        except KafkaError as error:
-            answer.error_code, answer.error_message = error.code, error.message
-    _move_clear_records_last(records)
-    bounded(records, "Altering these configurations")
-    return Result(response, [] if request.validate_only else records)
-
-
-def alter_configs(view: View, request: AlterConfigsRequest, ctx: Context) -> Result[AlterConfigsResponse]:
-    """Replaces the whole configuration of each resource; errors are per resource."""
-    response = AlterConfigsResponse()
-    records: list[Data] = []
-    repeated = _repeated([(resource.resource_type, resource.resource_name) for resource in request.resources])
-    answered: set[tuple[int, str]] = set()
-    for resource in request.resources:
-        key = (resource.resource_type, resource.resource_name)
-        if key in answered:
-            continue
-        answered.add(key)
-        answer = AlterConfigsResponse.AlterConfigsResourceResponse(
-            resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
-        )
-        response.responses.append(answer)
-        try:
-            if key in repeated:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate resource.")
-            _check_type(resource.resource_type)
-            _check_keys([config.name for config in resource.configs])
-            records += _replaced_config_records(view, *key, {config.name: config.value for config in resource.configs})
-        except KafkaError as error:
-            answer.error_code, answer.error_message = error.code, error.message
-    _move_clear_records_last(records)
-    bounded(records, "Altering these configurations")
-    return Result(response, [] if request.validate_only else records)
 
 
 def altered_config_records(
@@ -123,7 +58,7 @@ def altered_config_records(
     return _records(view, resource_type, name, changes)
 
 
-def _replaced_config_records(view: View, resource_type: int, name: str, wanted: Mapping[str, str | None]) -> list[Data]:
+def replaced_config_records(view: View, resource_type: int, name: str, wanted: Mapping[str, str | None]) -> list[Data]:
     current = view.image.configs.get(resource_type, name)
     for key, value in wanted.items():
         if value is None:
@@ -247,29 +182,22 @@ def _records(view: View, resource_type: int, name: str, changes: Mapping[str, st
     return records
 
 
-def _move_clear_records_last(records: list[Data]) -> None:
+def move_clear_records_last(records: list[Data]) -> None:
     """One ELR is cleared after all configurations are written, as Kafka orders them."""
     records.sort(key=lambda record: isinstance(record, ClearElrRecord))
 
 
-def _repeated(keys: list[tuple[int, str]]) -> set[tuple[int, str]]:
+def repeated_resources(keys: list[tuple[int, str]]) -> set[tuple[int, str]]:
     return {key for key, count in Counter(keys).items() if count > 1}
 
 
-def _check_keys(names: list[str]) -> None:
+def check_keys(names: list[str]) -> None:
     if len(set(names)) != len(names):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
 
 
-def _check_type(resource_type: int) -> None:
+def check_resource_type(resource_type: int) -> None:
     if resource_type not in _KNOWN_TYPES:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {resource_type}.")
     if resource_type == BROKER_LOGGER_RESOURCE:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected resource type {resource_type}.")
-
-
-def _operation(code: int) -> Operation:
-    try:
-        return Operation(code)
-    except ValueError:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation {code}") from None

@@ -1,0 +1,144 @@
+"""AlterPartition (56): leaders change the ISR of their partitions (KIP-497, KIP-841, KIP-903)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from quorate.controller.context import Context, Rest, Result, View
+from quorate.controller.replication.broker_changes import CHANGES_PER_TURN
+from quorate.controller.replication.partition_change import change_of
+from quorate.metadata.image.partitions import NO_LEADER_CHANGE, RECOVERED, RECOVERING, PartitionImage
+from quorate.metadata.image.topics import TopicImage
+from quorate.protocol.errors import ErrorCode
+from quorate.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from quorate.protocol.schema import Data
+
+log = logging.getLogger(__name__)
+NONE = ErrorCode.NONE
+
+
+def alter_partition(view: View, request: AlterPartitionRequest, ctx: Context) -> Result[AlterPartitionResponse]:
+    """ISR changes by leaders. Raises STALE_BROKER_EPOCH; other errors are per partition."""
+    view.check_broker_epoch(request.broker_id, request.broker_epoch)
+    records: list[Data] = []
+    if ctx.rest is None:
+        response = AlterPartitionResponse()
+        wishes = _requested_changes(request, response)
+    else:
+        response, wishes = ctx.rest.places
+    for handled, (answer, wanted) in enumerate(wishes, 1):
+        topic = view.image.topics.by_id.get(answer.topic_id)
+        answer.partitions.append(_alter_one(view, request.broker_id, topic, wanted, ctx, records))
+        if handled == CHANGES_PER_TURN:
+            return Result(response, records, atomic=False, rest=Rest((response, wishes)))
+    return Result(response, records, atomic=False)
+
+
+def _requested_changes(
+    request: AlterPartitionRequest, response: AlterPartitionResponse
+) -> Iterator[tuple[AlterPartitionResponse.TopicData, AlterPartitionRequest.PartitionData]]:
+    """Each wish of the request beside the part of the response that takes its answer."""
+    for topic in request.topics:
+        answer = AlterPartitionResponse.TopicData(topic_id=topic.topic_id)
+        response.topics.append(answer)
+        for wanted in topic.partitions:
+            yield answer, wanted
+
+
+def _alter_one(
+    view: View,
+    broker_id: int,
+    topic: TopicImage | None,
+    wanted: AlterPartitionRequest.PartitionData,
+    ctx: Context,
+    records: list[Data],
+) -> AlterPartitionResponse.PartitionData:
+    index = wanted.partition_index
+    if topic is None:
+        return _rejected(index, ErrorCode.UNKNOWN_TOPIC_ID)
+    partition = topic.partitions.get(index)
+    if partition is None:
+        return _rejected(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if ctx.api_version < 3:
+        members = [(member, -1) for member in wanted.new_isr]
+    else:
+        members = [(state.broker_id, state.broker_epoch) for state in wanted.new_isr_with_epochs]
+    error, why = _rejection_reason(view, broker_id, partition, wanted, members)
+    if error != NONE:
+        log.info("AlterPartition of %s-%d by broker %d is refused: %s", topic.name, index, broker_id, why)
+        return _rejected(index, error)
+    change = change_of(view, topic, index)
+    change.isr = tuple(member for member, _ in members)
+    change.leader_recovery_state = wanted.leader_recovery_state
+    record = change.build()
+    leader, leader_epoch, epoch = partition.leader, partition.leader_epoch, partition.partition_epoch
+    isr: Sequence[int] = partition.isr
+    if record is not None:
+        records.append(record)
+        epoch += 1
+        if record.isr is not None:
+            isr = record.isr
+        if record.leader != NO_LEADER_CHANGE:
+            leader, leader_epoch = record.leader, leader_epoch + 1
+            if leader != broker_id:
+                # The change completed a reassignment that takes the leadership from its sender: it happens, and the
+                # sender is told to wait for it in the log.
+                return _rejected(index, ErrorCode.NEW_LEADER_ELECTED)
+    return AlterPartitionResponse.PartitionData(
+        partition_index=index,
+        leader_id=leader,
+        leader_epoch=leader_epoch,
+        isr=list(isr),
+        leader_recovery_state=wanted.leader_recovery_state,
+        partition_epoch=epoch,
+    )
+
+
+def _rejected(index: int, error: ErrorCode) -> AlterPartitionResponse.PartitionData:
+    return AlterPartitionResponse.PartitionData(partition_index=index, error_code=error)
+
+
+def _rejection_reason(
+    view: View,
+    broker_id: int,
+    partition: PartitionImage,
+    wanted: AlterPartitionRequest.PartitionData,
+    members: list[tuple[int, int]],
+) -> tuple[ErrorCode, str]:
+    """In the order in which Kafka's controller checks."""
+    if wanted.leader_epoch > partition.leader_epoch or wanted.partition_epoch > partition.partition_epoch:
+        # The sender knows more than this controller: it has been replaced, most likely.
+        return ErrorCode.NOT_CONTROLLER, "its epochs are newer than this controller knows"
+    if wanted.leader_epoch < partition.leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH, f"the leader epoch is {partition.leader_epoch}"
+    if broker_id != partition.leader:
+        return ErrorCode.INVALID_REQUEST, f"the leader is {partition.leader}"
+    if wanted.partition_epoch < partition.partition_epoch:
+        return ErrorCode.INVALID_UPDATE_VERSION, f"the partition epoch is {partition.partition_epoch}"
+    isr = [member for member, _ in members]
+    if len(set(isr)) != len(isr) or not set(isr) <= set(partition.replicas):
+        return ErrorCode.INVALID_REQUEST, f"{isr} cannot be an ISR of replicas {list(partition.replicas)}"
+    if partition.leader not in isr:
+        return ErrorCode.INVALID_REQUEST, f"{isr} lacks the leader"
+    if wanted.leader_recovery_state not in (RECOVERED, RECOVERING):
+        return ErrorCode.INVALID_REQUEST, f"unknown leader recovery state {wanted.leader_recovery_state}"
+    if wanted.leader_recovery_state == RECOVERING:
+        if len(isr) > 1:
+            return ErrorCode.INVALID_REQUEST, "an ISR cannot grow while its leader is recovering"
+        if partition.leader_recovery_state == RECOVERED:
+            return ErrorCode.INVALID_REQUEST, "a recovered leader cannot start recovering"
+    for member, epoch in members:
+        registration = view.broker(member)
+        if registration is None:
+            return ErrorCode.INELIGIBLE_REPLICA, f"broker {member} is not registered"
+        if registration.in_controlled_shutdown:
+            return ErrorCode.INELIGIBLE_REPLICA, f"broker {member} is shutting down"
+        if registration.fenced or view.is_leaving(member):
+            return ErrorCode.INELIGIBLE_REPLICA, f"broker {member} is fenced, or about to be"
+        if epoch not in (-1, registration.epoch):
+            return (
+                ErrorCode.INELIGIBLE_REPLICA,
+                f"broker {member} is registered with broker epoch {registration.epoch}, not {epoch}",
+            )
+    return NONE, ""

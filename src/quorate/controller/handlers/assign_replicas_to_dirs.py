@@ -1,0 +1,86 @@
+"""AssignReplicasToDirs (73): a broker tells in which log directories its replicas are (KIP-858)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from quorate.controller.context import Context, Rest, Result, View
+from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, Located, update_partitions
+from quorate.controller.replication.partition_change import Election, change_of
+from quorate.metadata.features import FIRST_DIRECTORIES
+from quorate.metadata.image.topics import TopicImage
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+)
+from quorate.protocol.schema import Data
+
+NONE = ErrorCode.NONE
+
+
+def assign_replicas_to_dirs(
+    view: View, request: AssignReplicasToDirsRequest, ctx: Context
+) -> Result[AssignReplicasToDirsResponse]:
+    """A broker tells where its replicas lie; done in portions. Raises UNSUPPORTED_VERSION, STALE_BROKER_EPOCH."""
+    if view.metadata_version < FIRST_DIRECTORIES:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version does not know directories.")
+    broker_id = view.check_broker_epoch(request.broker_id, request.broker_epoch).id
+    if ctx.rest is None:
+        response = AssignReplicasToDirsResponse()
+        assignments = _assignments(request, response)
+    else:
+        response, assignments = ctx.rest.places
+    records: list[Data] = []
+    lost: list[Located] = []
+    rest: Rest | None = None
+    for handled, (answer, index, directory) in enumerate(assignments, 1):
+        topic = view.image.topics.by_id.get(answer.topic_id)
+        error = _assign_one(view, broker_id, topic, index, directory, records, lost)
+        answer.partitions.append(AssignReplicasToDirsResponse.PartitionData(partition_index=index, error_code=error))
+        if handled == CHANGES_PER_TURN:
+            rest = Rest((response, assignments))
+            break
+    update_partitions(view, records, lost, removed=broker_id)
+    return Result(response, records, atomic=False, rest=rest)
+
+
+def _assignments(
+    request: AssignReplicasToDirsRequest, response: AssignReplicasToDirsResponse
+) -> Iterator[tuple[AssignReplicasToDirsResponse.TopicData, int, bytes]]:
+    """Each partition of the request with its directory, beside the part of the response that takes its answer."""
+    for directory in request.directories:
+        directory_answer = AssignReplicasToDirsResponse.DirectoryData(id=directory.id)
+        response.directories.append(directory_answer)
+        for topic in directory.topics:
+            answer = AssignReplicasToDirsResponse.TopicData(topic_id=topic.topic_id)
+            directory_answer.topics.append(answer)
+            for partition in topic.partitions:
+                yield answer, partition.partition_index, directory.id
+
+
+def _assign_one(
+    view: View,
+    broker_id: int,
+    topic: TopicImage | None,
+    index: int,
+    directory: bytes,
+    records: list[Data],
+    lost: list[Located],
+) -> ErrorCode:
+    """Adds the record of one assignment, and to `lost` the partition if that directory is offline."""
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    partition = topic.partitions.get(index)
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if broker_id not in partition.replicas:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    change = change_of(view, topic, index, election=Election.ONLINE)
+    change.directories = {broker_id: directory}
+    record = change.build()
+    if record is not None:
+        records.append(record)
+    if not view.has_online_directory(broker_id, directory):
+        lost.append((topic, index, partition))
+    return NONE

@@ -1,0 +1,100 @@
+"""BrokerHeartbeat (63): the lease of a broker, and the state that it moves to (KIP-631, Kafka's BrokerHeartbeatManager)."""
+
+from __future__ import annotations
+
+from quorate.controller.context import Context, Rest, Result, Touch, View, places_of
+from quorate.controller.replication.broker_changes import (
+    Portion,
+    begin_controlled_shutdown,
+    fence,
+    take_directories_offline,
+    unfence,
+)
+from quorate.metadata.features import (
+    FIRST_DIRECTORIES,
+)
+from quorate.metadata.image.cluster import BrokerRegistration
+from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from quorate.protocol.schema import Data
+
+FENCED, UNFENCED, CONTROLLED_SHUTDOWN, SHUTDOWN_NOW = "fenced", "unfenced", "controlled shutdown", "shutdown now"
+
+
+def broker_heartbeat(view: View, request: BrokerHeartbeatRequest, ctx: Context) -> Result[BrokerHeartbeatResponse]:
+    """Raises STALE_BROKER_EPOCH."""
+    broker_id = request.broker_id
+    registration = view.check_broker_epoch(broker_id, request.broker_epoch)
+    present = state_of(view, registration)
+    rest = ctx.rest
+    following = next_state(view, registration, present, request) if rest is None else rest.state
+    records: list[Data] = []
+    if rest is None or not rest.failing:
+        portion = Portion(places_of(rest))
+        if following != present or rest is not None:
+            _move(view, registration, following, records, portion)
+        if portion.rest is not None:
+            leaving = broker_id if following in (FENCED, SHUTDOWN_NOW) else None
+            left = Rest(portion.rest, leaving=leaving, state=following)
+            return Result(BrokerHeartbeatResponse(), records, atomic=False, rest=left)
+        rest = None
+    if view.metadata_version >= FIRST_DIRECTORIES and request.offline_log_dirs:
+        portion = Portion(places_of(rest))
+        take_directories_offline(view, broker_id, request.offline_log_dirs, records, portion)
+        if portion.rest is not None:
+            left = Rest(portion.rest, failing=tuple(request.offline_log_dirs), state=following)
+            return Result(BrokerHeartbeatResponse(), records, atomic=False, rest=left)
+    if ctx.rest is not None and following == UNFENCED and registration.fenced:
+        following = FENCED  # meanwhile, by its session or by whoever came after this heartbeat
+    is_fenced = following in (FENCED, SHUTDOWN_NOW)
+    response = BrokerHeartbeatResponse(
+        is_caught_up=request.current_metadata_offset >= registration.registered_offset,
+        is_fenced=is_fenced,
+        should_shut_down=following == SHUTDOWN_NOW,
+    )
+    touch = Touch(
+        broker_id,
+        is_fenced,
+        request.current_metadata_offset,
+        in_controlled_shutdown=following == CONTROLLED_SHUTDOWN,
+        leaving=following == SHUTDOWN_NOW,
+    )
+    return Result(response, records, atomic=False, touch=touch)
+
+
+def _move(view: View, registration: BrokerRegistration, following: str, records: list[Data], portion: Portion) -> None:
+    """What the way into the state that follows does to partitions and registration."""
+    if following in (FENCED, SHUTDOWN_NOW):
+        fence(view, registration.id, records, portion)
+    elif following == CONTROLLED_SHUTDOWN:
+        begin_controlled_shutdown(view, registration.id, records, portion)
+    elif portion.resumed and registration.fenced:
+        portion.end()  # whoever has fenced it meanwhile is right
+    else:
+        unfence(view, registration.id, records, portion)
+
+
+def state_of(view: View, registration: BrokerRegistration) -> str:
+    if registration.id in view.liveness.shutdown_offsets:
+        return CONTROLLED_SHUTDOWN
+    return FENCED if registration.fenced else UNFENCED
+
+
+def next_state(view: View, registration: BrokerRegistration, present: str, request: BrokerHeartbeatRequest) -> str:
+    """The table of a broker's states: KIP-631, as Kafka's BrokerHeartbeatManager has it."""
+    if present == FENCED:
+        if request.want_shut_down:
+            return SHUTDOWN_NOW
+        caught_up = request.current_metadata_offset >= registration.registered_offset
+        return UNFENCED if not request.want_fence and caught_up else FENCED
+    if present == UNFENCED:
+        if request.want_fence:
+            return SHUTDOWN_NOW if request.want_shut_down else FENCED
+        if not request.want_shut_down:
+            return UNFENCED
+        return CONTROLLED_SHUTDOWN if view.image.topics.leads_any(registration.id) else SHUTDOWN_NOW
+    if view.image.topics.leads_any(registration.id):
+        return CONTROLLED_SHUTDOWN
+    lowest = view.liveness.lowest_active_offset(view.image.cluster.brokers.values())
+    if lowest is None or view.liveness.shutdown_offsets[registration.id] <= lowest:
+        return SHUTDOWN_NOW
+    return CONTROLLED_SHUTDOWN

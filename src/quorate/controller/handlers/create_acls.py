@@ -1,0 +1,66 @@
+"""CreateAcls (30): KIP-140, KIP-290."""
+
+from __future__ import annotations
+
+from quorate.controller.context import Context, Result, View, bounded
+from quorate.controller.handlers.acls import (
+    OPERATIONS,
+    PATTERN_TYPES,
+    PERMISSIONS,
+    RESOURCE_TYPES,
+    acl_identity,
+    require_authorizer,
+)
+from quorate.metadata.records import AccessControlEntryRecord
+from quorate.protocol.errors import ErrorCode
+from quorate.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
+from quorate.protocol.schema import Data
+
+
+def create_acls(view: View, request: CreateAclsRequest, ctx: Context) -> Result[CreateAclsResponse]:
+    """Errors are per entry; one that exists already is a success without a record. Raises SECURITY_DISABLED."""
+    require_authorizer(view)
+    response = CreateAclsResponse()
+    names = {creation.resource_name for creation in request.creations}
+    existing = {acl_identity(acl) for acl in view.image.acls.by_id.values() if acl.resource_name in names}
+    records: list[Data] = []
+    for creation in request.creations:
+        answer = CreateAclsResponse.AclCreationResult(error_message=None)
+        response.results.append(answer)
+        why = _invalid_reason(creation)
+        if why is not None:
+            answer.error_code, answer.error_message = ErrorCode.INVALID_REQUEST, why
+            continue
+        record = AccessControlEntryRecord(
+            id=ctx.uuid(),
+            resource_type=creation.resource_type,
+            resource_name=creation.resource_name,
+            pattern_type=creation.resource_pattern_type,
+            principal=creation.principal,
+            host=creation.host,
+            operation=creation.operation,
+            permission_type=creation.permission_type,
+        )
+        if acl_identity(record) not in existing:
+            existing.add(acl_identity(record))
+            records.append(record)
+    return Result(response, bounded(records, "Creating these ACLs"))
+
+
+def _invalid_reason(creation: CreateAclsRequest.AclCreation) -> str | None:
+    if creation.resource_type not in RESOURCE_TYPES:
+        return f"Invalid resourceType {creation.resource_type}"
+    if creation.resource_pattern_type not in PATTERN_TYPES:
+        return f"Invalid patternType {creation.resource_pattern_type}"
+    if creation.operation not in OPERATIONS:
+        return f"Invalid operation {creation.operation}"
+    if creation.permission_type not in PERMISSIONS:
+        return f"Invalid permissionType {creation.permission_type}"
+    if not creation.resource_name:
+        return "Resource name should not be empty"
+    if ":" not in creation.principal:
+        return (
+            f"Could not parse principal from `{creation.principal}` (no colon is present separating the principal "
+            "type from the principal name)"
+        )
+    return None

@@ -1,0 +1,59 @@
+"""DeleteAcls (31): KIP-140, KIP-290."""
+
+from __future__ import annotations
+
+from quorate.controller.context import MAX_RECORDS_PER_USER_OP, Context, Result, View
+from quorate.controller.handlers.acls import AclFilter, AclIndex, require_authorizer
+from quorate.metadata.records import RemoveAccessControlEntryRecord
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
+from quorate.protocol.schema import Data
+
+
+def delete_acls(view: View, request: DeleteAclsRequest, ctx: Context) -> Result[DeleteAclsResponse]:
+    """Errors are per filter. Raises INVALID_REQUEST for more than one batch of removals, or filters that would take too
+    many looks at entries, SECURITY_DISABLED."""
+    require_authorizer(view)
+    response = DeleteAclsResponse()
+    entries = AclIndex(view.image.acls)
+    removed: dict[bytes, Data] = {}
+    told = 0
+    for asked in request.filters:
+        wanted = AclFilter(
+            asked.resource_type_filter,
+            asked.resource_name_filter,
+            asked.pattern_type_filter,
+            asked.principal_filter,
+            asked.host_filter,
+            asked.operation,
+            asked.permission_type,
+        )
+        answer = DeleteAclsResponse.DeleteAclsFilterResult(error_message=None)
+        response.filter_results.append(answer)
+        try:
+            wanted.check()
+        except KafkaError as error:
+            answer.error_code, answer.error_message = error.code, error.message
+            continue
+        matches = entries.matching(wanted)
+        told += len(matches)
+        if told > MAX_RECORDS_PER_USER_OP:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"These filters match more than {MAX_RECORDS_PER_USER_OP} entries, counted for each filter.",
+            )
+        for acl in matches:
+            removed[acl.id] = RemoveAccessControlEntryRecord(id=acl.id)
+            answer.matching_acls.append(
+                DeleteAclsResponse.DeleteAclsMatchingAcl(
+                    resource_type=acl.resource_type,
+                    resource_name=acl.resource_name,
+                    pattern_type=acl.pattern_type,
+                    principal=acl.principal,
+                    host=acl.host,
+                    operation=acl.operation,
+                    permission_type=acl.permission_type,
+                    error_message=None,
+                )
+            )
+    return Result(response, list(removed.values()))

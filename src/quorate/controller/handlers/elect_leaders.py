@@ -1,0 +1,120 @@
+"""ElectLeaders (43): preferred and unclean elections on request, and those of the periodic tasks (KIP-460)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+
+from quorate.controller.context import Context, Rest, Result, View
+from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, LOOKS_PER_TURN, Located
+from quorate.controller.replication.partition_change import Election, change_of
+from quorate.metadata.image.partitions import NO_LEADER
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from quorate.protocol.schema import Data
+
+log = logging.getLogger(__name__)
+NONE = ErrorCode.NONE
+PREFERRED_ELECTION = 0
+UNCLEAN_ELECTION = 1
+_FOUND_WITHOUT_ELECTION = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.ELECTION_NOT_NEEDED)
+"""Answers that cost only a look."""
+_MESSAGES = {
+    ErrorCode.ELECTION_NOT_NEEDED: "Leader election not needed for topic partition.",
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "The preferred leader was not available.",
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "Eligible topic partition leaders are not available.",
+}
+
+
+def elect_leaders(view: View, request: ElectLeadersRequest, ctx: Context) -> Result[ElectLeadersResponse]:
+    """Preferred or unclean elections on request, in portions: a request may be about every partition that there is.
+
+    Raises INVALID_REQUEST for an unknown kind of election.
+    """
+    kind = request.election_type
+    if kind not in (PREFERRED_ELECTION, UNCLEAN_ELECTION):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
+    everything = request.topic_partitions is None
+    records: list[Data] = []
+    if ctx.rest is None:
+        response = ElectLeadersResponse()
+        places = _election_places(view, request, response)
+    else:
+        response, places = ctx.rest.places
+    changes = 0
+    for looks, (answer, partition_id) in enumerate(places, 1):
+        error, message = elect_leader(view, answer.topic, partition_id, kind, records)
+        changes += error not in _FOUND_WITHOUT_ELECTION
+        if not everything or error != ErrorCode.ELECTION_NOT_NEEDED:  # asked about all: only where something was to be done
+            answer.partition_result.append(
+                ElectLeadersResponse.PartitionResult(partition_id=partition_id, error_code=error, error_message=message)
+            )
+        if changes == CHANGES_PER_TURN or looks == LOOKS_PER_TURN:
+            return Result(response, records, atomic=False, rest=Rest((response, places)))
+    return Result(response, records, atomic=False)
+
+
+def _election_places(
+    view: View, request: ElectLeadersRequest, response: ElectLeadersResponse
+) -> Iterator[tuple[ElectLeadersResponse.ReplicaElectionResult, int]]:
+    """Each partition that the request is about beside the part of the response that takes its answer."""
+    topics: Iterable[tuple[str, Iterable[int]]]
+    if request.topic_partitions is None:
+        topics = ((topic.name, topic.partitions.ids()) for topic in view.image.topics.by_name.values())
+    else:
+        topics = ((wanted.topic, wanted.partitions) for wanted in request.topic_partitions)
+    for name, partition_ids in topics:
+        answer = ElectLeadersResponse.ReplicaElectionResult(topic=name)
+        response.replica_election_results.append(answer)
+        for partition_id in partition_ids:
+            yield answer, partition_id
+
+
+def elect_leader(view: View, name: str, partition_id: int, kind: int, records: list[Data]) -> tuple[ErrorCode, str | None]:
+    """Adds the record of one election; returns the error and its message."""
+    topic = view.image.topics.by_name.get(name)
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}"
+    partition = topic.partitions.get(partition_id)
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{partition_id}"
+    preferred = kind == PREFERRED_ELECTION
+    if partition.leader == partition.replicas[0] if preferred else partition.leader != NO_LEADER:
+        return ErrorCode.ELECTION_NOT_NEEDED, _MESSAGES[ErrorCode.ELECTION_NOT_NEEDED]
+    election = Election.PREFERRED if preferred else Election.UNCLEAN
+    record = change_of(view, topic, partition_id, election=election).build()
+    if record is None:
+        error = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE if preferred else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        return error, _MESSAGES[error]
+    records.append(record)
+    return NONE, None
+
+
+def preferred_elections(view: View, candidates: Iterable[Located], limit: int) -> list[Data]:
+    """Gives leaderships back to preferred replicas; at most `limit` records, one run of the periodic task."""
+    records: list[Data] = []
+    for topic, partition_id, partition in candidates:
+        if partition.leader == partition.replicas[0]:
+            continue
+        record = change_of(view, topic, partition_id, election=Election.PREFERRED).build()
+        if record is not None:
+            records.append(record)
+            if len(records) >= limit:
+                break
+    return records
+
+
+def unclean_elections(view: View, candidates: Iterable[Located], limit: int) -> list[Data]:
+    """Leaders for leaderless partitions whose topic allows unclean elections."""
+    records: list[Data] = []
+    for topic, partition_id, partition in candidates:
+        if partition.leader != NO_LEADER:
+            continue
+        if not view.topic_settings(topic.name, len(topic.partitions[0].replicas))[1]:
+            continue
+        error, _ = elect_leader(view, topic.name, partition_id, UNCLEAN_ELECTION, records)
+        if error == NONE:
+            log.info("Electing a leader uncleanly for offline partition %s-%d.", topic.name, partition_id)
+        if len(records) >= limit:
+            break
+    return records

@@ -1,0 +1,59 @@
+"""ListPartitionReassignments (46): the reassignments that are under way (KIP-455)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from quorate.controller.context import Context, Rest, Result, View
+from quorate.controller.replication.broker_changes import LOOKS_PER_TURN
+from quorate.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+
+def list_partition_reassignments(
+    view: View, request: ListPartitionReassignmentsRequest, ctx: Context
+) -> Result[ListPartitionReassignmentsResponse]:
+    """topics null: all that are under way; unknown topics and partitions without one are left out. Looked for in portions."""
+    if ctx.rest is None:
+        response = ListPartitionReassignmentsResponse(error_message=None)
+        places = _listed_places(view, request)
+    else:
+        response, places = ctx.rest.places
+    by_id = view.image.topics.by_id
+    for topic_id, index in itertools.islice(places, LOOKS_PER_TURN):
+        topic = by_id.get(topic_id)
+        partition = topic.partitions.get(index) if topic is not None else None
+        if topic is None or partition is None or not partition.is_reassigning:
+            continue
+        if not response.topics or response.topics[-1].name != topic.name:
+            response.topics.append(ListPartitionReassignmentsResponse.OngoingTopicReassignment(name=topic.name))
+        response.topics[-1].partitions.append(
+            ListPartitionReassignmentsResponse.OngoingPartitionReassignment(
+                partition_index=index,
+                replicas=list(partition.replicas),
+                adding_replicas=list(partition.adding_replicas),
+                removing_replicas=list(partition.removing_replicas),
+            )
+        )
+    following = next(places, None)
+    if following is None:
+        return Result(response)
+    return Result(response, rest=Rest((response, itertools.chain([following], places))))
+
+
+def _listed_places(view: View, request: ListPartitionReassignmentsRequest) -> Iterator[tuple[bytes, int]]:
+    """(topic id, partition id) of every partition that is asked about and has a topic."""
+    topics = view.image.topics
+    if request.topics is None:
+        for topic in topics.by_name.values():
+            for index in topic.partitions.ids():
+                yield topic.id, index
+        return
+    for asked in request.topics:
+        named = topics.get(asked.name)
+        if named is not None:
+            for index in asked.partition_indexes:
+                yield named.id, index

@@ -1,0 +1,25 @@
+"""UnregisterBroker (64): removes the registration of a broker that does not come back (KIP-631)."""
+
+from __future__ import annotations
+
+from quorate.controller.context import Context, Rest, Result, View, places_of
+from quorate.controller.replication.broker_changes import (
+    Portion,
+    unregister,
+)
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from quorate.protocol.schema import Data
+
+
+def unregister_broker(view: View, request: UnregisterBrokerRequest, ctx: Context) -> Result[UnregisterBrokerResponse]:
+    """Raises BROKER_ID_NOT_REGISTERED."""
+    if view.broker(request.broker_id) is None:
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {request.broker_id} is not registered.")
+    records: list[Data] = []
+    portion = Portion(places_of(ctx.rest))
+    unregister(view, request.broker_id, records, portion)
+    response = UnregisterBrokerResponse(error_message=None)
+    if portion.rest is not None:
+        return Result(response, records, atomic=False, rest=Rest(portion.rest, leaving=request.broker_id))
+    return Result(response, records, atomic=False, registered=request.broker_id)

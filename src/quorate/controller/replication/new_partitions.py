@@ -1,0 +1,101 @@
+"""Replica assignments of new partitions, given by the request or placed, and their records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from quorate.controller.context import Context, View
+from quorate.controller.replication.placement import Racks, StripedPlacer, UsableBroker
+from quorate.metadata.records import PartitionRecord
+from quorate.protocol.errors import ErrorCode, KafkaError
+
+MAX_PARTITIONS_PER_REQUEST = 10_000
+
+
+def check_partition_total(total: int) -> None:
+    """Refuses a request for more new partitions than an atomic batch may create. Raises POLICY_VIOLATION."""
+    if total > MAX_PARTITIONS_PER_REQUEST:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"Excessively large number of partitions per request: {total}, at most {MAX_PARTITIONS_PER_REQUEST}.",
+        )
+
+
+Assignment = tuple[Sequence[int], list[int]]
+"""Replicas, and those of them that are active: the first ISR, led by its first."""
+
+
+def manual_assignment(view: View, brokers: Sequence[int], factor: int | None, partition_id: int) -> Assignment:
+    """Raises INVALID_REPLICA_ASSIGNMENT."""
+    check_manual_replicas(view, brokers, factor)
+    isr = [broker for broker in brokers if view.is_active(broker)]
+    if not isr:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"All brokers specified in the manual partition assignment for partition {partition_id} are fenced or in "
+            "controlled shutdown.",
+        )
+    return brokers, isr
+
+
+def check_manual_replicas(view: View, brokers: Sequence[int], factor: int | None) -> None:
+    """Raises INVALID_REPLICA_ASSIGNMENT for an empty list, an unknown or repeated broker, another replica count."""
+
+    def invalid(why: str) -> KafkaError:
+        return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes " + why)
+
+    if not brokers:
+        raise invalid("an empty replica list.")
+    previous: int | None = None
+    for broker in sorted(brokers):
+        if view.broker(broker) is None:
+            raise invalid(f"broker {broker}, but no such broker is registered.")
+        if broker == previous:
+            raise invalid(f"the broker {broker} more than once.")
+        previous = broker
+    if factor is not None and len(brokers) != factor:
+        raise invalid(
+            f"a partition with {len(brokers)} replica(s), but this is not consistent with previous partitions, "
+            f"which have {factor} replica(s)."
+        )
+
+
+def usable_brokers(view: View) -> Racks:
+    """Every registered broker that is not in controlled shutdown.
+
+    One that has just begun it, or began it under another controller, is known by its registration alone.
+    """
+    return Racks(
+        UsableBroker(broker.id, broker.rack, not view.is_active(broker.id))
+        for broker in view.image.cluster.brokers.values()
+        if broker.id not in view.liveness.shutdown_offsets and (broker.fenced or not broker.in_controlled_shutdown)
+    )
+
+
+def placed_assignments(view: View, usable: Racks, ctx: Context, count: int, factor: int) -> list[Assignment]:
+    """Raises INVALID_REPLICATION_FACTOR."""
+    placer = StripedPlacer(usable, ctx.rng)
+    placer.check(factor)
+    assignments: list[Assignment] = []
+    for _ in range(count):
+        replicas = placer.place(factor)
+        isr = [broker for broker in replicas if view.is_active(broker)]
+        if not isr:
+            raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "All brokers are currently fenced or in controlled shutdown.")
+        assignments.append((replicas, isr))
+    return assignments
+
+
+def new_partition_record(
+    view: View, topic_id: bytes, partition_id: int, replicas: Sequence[int], isr: list[int]
+) -> PartitionRecord:
+    return PartitionRecord(
+        partition_id=partition_id,
+        topic_id=topic_id,
+        replicas=list(replicas),
+        isr=isr,
+        leader=isr[0],
+        leader_epoch=0,
+        partition_epoch=0,
+        directories=view.new_directories(replicas),
+    )

@@ -163,10 +163,10 @@ class Replica:
         queue, world = self.queue, self.world
         try:
             while queue and self.alive:
-                fx = self.core.step(queue.popleft(), world.now * self.rate)
-                if self.core.complaints.made:  # no simulated replica forges messages
-                    raise InvariantError(f"{self.model.name} complains: {', '.join(self.core.complaints.made)}")
-                self.perform(fx)
+                effects = self.core.step(queue.popleft(), world.now * self.rate)
+                if self.core.error_log.made:  # no simulated replica forges messages
+                    raise InvariantError(f"{self.model.name} complains: {', '.join(self.core.error_log.made)}")
+                self.perform(effects)
                 if self.alive:
                     world.checker.check_epoch(self.model, self.disk.stored, self.core.epoch)
         except InvariantError:
@@ -176,55 +176,57 @@ class Replica:
         finally:
             self.stepping = False
 
-    def perform(self, fx: m.Effects) -> None:
+    def perform(self, effects: m.Effects) -> None:
         """Performs all duties, or some of them if the process is to end within this step."""
         if self.crash_after_duties is not None:
-            self._perform_some(fx)
+            self._perform_some(effects)
             return
         disk, world = self.disk, self.world
-        for out in fx.send:
+        for out in effects.send:
             world.send(self, out)
-        if fx.save_quorum_state is not None:
-            self._save(fx.save_quorum_state, fx.save_may_wait)
-        if fx.role is not None:
-            self._role(fx.role)
-        if fx.high_watermark is not None:
-            self._commit(min(fx.high_watermark, disk.end))
-        if fx.truncate_to is not None:
-            self._truncate(fx.truncate_to)
-        if fx.start_snapshot is not None:
+        if effects.save_quorum_state is not None:
+            self._save(effects.save_quorum_state, effects.save_may_wait)
+        if effects.role is not None:
+            self._role(effects.role)
+        if effects.high_watermark is not None:
+            self._commit(min(effects.high_watermark, disk.end))
+        if effects.truncate_to is not None:
+            self._truncate(effects.truncate_to)
+        if effects.start_snapshot is not None:
             self.downloaded_bytes = 0
-            self.queue.append(m.SnapshotOpened(fx.start_snapshot.snapshot, 0))
-        if fx.snapshot_chunk is not None:
-            self._chunk(fx.snapshot_chunk)
-        if fx.append_fetched is not None:
-            self._append_fetched(fx.append_fetched)
-        if fx.append_control is not None:
-            self._append_control(fx.append_control)
-        for answer in fx.answers:
+            self.queue.append(m.SnapshotOpened(effects.start_snapshot.snapshot, 0))
+        if effects.snapshot_chunk is not None:
+            self._chunk(effects.snapshot_chunk)
+        if effects.append_fetched is not None:
+            self._append_fetched(effects.append_fetched)
+        if effects.append_control is not None:
+            self._append_control(effects.append_control)
+        for answer in effects.answers:
             self._answer(answer.token, answer.reply)
-        if fx.save_standing is not None:
-            disk.standing = fx.save_standing
-        if fx.wake_at < self.wake_at:
-            self.wake_at = fx.wake_at
-            world.schedule(max(world.now, fx.wake_at / self.rate) + TICK_S, self.on_timer, (self.incarnation, fx.wake_at))
+        if effects.save_standing is not None:
+            disk.standing = effects.save_standing
+        if effects.wake_at < self.wake_at:
+            self.wake_at = effects.wake_at
+            world.schedule(
+                max(world.now, effects.wake_at / self.rate) + TICK_S, self.on_timer, (self.incarnation, effects.wake_at)
+            )
 
-    def _perform_some(self, fx: m.Effects) -> None:
+    def _perform_some(self, effects: m.Effects) -> None:
         """Performs the first few duties and then ends the process.
 
         The duties are, in order: requests sent, the state saved, the log truncated, records written,
         responses sent.
         """
         duties, self.crash_after_duties = self.crash_after_duties or 0, None
-        some = m.Effects(send=fx.send if duties > 0 else fx.send[:1])
+        some = m.Effects(send=effects.send if duties > 0 else effects.send[:1])
         if duties > 1:
-            some.save_quorum_state, some.save_may_wait = fx.save_quorum_state, fx.save_may_wait
+            some.save_quorum_state, some.save_may_wait = effects.save_quorum_state, effects.save_may_wait
         if duties > 2:
-            some.truncate_to, some.role = fx.truncate_to, fx.role
+            some.truncate_to, some.role = effects.truncate_to, effects.role
         if duties > 3:
-            some.append_fetched, some.append_control = fx.append_fetched, fx.append_control
+            some.append_fetched, some.append_control = effects.append_fetched, effects.append_control
         if duties > 4:
-            some.answers = fx.answers
+            some.answers = effects.answers
         self.perform(some)
         self.world.coverage["deaths within a step"] += 1
         self.die(self.world.crash_loses_power())

@@ -30,19 +30,19 @@ EXCLUDED_FIELDS: dict[type, frozenset[str]] = {
             "params",
             "log",  # in the form of the disk
             "rng",  # a constant
-            "fx",  # empty between steps
+            "effects",  # empty between steps
             "_stored",  # read at the start only
             "saved",  # on the disk, or the deferred state
             "losses",  # how long a candidate backs off
             "elections_started",  # a metric
             "standing",  # no replica joins by itself here
             "noted_upto",
-            "gave_way",  # compared with the epoch, see `canonical_core`
+            "deferred_epoch",  # compared with the epoch, see `canonical_core`
             "links",  # see `canonical_links`
-            "shown",  # whom to believe of two leaders of one epoch; that there are two is a violation already
-            "shown_on_disk",
+            "leader_confirmed_epoch",  # whom to believe of two leaders of one epoch; that there are two is a violation already
+            "leader_confirmed_on_disk",
             "heard_at",  # for a warning
-            "complaints",
+            "error_log",
             "repeats",
         }
     ),
@@ -129,7 +129,7 @@ def canonical_core(core: Raft, repeats: bool) -> tuple[Any, ...]:
     if core.leader_id is not None and not repeats:
         without.add("voted")
     return (
-        core.gave_way != core.epoch,
+        core.deferred_epoch != core.epoch,
         canonical_links(core, repeats),
         *[(n, canonical_form(getattr(core, n))) for n in _own_names(core) if n not in without],
     )

@@ -162,19 +162,19 @@ class ExploredReplica(Replica):
     world: RecordingEnvironment
     may_crash = True  # otherwise nothing reads the epoch and the vote on its disk any more
 
-    def perform(self, fx: m.Effects) -> None:
+    def perform(self, effects: m.Effects) -> None:
         """Performs the effects, and records after which duties a crash would make a difference.
 
         There are two: requests are sent but the state is not saved; the state is saved but the log not truncated.
         """
         environment = self.world
         crash_points = environment.crash_points
-        fx.save_may_wait = fx.save_may_wait and environment.slow_disk
-        if fx.save_quorum_state is not None and not fx.save_may_wait and fx.send:
+        effects.save_may_wait = effects.save_may_wait and environment.slow_disk
+        if effects.save_quorum_state is not None and not effects.save_may_wait and effects.send:
             crash_points.add(1)
-        if fx.truncate_to is not None:
+        if effects.truncate_to is not None:
             crash_points.add(2)
-        super().perform(fx)
+        super().perform(effects)
 
     def start(self) -> None:
         super().start()

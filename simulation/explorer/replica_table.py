@@ -106,7 +106,7 @@ class ReplicaTable:
     def _summarize(self, r: ExploredReplica) -> ReplicaState:
         log, disk, alive = r.model.log, r.disk, r.alive
         if alive:
-            r.core.fx = m.Effects()
+            r.core.effects = m.Effects()
             in_flight = tuple(r.in_flight())
         else:
             in_flight = ()

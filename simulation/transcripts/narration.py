@@ -8,7 +8,7 @@ from typing import Any
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import messages as m
-from quorate.raft.storage.membership_record import Standing
+from quorate.raft.storage.membership_record import MembershipRecord
 from quorate.raft.types import OffsetEpoch, ReplicaKey, Role
 from simulation.config import SimulationConfig
 from simulation.core.replica import Replica
@@ -101,14 +101,14 @@ class NarratedReplica(Replica):
                 why = self.why
         return f"becomes {role.value} in epoch {core.epoch}{f': {why}' if why else ''}"
 
-    def perform(self, fx: m.Effects) -> None:
+    def perform(self, effects: m.Effects) -> None:
         with self.world.one_step():
-            super().perform(fx)
+            super().perform(effects)
             if self.alive:
                 self._write_voters()
-                if fx.save_standing is not None:
-                    what = "a voter" if fx.save_standing in (Standing.VOTER, Standing.UNNAMED) else "removed"
-                    if fx.save_standing is Standing.NEVER:
+                if effects.save_standing is not None:
+                    what = "a voter" if effects.save_standing in (MembershipRecord.VOTER, MembershipRecord.UNNAMED) else "removed"
+                    if effects.save_standing is MembershipRecord.NEVER:
                         what = "no voter, but another disk of its node"
                     self.world.trace(self, f"notes on its disk that it has been {what}")
 

@@ -188,7 +188,7 @@ def test_what_is_kept_is_bounded(made: Any, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(metadata_answers, "_KEPT_BYTES", 10_000)
     monkeypatch.setattr(metadata_answers, "_KEPT_ANSWERS_BYTES", 10_000)
     world = made(many(500))
-    answers = metadata_answers.MetadataAnswers(world.metadata, "c", 1, world.loop)
+    answers = metadata_answers.EncodedMetadataResponses(world.metadata, "c", 1, world.loop)
     for version in range(14):
         shape = metadata_answers.Shape("PLAINTEXT", version)
         for _ in range(2):

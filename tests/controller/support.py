@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from quorate.config.listeners import Endpoint
-from quorate.controller.broker_sessions import Liveness
+from quorate.controller.broker_sessions import BrokerSessions
 from quorate.controller.config import ControllerConfig
 from quorate.controller.context import Context, View
 from quorate.controller.driver import QuorumController
@@ -226,7 +226,7 @@ class Cluster:
     def __init__(self, metadata_version: int = LATEST, **config: Any) -> None:
         self.config = make_config(**config)
         self.image: MetadataImage = EMPTY
-        self.liveness = Liveness(self.config.broker_session_timeout_s)
+        self.broker_sessions = BrokerSessions(self.config.broker_session_timeout_s)
         self.offset = 0
         self.now = 100.0
         self.rng = Random(1)
@@ -306,7 +306,7 @@ class Cluster:
 
     @property
     def view(self) -> View:
-        return View(self.image, self.liveness, self.config, self.offset, kraft_version=self.kraft_version, voter_ids=(1,))
+        return View(self.image, self.broker_sessions, self.config, self.offset, kraft_version=self.kraft_version, voter_ids=(1,))
 
     def ctx(self, version: int = 99, principal: str = "User:ANONYMOUS") -> Context:
         return Context(now_ms=int(self.now * 1000), now=self.now, rng=self.rng, api_version=version, principal=principal)

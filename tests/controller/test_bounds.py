@@ -78,15 +78,15 @@ def cost(cluster: Cluster, handler: Any, request: Any) -> tuple[Any, int]:
 
 def in_turns(cluster: Cluster, handler: Any, request: Any) -> tuple[Any, list[int]]:
     """The last result of a handler that may take several turns, and how many records each wrote."""
-    rest, written = None, []
+    continuation, written = None, []
     while True:
         context = cluster.ctx(request.MAX_VERSION)
-        object.__setattr__(context, "rest", rest)
+        object.__setattr__(context, "continuation", continuation)
         result = handler(cluster.view, request, context)
         cluster.apply(result.records)
         written.append(len(result.records))
-        rest = result.rest
-        if rest is None:
+        continuation = result.continuation
+        if continuation is None:
             return result, written
 
 

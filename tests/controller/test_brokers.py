@@ -108,7 +108,7 @@ def test_directories_are_not_kept_below_metadata_version_17() -> None:
 def test_the_same_incarnation_keeps_epoch_and_state() -> None:
     cluster = Cluster().brokers(1)
     cluster.shutting_down(1)
-    cluster.liveness.contact(1, 101, cluster.now)
+    cluster.broker_sessions.contact(1, 101, cluster.now)
     result = cluster.run(register_broker, registration(log_dirs=[directory(1), directory(1, 1)]))
     known = cluster.image.cluster.brokers[1]
     assert result.response.broker_epoch == 101
@@ -117,7 +117,7 @@ def test_the_same_incarnation_keeps_epoch_and_state() -> None:
 
 def test_another_incarnation_waits_until_the_session_is_over() -> None:
     cluster = Cluster().brokers(1)
-    cluster.liveness.contact(1, 101, cluster.now)
+    cluster.broker_sessions.contact(1, 101, cluster.now)
     request = registration(incarnation_id=uid(0xB999))
     assert refused(cluster, register_broker, request) == ErrorCode.DUPLICATE_BROKER_REGISTRATION
     cluster.now += cluster.config.broker_session_timeout_s + 0.1
@@ -221,12 +221,12 @@ def test_controlled_shutdown_moves_leaderships_and_waits_for_the_slowest_broker(
     assert [type(record) for record in result.records] == [BrokerRegistrationChangeRecord, PartitionChangeRecord]
     assert result.touch is not None
     assert result.touch.in_controlled_shutdown
-    cluster.liveness.begin_shutdown(1, cluster.offset - 1)
+    cluster.broker_sessions.begin_shutdown(1, cluster.offset - 1)
     assert cluster.partition("t").leader == 2
-    cluster.liveness.touch(2, False, cluster.offset - 2)
+    cluster.broker_sessions.touch(2, False, cluster.offset - 2)
     waiting = cluster.run(broker_heartbeat, heartbeat(want_shut_down=True))
     assert (waiting.response.should_shut_down, waiting.records) == (False, [])
-    cluster.liveness.touch(2, False, cluster.offset - 1)
+    cluster.broker_sessions.touch(2, False, cluster.offset - 1)
     done = cluster.run(broker_heartbeat, heartbeat(want_shut_down=True))
     assert done.response.should_shut_down
     assert cluster.image.cluster.brokers[1].fenced
@@ -237,7 +237,7 @@ def test_the_last_broker_may_leave_with_its_partitions() -> None:
     cluster.topic("t", [1])
     cluster.run(broker_heartbeat, heartbeat(want_shut_down=True))
     assert cluster.partition("t").leader == -1
-    cluster.liveness.begin_shutdown(1, cluster.offset - 1)
+    cluster.broker_sessions.begin_shutdown(1, cluster.offset - 1)
     assert cluster.run(broker_heartbeat, heartbeat(want_shut_down=True)).response.should_shut_down
 
 

@@ -125,7 +125,7 @@ def test_a_fencing_that_fails_between_two_portions_is_done_from_its_beginning(
 
     async def test() -> None:
         node = await started(tmp_path, broker_session_timeout_s=0.6)
-        defaults = "quorate.controller.replication.broker_changes.Portion.__init__.__defaults__"
+        defaults = "quorate.controller.replication.broker_changes.ChangeBatch.__init__.__defaults__"
         monkeypatch.setattr(defaults, (None, 2, 100), raising=False)
         await unfenced(node, 1, 2)
         make = CreateTopicsRequest.CreatableTopic
@@ -140,10 +140,10 @@ def test_a_fencing_that_fails_between_two_portions_is_done_from_its_beginning(
         fail_writes(node, monkeypatch, third_change, 1)
         leaving = []
         node.controller.add_image_listener(
-            lambda _: leaving.append([rest.leaving for rest in node.controller.liveness.under_way])
+            lambda _: leaving.append([continuation.leaving for continuation in node.controller.broker_sessions.under_way])
         )
         await until(node, lambda: all(broker.fenced for broker in node.controller.image.cluster.brokers.values()))
-        assert node.controller.liveness.under_way == []
+        assert node.controller.broker_sessions.under_way == []
         assert [1] in leaving or [2] in leaving  # it was done in portions
         assert all(len(partition.isr) == 1 for partition in node.controller.image.topics.by_name["t"].partitions)
         await node.stop()

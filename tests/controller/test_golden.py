@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quorate.controller.activation import activation_records
-from quorate.controller.broker_sessions import Liveness
+from quorate.controller.broker_sessions import BrokerSessions
 from quorate.controller.context import Context, Result, View
 from quorate.controller.handlers.allocate_producer_ids import allocate_producer_ids
 from quorate.controller.handlers.broker_heartbeat import broker_heartbeat
@@ -69,11 +69,11 @@ class Replay:
         self.bootstrap = [record for record, _ in decode_bootstrap(bootstrap)]
         self.batches = list(_batches(data))
         self.image: MetadataImage = EMPTY
-        self.liveness = Liveness(9.0)
+        self.broker_sessions = BrokerSessions(9.0)
         self.offset = 0
 
     def ask(self, handler: Any, request: Any, ids: list[bytes] | None = None) -> Result[Any]:
-        view = View(self.image, self.liveness, make_config(cluster_id=CLUSTER_ID), self.offset, voter_ids=(1,))
+        view = View(self.image, self.broker_sessions, make_config(cluster_id=CLUSTER_ID), self.offset, voter_ids=(1,))
         ctx = Context(now_ms=0, now=0.0, rng=GivenIds(ids or []), api_version=request.MAX_VERSION)
         result: Result[Any] = handler(view, request, ctx)
         return result
@@ -129,7 +129,7 @@ def asked_for(replay: Replay, records: list[Any]) -> Result[Any] | None:
         case BrokerRegistrationChangeRecord():
             leaves = first.fenced == 1 or first.in_controlled_shutdown == 1
             if first.fenced == 1:
-                replay.liveness.begin_shutdown(1, replay.offset - 1)
+                replay.broker_sessions.begin_shutdown(1, replay.offset - 1)
             request = BrokerHeartbeatRequest(
                 broker_id=1, broker_epoch=first.broker_epoch, current_metadata_offset=10_000, want_shut_down=leaves
             )

@@ -82,13 +82,13 @@ class World:
             result = self.cluster.run(handler, request)
         except KafkaError:
             return None
-        liveness, touch = self.cluster.liveness, result.touch
+        broker_sessions, touch = self.cluster.broker_sessions, result.touch
         if touch is not None:
-            liveness.touch(touch.broker_id, touch.fenced, touch.metadata_offset)
+            broker_sessions.touch(touch.broker_id, touch.fenced, touch.metadata_offset)
             if touch.in_controlled_shutdown:
-                liveness.begin_shutdown(touch.broker_id, self.cluster.offset - 1)
+                broker_sessions.begin_shutdown(touch.broker_id, self.cluster.offset - 1)
         if result.registered is not None:
-            liveness.forget(result.registered)
+            broker_sessions.forget(result.registered)
         return result
 
     def some_topic(self) -> Any:
@@ -135,7 +135,7 @@ class World:
         known = self.cluster.image.cluster.brokers.get(self.rng.choice(BROKERS))
         if known is not None:
             self.cluster.apply(fence_expired(self.cluster.view, (known.id, known.epoch))[0])
-            self.cluster.liveness.touch(known.id, True, 0)
+            self.cluster.broker_sessions.touch(known.id, True, 0)
 
     def unregister(self) -> None:
         if self.rng.random() < 0.2:

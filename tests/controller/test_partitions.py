@@ -12,7 +12,7 @@ from quorate.controller.handlers.alter_partition_reassignments import alter_part
 from quorate.controller.handlers.assign_replicas_to_dirs import assign_replicas_to_dirs
 from quorate.controller.handlers.elect_leaders import elect_leaders, preferred_elections, unclean_elections
 from quorate.controller.handlers.list_partition_reassignments import list_partition_reassignments
-from quorate.controller.replication.broker_changes import Portion, fence
+from quorate.controller.replication.broker_changes import ChangeBatch, fence
 from quorate.metadata.records import ConfigRecord, PartitionChangeRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -190,7 +190,7 @@ def test_a_topic_that_allows_it_elects_uncleanly_when_a_leader_is_fenced() -> No
     cluster.topic("t", [1, 2], isr=[1])
     cluster.apply([ConfigRecord(resource_type=4, resource_name="", name="unclean.leader.election.enable", value="true")])
     records: list[Any] = []
-    fence(cluster.view, 1, records, Portion())
+    fence(cluster.view, 1, records, ChangeBatch())
     cluster.apply(records)
     assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2,))
 
@@ -259,7 +259,7 @@ def test_a_leaderless_partition_is_led_as_soon_as_its_replica_has_a_directory() 
     topic_id = cluster.topic("t", [1, 2], isr=[1, 2], leader=2)
     cluster.apply([PartitionChangeRecord(topic_id=topic_id, partition_id=0, directories=[uid(500), directory(2)])])
     records: list[Any] = []
-    fence(cluster.view, 2, records, Portion())
+    fence(cluster.view, 2, records, ChangeBatch())
     cluster.apply(records)
     assert cluster.partition("t").leader == -1
     assert assign(cluster, directory(1), topic_id, 0) == [ErrorCode.NONE]

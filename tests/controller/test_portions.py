@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.context import Rest, View
+from quorate.controller.context import Continuation, View
 from quorate.controller.handlers.broker_heartbeat import broker_heartbeat
 from quorate.controller.handlers.register_broker import register_broker
 from quorate.controller.handlers.unregister_broker import unregister_broker
 from quorate.controller.replication import broker_changes as isr_updates
-from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, Portion
+from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, ChangeBatch
 from quorate.metadata.image.partitions import NO_LEADER
 from quorate.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord, RemoveTopicRecord, TopicRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -31,35 +31,35 @@ from .support import CLUSTER, LATEST, Cluster, Harness, directory, uid
 BROKER = 1
 OTHERS = (2, 3, 4)
 
-Change = Callable[[View, list[Any], Portion], None]
+Change = Callable[[View, list[Any], ChangeBatch], None]
 
 
-def fence(view: View, records: list[Any], portion: Portion) -> None:
-    isr_updates.fence(view, BROKER, records, portion)
+def fence(view: View, records: list[Any], batch: ChangeBatch) -> None:
+    isr_updates.fence(view, BROKER, records, batch)
 
 
-def unfence(view: View, records: list[Any], portion: Portion) -> None:
-    isr_updates.unfence(view, BROKER, records, portion)
+def unfence(view: View, records: list[Any], batch: ChangeBatch) -> None:
+    isr_updates.unfence(view, BROKER, records, batch)
 
 
-def unregister(view: View, records: list[Any], portion: Portion) -> None:
-    isr_updates.unregister(view, BROKER, records, portion)
+def unregister(view: View, records: list[Any], batch: ChangeBatch) -> None:
+    isr_updates.unregister(view, BROKER, records, batch)
 
 
-def shut_down(view: View, records: list[Any], portion: Portion) -> None:
-    isr_updates.begin_controlled_shutdown(view, BROKER, records, portion)
+def shut_down(view: View, records: list[Any], batch: ChangeBatch) -> None:
+    isr_updates.begin_controlled_shutdown(view, BROKER, records, batch)
 
 
-def come_back_clean(view: View, records: list[Any], portion: Portion) -> None:
-    isr_updates.clean_up_incarnation(view, BROKER, True, records, portion)
+def come_back_clean(view: View, records: list[Any], batch: ChangeBatch) -> None:
+    isr_updates.clean_up_incarnation(view, BROKER, True, records, batch)
 
 
-def come_back_unclean(view: View, records: list[Any], portion: Portion) -> None:
-    isr_updates.clean_up_incarnation(view, BROKER, False, records, portion)
+def come_back_unclean(view: View, records: list[Any], batch: ChangeBatch) -> None:
+    isr_updates.clean_up_incarnation(view, BROKER, False, records, batch)
 
 
-def lose_directory(view: View, records: list[Any], portion: Portion) -> None:
-    isr_updates.take_directories_offline(view, BROKER, [directory(BROKER)], records, portion)
+def lose_directory(view: View, records: list[Any], batch: ChangeBatch) -> None:
+    isr_updates.take_directories_offline(view, BROKER, [directory(BROKER)], records, batch)
 
 
 CHANGES = (fence, unfence, unregister, shut_down, come_back_clean, come_back_unclean, lose_directory)
@@ -76,22 +76,22 @@ def random_cluster(seed: int, elr: bool) -> Cluster:
         cluster.topic(f"t{number}", *replicas)
     for broker_id in rng.sample(OTHERS, rng.randint(0, 3)):
         records: list[Any] = []
-        isr_updates.fence(cluster.view, broker_id, records, Portion(changes=1_000_000))
+        isr_updates.fence(cluster.view, broker_id, records, ChangeBatch(changes=1_000_000))
         cluster.apply(records)
     return cluster
 
 
 def carry_out(cluster: Cluster, change: Change, changes_per_turn: int) -> int:
     """How many turns it took."""
-    rest, turns = None, 0
+    continuation, turns = None, 0
     while True:
         records: list[Any] = []
-        portion = Portion(rest, changes_per_turn)
-        change(cluster.view, records, portion)
+        batch = ChangeBatch(continuation, changes_per_turn)
+        change(cluster.view, records, batch)
         cluster.apply(records)
         turns += 1
-        rest = portion.rest
-        if rest is None:
+        continuation = batch.continuation
+        if continuation is None:
             return turns
         assert sum(isinstance(record, PartitionChangeRecord) for record in records) == changes_per_turn
 
@@ -117,14 +117,14 @@ def test_the_registration_changes_in_the_last_portion_of_a_fence_and_in_the_firs
     cluster.topic("t", *([[BROKER]] * 5))
     for change, positions in ((fence, [5]), (unfence, [0])):
         written: list[Any] = []
-        rest = None
+        continuation = None
         while True:
             records: list[Any] = []
-            portion = Portion(rest, 2)
-            change(cluster.view, records, portion)
+            batch = ChangeBatch(continuation, 2)
+            change(cluster.view, records, batch)
             cluster.apply(records)
             written += records
-            if (rest := portion.rest) is None:
+            if (continuation := batch.continuation) is None:
                 break
         assert len(written) == 6
         assert [n for n, record in enumerate(written) if isinstance(record, BrokerRegistrationChangeRecord)] == positions
@@ -134,17 +134,17 @@ def test_a_topic_that_goes_and_one_that_comes_between_two_portions_are_no_obstac
     cluster = Cluster().brokers(BROKER, 2)
     ids = [cluster.topic(name, [BROKER, 2], [BROKER, 2]) for name in ("a", "b", "c")]
     records: list[Any] = []
-    portion = Portion(None, 3)
-    fence(cluster.view, records, portion)
+    batch = ChangeBatch(None, 3)
+    fence(cluster.view, records, batch)
     cluster.apply(records)
     untouched = next(i for i in ids if i not in {record.topic_id for record in records})
     cluster.topic("new", [2])
     cluster.apply([RemoveTopicRecord(topic_id=untouched)])
     left: list[Any] = []
-    portion = Portion(portion.rest, 100)
-    fence(cluster.view, left, portion)
+    batch = ChangeBatch(batch.continuation, 100)
+    fence(cluster.view, left, batch)
     cluster.apply(left)
-    assert portion.rest is None
+    assert batch.continuation is None
     assert all(BROKER not in p.isr for topic in cluster.image.topics.by_id.values() for p in topic.partitions)
     assert cluster.image.cluster.brokers[BROKER].fenced
 
@@ -152,14 +152,14 @@ def test_a_topic_that_goes_and_one_that_comes_between_two_portions_are_no_obstac
 def test_a_turn_ends_after_so_many_looks_too() -> None:
     cluster = Cluster().brokers(BROKER, 2)
     cluster.topic("t", *([[BROKER, 2]] * 50), isr=[2])
-    turns, rest = 0, None
+    turns, continuation = 0, None
     while True:
         records: list[Any] = []
-        portion = Portion(rest, looks=20)
-        fence(cluster.view, records, portion)
+        batch = ChangeBatch(continuation, looks=20)
+        fence(cluster.view, records, batch)
         cluster.apply(records)
         turns += 1
-        if (rest := portion.rest) is None:
+        if (continuation := batch.continuation) is None:
             break
         assert records == []
     assert turns == 3
@@ -169,14 +169,14 @@ def test_a_turn_ends_after_so_many_looks_too() -> None:
 def test_a_broker_and_a_directory_on_their_way_out_are_given_nothing() -> None:
     cluster = Cluster().brokers(BROKER, 2, directories=2)
     assert cluster.view.is_active(BROKER)
-    rest = Rest(iter(()), leaving=BROKER)
-    cluster.liveness.goes_on(None, rest)
+    continuation = Continuation(iter(()), leaving=BROKER)
+    cluster.broker_sessions.goes_on(None, continuation)
     assert (cluster.view.is_active(BROKER), cluster.view.is_active(2)) == (False, True)
-    following = Rest(iter(()), failing=(directory(2, 1),))
-    cluster.liveness.goes_on(rest, following)
+    following = Continuation(iter(()), failing=(directory(2, 1),))
+    cluster.broker_sessions.goes_on(continuation, following)
     assert cluster.view.is_active(BROKER)
     assert [cluster.view.has_online_directory(2, directory(2, n)) for n in range(2)] == [True, False]
-    cluster.liveness.goes_on(following, None)
+    cluster.broker_sessions.goes_on(following, None)
     assert cluster.view.has_online_directory(2, directory(2, 1))
 
 
@@ -449,7 +449,7 @@ async def h_call(h: Harness, request: Any) -> Any:
 
 @pytest.mark.parametrize("handler", (broker_heartbeat, register_broker, unregister_broker))
 def test_a_handler_that_is_not_through_says_so(handler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Portion.__init__, "__defaults__", (None, 2, 100))
+    monkeypatch.setattr(ChangeBatch.__init__, "__defaults__", (None, 2, 100))
     cluster = Cluster().brokers(BROKER, 2)
     cluster.topic("t", *([[BROKER, 2]] * 5))
     feature = BrokerRegistrationRequest.Feature(name="metadata.version", min_supported_version=7, max_supported_version=LATEST)
@@ -462,6 +462,6 @@ def test_a_handler_that_is_not_through_says_so(handler: Any, monkeypatch: pytest
         unregister_broker: UnregisterBrokerRequest(broker_id=BROKER),
     }[handler]
     result = handler(cluster.view, request, cluster.ctx())
-    assert result.rest is not None
+    assert result.continuation is not None
     assert (result.touch, result.registered, result.atomic) == (None, None, False)
     assert sum(isinstance(record, PartitionChangeRecord) for record in result.records) == 2

@@ -66,7 +66,7 @@ def test_a_broker_that_dies_while_it_is_unfenced_ends_fenced() -> None:
         h.raft.commit()
         assert h.controller.image.cluster.brokers[1].fenced
         assert h.controller.image.topics.leader_count(1) == 0
-        assert h.controller.liveness.under_way == []
+        assert h.controller.broker_sessions.under_way == []
 
     run(test())
 
@@ -130,7 +130,7 @@ def test_a_broker_that_shuts_down_waits_for_the_others_however_many_portions_it_
         await partitions(h, led, 1, 2)
         (answered,) = await through(h, h.send(heartbeat(h, 1, epoch, want_shut_down=True)))
         assert (answered.should_shut_down, answered.is_fenced) == (False, False)
-        assert 1 in h.controller.liveness.shutdown_offsets
+        assert 1 in h.controller.broker_sessions.shutdown_offsets
         assert h.controller.image.topics.leader_count(1) == 0
 
     run(test())

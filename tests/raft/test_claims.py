@@ -13,7 +13,7 @@ from quorate.raft.core import messages as m
 from quorate.raft.core.membership import KRAFT_VERSION, KRAFT_VOTERS, check_fetched, kraft_version_record, voters_record
 from quorate.raft.core.raft import Raft
 from quorate.raft.core.voters import Voter, VoterSet
-from quorate.raft.runtime.rate_limited_log import AGAIN_S, Complaints
+from quorate.raft.runtime.rate_limited_log import AGAIN_S, RateLimitedLog
 from quorate.raft.storage.quorum_state import QuorumState
 from quorate.raft.types import CommittedBatch, OffsetEpoch, ReplicaKey, Role
 from quorate.records.batch import build_metadata_batch
@@ -78,9 +78,9 @@ def test_a_leader_that_has_shown_itself_is_kept(claim: m.BeginEpoch | m.EndEpoch
 
 def test_an_answer_does_not_unseat_a_leader_that_has_shown_itself_and_is_not_asked_for_again_at_once() -> None:
     r = shown()
-    fx = answered(r, m.FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=3, epoch=3))
+    effects = answered(r, m.FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=3, epoch=3))
     assert (r.role, r.leader_id) == (Role.FOLLOWER, 2)
-    assert not any(o.to.address == address(2) for o in fx.send)
+    assert not any(o.to.address == address(2) for o in effects.send)
 
 
 def test_a_leader_that_has_shown_itself_in_an_earlier_epoch_has_not_in_the_next() -> None:
@@ -167,7 +167,7 @@ def test_a_forged_announcement_of_the_epoch_that_another_wins_is_forgotten(seed:
     victim, named = (n for n in w.nodes.values() if n is not leader)
     epoch = leader.core.epoch
     victim.core.become_unattached(epoch, None, w.now)  # as in the moment before the leader's announcement comes
-    victim.core.shown = -1
+    victim.core.leader_confirmed_epoch = -1
     w.ask(victim, m.BeginEpoch(named.id, epoch, {LISTENER: address(named.id)}, None, CLUSTER))
     assert victim.core.leader_id == named.id
     assert w.run(10.0, lambda: victim.core.leader_id == leader.id and victim.core.epoch == epoch)
@@ -185,8 +185,8 @@ def test_a_refusal_is_logged_with_its_sender_and_another_is_asked_meanwhile(
     error: ErrorCode, top_level: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     r = started(Role.FOLLOWER)
-    fx = answered(r, m.FetchReply(error, top_level=top_level, leader_id=None, epoch=3))
-    assert [o.to.address for o in fx.send if isinstance(o.request, m.Fetch)] == [address(3)]
+    effects = answered(r, m.FetchReply(error, top_level=top_level, leader_id=None, epoch=3))
+    assert [o.to.address for o in effects.send if isinstance(o.request, m.Fetch)] == [address(3)]
     assert f"n2:9002 answers Fetch with {error.name}" in caplog.text
 
 
@@ -309,12 +309,12 @@ def test_no_request_and_no_answer_stops_a_replica(role: Role) -> None:
                 event = m.Timeout()
             else:
                 event = m.Received(any_request(rng), "t")
-            fx = r.step(event, now)
-            if fx.truncate_to is not None:
-                del r.log.entries[fx.truncate_to :]  # type: ignore[attr-defined]
-                r.step(m.Synced(fx.truncate_to), now)
-            if fx.start_snapshot is not None:
-                r.step(m.SnapshotOpened(fx.start_snapshot.snapshot, 0), now)
+            effects = r.step(event, now)
+            if effects.truncate_to is not None:
+                del r.log.entries[effects.truncate_to :]  # type: ignore[attr-defined]
+                r.step(m.Synced(effects.truncate_to), now)
+            if effects.start_snapshot is not None:
+                r.step(m.SnapshotOpened(effects.start_snapshot.snapshot, 0), now)
             if r.installing is not None:
                 r.step(m.SnapshotRejected(r.installing, "it is none"), now)
 
@@ -335,7 +335,7 @@ def test_a_vote_that_is_refused_every_moment_for_one_reason_is_one_line(
 
 
 def test_a_complaint_is_made_at_once_and_then_seldom_with_its_number() -> None:
-    c = Complaints()
+    c = RateLimitedLog()
     assert c.due("a", 0.0) == ""
     assert [c.due("a", 0.02 * i) for i in range(1, 100)] == [None] * 99
     assert c.due("b", 1.0) == ""

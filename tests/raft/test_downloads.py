@@ -13,7 +13,7 @@ import pytest
 
 from quorate.raft.core import messages as m
 from quorate.raft.storage.partial_snapshot import fetched_parts, remove_useless_parts
-from quorate.raft.storage.snapshot_download import Downloads
+from quorate.raft.storage.snapshot_download import SnapshotDownloads
 from quorate.raft.storage.snapshots import read_batches, snapshot_name
 from quorate.raft.types import LeaderAndEpoch, OffsetEpoch
 from tests.raft.test_verifying import ID, WHOLE, batches, fed
@@ -31,7 +31,7 @@ class Downloading:
         self.events: list[m.Event] = []
         self.installed: list[OffsetEpoch] = []
         self.failures: list[BaseException] = []
-        self.downloads = Downloads(directory, self.events.append, self.installed.append, self.failures.append)
+        self.downloads = SnapshotDownloads(directory, self.events.append, self.installed.append, self.failures.append)
 
     async def start(self, leader: LeaderAndEpoch = LEADER, snapshot: OffsetEpoch = ID, fresh: bool = False) -> m.SnapshotOpened:
         self.downloads.add(m.SnapshotStart(snapshot, leader, fresh))

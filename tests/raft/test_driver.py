@@ -12,7 +12,7 @@ from quorate.log.results import UnexpectedAppendOffset
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from quorate.raft.core.messages import NONE
-from quorate.raft.runtime.timers import Repeating
+from quorate.raft.runtime.timers import PeriodicTimer
 from quorate.raft.storage.quorum_state import decode_quorum_state
 from quorate.raft.storage.snapshots import SnapshotWriter, snapshot_name
 from quorate.raft.types import METADATA_TOPIC, NotLeaderError, OffsetEpoch
@@ -428,7 +428,7 @@ def test_what_is_repeated_goes_on_after_an_error() -> None:
                 third.set()
             raise ValueError(calls)
 
-        repeated = Repeating(0.001, action)
+        repeated = PeriodicTimer(0.001, action)
         repeated.start()
         async with asyncio.timeout(10):
             await third.wait()

@@ -42,8 +42,8 @@ def hear(r: Raft, leader: int, now: float) -> None:
 
 
 def asks(r: Raft, request: m.RaftRequest, now: float) -> m.Reply:
-    fx = r.step(m.Received(request, "t"), now)
-    return next(a.reply for a in fx.answers if a.token == "t")
+    effects = r.step(m.Received(request, "t"), now)
+    return next(a.reply for a in effects.answers if a.token == "t")
 
 
 def pre_vote(i: int, to: int = 1, last: tuple[int, int] = (3, 2), epoch: int = 3) -> m.Vote:
@@ -166,16 +166,16 @@ def test_after_a_reset_pre_votes_are_asked_for_within_20_ms_and_again_every_20_t
     hear(r, 2, 0.1)
     assert r.following is not None
     end = r.following.fetch_deadline
-    fx = r.step(m.PeerLost(address(2)), 0.2)
+    effects = r.step(m.PeerLost(address(2)), 0.2)
     asked: list[float] = []
     now = 0.2
     while now < end:
-        now = fx.wake_at
-        fx = r.step(m.Timeout(), now)
+        now = effects.wake_at
+        effects = r.step(m.Timeout(), now)
         if r.role is Role.PROSPECTIVE and now < end:
             asked.append(now)
             answer_votes(r, now, granted=False)  # node 3 still hears the leader
-            fx = r.step(m.Timeout(), now)
+            effects = r.step(m.Timeout(), now)
             assert (r.role, r.epoch, r.leader_id) == (Role.FOLLOWER, 3, 2)
     assert 0.2 <= asked[0] <= 0.22
     assert all(0.0199 <= b - a <= 0.0501 for a, b in itertools.pairwise(asked))
@@ -209,10 +209,10 @@ def test_the_successor_that_a_leader_names_stands_without_asking() -> None:
     r = replica()
     hear(r, 2, 0.1)
     keys = [ReplicaKey(1, directory(1)), ReplicaKey(3, directory(3))]
-    fx = r.step(m.Received(m.EndEpoch(2, 3, keys, {}, CLUSTER), "t"), 0.2)
+    effects = r.step(m.Received(m.EndEpoch(2, 3, keys, {}, CLUSTER), "t"), 0.2)
     assert (r.role, r.epoch) == (Role.CANDIDATE, 4)
-    assert fx.save_quorum_state == QuorumState(4, None, r.me)
-    assert not any(isinstance(o.request, m.Vote) and o.request.pre_vote for o in fx.send)
+    assert effects.save_quorum_state == QuorumState(4, None, r.me)
+    assert not any(isinstance(o.request, m.Vote) and o.request.pre_vote for o in effects.send)
 
 
 def test_who_refuses_a_shorter_log_stands_soon_itself() -> None:
@@ -233,11 +233,11 @@ def fetch(key: ReplicaKey, epoch: int = 3, wait: int = 500) -> m.Fetch:
 def test_an_observers_fetch_waits_for_the_next_leader_and_names_it() -> None:
     r = replica()
     r.step(m.PeerLost(address(2)), 0.1)
-    fx = r.step(m.Received(fetch(OBSERVER), "o"), 0.105)
-    assert not fx.answers
-    assert fx.wake_at <= 0.605
-    fx = r.step(m.Received(m.BeginEpoch(3, 4, {LISTENER: address(3)}, None, CLUSTER), "b"), 0.2)
-    reply = next(a.reply for a in fx.answers if a.token == "o")
+    effects = r.step(m.Received(fetch(OBSERVER), "o"), 0.105)
+    assert not effects.answers
+    assert effects.wake_at <= 0.605
+    effects = r.step(m.Received(m.BeginEpoch(3, 4, {LISTENER: address(3)}, None, CLUSTER), "b"), 0.2)
+    reply = next(a.reply for a in effects.answers if a.token == "o")
     assert (reply.error, reply.leader_id, reply.epoch) == (ErrorCode.FENCED_LEADER_EPOCH, 3, 4)
 
 
@@ -245,8 +245,8 @@ def test_it_waits_no_longer_than_it_said() -> None:
     r = replica(stored=QuorumState(3))
     r.election_deadline = 99.0
     r.step(m.Received(fetch(OBSERVER, wait=200), "o"), 0.01)
-    fx = r.step(m.Timeout(), 0.22)
-    assert [(a.token, a.reply.error) for a in fx.answers] == [("o", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    effects = r.step(m.Timeout(), 0.22)
+    assert [(a.token, a.reply.error) for a in effects.answers] == [("o", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
 
 
 @pytest.mark.parametrize(
@@ -287,26 +287,26 @@ def parked(r: Raft) -> list[object]:
 def test_an_unchanged_state_is_not_written_again() -> None:
     r = replica()
     r.step(m.PeerLost(address(2)), 0.1)
-    fx = r.step(m.Timeout(), 0.121)
-    assert (r.role, fx.save_quorum_state) == (Role.PROSPECTIVE, None)
+    effects = r.step(m.Timeout(), 0.121)
+    assert (r.role, effects.save_quorum_state) == (Role.PROSPECTIVE, None)
 
 
 def test_only_the_name_of_another_leader_may_be_written_later() -> None:
     r = replica(stored=QuorumState(3))
     vote = m.Vote(4, ReplicaKey(3, directory(3)), OffsetEpoch(3, 2), None, False, CLUSTER)
-    fx = r.step(m.Received(vote, "v"), 0.01)
-    assert (fx.save_quorum_state, fx.save_may_wait) == (QuorumState(4, None, vote.candidate), False)
-    fx = r.step(m.Received(m.BeginEpoch(3, 4, {LISTENER: address(3)}, None, CLUSTER), "b"), 0.02)
-    assert (fx.save_quorum_state, fx.save_may_wait) == (QuorumState(4, 3, vote.candidate), True)
-    fx = r.step(m.Received(m.BeginEpoch(2, 5, {LISTENER: address(2)}, None, CLUSTER), "b"), 0.03)
-    assert (fx.save_quorum_state, fx.save_may_wait) == (QuorumState(5, 2), False)
+    effects = r.step(m.Received(vote, "v"), 0.01)
+    assert (effects.save_quorum_state, effects.save_may_wait) == (QuorumState(4, None, vote.candidate), False)
+    effects = r.step(m.Received(m.BeginEpoch(3, 4, {LISTENER: address(3)}, None, CLUSTER), "b"), 0.02)
+    assert (effects.save_quorum_state, effects.save_may_wait) == (QuorumState(4, 3, vote.candidate), True)
+    effects = r.step(m.Received(m.BeginEpoch(2, 5, {LISTENER: address(2)}, None, CLUSTER), "b"), 0.03)
+    assert (effects.save_quorum_state, effects.save_may_wait) == (QuorumState(5, 2), False)
 
 
 def test_a_new_leaders_own_name_does_not_wait() -> None:
     r = replica(voters=1, stored=QuorumState(3))
     assert r.role is Role.LEADER
-    assert r.fx.save_quorum_state == QuorumState(4, 1)
-    assert not r.fx.save_may_wait
+    assert r.effects.save_quorum_state == QuorumState(4, 1)
+    assert not r.effects.save_may_wait
 
 
 class QuickTransport(MemoryTransport):

@@ -152,7 +152,7 @@ def test_one_that_has_voted_before_its_first_record_starts(tmp_path: Path) -> No
         node.client.core.voted = node.client.core.me
         node.client.core.epoch = 3
         node.client.core.persist()
-        node.client._state.save(node.client.core.fx.save_quorum_state, False)  # type: ignore[arg-type]
+        node.client._state.save(node.client.core.effects.save_quorum_state, False)  # type: ignore[arg-type]
         await node.kill()
 
     asyncio.run(main())

@@ -12,7 +12,7 @@ import pytest
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut
 from quorate.raft.core import messages as m
 from quorate.raft.core.raft import Raft
-from quorate.raft.runtime.peer_monitor import AGAIN_S, CHANGED_S, LOST_S, NO_LEADER_S, Reaching
+from quorate.raft.runtime.peer_monitor import AGAIN_S, CHANGED_S, LOST_S, NO_LEADER_S, PeerMonitor
 from quorate.raft.runtime.reachability import MAX_ADDRESSES, Reachability
 from quorate.raft.types import Address, Role
 from tests.raft.test_rules import started
@@ -44,7 +44,7 @@ class Transport:
 
 
 def warnings(r: Raft, times: Iterable[float], caplog: pytest.LogCaptureFixture) -> list[str]:
-    reaching, transport = Reaching(Reachability(Clock())), Transport()
+    reaching, transport = PeerMonitor(Reachability(Clock())), Transport()
     caplog.clear()
     for now in times:
         reaching.look(r, transport, now)  # type: ignore[arg-type]
@@ -83,7 +83,7 @@ def test_who_leads_or_hears_its_leader_does_not(caplog: pytest.LogCaptureFixture
 
 
 def test_a_leader_that_was_unseated_has_time_to_find_the_next(caplog: pytest.LogCaptureFixture) -> None:
-    r, reaching = moved(Role.LEADER), Reaching(Reachability(Clock()))
+    r, reaching = moved(Role.LEADER), PeerMonitor(Reachability(Clock()))
     reaching.look(r, Transport(), 100.0)  # type: ignore[arg-type]
     r.become_unattached(9, None, 101.0)
     reaching.look(r, Transport(), 103.0)  # type: ignore[arg-type]
@@ -105,7 +105,7 @@ def test_a_controller_whose_listener_has_another_name_than_the_voters_endpoints_
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     r = changed({"CTRL": address(1)}, "CTRL")
-    reaching, transport = Reaching(Reachability(Clock())), Transport()
+    reaching, transport = PeerMonitor(Reachability(Clock())), Transport()
     for now in EVERY_3_S:
         r.heard_at = now
         reaching.look(r, transport, now)  # type: ignore[arg-type]
@@ -152,7 +152,7 @@ class World:
     def __init__(self, r: Raft) -> None:
         self.r, self.clock = r, Clock()
         self.requests = Reachability(self.clock)
-        self.reaching = Reaching(self.requests)
+        self.reaching = PeerMonitor(self.requests)
 
     def look(self, now: float, caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
         """(level, text) of what is told of the missing leader then."""

@@ -45,18 +45,18 @@ def started(role: Role, epochs: tuple[int, ...] = (1, 1, 2)) -> Raft:
     if role is Role.LEADER:
         r = replica(QuorumState(2), epochs)
         r.start(0.0)
-        fx = r.step(m.Timeout(), 5.0)
+        effects = r.step(m.Timeout(), 5.0)
         while r.role is not Role.LEADER:
-            out = fx.send[0]
-            fx = r.step(m.Replied(out.to, out.request, m.VoteReply(epoch=r.epoch, granted=True)), 5.0)
+            out = effects.send[0]
+            effects = r.step(m.Replied(out.to, out.request, m.VoteReply(epoch=r.epoch, granted=True)), 5.0)
     assert r.role is role
     assert r.epoch == 3
     return r
 
 
 def reply_to(r: Raft, request: m.RaftRequest, now: float = 5.0) -> m.Reply:
-    fx = r.step(m.Received(request, "t"), now)
-    return next(a.reply for a in fx.answers if a.token == "t")
+    effects = r.step(m.Received(request, "t"), now)
+    return next(a.reply for a in effects.answers if a.token == "t")
 
 
 def vote(epoch: int = 3, last: tuple[int, int] = (3, 2), i: int = 2, pre: bool = False, **changes: object) -> m.Vote:
@@ -102,8 +102,8 @@ def test_a_shorter_or_older_log_gets_no_vote(last: tuple[int, int], granted: boo
 
 def test_a_vote_is_durable_before_it_is_told_and_given_once() -> None:
     r = started(Role.UNATTACHED)
-    fx = r.step(m.Received(vote(i=2), "t"), 1.0)
-    assert fx.save_quorum_state == QuorumState(3, None, ReplicaKey(2, directory(2)))
+    effects = r.step(m.Received(vote(i=2), "t"), 1.0)
+    assert effects.save_quorum_state == QuorumState(3, None, ReplicaKey(2, directory(2)))
     again, other = reply_to(r, vote(i=2)), reply_to(r, vote(i=3))
     assert isinstance(again, m.VoteReply)
     assert isinstance(other, m.VoteReply)
@@ -117,8 +117,8 @@ def test_a_candidate_asks_for_votes_when_its_log_is_durable() -> None:
     r.log.entries.append(Entry(3, 3))  # written, not synced
     asked = r.step(m.Timeout(), 9.0).send
     assert [(q.to.id, q.request.pre_vote, q.request.last) for q in asked] == [(2, True, (4, 3)), (3, True, (4, 3))]  # type: ignore[union-attr]
-    fx = r.step(m.Replied(asked[0].to, asked[0].request, m.VoteReply(epoch=3, granted=True)), 9.0)
-    assert (r.role, r.epoch, fx.send) == (Role.CANDIDATE, 4, [])
+    effects = r.step(m.Replied(asked[0].to, asked[0].request, m.VoteReply(epoch=3, granted=True)), 9.0)
+    assert (r.role, r.epoch, effects.send) == (Role.CANDIDATE, 4, [])
     asked = r.step(m.Synced(4), 9.1).send
     assert [(q.to.id, q.request.pre_vote, q.request.last) for q in asked] == [(2, False, (4, 3)), (3, False, (4, 3))]  # type: ignore[union-attr]
 
@@ -133,8 +133,8 @@ def test_a_vote_for_another_directory_of_the_same_id_is_another_vote() -> None:
 
 def test_a_follower_that_has_heard_its_leader_refuses_the_pre_vote() -> None:
     r = started(Role.FOLLOWER)
-    fx = r.step(m.Timeout(), 0.1)
-    del fx
+    effects = r.step(m.Timeout(), 0.1)
+    del effects
     request = next(q for link in r.links.values() for q in link.in_flight.values() if isinstance(q, m.Fetch))
     peer = m.Peer(2, address(2))
     r.step(m.Replied(peer, request, m.FetchReply(leader_id=2, epoch=3, high_watermark=0)), 0.2)
@@ -175,9 +175,9 @@ def test_a_greater_epoch_in_a_vote_is_adopted(pre: bool) -> None:
 def test_a_peer_without_pre_vote_makes_the_prospective_stand_at_once() -> None:
     r = started(Role.PROSPECTIVE)
     request = next(q for link in r.links.values() for q in link.in_flight.values() if isinstance(q, m.Vote))
-    fx = r.step(m.Replied(m.Peer(2, address(2)), request, m.Failure.UNSUPPORTED_VERSION), 5.1)
+    effects = r.step(m.Replied(m.Peer(2, address(2)), request, m.Failure.UNSUPPORTED_VERSION), 5.1)
     assert (r.role, r.epoch) == (Role.CANDIDATE, 4)
-    assert fx.save_quorum_state == QuorumState(4, None, r.me)
+    assert effects.save_quorum_state == QuorumState(4, None, r.me)
 
 
 # --- starting -------------------------------------------------------------------------------------------------------
@@ -366,31 +366,31 @@ def test_who_is_sent_to_the_snapshot(
 
 def test_a_fetch_waits_for_records_for_the_high_watermark_or_its_time() -> None:
     r = leader()
-    fx = r.step(m.Received(fetch(4, 3), "a"), 6.0)
-    assert [a.token for a in fx.answers] == ["a"], "its high watermark of -1 was behind"
+    effects = r.step(m.Received(fetch(4, 3), "a"), 6.0)
+    assert [a.token for a in effects.answers] == ["a"], "its high watermark of -1 was behind"
     assert r.hwm == 4
-    fx = r.step(m.Received(fetch(4, 3, high_watermark=4), "b"), 6.0)
-    assert not fx.answers
-    assert fx.wake_at <= 6.5
+    effects = r.step(m.Received(fetch(4, 3, high_watermark=4), "b"), 6.0)
+    assert not effects.answers
+    assert effects.wake_at <= 6.5
     assert isinstance(r.log, MemoryLog)
     r.log.entries.append(Entry(3, "new"))
-    fx = r.step(m.Appended(), 6.1)
-    assert [a.token for a in fx.answers] == ["b"]
-    fx = r.step(m.Received(fetch(5, 3, high_watermark=4), "c"), 6.2)
-    fx = r.step(m.Synced(5), 6.3)
-    assert [a.token for a in fx.answers] == ["c"], "the high watermark rose"
-    fx = r.step(m.Received(fetch(5, 3, high_watermark=5), "d"), 6.4)
-    assert not fx.answers
-    fx = r.step(m.Timeout(), 6.95)
-    assert [a.token for a in fx.answers] == ["d"]
+    effects = r.step(m.Appended(), 6.1)
+    assert [a.token for a in effects.answers] == ["b"]
+    effects = r.step(m.Received(fetch(5, 3, high_watermark=4), "c"), 6.2)
+    effects = r.step(m.Synced(5), 6.3)
+    assert [a.token for a in effects.answers] == ["c"], "the high watermark rose"
+    effects = r.step(m.Received(fetch(5, 3, high_watermark=5), "d"), 6.4)
+    assert not effects.answers
+    effects = r.step(m.Timeout(), 6.95)
+    assert [a.token for a in effects.answers] == ["d"]
 
 
 def test_waiting_fetches_are_refused_when_leadership_ends() -> None:
     r = leader()
     r.step(m.Received(fetch(4, 3), "a"), 6.0)
     r.step(m.Received(fetch(4, 3, high_watermark=4), "b"), 6.0)
-    fx = r.step(m.Resign(3, "test"), 6.1)
-    assert [(a.token, a.reply.error) for a in fx.answers] == [("b", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    effects = r.step(m.Resign(3, "test"), 6.1)
+    assert [(a.token, a.reply.error) for a in effects.answers] == [("b", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
 
 
 def test_the_high_watermark_needs_a_record_of_this_epoch_and_the_leaders_own_fsync() -> None:

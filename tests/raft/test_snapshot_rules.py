@@ -26,7 +26,7 @@ class Follower:
         self.r: Raft = started(Role.FOLLOWER)
         self.now = 0.2
         self.leader, self.epoch = 2, 3
-        self.fx = self.told_of_snapshot()
+        self.effects = self.told_of_snapshot()
 
     def asked(self, kind: type) -> Any:
         """The request of this kind that is under way to the leader."""
@@ -44,8 +44,8 @@ class Follower:
                     self.step(m.Replied(m.Peer(3, where), request, reply))
 
     def step(self, event: m.Event) -> m.Effects:
-        self.fx = self.r.step(event, self.now)
-        return self.fx
+        self.effects = self.r.step(event, self.now)
+        return self.effects
 
     def reply(self, kind: type, reply: m.Reply) -> m.Effects:
         reply.leader_id, reply.epoch = self.leader, self.epoch
@@ -74,7 +74,7 @@ class Follower:
 
 def test_nothing_is_asked_for_before_it_is_known_from_where_on() -> None:
     f = Follower()
-    assert f.fx.start_snapshot == m.SnapshotStart(SNAPSHOT, LeaderAndEpoch(2, 3))
+    assert f.effects.start_snapshot == m.SnapshotStart(SNAPSHOT, LeaderAndEpoch(2, 3))
     assert f.asked(m.FetchSnapshot) is None
     f.opened(4000)
     request = f.asked(m.FetchSnapshot)
@@ -98,9 +98,9 @@ def test_the_next_part_is_asked_for_before_the_last_one_is_written_but_no_more()
 def test_after_the_last_part_it_neither_fetches_nor_stands_until_the_snapshot_is_installed() -> None:
     f = Follower()
     f.opened()
-    fx = f.chunk(size=len(CHUNK))
-    assert fx.snapshot_chunk is not None
-    assert fx.snapshot_chunk.last
+    effects = f.chunk(size=len(CHUNK))
+    assert effects.snapshot_chunk is not None
+    assert effects.snapshot_chunk.last
     f.now += 60
     assert f.step(m.Timeout()).send == []
     f.step(m.Received(vote(epoch=9, i=3), "t"))
@@ -125,7 +125,7 @@ def test_a_lost_connection_goes_on_at_the_same_position() -> None:
     again = f.asked(m.FetchSnapshot)
     assert again is not request
     assert again.position == len(CHUNK)
-    assert f.fx.start_snapshot is None
+    assert f.effects.start_snapshot is None
 
 
 def test_a_new_leader_with_the_same_beginning_goes_on() -> None:
@@ -137,9 +137,9 @@ def test_a_new_leader_with_the_same_beginning_goes_on() -> None:
     f.opened(len(CHUNK), DIGEST)
     request = f.asked(m.FetchSnapshot)
     assert (request.position, request.prefix_digest) == (len(CHUNK), DIGEST)
-    fx = f.chunk(same_prefix=True)
-    assert fx.snapshot_chunk is not None
-    assert fx.snapshot_chunk.position == len(CHUNK)
+    effects = f.chunk(same_prefix=True)
+    assert effects.snapshot_chunk is not None
+    assert effects.snapshot_chunk.position == len(CHUNK)
     assert f.asked(m.FetchSnapshot).prefix_digest is None, "once is enough"
 
 
@@ -151,9 +151,9 @@ def test_a_new_leader_with_another_file_or_that_does_not_say_is_fetched_from_the
     f.new_leader()
     f.told_of_snapshot()
     f.opened(len(CHUNK), DIGEST)
-    fx = f.chunk(same_prefix=same)
-    assert fx.snapshot_chunk is None
-    assert fx.start_snapshot == m.SnapshotStart(SNAPSHOT, LeaderAndEpoch(3, 4), fresh=True)
+    effects = f.chunk(same_prefix=same)
+    assert effects.snapshot_chunk is None
+    assert effects.start_snapshot == m.SnapshotStart(SNAPSHOT, LeaderAndEpoch(3, 4), fresh=True)
     f.opened()
     assert f.asked(m.FetchSnapshot).position == 0
 
@@ -173,11 +173,11 @@ def test_a_snapshot_that_the_leader_has_dropped_is_asked_for_no_more() -> None:
     f = Follower()
     f.opened()
     f.now += 1.0
-    fx = f.chunk(b"", error=ErrorCode.SNAPSHOT_NOT_FOUND)
+    effects = f.chunk(b"", error=ErrorCode.SNAPSHOT_NOT_FOUND)
     f.later()
     assert isinstance(f.asked(m.Fetch), m.Fetch)
     assert f.asked(m.FetchSnapshot) is None
-    assert fx.snapshot_chunk is None
+    assert effects.snapshot_chunk is None
     assert f.r.following is not None
     assert f.r.following.fetch_deadline == pytest.approx(1.2 + 2.0), "the leader was heard"
 
@@ -186,8 +186,8 @@ def test_a_snapshot_that_the_leader_has_dropped_is_asked_for_no_more() -> None:
 def test_a_position_that_the_leader_does_not_have_begins_anew(position: int, fresh: bool) -> None:
     f = Follower()
     f.opened(position)
-    fx = f.chunk(b"", error=ErrorCode.POSITION_OUT_OF_RANGE)
-    assert fx.start_snapshot == (m.SnapshotStart(SNAPSHOT, LeaderAndEpoch(2, 3), True) if fresh else None)
+    effects = f.chunk(b"", error=ErrorCode.POSITION_OUT_OF_RANGE)
+    assert effects.start_snapshot == (m.SnapshotStart(SNAPSHOT, LeaderAndEpoch(2, 3), True) if fresh else None)
     f.later()
     if fresh:
         f.opened()
@@ -200,9 +200,9 @@ def test_a_size_that_changes_begins_anew() -> None:
     f = Follower()
     f.opened()
     f.chunk(size=10_000)
-    fx = f.chunk(size=12_000)
-    assert fx.snapshot_chunk is None
-    assert fx.start_snapshot == m.SnapshotStart(SNAPSHOT, LeaderAndEpoch(2, 3), fresh=True)
+    effects = f.chunk(size=12_000)
+    assert effects.snapshot_chunk is None
+    assert effects.start_snapshot == m.SnapshotStart(SNAPSHOT, LeaderAndEpoch(2, 3), fresh=True)
 
 
 @pytest.mark.parametrize(
@@ -218,8 +218,8 @@ def test_a_size_that_changes_begins_anew() -> None:
 def test_an_answer_that_cannot_be_is_not_written_and_not_repeated_at_once(data: bytes, size: int) -> None:
     f = Follower()
     f.opened()
-    fx = f.chunk(data, size)
-    assert fx.snapshot_chunk is None
+    effects = f.chunk(data, size)
+    assert effects.snapshot_chunk is None
     assert f.asked(m.FetchSnapshot) is None
     f.later()
     assert f.asked(m.FetchSnapshot).position == 0
@@ -246,14 +246,14 @@ def test_a_snapshot_that_was_refused_is_fetched_anew_but_not_at_once(last: bool)
     stale = f.asked(m.FetchSnapshot)
     f.step(m.SnapshotRejected(SNAPSHOT, "wrong checksum"))
     if stale is not None:  # an answer to the old download is of no matter
-        fx = f.step(
+        effects = f.step(
             m.Replied(
                 m.Peer(2, address(2)),
                 stale,
                 m.SnapshotReply(snapshot=SNAPSHOT, position=stale.position, size=10_000, data=CHUNK, leader_id=2, epoch=3),
             )
         )
-        assert fx.snapshot_chunk is None
+        assert effects.snapshot_chunk is None
     assert f.asked(m.Fetch) is None
     assert f.r.role is Role.FOLLOWER
     f.later(REFUSED_SNAPSHOT_S)

@@ -19,7 +19,7 @@ from quorate.raft.core.voters import Voter, VoterSet
 from quorate.raft.runtime.client import RaftClient
 from quorate.raft.runtime.ports import LoopClock
 from quorate.raft.runtime.reachability import Reachability
-from quorate.raft.runtime.request_sender import Calls
+from quorate.raft.runtime.request_sender import RequestSender
 from quorate.raft.runtime.transport import NetTransport
 from quorate.raft.types import Address, ReplicaKey
 from quorate.records.batch import build_metadata_batch
@@ -208,7 +208,7 @@ def test_a_senseless_host_is_tried_ever_more_rarely_and_complained_of_once(
                 done.set_result(None)
 
         reachability = Reachability(LoopClock())
-        calls = Calls(config, transport, replied, reachability)
+        calls = RequestSender(config, transport, replied, reachability)
         calls.send(out)
         await asyncio.wait_for(done, 10)
         said.append(reachability.describe(out.to.address))

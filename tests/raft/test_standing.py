@@ -13,10 +13,10 @@ from quorate.raft.config import RaftConfig
 from quorate.raft.core import messages as m
 from quorate.raft.core.auto_join import PUT_OFF_S
 from quorate.raft.core.voters import Voter, VoterSet
-from quorate.raft.storage.membership_record import FILE_NAME, Standing, StandingFile
+from quorate.raft.storage.membership_record import FILE_NAME, MembershipRecord, MembershipRecordFile
 from quorate.raft.storage.quorum_state import QuorumStateFile
-from quorate.raft.storage.quorum_state_writer import StateSaver
-from quorate.raft.storage.recovery import open_replica
+from quorate.raft.storage.quorum_state_writer import QuorumStateWriter
+from quorate.raft.storage.recovery import recover_replica
 from quorate.raft.storage.voter_marker import VoterMarker
 from quorate.raft.types import METADATA_TOPIC, ReplicaKey, Role
 from tests.raft.nodes import CLUSTER, Network, Node, context, dynamic, format_dynamic, metadata, stopped_with_a_snapshot
@@ -30,7 +30,7 @@ from tests.raft.world import LISTENER, World, address, directory, voter
 def test_controllers_join_by_themselves_one_after_the_other() -> None:
     world = quorum(1, others=2, auto_join=True)
     assert world.run(60, lambda: lead(world).core.voters.ids == [1, 2, 3])
-    assert world.run(10, lambda: all(world.nodes[i].standing is Standing.VOTER for i in (1, 2, 3)))
+    assert world.run(10, lambda: all(world.nodes[i].standing is MembershipRecord.VOTER for i in (1, 2, 3)))
     world.settle("together")
 
 
@@ -63,16 +63,16 @@ def test_a_controller_with_a_new_disk_takes_the_place_of_its_old_one() -> None:
 def test_a_removed_voter_does_not_come_back_by_itself_not_even_after_a_restart() -> None:
     world = quorum(1, others=1, auto_join=True)
     node = world.nodes[2]
-    assert world.run(60, lambda: node.standing is Standing.VOTER)
+    assert world.run(60, lambda: node.standing is MembershipRecord.VOTER)
     assert ask(world, m.RemoveVoter(key(2))).error == ErrorCode.NONE
-    assert world.run(10, lambda: node.standing is Standing.REMOVED)
+    assert world.run(10, lambda: node.standing is MembershipRecord.REMOVED)
     world.run(30)
     world.kill(2)
     node.boot_up()
     world.run(60)
     assert lead(world).core.voters.ids == [1]
     assert ask(world, m.AddVoter(voter(2))).error == ErrorCode.NONE
-    assert world.run(10, lambda: node.standing is Standing.VOTER)
+    assert world.run(10, lambda: node.standing is MembershipRecord.VOTER)
 
 
 def test_a_removal_that_is_not_committed_is_no_removal() -> None:
@@ -84,14 +84,14 @@ def test_a_removal_that_is_not_committed_is_no_removal() -> None:
     assert world.run(5, lambda: len(leader.core.voters) == 2)
     world.isolate(third.id)
     assert world.run(5, lambda: not other.core.is_voter)
-    assert other.standing is Standing.VOTER
+    assert other.standing is MembershipRecord.VOTER
     assert other.committed <= (other.core.members.current_offset or 0)
 
 
 def test_a_removal_that_a_snapshot_tells_of_is_remembered_too() -> None:
     world = quorum(3)
     gone = next(n for n in world.nodes.values() if n is not lead(world))
-    assert gone.standing is Standing.VOTER
+    assert gone.standing is MembershipRecord.VOTER
     world.kill(gone.id)
     assert ask(world, m.RemoveVoter(key(gone.id))).error == ErrorCode.NONE
     for i in range(5):
@@ -103,7 +103,7 @@ def test_a_removal_that_a_snapshot_tells_of_is_remembered_too() -> None:
     gone.auto_join = True
     gone.boot_up()
     assert world.run(20, lambda: gone.log.start > 0)
-    assert world.run(10, lambda: gone.standing is Standing.REMOVED)
+    assert world.run(10, lambda: gone.standing is MembershipRecord.REMOVED)
     world.run(30)
     assert gone.id not in lead(world).core.voters.ids
 
@@ -118,11 +118,11 @@ def test_whoever_takes_its_addition_and_its_removal_at_once_does_not_come_back()
     world.heal()
     assert world.run(5, lambda: token in lead(world).answers)
     world.kill(2)
-    assert node.standing is Standing.NEVER
+    assert node.standing is MembershipRecord.NEVER
     assert ask(world, m.RemoveVoter(key(2))).error == ErrorCode.NONE
     node.auto_join = True
     node.boot_up()
-    assert world.run(10, lambda: node.standing is Standing.REMOVED)
+    assert world.run(10, lambda: node.standing is MembershipRecord.REMOVED)
     world.run(30)
     assert lead(world).core.voters.ids == [1]
 
@@ -143,13 +143,13 @@ def test_whoever_was_formatted_as_a_voter_and_removed_before_it_came_does_not_jo
     late = world.nodes[3]
     late.auto_join = True
     late.boot_up()
-    assert late.standing is Standing.VOTER
-    assert world.run(10, lambda: late.standing is Standing.REMOVED)
+    assert late.standing is MembershipRecord.VOTER
+    assert world.run(10, lambda: late.standing is MembershipRecord.REMOVED)
     assert (late.log.start > 0) == snapshot
     world.run(30)
     assert lead(world).core.voters.ids == [1, 2]
     assert ask(world, m.AddVoter(voter(3))).error == ErrorCode.NONE
-    assert world.run(10, lambda: late.standing is Standing.VOTER)
+    assert world.run(10, lambda: late.standing is MembershipRecord.VOTER)
 
 
 def test_a_voter_by_a_record_that_a_snapshot_replaces_counts_as_one() -> None:
@@ -159,7 +159,7 @@ def test_a_voter_by_a_record_that_a_snapshot_replaces_counts_as_one() -> None:
     assert world.run(5, lambda: node.core.is_voter)
     node.durable_end = node.log.end_offset
     world.kill(4)
-    assert node.standing is Standing.NEVER
+    assert node.standing is MembershipRecord.NEVER
     world.run(1)
     assert ask(world, m.RemoveVoter(key(4))).error == ErrorCode.NONE
     world.settle("more")
@@ -170,7 +170,7 @@ def test_a_voter_by_a_record_that_a_snapshot_replaces_counts_as_one() -> None:
     node.boot_up()
     assert world.run(10, lambda: node.log.start > 0)
     world.run(30)
-    assert node.standing is Standing.REMOVED
+    assert node.standing is MembershipRecord.REMOVED
     assert lead(world).core.voters.ids == [1, 2, 3]
 
 
@@ -218,7 +218,7 @@ def test_a_new_disk_takes_the_place_of_one_that_had_no_directory_id_at_first(sna
         world.kill(node.id)
         node.boot_up()
     assert world.run(60, lambda: lead(world).core.voters.has_key(wanted))
-    assert world.run(10, lambda: node.standing is Standing.VOTER)
+    assert world.run(10, lambda: node.standing is MembershipRecord.VOTER)
     world.settle("afterwards")
 
 
@@ -231,7 +231,7 @@ def test_a_new_disk_is_not_said_to_be_removed(caplog: pytest.LogCaptureFixture) 
     node.boot_up()
     assert world.run(10, lambda: node.committed == lead(world).committed)
     world.run(10)
-    assert node.standing is Standing.NEVER
+    assert node.standing is MembershipRecord.NEVER
     assert "removed" not in caplog.text
 
 
@@ -246,8 +246,8 @@ def test_one_that_was_formatted_without_an_id_and_removed_before_it_came_does_no
     late = world.nodes[3]
     late.auto_join = True
     late.boot_up()
-    assert late.standing is Standing.UNNAMED
-    assert world.run(10, lambda: late.standing is Standing.REMOVED)
+    assert late.standing is MembershipRecord.UNNAMED
+    assert world.run(10, lambda: late.standing is MembershipRecord.REMOVED)
     world.run(30)
     assert lead(world).core.voters.ids == [1, 2]
 
@@ -274,36 +274,36 @@ def test_a_leader_that_goes_on_putting_an_update_off_is_told_of(caplog: pytest.L
         assert len(told) == (at >= PUT_OFF_S)
 
 
-@pytest.mark.parametrize("before", list(Standing))
-def test_what_a_voter_set_makes_of_a_standing(before: Standing) -> None:
-    def after(*voters: Voter) -> Standing:
+@pytest.mark.parametrize("before", list(MembershipRecord))
+def test_what_a_voter_set_makes_of_a_standing(before: MembershipRecord) -> None:
+    def after(*voters: Voter) -> MembershipRecord:
         return before.after(VoterSet.of(voters), key(2))
 
     other = Voter(ReplicaKey(2, directory(52)), {LISTENER: address(2)}, (0, 1))
-    assert after(voter(1), voter(2)) is Standing.VOTER
-    if before is Standing.VOTER or before is Standing.REMOVED:
+    assert after(voter(1), voter(2)) is MembershipRecord.VOTER
+    if before is MembershipRecord.VOTER or before is MembershipRecord.REMOVED:
         assert after(voter(1), nameless(2)) is before
-        assert after(voter(1), other) is after(voter(1)) is Standing.REMOVED
+        assert after(voter(1), other) is after(voter(1)) is MembershipRecord.REMOVED
     else:
-        assert after(voter(1), nameless(2)) is Standing.UNNAMED
-        assert after(voter(1), other) is Standing.NEVER
-        assert after(voter(1)) is (Standing.NEVER if before is Standing.NEVER else Standing.REMOVED)
+        assert after(voter(1), nameless(2)) is MembershipRecord.UNNAMED
+        assert after(voter(1), other) is MembershipRecord.NEVER
+        assert after(voter(1)) is (MembershipRecord.NEVER if before is MembershipRecord.NEVER else MembershipRecord.REMOVED)
 
 
 # --- the file -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("standing", list(Standing))
-def test_standing_is_kept_for_this_directory(tmp_path: Path, standing: Standing) -> None:
-    StandingFile(tmp_path, directory(1)).write(standing)
-    assert StandingFile(tmp_path, directory(1)).read() is standing
-    assert StandingFile(tmp_path, directory(2)).read() is Standing.NEVER
+@pytest.mark.parametrize("standing", list(MembershipRecord))
+def test_standing_is_kept_for_this_directory(tmp_path: Path, standing: MembershipRecord) -> None:
+    MembershipRecordFile(tmp_path, directory(1)).write(standing)
+    assert MembershipRecordFile(tmp_path, directory(1)).read() is standing
+    assert MembershipRecordFile(tmp_path, directory(2)).read() is MembershipRecord.NEVER
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"version":0}', b"\xff"])
 def test_a_broken_file_keeps_the_controller_from_joining(tmp_path: Path, text: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(text)
-    assert StandingFile(tmp_path, directory(1)).read() is Standing.REMOVED
+    assert MembershipRecordFile(tmp_path, directory(1)).read() is MembershipRecord.REMOVED
 
 
 # --- clients on files -----------------------------------------------------------------------------------------------
@@ -321,7 +321,7 @@ def test_a_controller_joins_by_itself_over_the_wire_and_is_barred_after_its_remo
             where = tmp_path / "2" / f"{METADATA_TOPIC}-0"
             while not (where / FILE_NAME).exists():
                 await asyncio.sleep(0.01)
-        assert StandingFile(where, directory(2)).read() is Standing.VOTER
+        assert MembershipRecordFile(where, directory(2)).read() is MembershipRecord.VOTER
         request = AddRaftVoterRequest(cluster_id=None, timeout_ms=500, voter_id=7, voter_directory_id=directory(7))
         request.listeners = [AddRaftVoterRequest.Listener(name=LISTENER, host="n7", port=9007)]
         answer = await first.client.handle(context(80, 0), request)  # type: ignore[misc]
@@ -341,9 +341,9 @@ def test_a_client_that_was_removed_knows_it_after_a_restart(tmp_path: Path) -> N
         format_dynamic(tmp_path / "2", dynamic(1, 2))
         where = tmp_path / "2" / f"{METADATA_TOPIC}-0"
         where.joinpath(FILE_NAME).unlink(missing_ok=True)
-        StandingFile(where, directory(2)).write(Standing.REMOVED)
+        MembershipRecordFile(where, directory(2)).write(MembershipRecord.REMOVED)
         node = await Node(network, tmp_path / "2", 2).start()
-        assert node.client.core.standing is Standing.REMOVED
+        assert node.client.core.standing is MembershipRecord.REMOVED
         await node.kill()
 
     asyncio.run(main())
@@ -352,15 +352,15 @@ def test_a_client_that_was_removed_knows_it_after_a_restart(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("node_id", "auto_join", "formatting", "standing"),
     [
-        (1, True, True, Standing.VOTER),
-        (1, True, False, Standing.VOTER),
-        (2, True, True, Standing.NEVER),
-        (1, False, True, Standing.NEVER),
+        (1, True, True, MembershipRecord.VOTER),
+        (1, True, False, MembershipRecord.VOTER),
+        (2, True, True, MembershipRecord.NEVER),
+        (1, False, True, MembershipRecord.NEVER),
     ],
     ids=["was there", "was there by the log alone", "was not", "does not join by itself"],
 )
 def test_a_directory_without_the_file_tells_by_the_sets_before_its_snapshot(
-    tmp_path: Path, node_id: int, auto_join: bool, formatting: bool, standing: Standing
+    tmp_path: Path, node_id: int, auto_join: bool, formatting: bool, standing: MembershipRecord
 ) -> None:
     asyncio.run(stopped_with_a_snapshot(tmp_path))
     where = metadata(tmp_path)
@@ -369,6 +369,6 @@ def test_a_directory_without_the_file_tells_by_the_sets_before_its_snapshot(
         next(where.glob("*-0000000000.checkpoint")).write_bytes(b"damaged")
     config = RaftConfig(node_id, directory(node_id), CLUSTER, tmp_path, LISTENER, auto_join=auto_join)
     marker = VoterMarker(tmp_path, CLUSTER, directory(node_id))
-    opened = open_replica(config, where, StateSaver(QuorumStateFile(where / "quorum-state"), print), marker, None, 1)
+    opened = recover_replica(config, where, QuorumStateWriter(QuorumStateFile(where / "quorum-state"), print), marker, None, 1)
     assert opened.standing is standing
     opened.log.close()

@@ -15,7 +15,7 @@ from quorate.raft.core import messages as m
 from quorate.raft.core.membership import KRAFT_VERSION, KRAFT_VOTERS
 from quorate.raft.core.raft import Raft
 from quorate.raft.core.voters import Membership, Voter, VoterSet
-from quorate.raft.storage.membership_record import Standing
+from quorate.raft.storage.membership_record import MembershipRecord
 from quorate.raft.storage.quorum_state import QuorumState
 from quorate.raft.types import NO_DIRECTORY, Address, OffsetEpoch, RaftParams, ReplicaKey
 
@@ -101,7 +101,7 @@ class Node:
         self.stored: QuorumState | None = None
         self.directory_id = directory(i)
         self.auto_join = False
-        self.standing = Standing.NEVER
+        self.standing = MembershipRecord.NEVER
         self.committed = 0
         self.committed_entries: list[Entry] = []
         self.alive = False
@@ -150,7 +150,7 @@ class Node:
         """Another directory under the same node id, empty."""
         self.crash()
         self.log, self.durable_end, self.committed = MemoryLog(), 0, 0
-        self.stored, self.standing, self.boot, self.directory_id = None, Standing.NEVER, None, directory_id
+        self.stored, self.standing, self.boot, self.directory_id = None, MembershipRecord.NEVER, None, directory_id
 
     def crash(self) -> None:
         self.alive = False
@@ -186,28 +186,28 @@ class Node:
         if self.alive:
             self.perform(self.core.step(event, self.world.now))
 
-    def perform(self, fx: m.Effects) -> None:
+    def perform(self, effects: m.Effects) -> None:
         world, events = self.world, []
-        if fx.save_quorum_state is not None:
-            self.stored = fx.save_quorum_state
-        if fx.save_standing is not None:
-            self.standing = fx.save_standing
-        if fx.truncate_to is not None:
-            assert fx.truncate_to >= self.committed, "a committed record was cut"
-            del self.log.entries[fx.truncate_to - self.log.start :]
-            self.durable_end = min(self.durable_end, fx.truncate_to)
-            events.append(m.Synced(fx.truncate_to))
-        if fx.start_snapshot is not None:
+        if effects.save_quorum_state is not None:
+            self.stored = effects.save_quorum_state
+        if effects.save_standing is not None:
+            self.standing = effects.save_standing
+        if effects.truncate_to is not None:
+            assert effects.truncate_to >= self.committed, "a committed record was cut"
+            del self.log.entries[effects.truncate_to - self.log.start :]
+            self.durable_end = min(self.durable_end, effects.truncate_to)
+            events.append(m.Synced(effects.truncate_to))
+        if effects.start_snapshot is not None:
             self.download = bytearray()
-            events.append(m.SnapshotOpened(fx.start_snapshot.snapshot, 0))
-        if fx.snapshot_chunk is not None:
-            events += self._take_chunk(fx.snapshot_chunk)
-        if fx.append_fetched is not None:
-            records: list[Entry] = fx.append_fetched  # type: ignore[assignment]
+            events.append(m.SnapshotOpened(effects.start_snapshot.snapshot, 0))
+        if effects.snapshot_chunk is not None:
+            events += self._take_chunk(effects.snapshot_chunk)
+        if effects.append_fetched is not None:
+            records: list[Entry] = effects.append_fetched  # type: ignore[assignment]
             events.append(self._append(records))
-        if fx.append_control is not None:
-            events.append(self._append([Entry(self.core.epoch, c) for c in fx.append_control]))
-        for answer in fx.answers:
+        if effects.append_control is not None:
+            events.append(self._append([Entry(self.core.epoch, c) for c in effects.append_control]))
+        for answer in effects.answers:
             reply = answer.reply
             if isinstance(reply, m.FetchReply) and reply.read_from is not None:
                 reply.records = self.log.entries[reply.read_from - self.log.start :]  # type: ignore[assignment]
@@ -216,21 +216,21 @@ class Node:
                 reply.data = data[reply.position : reply.position + min(reply.read, world.chunk)]
             self.answers[answer.token] = reply
             world.answered(self, answer.token, reply)
-        for out in fx.send:
+        for out in effects.send:
             world.send(self, out)
-        if fx.high_watermark is not None and fx.high_watermark > self.committed:
-            self._commit(fx.high_watermark)
-        if fx.role is not None and self.core.is_leader:
+        if effects.high_watermark is not None and effects.high_watermark > self.committed:
+            self._commit(effects.high_watermark)
+        if effects.role is not None and self.core.is_leader:
             world.saw_leader(self)
         self.wake_generation += 1
         at_generation, life = self.wake_generation, self.generation
-        if fx.wake_at < float("inf"):
+        if effects.wake_at < float("inf"):
 
             def alarm() -> None:
                 if life == self.generation and at_generation == self.wake_generation:
                     self.step(m.Timeout())
 
-            world.after(max(0.0, fx.wake_at - world.now), alarm)
+            world.after(max(0.0, effects.wake_at - world.now), alarm)
         for event in events:
             self.step(event)
 

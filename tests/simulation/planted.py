@@ -66,7 +66,7 @@ def count_non_voters(patch: Patch) -> None:
         at = len(r.voters) // 2
         if len(ends) <= at or ends[at] <= leading.epoch_start or (r.hwm is not None and ends[at] <= r.hwm):
             return
-        r.hwm = r.fx.high_watermark = ends[at]
+        r.hwm = r.effects.high_watermark = ends[at]
         replication.wake_parked(r, now)
         membership.on_high_watermark(r, now)
 
@@ -156,9 +156,9 @@ def truncate_too_much(patch: Patch) -> None:
     def eager(r: Raft, diverging: Any) -> None:
         truncate(r, diverging)
         log = r.log.model.log  # type: ignore[attr-defined]
-        before = log.between(log.start, r.fx.truncate_to)
+        before = log.between(log.start, r.effects.truncate_to)
         if before:
-            r.fx.truncate_to = before[-1].base
+            r.effects.truncate_to = before[-1].base
             r.members.truncate_from(before[-1].base)
 
     patch.setattr(follower, "truncate", eager)

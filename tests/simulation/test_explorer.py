@@ -175,7 +175,7 @@ def test_serialization_loses_nothing() -> None:
         assert there.id != deserialized.id
         if state.alive:
             roles.add(state.role)
-            assert isinstance(deserialized.core.fx, Effects)
+            assert isinstance(deserialized.core.effects, Effects)
             assert deserialized.core.epoch == state.epoch
     assert len(roles) >= 5
 
@@ -203,7 +203,7 @@ def test_replicas_of_one_form_do_the_same(bounds: Bounds, monkeypatch: Patch) ->
     def number(replica: ExploredReplica) -> int:
         found = number_of(replica)
         if replica.alive:
-            replica.core.fx = Effects()
+            replica.core.effects = Effects()
         data = replicas.serializer.serialize(replica)
         if data != replicas.states[found].serialized:
             others.setdefault(found, []).append(data)

@@ -100,12 +100,12 @@ def answer_before_the_save(patch: Patch) -> None:
     """Performs duty 5 before duty 2: a vote is sent before it is durable."""
     perform = RaftClient._perform
 
-    def hasty(self: RaftClient, fx: m.Effects) -> None:
-        state = fx.save_quorum_state
-        if fx.answers and state is not None:
-            fx.save_quorum_state = None
+    def hasty(self: RaftClient, effects: m.Effects) -> None:
+        state = effects.save_quorum_state
+        if effects.answers and state is not None:
+            effects.save_quorum_state = None
             asyncio.get_running_loop().call_later(0.001, self._state.save, state, False)
-        perform(self, fx)
+        perform(self, effects)
 
     patch.setattr(RaftClient, "_perform", hasty)
 
@@ -114,9 +114,9 @@ def save_the_state_later(patch: Patch) -> None:
     """Treats every quorum state as one whose save may wait."""
     perform = RaftClient._perform
 
-    def lazy(self: RaftClient, fx: m.Effects) -> None:
-        fx.save_may_wait = True
-        perform(self, fx)
+    def lazy(self: RaftClient, effects: m.Effects) -> None:
+        effects.save_may_wait = True
+        perform(self, effects)
 
     patch.setattr(RaftClient, "_perform", lazy)
 

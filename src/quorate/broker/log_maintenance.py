@@ -25,7 +25,7 @@ _FIRST_RUN_S = 30.0
 """Long intervals begin with a run soon after the start, as in Kafka: a broker restarted every hour must still delete."""
 
 
-class Upkeep:
+class LogMaintenance:
     """Runs the jobs; each waits its interval between the end of one run and the next."""
 
     def __init__(

@@ -14,7 +14,7 @@ from quorate.broker.clock import Clock, SystemClock
 from quorate.broker.controller_channel import ControllerChannel, ControllerLocator
 from quorate.broker.handlers import BrokerHandlers, Services
 from quorate.broker.lifecycle import BrokerLifecycle, BrokerState
-from quorate.broker.log_maintenance import Upkeep
+from quorate.broker.log_maintenance import LogMaintenance
 from quorate.broker.metadata.cache import MetadataCache
 from quorate.broker.metadata.config_view import ConfigView
 from quorate.broker.metadata.publisher import BrokerMetadataListener
@@ -138,7 +138,7 @@ class BrokerServer:
         self.replicas.directory_id_of = self.directory_ids.__getitem__
         self.replicas.storage_failed = self._storage_failed
         self._loading: asyncio.Future[list[LogDirFailure]] | None = None
-        self._upkeep = Upkeep(config, self.logs, self.replicas, self._storage_failed, loop)
+        self._upkeep = LogMaintenance(config, self.logs, self.replicas, self._storage_failed, loop)
         self._groups: Any = None
         self.routes: dict[int, Handler] = BrokerHandlers(
             Services(

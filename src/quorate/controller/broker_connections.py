@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Session = tuple[int, int]  # broker id and epoch
 
 
-class Contacts:
+class BrokerConnections:
     """On every controller; only the active one draws conclusions."""
 
     __slots__ = ("_connections", "_controller")
@@ -32,9 +32,9 @@ class Contacts:
         if registration is None or registration.epoch != request.broker_epoch:
             return
         session = (registration.id, registration.epoch)
-        controller.liveness.contact(*session, now)
+        controller.broker_sessions.contact(*session, now)
         if request.snapshot_end_offset >= 0:
-            controller.liveness.snapshot_offsets[registration.id] = request.snapshot_end_offset
+            controller.broker_sessions.snapshot_offsets[registration.id] = request.snapshot_end_offset
         connection = ctx.connection
         if connection is not None and self._connections.get(session) is not connection:
             self._connections[session] = connection

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from quorate.metadata.image.cluster import BrokerRegistration
 
 if TYPE_CHECKING:
-    from quorate.controller.context import Rest
+    from quorate.controller.context import Continuation
 
 Session = tuple[int, int]
 """(broker id, broker epoch)"""
@@ -26,7 +26,7 @@ _INTERVALS_OF_GRACE = 1.5
 
 
 @dataclass(slots=True)
-class Liveness:
+class BrokerSessions:
     """Sessions and positions of brokers. session_timeout_s: silence after which a broker is to be fenced."""
 
     session_timeout_s: float
@@ -40,7 +40,7 @@ class Liveness:
     """End offset of the newest snapshot that each broker reported."""
     cut_off: set[Session] = field(default_factory=set)
     """Sessions whose connection was lost since they were last heard of."""
-    under_way: list[Rest] = field(default_factory=list)
+    under_way: list[Continuation] = field(default_factory=list)
     """Changes of very many partitions of which something is left to do."""
     predecessor: Session | None = None
     """The registration that the broker in this process had in an earlier life, unless it turns out to be its present one."""
@@ -65,9 +65,9 @@ class Liveness:
             if not registration.fenced:
                 self.contacts[session] = now
 
-    def goes_on(self, before: Rest | None, after: Rest | None) -> None:
+    def goes_on(self, before: Continuation | None, after: Continuation | None) -> None:
         """A change in portions has done `before` and leaves `after`."""
-        self.under_way = [rest for rest in self.under_way if rest is not before]
+        self.under_way = [continuation for continuation in self.under_way if continuation is not before]
         if after is not None:
             self.under_way.append(after)
 

@@ -19,7 +19,7 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.uuids import ZERO_UUID, random_uuid
 
 if TYPE_CHECKING:
-    from quorate.controller.broker_sessions import Liveness
+    from quorate.controller.broker_sessions import BrokerSessions
     from quorate.controller.config import ControllerConfig
     from quorate.metadata.image import MetadataImage
     from quorate.metadata.image.cluster import BrokerRegistration
@@ -40,13 +40,13 @@ NO_EPOCH_ON_SHRINK_SINCE = 12
 
 
 @dataclass(slots=True, eq=False)
-class Rest:
+class Continuation:
     """What a handler of very many partitions leaves in one turn for its own next call.
 
     leaving: a broker that is on its way out, failing: directories that are: until the rest is done they are given nothing.
     """
 
-    places: Any
+    cursor: Any
     """Where it goes on; nobody else looks into it."""
     leaving: int | None = None
     failing: tuple[bytes, ...] = ()
@@ -54,9 +54,9 @@ class Rest:
     """What a broker that has sent a heartbeat becomes; decided once."""
 
 
-def places_of(rest: Rest | None) -> Any:
+def cursor_of(continuation: Continuation | None) -> Any:
     """Where the handler goes on, None at its first call."""
-    return None if rest is None else rest.places
+    return None if continuation is None else continuation.cursor
 
 
 @dataclass(slots=True, frozen=True)
@@ -77,7 +77,7 @@ class Context:
     listener: str = ""
     request_id: bytes = ZERO_UUID
     lost_tries: int = 0
-    rest: Rest | None = None
+    continuation: Continuation | None = None
 
     def uuid(self) -> bytes:
         """A random UUID (version 4) whose text never begins with '-', as Kafka's ids never do."""
@@ -127,7 +127,7 @@ class Result(Generic[R]):
     upgrade_kraft_version: int | None = None
     """The level that Raft is to write as a control record before these records are appended."""
     validate_only: bool = False
-    rest: Rest | None = None
+    continuation: Continuation | None = None
 
 
 class View:
@@ -138,11 +138,11 @@ class View:
         "_failing",
         "_leaving",
         "_settings",
+        "broker_sessions",
         "config",
         "elr_enabled",
         "image",
         "kraft_version",
-        "liveness",
         "metadata_version",
         "next_offset",
         "voter_ids",
@@ -151,7 +151,7 @@ class View:
     def __init__(
         self,
         image: MetadataImage,
-        liveness: Liveness,
+        broker_sessions: BrokerSessions,
         config: ControllerConfig,
         next_offset: int,
         *,
@@ -159,7 +159,7 @@ class View:
         voter_ids: tuple[int, ...] = (),
     ) -> None:
         self.image = image
-        self.liveness = liveness
+        self.broker_sessions = broker_sessions
         self.config = config
         self.next_offset = next_offset
         """The offset that the next record written will get: the broker epoch of a registration handled now."""
@@ -169,9 +169,9 @@ class View:
         self.elr_enabled = image.features.finalized.get(ELR_VERSION, 0) >= 1
         self._settings: dict[str, tuple[int, bool]] = {}
         self._acceptable: dict[int, BrokerRegistration | None] = {}
-        under_way = liveness.under_way
-        self._leaving = frozenset([rest.leaving for rest in under_way])
-        self._failing = frozenset([directory for rest in under_way for directory in rest.failing])
+        under_way = broker_sessions.under_way
+        self._leaving = frozenset([continuation.leaving for continuation in under_way])
+        self._failing = frozenset([directory for continuation in under_way for directory in continuation.failing])
 
     def broker(self, broker_id: int) -> BrokerRegistration | None:
         cached = self._acceptable

@@ -20,7 +20,7 @@ MAX_HELD = 10_000  # a broker has a handful under way; what comes beyond is told
 Submit = Callable[["RequestContext", "Request", bool], Any]
 
 
-class HeldRequests:
+class DeferredRequests:
     """In the order in which they came."""
 
     __slots__ = ("_queue",)

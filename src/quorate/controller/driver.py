@@ -18,19 +18,19 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from quorate.controller.activation import ActivationError, activation_records
-from quorate.controller.broker_connections import Contacts
-from quorate.controller.broker_sessions import Liveness
+from quorate.controller.broker_connections import BrokerConnections
+from quorate.controller.broker_sessions import BrokerSessions
 from quorate.controller.clock import Clock, LoopClock
 from quorate.controller.config import ControllerConfig
 from quorate.controller.context import View
 from quorate.controller.periodic_tasks import NEVER, PeriodicTasks
-from quorate.controller.purgatory import Pending
+from quorate.controller.purgatory import ResponsePurgatory
 from quorate.controller.reads import read_routes
 from quorate.controller.record_versions import level_in, version_of
 from quorate.controller.registration import ControllerRegistrar
 from quorate.controller.requests import Requests
 from quorate.controller.routes import WRITES
-from quorate.controller.warm_up import Preparation
+from quorate.controller.warm_up import WarmUp
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.features import KRAFT_VERSION
 from quorate.metadata.framing import encode_record
@@ -77,8 +77,8 @@ class QuorumController:
         self.requests = Requests(self, rng or Random())
         self._on_fatal = on_fatal
         self._replay = replay or SharedReplay()
-        self.liveness = Liveness(config.broker_session_timeout_s)
-        self.pending = Pending()
+        self.broker_sessions = BrokerSessions(config.broker_session_timeout_s)
+        self.pending = ResponsePurgatory()
         self.image: MetadataImage = EMPTY
         """Committed metadata."""
         self._next: MetadataImage | None = None
@@ -98,12 +98,12 @@ class QuorumController:
             now_ms=self.clock.now_ms,
         )
         self._registrar = ControllerRegistrar(self)
-        self._preparation = Preparation()
+        self._preparation = WarmUp()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = NEVER
         self._loop: asyncio.AbstractEventLoop | None = None
         self.closed = False
-        self.contacts = Contacts(self)
+        self.contacts = BrokerConnections(self)
         self._image_listeners: list[Callable[[MetadataImage], None]] = []
         self.routes: dict[int, Handler] = {int(key): self.requests.submit for key in WRITES}
         self.routes[ApiKey.ENVELOPE] = self._envelope
@@ -285,7 +285,7 @@ class QuorumController:
         self.log_info("Becoming the active controller at epoch %d, next write offset %d.", epoch, self.next_offset)
         now = self.clock.now()
         own = self.config.node_id if self.config.is_broker_too else None
-        self.liveness.activate(self.image.cluster.brokers.values(), now, own)
+        self.broker_sessions.activate(self.image.cluster.brokers.values(), now, own)
         try:
             records, atomic, doing = activation_records(self.image, self.config.bootstrap, self.config.static_min_isr)
             if doing:
@@ -323,7 +323,7 @@ class QuorumController:
         raft = self.raft
         return View(
             self.next_image,
-            self.liveness,
+            self.broker_sessions,
             self.config,
             max(self.next_offset, raft.log_end_offset),
             kraft_version=raft.kraft_version,
@@ -378,7 +378,7 @@ class QuorumController:
     def connection_lost(self, session: tuple[int, int]) -> None:
         """The connection over which this broker session was last heard of is gone."""
         if self.is_active:
-            self.liveness.connection_lost(*session, self.clock.now(), self.config.lost_connection_grace_s)
+            self.broker_sessions.connection_lost(*session, self.clock.now(), self.config.lost_connection_grace_s)
             self.tasks.look_for_stale(self.clock.now())
             self._arm()
 
@@ -411,7 +411,7 @@ class QuorumController:
         late_s = now - self._timer_due
         if late_s > STALLED_S:
             self.log_info("Nothing ran for %.1f s: brokers have that much longer to be heard of.", late_s)
-            self.liveness.stalled(late_s, now)
+            self.broker_sessions.stalled(late_s, now)
         try:
             self.run_due()
         finally:

@@ -13,7 +13,7 @@ from quorate.protocol.schema import Data
 
 if TYPE_CHECKING:
     from quorate.controller.broker_sessions import Session
-    from quorate.controller.context import Rest, View
+    from quorate.controller.context import Continuation, View
     from quorate.controller.driver import QuorumController
     from quorate.controller.replication.broker_changes import Located
 
@@ -48,9 +48,9 @@ class _Sweep:
 
     __slots__ = ("_places", "ended", "written")
 
-    def __init__(self, places: Iterator[tuple[bytes, int]]) -> None:
+    def __init__(self, cursor: Iterator[tuple[bytes, int]]) -> None:
         """places: (topic id, partition id) as they are when the sweep begins."""
-        self._places = places
+        self._places = cursor
         self.ended = False
         self.written = -1
         """The offset of the last election."""
@@ -76,7 +76,7 @@ class PeriodicTasks:
         config = controller.config
         self._preferred: _Sweep | None = None
         self._unclean: _Sweep | None = None
-        self._fencing: tuple[Session, Rest, int] | None = None
+        self._fencing: tuple[Session, Continuation, int] | None = None
         """A session whose broker is being fenced, what is left of its partitions, and the offset of the last portion."""
         self._tasks = [Task("fence stale brokers", self._fence_stale)]
         if config.max_idle_interval_s > 0:
@@ -106,7 +106,7 @@ class PeriodicTasks:
 
     def look_for_stale(self, now: float) -> None:
         """A session has been shortened: the look is due earlier."""
-        self._tasks[0].due = min(self._tasks[0].due, max(now, self._controller.liveness.next_expiry() + 0.001))
+        self._tasks[0].due = min(self._tasks[0].due, max(now, self._controller.broker_sessions.next_expiry() + 0.001))
 
     def next_due(self) -> float:
         return min(task.due for task in self._tasks)
@@ -141,31 +141,31 @@ class PeriodicTasks:
         while True:
             # One after the other: who is fenced next depends on where the leaderships of the last one went.
             if self._fencing is not None:
-                session, rest, written = self._fencing
+                session, continuation, written = self._fencing
                 if controller.committed_offset < written:
                     return now + _PORTION_PAUSE_S  # others' records wait behind no more than one portion
             else:
-                expired = controller.liveness.next_expired(now)
+                expired = controller.broker_sessions.next_expired(now)
                 if expired is None:
                     break
-                session, rest = expired, None
+                session, continuation = expired, None
             self._fencing = None
             try:
-                records, left = fence_expired(controller.view(), session, rest)
-                if records and rest is None:
+                records, left = fence_expired(controller.view(), session, continuation)
+                if records and continuation is None:
                     controller.log_info("Fencing broker %d at epoch %d because its session has timed out.", *session)
                 written = controller.write(records) if records else controller.last_written
             except BaseException:
                 # The next try begins with the first partition again: what this one was to change is still unchanged.
-                controller.liveness.goes_on(rest, None)
-                controller.liveness.expire(session, now)
+                controller.broker_sessions.goes_on(continuation, None)
+                controller.broker_sessions.expire(session, now)
                 raise
-            controller.liveness.goes_on(rest, left)
+            controller.broker_sessions.goes_on(continuation, left)
             if left is not None:
                 self._fencing = (session, left, written)
                 return now + _PORTION_PAUSE_S
         # Not before the first session can run out, and not later than one that begins now would.
-        soonest = controller.liveness.next_expiry() + 0.001
+        soonest = controller.broker_sessions.next_expiry() + 0.001
         return min(max(now + 0.001, soonest), now + controller.config.broker_session_timeout_s)
 
     def _write_no_op(self, now: float) -> float:

@@ -29,7 +29,7 @@ class _Waiting:
     with_offset: bool
 
 
-class Pending:
+class ResponsePurgatory:
     """In order of offset, since each answer waits for at least what the one before it waits for."""
 
     __slots__ = ("_empty", "_queue")

@@ -8,8 +8,8 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from quorate.controller.context import Context, Rest, Result
-from quorate.controller.deferred_requests import HeldRequests
+from quorate.controller.context import Context, Continuation, Result
+from quorate.controller.deferred_requests import DeferredRequests
 from quorate.controller.periodic_tasks import NEVER
 from quorate.controller.purgatory import Answer
 from quorate.controller.routes import write_handler
@@ -30,7 +30,7 @@ class Requests:
         """rng: the handlers' source of chance."""
         self._controller = controller
         self._rng = rng
-        self._held = HeldRequests()
+        self._held = DeferredRequests()
 
     def context(self, ctx: RequestContext | None = None) -> Context:
         """A handler's, as of now. ctx: of the request; None for what this controller writes by itself."""
@@ -69,9 +69,9 @@ class Requests:
         if ctx.api_key == ApiKey.BROKER_HEARTBEAT:
             controller.contacts.heartbeat(ctx, request, context.now)
         result = write_handler(ctx.api_key)(controller.view(), request, context)
-        if result.rest is not None:
+        if result.continuation is not None:
             return asyncio.ensure_future(
-                self._go_on(ctx, request, context, epoch, result.rest, self._portion(None, result), with_offset)
+                self._go_on(ctx, request, context, epoch, result.continuation, self._portion(None, result), with_offset)
             )
         if result.upgrade_kraft_version is not None:
             return asyncio.ensure_future(self._upgrade(ctx, request, epoch, result, with_offset))
@@ -90,10 +90,10 @@ class Requests:
         self._controller.pending.add(offset, response, future, deadline=deadline, what=what, with_offset=with_offset)
         return future
 
-    def _portion(self, before: Rest | None, result: Result[Any]) -> Awaitable[Any]:
+    def _portion(self, before: Continuation | None, result: Result[Any]) -> Awaitable[Any]:
         """Writes it; ends when it is stable."""
         offset = self._apply(result, self._controller.clock.now())
-        self._controller.liveness.goes_on(before, result.rest)
+        self._controller.broker_sessions.goes_on(before, result.continuation)
         return self._wait(offset, None, NEVER, "a portion", False) if offset >= 0 else asyncio.sleep(0)
 
     async def _go_on(
@@ -102,7 +102,7 @@ class Requests:
         request: Request,
         context: Context,
         epoch: int,
-        rest: Rest,
+        continuation: Continuation,
         stable: Awaitable[Any],
         with_offset: bool,
     ) -> Any:
@@ -115,15 +115,17 @@ class Requests:
                 if controller.epoch != epoch or controller.closed:
                     # Also in a later term of this very controller: what is left was computed from the state of the term before.
                     raise controller.not_controller()
-                context = replace(context, now_ms=controller.clock.now_ms(), now=controller.clock.now(), rest=rest)
+                context = replace(
+                    context, now_ms=controller.clock.now_ms(), now=controller.clock.now(), continuation=continuation
+                )
                 result = handler(controller.view(), request, context)
-                if result.rest is None:
+                if result.continuation is None:
                     break
-                stable = self._portion(rest, result)
-                rest = result.rest
+                stable = self._portion(continuation, result)
+                continuation = result.continuation
             outcome = self._finish(ctx, request, result, context.now, with_offset)
         finally:
-            controller.liveness.goes_on(rest, None)
+            controller.broker_sessions.goes_on(continuation, None)
         return await outcome if asyncio.isfuture(outcome) else outcome
 
     async def _upgrade(self, ctx: RequestContext, request: Request, epoch: int, result: Result[Any], with_offset: bool) -> Any:
@@ -154,17 +156,17 @@ class Requests:
         """Does what a handler decided; returns the offset that its answer depends on, -1 for none."""
         controller = self._controller
         offset = controller.write(result.records, atomic=result.atomic) if result.records else controller.last_written
-        liveness = controller.liveness
+        broker_sessions = controller.broker_sessions
         if result.registered is not None:
-            liveness.forget(result.registered)
+            broker_sessions.forget(result.registered)
             registration = controller.next_image.cluster.brokers.get(result.registered)
             if registration is not None:
-                liveness.contact(registration.id, registration.epoch, now)
+                broker_sessions.contact(registration.id, registration.epoch, now)
         touch = result.touch
         if touch is not None:
-            liveness.touch(touch.broker_id, touch.fenced, touch.metadata_offset)
+            broker_sessions.touch(touch.broker_id, touch.fenced, touch.metadata_offset)
             if touch.leaving:
-                liveness.forget(touch.broker_id)
+                broker_sessions.forget(touch.broker_id)
             elif touch.in_controlled_shutdown:
-                liveness.begin_shutdown(touch.broker_id, controller.next_offset - 1)
+                broker_sessions.begin_shutdown(touch.broker_id, controller.next_offset - 1)
         return offset

@@ -69,7 +69,7 @@ def pieces() -> Iterator[None]:
         yield
 
 
-class Preparation:
+class WarmUp:
     """Runs `pieces` in the loop, with pauses, until it is done or closed."""
 
     def __init__(self) -> None:

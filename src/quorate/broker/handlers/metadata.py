@@ -16,7 +16,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from quorate.broker.metadata.cache import unknown_topic_error
-from quorate.broker.metadata.encoded_responses import MetadataAnswers, Shape
+from quorate.broker.metadata.encoded_responses import EncodedMetadataResponses, Shape
 from quorate.broker.topic_names import is_internal
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -47,7 +47,7 @@ class MetadataHandler:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._answers = MetadataAnswers(services.metadata, services.cluster_id, services.node_id, services.loop)
+        self._answers = EncodedMetadataResponses(services.metadata, services.cluster_id, services.node_id, services.loop)
 
     def __call__(self, context: RequestContext, request: MetadataRequest) -> Any:
         version = context.api_version

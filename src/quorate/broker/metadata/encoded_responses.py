@@ -68,7 +68,7 @@ class _Topics:
         self.brokers: dict[tuple[str, int], EncodedStructs] = {}
 
 
-class MetadataAnswers:
+class EncodedMetadataResponses:
     """Makes the answers of one broker."""
 
     def __init__(self, metadata: MetadataCache, cluster_id: str, node_id: int, loop: asyncio.AbstractEventLoop) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 
-from quorate.controller.context import Context, Rest, Result, View
+from quorate.controller.context import Context, Continuation, Result, View
 from quorate.controller.replication.broker_changes import CHANGES_PER_TURN
 from quorate.controller.replication.partition_change import change_of
 from quorate.metadata.image.partitions import NO_LEADER_CHANGE, RECOVERED, RECOVERING, PartitionImage
@@ -22,16 +22,16 @@ def alter_partition(view: View, request: AlterPartitionRequest, ctx: Context) ->
     """ISR changes by leaders. Raises STALE_BROKER_EPOCH; other errors are per partition."""
     view.check_broker_epoch(request.broker_id, request.broker_epoch)
     records: list[Data] = []
-    if ctx.rest is None:
+    if ctx.continuation is None:
         response = AlterPartitionResponse()
         wishes = _requested_changes(request, response)
     else:
-        response, wishes = ctx.rest.places
+        response, wishes = ctx.continuation.cursor
     for handled, (answer, wanted) in enumerate(wishes, 1):
         topic = view.image.topics.by_id.get(answer.topic_id)
         answer.partitions.append(_alter_one(view, request.broker_id, topic, wanted, ctx, records))
         if handled == CHANGES_PER_TURN:
-            return Result(response, records, atomic=False, rest=Rest((response, wishes)))
+            return Result(response, records, atomic=False, continuation=Continuation((response, wishes)))
     return Result(response, records, atomic=False)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from quorate.controller.context import Context, Rest, Result, View
+from quorate.controller.context import Context, Continuation, Result, View
 from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, Located, update_partitions
 from quorate.controller.replication.partition_change import Election, change_of
 from quorate.metadata.features import FIRST_DIRECTORIES
@@ -26,23 +26,23 @@ def assign_replicas_to_dirs(
     if view.metadata_version < FIRST_DIRECTORIES:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version does not know directories.")
     broker_id = view.check_broker_epoch(request.broker_id, request.broker_epoch).id
-    if ctx.rest is None:
+    if ctx.continuation is None:
         response = AssignReplicasToDirsResponse()
         assignments = _assignments(request, response)
     else:
-        response, assignments = ctx.rest.places
+        response, assignments = ctx.continuation.cursor
     records: list[Data] = []
     lost: list[Located] = []
-    rest: Rest | None = None
+    continuation: Continuation | None = None
     for handled, (answer, index, directory) in enumerate(assignments, 1):
         topic = view.image.topics.by_id.get(answer.topic_id)
         error = _assign_one(view, broker_id, topic, index, directory, records, lost)
         answer.partitions.append(AssignReplicasToDirsResponse.PartitionData(partition_index=index, error_code=error))
         if handled == CHANGES_PER_TURN:
-            rest = Rest((response, assignments))
+            continuation = Continuation((response, assignments))
             break
     update_partitions(view, records, lost, removed=broker_id)
-    return Result(response, records, atomic=False, rest=rest)
+    return Result(response, records, atomic=False, continuation=continuation)
 
 
 def _assignments(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from quorate.controller.context import Context, Rest, Result, Touch, View, places_of
+from quorate.controller.context import Context, Continuation, Result, Touch, View, cursor_of
 from quorate.controller.replication.broker_changes import (
-    Portion,
+    ChangeBatch,
     begin_controlled_shutdown,
     fence,
     take_directories_offline,
@@ -25,25 +25,25 @@ def broker_heartbeat(view: View, request: BrokerHeartbeatRequest, ctx: Context) 
     broker_id = request.broker_id
     registration = view.check_broker_epoch(broker_id, request.broker_epoch)
     present = state_of(view, registration)
-    rest = ctx.rest
-    following = next_state(view, registration, present, request) if rest is None else rest.state
+    continuation = ctx.continuation
+    following = next_state(view, registration, present, request) if continuation is None else continuation.state
     records: list[Data] = []
-    if rest is None or not rest.failing:
-        portion = Portion(places_of(rest))
-        if following != present or rest is not None:
-            _move(view, registration, following, records, portion)
-        if portion.rest is not None:
+    if continuation is None or not continuation.failing:
+        batch = ChangeBatch(cursor_of(continuation))
+        if following != present or continuation is not None:
+            _move(view, registration, following, records, batch)
+        if batch.continuation is not None:
             leaving = broker_id if following in (FENCED, SHUTDOWN_NOW) else None
-            left = Rest(portion.rest, leaving=leaving, state=following)
-            return Result(BrokerHeartbeatResponse(), records, atomic=False, rest=left)
-        rest = None
+            left = Continuation(batch.continuation, leaving=leaving, state=following)
+            return Result(BrokerHeartbeatResponse(), records, atomic=False, continuation=left)
+        continuation = None
     if view.metadata_version >= FIRST_DIRECTORIES and request.offline_log_dirs:
-        portion = Portion(places_of(rest))
-        take_directories_offline(view, broker_id, request.offline_log_dirs, records, portion)
-        if portion.rest is not None:
-            left = Rest(portion.rest, failing=tuple(request.offline_log_dirs), state=following)
-            return Result(BrokerHeartbeatResponse(), records, atomic=False, rest=left)
-    if ctx.rest is not None and following == UNFENCED and registration.fenced:
+        batch = ChangeBatch(cursor_of(continuation))
+        take_directories_offline(view, broker_id, request.offline_log_dirs, records, batch)
+        if batch.continuation is not None:
+            left = Continuation(batch.continuation, failing=tuple(request.offline_log_dirs), state=following)
+            return Result(BrokerHeartbeatResponse(), records, atomic=False, continuation=left)
+    if ctx.continuation is not None and following == UNFENCED and registration.fenced:
         following = FENCED  # meanwhile, by its session or by whoever came after this heartbeat
     is_fenced = following in (FENCED, SHUTDOWN_NOW)
     response = BrokerHeartbeatResponse(
@@ -61,20 +61,20 @@ def broker_heartbeat(view: View, request: BrokerHeartbeatRequest, ctx: Context) 
     return Result(response, records, atomic=False, touch=touch)
 
 
-def _move(view: View, registration: BrokerRegistration, following: str, records: list[Data], portion: Portion) -> None:
+def _move(view: View, registration: BrokerRegistration, following: str, records: list[Data], batch: ChangeBatch) -> None:
     """What the way into the state that follows does to partitions and registration."""
     if following in (FENCED, SHUTDOWN_NOW):
-        fence(view, registration.id, records, portion)
+        fence(view, registration.id, records, batch)
     elif following == CONTROLLED_SHUTDOWN:
-        begin_controlled_shutdown(view, registration.id, records, portion)
-    elif portion.resumed and registration.fenced:
-        portion.end()  # whoever has fenced it meanwhile is right
+        begin_controlled_shutdown(view, registration.id, records, batch)
+    elif batch.resumed and registration.fenced:
+        batch.end()  # whoever has fenced it meanwhile is right
     else:
-        unfence(view, registration.id, records, portion)
+        unfence(view, registration.id, records, batch)
 
 
 def state_of(view: View, registration: BrokerRegistration) -> str:
-    if registration.id in view.liveness.shutdown_offsets:
+    if registration.id in view.broker_sessions.shutdown_offsets:
         return CONTROLLED_SHUTDOWN
     return FENCED if registration.fenced else UNFENCED
 
@@ -94,7 +94,7 @@ def next_state(view: View, registration: BrokerRegistration, present: str, reque
         return CONTROLLED_SHUTDOWN if view.image.topics.leads_any(registration.id) else SHUTDOWN_NOW
     if view.image.topics.leads_any(registration.id):
         return CONTROLLED_SHUTDOWN
-    lowest = view.liveness.lowest_active_offset(view.image.cluster.brokers.values())
-    if lowest is None or view.liveness.shutdown_offsets[registration.id] <= lowest:
+    lowest = view.broker_sessions.lowest_active_offset(view.image.cluster.brokers.values())
+    if lowest is None or view.broker_sessions.shutdown_offsets[registration.id] <= lowest:
         return SHUTDOWN_NOW
     return CONTROLLED_SHUTDOWN

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 
-from quorate.controller.context import Context, Rest, Result, View
+from quorate.controller.context import Context, Continuation, Result, View
 from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, LOOKS_PER_TURN, Located
 from quorate.controller.replication.partition_change import Election, change_of
 from quorate.metadata.image.partitions import NO_LEADER
@@ -36,13 +36,13 @@ def elect_leaders(view: View, request: ElectLeadersRequest, ctx: Context) -> Res
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
     everything = request.topic_partitions is None
     records: list[Data] = []
-    if ctx.rest is None:
+    if ctx.continuation is None:
         response = ElectLeadersResponse()
-        places = _election_places(view, request, response)
+        cursor = _election_places(view, request, response)
     else:
-        response, places = ctx.rest.places
+        response, cursor = ctx.continuation.cursor
     changes = 0
-    for looks, (answer, partition_id) in enumerate(places, 1):
+    for looks, (answer, partition_id) in enumerate(cursor, 1):
         error, message = elect_leader(view, answer.topic, partition_id, kind, records)
         changes += error not in _FOUND_WITHOUT_ELECTION
         if not everything or error != ErrorCode.ELECTION_NOT_NEEDED:  # asked about all: only where something was to be done
@@ -50,7 +50,7 @@ def elect_leaders(view: View, request: ElectLeadersRequest, ctx: Context) -> Res
                 ElectLeadersResponse.PartitionResult(partition_id=partition_id, error_code=error, error_message=message)
             )
         if changes == CHANGES_PER_TURN or looks == LOOKS_PER_TURN:
-            return Result(response, records, atomic=False, rest=Rest((response, places)))
+            return Result(response, records, atomic=False, continuation=Continuation((response, cursor)))
     return Result(response, records, atomic=False)
 
 

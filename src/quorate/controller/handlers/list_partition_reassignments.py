@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from quorate.controller.context import Context, Rest, Result, View
+from quorate.controller.context import Context, Continuation, Result, View
 from quorate.controller.replication.broker_changes import LOOKS_PER_TURN
 from quorate.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -17,13 +17,13 @@ def list_partition_reassignments(
     view: View, request: ListPartitionReassignmentsRequest, ctx: Context
 ) -> Result[ListPartitionReassignmentsResponse]:
     """topics null: all that are under way; unknown topics and partitions without one are left out. Looked for in portions."""
-    if ctx.rest is None:
+    if ctx.continuation is None:
         response = ListPartitionReassignmentsResponse(error_message=None)
-        places = _listed_places(view, request)
+        cursor = _listed_places(view, request)
     else:
-        response, places = ctx.rest.places
+        response, cursor = ctx.continuation.cursor
     by_id = view.image.topics.by_id
-    for topic_id, index in itertools.islice(places, LOOKS_PER_TURN):
+    for topic_id, index in itertools.islice(cursor, LOOKS_PER_TURN):
         topic = by_id.get(topic_id)
         partition = topic.partitions.get(index) if topic is not None else None
         if topic is None or partition is None or not partition.is_reassigning:
@@ -38,10 +38,10 @@ def list_partition_reassignments(
                 removing_replicas=list(partition.removing_replicas),
             )
         )
-    following = next(places, None)
+    following = next(cursor, None)
     if following is None:
         return Result(response)
-    return Result(response, rest=Rest((response, itertools.chain([following], places))))
+    return Result(response, continuation=Continuation((response, itertools.chain([following], cursor))))
 
 
 def _listed_places(view: View, request: ListPartitionReassignmentsRequest) -> Iterator[tuple[bytes, int]]:

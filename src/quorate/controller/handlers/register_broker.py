@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from quorate.controller.context import Context, Rest, Result, View, places_of
+from quorate.controller.context import Context, Continuation, Result, View, cursor_of
 from quorate.controller.replication.broker_changes import (
-    Portion,
+    ChangeBatch,
     clean_up_incarnation,
 )
 from quorate.controller.replication.directories import is_reserved
@@ -48,7 +48,7 @@ def register_broker(view: View, request: BrokerRegistrationRequest, ctx: Context
         raise KafkaError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
             f"Another broker is registered with id {broker_id}. If it was restarted just now, its old session ends "
-            f"within {view.liveness.session_timeout_s:g} s and the registration is then accepted.",
+            f"within {view.broker_sessions.session_timeout_s:g} s and the registration is then accepted.",
         )
     if request.is_migrating_zk_broker:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "Brokers of a ZooKeeper cluster cannot register here.")
@@ -82,10 +82,15 @@ def register_broker(view: View, request: BrokerRegistrationRequest, ctx: Context
     else:
         stored_epoch = existing.epoch if existing is not None else -2  # never equal to "none known", which is -1
         clean = ctx.api_version >= PREVIOUS_EPOCH_SINCE_VERSION and stored_epoch == request.previous_broker_epoch
-        portion = Portion(places_of(ctx.rest))
-        clean_up_incarnation(view, broker_id, clean, records, portion)
-        if portion.rest is not None:
-            return Result(BrokerRegistrationResponse(), records, atomic=False, rest=Rest(portion.rest, leaving=broker_id))
+        batch = ChangeBatch(cursor_of(ctx.continuation))
+        clean_up_incarnation(view, broker_id, clean, records, batch)
+        if batch.continuation is not None:
+            return Result(
+                BrokerRegistrationResponse(),
+                records,
+                atomic=False,
+                continuation=Continuation(batch.continuation, leaving=broker_id),
+            )
         record.fenced = True
         record.broker_epoch = view.next_offset
     records.append(record)
@@ -100,9 +105,9 @@ def _may_live(view: View, existing: BrokerRegistration, request: BrokerRegistrat
     gone and the newcomer holds a directory of its: the lock on that directory has passed on.
     """
     session = (existing.id, existing.epoch)
-    if not view.liveness.has_session(*session, ctx.now) or session == view.liveness.predecessor:
+    if not view.broker_sessions.has_session(*session, ctx.now) or session == view.broker_sessions.predecessor:
         return False
-    gone = session in view.liveness.cut_off
+    gone = session in view.broker_sessions.cut_off
     return not (gone and set(existing.log_dirs) & set(request.log_dirs))
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from quorate.controller.context import Context, Rest, Result, View, places_of
+from quorate.controller.context import Context, Continuation, Result, View, cursor_of
 from quorate.controller.replication.broker_changes import (
-    Portion,
+    ChangeBatch,
     unregister,
 )
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -17,9 +17,9 @@ def unregister_broker(view: View, request: UnregisterBrokerRequest, ctx: Context
     if view.broker(request.broker_id) is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {request.broker_id} is not registered.")
     records: list[Data] = []
-    portion = Portion(places_of(ctx.rest))
-    unregister(view, request.broker_id, records, portion)
+    batch = ChangeBatch(cursor_of(ctx.continuation))
+    unregister(view, request.broker_id, records, batch)
     response = UnregisterBrokerResponse(error_message=None)
-    if portion.rest is not None:
-        return Result(response, records, atomic=False, rest=Rest(portion.rest, leaving=request.broker_id))
+    if batch.continuation is not None:
+        return Result(response, records, atomic=False, continuation=Continuation(batch.continuation, leaving=request.broker_id))
     return Result(response, records, atomic=False, registered=request.broker_id)

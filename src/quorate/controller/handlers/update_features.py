@@ -79,7 +79,7 @@ def _update(
     current = view.kraft_version if feature == KRAFT_VERSION else view.image.features.level(feature)
     if level < 0:
         raise _invalid(feature, level, "A feature version cannot be less than 0.")
-    reason = why_not_supported(view, feature, level)
+    reason = unsupported_reason(view, feature, level)
     if reason is not None:
         raise _invalid(feature, level, reason)
     if level < current and upgrade_type == UPGRADE:
@@ -127,7 +127,7 @@ def _metadata_version(current: int, level: int, unsafe: bool) -> FeatureLevelRec
     return FeatureLevelRecord(name=METADATA_VERSION, feature_level=level)
 
 
-def why_not_supported(view: View, feature: str, level: int) -> str | None:
+def unsupported_reason(view: View, feature: str, level: int) -> str | None:
     """The first node that cannot work at this level: this one, a broker, a controller; None when all can."""
     own = view.config.features.get(feature, DISABLED)
     if (reason := _outside(level, f"Local controller {view.config.node_id}", own)) is not None:

@@ -34,25 +34,25 @@ CHANGES_PER_TURN = 500
 LOOKS_PER_TURN = 10_000
 """Partitions that are looked at in one turn, changed or not: some 15 ms."""
 
-Places = Iterator[tuple[bytes, int]]
+Cursor = Iterator[tuple[bytes, int]]
 """(topic id, partition id) of partitions that are still to be looked at."""
 Located = tuple[TopicImage, int, PartitionImage]
 
 
-class Portion:
+class ChangeBatch:
     """What one turn may still do to one broker's partitions, and where the next turn goes on."""
 
     __slots__ = ("_left", "changes", "looks", "resumed")
 
-    def __init__(self, rest: Places | None = None, changes: int = CHANGES_PER_TURN, looks: int = LOOKS_PER_TURN) -> None:
+    def __init__(self, continuation: Cursor | None = None, changes: int = CHANGES_PER_TURN, looks: int = LOOKS_PER_TURN) -> None:
         """rest: what the turn before left over; None in the first."""
-        self._left = rest
-        self.resumed = rest is not None
+        self._left = continuation
+        self.resumed = continuation is not None
         self.changes = changes
         self.looks = looks
 
     @property
-    def rest(self) -> Places | None:
+    def continuation(self) -> Cursor | None:
         """Where the next turn goes on; None when this one came to the end."""
         return self._left
 
@@ -60,7 +60,7 @@ class Portion:
         """There is no more to do, wherever the last turn stopped."""
         self._left = None
 
-    def replicas_on(self, view: View, broker_id: int, begin: Places | None = None) -> Iterator[Located]:
+    def replicas_on(self, view: View, broker_id: int, begin: Cursor | None = None) -> Iterator[Located]:
         """The partitions that have a replica on this broker, from where the last turn stopped until enough is done for this one.
 
         begin: of the first turn, ids that have all that matters among them; else it is all that the broker has.
@@ -106,7 +106,7 @@ def update_partitions(
     records: list[Data],
     partitions: Iterable[Located],
     *,
-    portion: Portion | None = None,
+    batch: ChangeBatch | None = None,
     removed: int = NOBODY,
     added: int = NOBODY,
     unclean: int = NOBODY,
@@ -145,8 +145,8 @@ def update_partitions(
         if record is not None:
             records.append(record)
             lossy += record.leader_recovery_state == RECOVERING
-            if portion is not None:
-                portion.changes -= 1
+            if batch is not None:
+                batch.changes -= 1
     if len(records) > before:
         log.info(
             "Changing %d partition(s)%s%s.",
@@ -160,69 +160,71 @@ def update_partitions(
         )
 
 
-def fence(view: View, broker_id: int, records: list[Data], portion: Portion) -> None:
+def fence(view: View, broker_id: int, records: list[Data], batch: ChangeBatch) -> None:
     """The broker leaves every ISR; then its registration is fenced."""
     registration = view.image.cluster.brokers[broker_id]
-    update_partitions(view, records, portion.in_isr(view, broker_id), portion=portion, removed=broker_id)
-    if portion.rest is None and not (portion.resumed and registration.fenced):
+    update_partitions(view, records, batch.in_isr(view, broker_id), batch=batch, removed=broker_id)
+    if batch.continuation is None and not (batch.resumed and registration.fenced):
         records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=registration.epoch, fenced=FENCE))
 
 
-def unfence(view: View, broker_id: int, records: list[Data], portion: Portion) -> None:
+def unfence(view: View, broker_id: int, records: list[Data], batch: ChangeBatch) -> None:
     """The registration is unfenced; then partitions without a leader that have a replica here elect one."""
     registration = view.image.cluster.brokers[broker_id]
     added = NOBODY
-    if not portion.resumed:
+    if not batch.resumed:
         records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=registration.epoch, fenced=UNFENCE))
         added = broker_id
-    update_partitions(view, records, portion.leaderless(view, broker_id), portion=portion, added=added)
+    update_partitions(view, records, batch.leaderless(view, broker_id), batch=batch, added=added)
 
 
-def unregister(view: View, broker_id: int, records: list[Data], portion: Portion) -> None:
+def unregister(view: View, broker_id: int, records: list[Data], batch: ChangeBatch) -> None:
     """Out of every ISR and ELR, then out of the cluster."""
     registration = view.image.cluster.brokers[broker_id]
-    _leave_isr_and_elr(view, broker_id, records, portion, clean=True)
-    if portion.rest is None:
+    _leave_isr_and_elr(view, broker_id, records, batch, clean=True)
+    if batch.continuation is None:
         records.append(UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=registration.epoch))
 
 
-def begin_controlled_shutdown(view: View, broker_id: int, records: list[Data], portion: Portion) -> None:
+def begin_controlled_shutdown(view: View, broker_id: int, records: list[Data], batch: ChangeBatch) -> None:
     """Marks the broker, then moves its leaderships and ISR memberships away."""
     registration = view.image.cluster.brokers[broker_id]
     if not registration.in_controlled_shutdown:
         records.append(
             BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=registration.epoch, in_controlled_shutdown=1)
         )
-    update_partitions(view, records, portion.in_isr(view, broker_id), portion=portion, removed=broker_id)
+    update_partitions(view, records, batch.in_isr(view, broker_id), batch=batch, removed=broker_id)
 
 
-def clean_up_incarnation(view: View, broker_id: int, clean: bool, records: list[Data], portion: Portion) -> None:
+def clean_up_incarnation(view: View, broker_id: int, clean: bool, records: list[Data], batch: ChangeBatch) -> None:
     """An older incarnation of a registering broker is gone; clean: it had shut down in good order.
 
     With ELR an unclean one has lost what it had not written to disk, so that it leaves the ELR as well.
     """
     if view.elr_enabled and not clean:
-        _leave_isr_and_elr(view, broker_id, records, portion, clean=False)
+        _leave_isr_and_elr(view, broker_id, records, batch, clean=False)
     else:
-        update_partitions(view, records, portion.in_isr(view, broker_id), portion=portion, removed=broker_id)
+        update_partitions(view, records, batch.in_isr(view, broker_id), batch=batch, removed=broker_id)
 
 
-def _leave_isr_and_elr(view: View, broker_id: int, records: list[Data], portion: Portion, clean: bool) -> None:
+def _leave_isr_and_elr(view: View, broker_id: int, records: list[Data], batch: ChangeBatch, clean: bool) -> None:
     removed, unclean = (broker_id, NOBODY) if clean else (NOBODY, broker_id)
-    partitions = portion.in_isr_or_elr(view, broker_id)
-    update_partitions(view, records, partitions, portion=portion, removed=removed, unclean=unclean)
+    partitions = batch.in_isr_or_elr(view, broker_id)
+    update_partitions(view, records, partitions, batch=batch, removed=removed, unclean=unclean)
 
 
-def take_directories_offline(view: View, broker_id: int, offline: Iterable[bytes], records: list[Data], portion: Portion) -> None:
+def take_directories_offline(
+    view: View, broker_id: int, offline: Iterable[bytes], records: list[Data], batch: ChangeBatch
+) -> None:
     """Directories that the broker newly reports as failed: their replicas leave the ISR, the rest stays registered."""
     registration = view.image.cluster.brokers[broker_id]
     reported = set(offline)
     newly = [d for d in registration.log_dirs if d in reported]
     if not newly:
         return
-    lost = portion.in_directories(view, broker_id, set(newly))
-    update_partitions(view, records, lost, portion=portion, removed=broker_id)
-    if portion.rest is not None:
+    lost = batch.in_directories(view, broker_id, set(newly))
+    update_partitions(view, records, lost, batch=batch, removed=broker_id)
+    if batch.continuation is not None:
         return
     remaining = [d for d in registration.log_dirs if d not in reported]
     records.append(

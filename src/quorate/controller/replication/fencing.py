@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from quorate.controller.context import Rest, View, places_of
+from quorate.controller.context import Continuation, View, cursor_of
 from quorate.controller.replication.broker_changes import (
-    Portion,
+    ChangeBatch,
     fence,
 )
 from quorate.protocol.schema import Data
 
 
-def fence_expired(view: View, session: tuple[int, int], rest: Rest | None = None) -> tuple[list[Data], Rest | None]:
+def fence_expired(
+    view: View, session: tuple[int, int], continuation: Continuation | None = None
+) -> tuple[list[Data], Continuation | None]:
     """Records that fence a broker whose session ran out, and what is left for a later turn to do.
 
     None when that session is not its present one. rest: what an earlier turn left.
@@ -20,6 +22,6 @@ def fence_expired(view: View, session: tuple[int, int], rest: Rest | None = None
     records: list[Data] = []
     if registration is None or registration.epoch != epoch or registration.fenced:
         return records, None
-    portion = Portion(places_of(rest))
-    fence(view, broker_id, records, portion)
-    return records, None if portion.rest is None else Rest(portion.rest, leaving=broker_id)
+    batch = ChangeBatch(cursor_of(continuation))
+    fence(view, broker_id, records, batch)
+    return records, None if batch.continuation is None else Continuation(batch.continuation, leaving=broker_id)

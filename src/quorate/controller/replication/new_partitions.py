@@ -68,7 +68,7 @@ def usable_brokers(view: View) -> Racks:
     return Racks(
         UsableBroker(broker.id, broker.rack, not view.is_active(broker.id))
         for broker in view.image.cluster.brokers.values()
-        if broker.id not in view.liveness.shutdown_offsets and (broker.fenced or not broker.in_controlled_shutdown)
+        if broker.id not in view.broker_sessions.shutdown_offsets and (broker.fenced or not broker.in_controlled_shutdown)
     )
 
 

@@ -16,7 +16,7 @@ from quorate.raft.core.membership import needs_update
 from quorate.raft.core.messages import AddVoter, Failure, Peer, RemoveVoter, Replied, UpdateVoter
 from quorate.raft.core.role_state import NEVER
 from quorate.raft.core.voters import Voter
-from quorate.raft.storage.membership_record import Standing
+from quorate.raft.storage.membership_record import MembershipRecord
 from quorate.raft.types import OffsetEpoch
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ JOIN_TIMEOUT_MS = 30_000  # how long the leader may wait for this replica to cat
 def note_at_start(r: Raft) -> None:
     """The sets of snapshots, that of the formatting too, are committed whatever the high watermark is. What was noted before
     is newer than they are."""
-    if r.standing is Standing.NEVER:
+    if r.standing is MembershipRecord.NEVER:
         latest = r.log.latest_snapshot()
         _judge(r, (latest.offset if latest is not None else 0) - 1)
 
 
-def note_standing(r: Raft) -> None:
+def note_membership(r: Raft) -> None:
     """Has it written down when a committed voter set has this replica for the first time, or not any more."""
     _judge(r, r.committed - 1)
 
@@ -60,16 +60,16 @@ def _judge(r: Raft, upto: int) -> None:
     if standing is r.standing:
         return
     match standing:
-        case Standing.VOTER:
+        case MembershipRecord.VOTER:
             what = f"{r.me} is a voter now"
-        case Standing.UNNAMED:
+        case MembershipRecord.UNNAMED:
             what = f"node {r.me.id} is a voter, whose directory id is not known yet"
-        case Standing.REMOVED:
+        case MembershipRecord.REMOVED:
             what = f"{r.me} was a voter and has been removed; it does not join by itself"
-        case Standing.NEVER:
+        case MembershipRecord.NEVER:
             what = f"{r.me} has never been a voter: the voter is {entry.key if entry is not None else None}"
     log.info("[Raft id=%d] %s, by the voter set at offset %d", r.me.id, what, at)
-    r.standing = r.fx.save_standing = standing
+    r.standing = r.effects.save_standing = standing
 
 
 def drive_update(r: Raft, now: float) -> None:
@@ -135,7 +135,7 @@ def drive_join(r: Raft, now: float) -> None:
     f = r.following
     if f is None or r.leader_id is None or not r.params.auto_join or not r.params.can_vote or r.is_voter:
         return
-    if r.hwm is None or r.members.kraft_version < 1 or r.standing is not Standing.NEVER:
+    if r.hwm is None or r.members.kraft_version < 1 or r.standing is not MembershipRecord.NEVER:
         return
     address = r.address_of(r.leader_id)
     if now >= f.update_voter_at and address is not None:

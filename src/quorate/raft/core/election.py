@@ -39,7 +39,7 @@ def addressed_to_other(r: Raft, voter: ReplicaKey | None) -> bool:
     return voter.id != r.me.id or voter.directory_id not in (NO_DIRECTORY, r.me.directory_id)
 
 
-def incredible(r: Raft, epoch: int) -> bool:
+def epoch_too_far_ahead(r: Raft, epoch: int) -> bool:
     """Whether no quorum of ours can have come to this epoch. Epochs never fall and end at 2^31 - 1: a single request, by
     whomever, must not use them up (Kafka takes any epoch)."""
     return epoch - r.epoch > MAX_EPOCH_STEP
@@ -56,7 +56,7 @@ def on_vote(r: Raft, q: Vote, token: Token, now: float) -> None:
         return r.answer(token, VoteReply(ErrorCode.INVALID_REQUEST))
     if q.epoch < r.epoch:
         return r.answer(token, VoteReply(ErrorCode.FENCED_LEADER_EPOCH))
-    if q.candidate.id < 0 or incredible(r, q.epoch):
+    if q.candidate.id < 0 or epoch_too_far_ahead(r, q.epoch):
         return r.answer(token, VoteReply(ErrorCode.INVALID_REQUEST))
     if q.epoch > r.epoch:
         r.become_unattached(q.epoch, None, now)
@@ -68,9 +68,9 @@ def on_vote(r: Raft, q: Vote, token: Token, now: float) -> None:
         r.election_deadline = r.draw_election_deadline(now)  # the candidate's chance is at least as good as ours
         r.persist()
     elif granted and q.pre_vote:
-        r.give_way(q.candidate, q.last, now)
+        r.defer_to(q.candidate, q.last, now)
     elif not q.pre_vote and r.role is Role.UNATTACHED and r.voted is None and q.last.log_order < r.end.log_order:
-        r.stand_soon(now)  # a candidate without all of our log may not win where we can
+        r.request_votes_soon(now)  # a candidate without all of our log may not win where we can
     log.info(
         "[Raft id=%d] %s for %s epoch=%d last=%s: %s",
         r.me.id, "pre-vote" if q.pre_vote else "vote", q.candidate, q.epoch, tuple(q.last), granted,
@@ -109,7 +109,7 @@ def on_vote_reply(r: Raft, event: Replied, now: float) -> bool:
     if isinstance(reply, Failure):
         if reply is Failure.DISCONNECTED and r.election is not None and request.epoch == r.epoch:
             r.election.unreachable.add(event.to.id)
-            give_up_if_hopeless(r, now)
+            give_up_if_it_cannot_win(r, now)
         return False
     if reply.top_level:
         return top_level_error(r, event, reply, now)
@@ -127,14 +127,14 @@ def on_vote_reply(r: Raft, event: Replied, now: float) -> bool:
     if event.to.id in r.election.votes and r.election.votes[event.to.id] is None:
         r.election.votes[event.to.id] = reply.granted
         r.forward_if_won(now)
-        give_up_if_hopeless(r, now)
+        give_up_if_it_cannot_win(r, now)
     return True
 
 
-def give_up_if_hopeless(r: Raft, now: float) -> None:
+def give_up_if_it_cannot_win(r: Raft, now: float) -> None:
     """Somebody has refused, and only voters that cannot be reached could still make a majority."""
     election = r.election
-    if election is None or not election.hopeless() or not any(v is False for v in election.votes.values()):
+    if election is None or not election.cannot_win() or not any(v is False for v in election.votes.values()):
         return
     if r.role is Role.PROSPECTIVE:
         r.lose_election(now)
@@ -168,7 +168,7 @@ def not_of_a_leader(r: Raft, q: BeginEpoch | EndEpoch, now: float) -> EpochReply
         return EpochReply(ErrorCode.INCONSISTENT_CLUSTER_ID, top_level=True)
     if q.epoch < r.epoch:
         return EpochReply(ErrorCode.FENCED_LEADER_EPOCH)
-    if q.leader_id < 0 or incredible(r, q.epoch):
+    if q.leader_id < 0 or epoch_too_far_ahead(r, q.epoch):
         return EpochReply(ErrorCode.INVALID_REQUEST)
     endpoints = q.endpoints or r.voters.endpoints(q.leader_id)
     if contradicts(r, q.epoch, q.leader_id) and not accepted(r, type(q).__name__, None, q.leader_id, endpoints, now):
@@ -263,7 +263,7 @@ def common_reply(r: Raft, event: Replied, reply: Reply, now: float) -> bool | No
         endpoints = r.voters.endpoints(reply.leader_id)
     if reply.epoch < r.epoch or reply.error == ErrorCode.UNKNOWN_LEADER_EPOCH:
         return True
-    if incredible(r, reply.epoch):
+    if epoch_too_far_ahead(r, reply.epoch):
         complain(r, "epoch", f"an answer of {event.to.address} names epoch {reply.epoch}, ours is {r.epoch}", now)
         return False
     if reply.leader_id is not None and contradicts(r, reply.epoch, reply.leader_id):

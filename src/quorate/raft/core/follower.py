@@ -139,7 +139,7 @@ def on_fetch_reply(r: Raft, event: Replied, current: bool, now: float) -> bool:
     end = r.end
     if f is None or not current or request.epoch != r.epoch or reply.leader_id != r.leader_id:
         return True
-    r.shown = r.epoch
+    r.leader_confirmed_epoch = r.epoch
     if f.snapshot is not None:  # an observer that looked for the leader anew: here it is, the download goes on
         heard(r, now)
         return True
@@ -162,7 +162,7 @@ def on_fetch_reply(r: Raft, event: Replied, current: bool, now: float) -> bool:
     else:
         r.leader_hwm = reply.high_watermark
         if len(reply.records):
-            r.fx.append_fetched = reply.records
+            r.effects.append_fetched = reply.records
             r.awaiting_sync = True
         else:
             advance_high_watermark(r)
@@ -193,7 +193,7 @@ def truncate(r: Raft, diverging: OffsetEpoch) -> None:
     if to < r.log.start_offset:
         raise RaftError(f"the leader asks to truncate to {to}, below the log start {r.log.start_offset}")
     log.info("[Raft id=%d] truncating from %d to %d (diverging at %s)", r.me.id, end, to, tuple(diverging))
-    r.fx.truncate_to = to
+    r.effects.truncate_to = to
     r.members.truncate_from(to)
     r.synced = min(r.synced, to)
     r.awaiting_sync = True
@@ -203,7 +203,7 @@ def advance_high_watermark(r: Raft) -> None:
     hwm = min(r.log.end_offset, r.leader_hwm)
     if hwm >= 0 and (r.hwm is None or hwm > r.hwm):
         r.hwm = hwm
-        r.fx.high_watermark = hwm
+        r.effects.high_watermark = hwm
 
 
 def on_fetch_rejected(r: Raft, reason: str, now: float) -> None:
@@ -268,7 +268,7 @@ def on_snapshot_reply(r: Raft, event: Replied, current: bool, now: float) -> boo
         return True
     f.size, f.prefix_digest = reply.size, None
     last = f.position + size == reply.size
-    r.fx.snapshot_chunk = SnapshotChunk(request.snapshot, f.position, reply.data, last, reply.size)
+    r.effects.snapshot_chunk = SnapshotChunk(request.snapshot, f.position, reply.data, last, reply.size)
     f.position += size
     if last:
         r.installing = request.snapshot
@@ -281,7 +281,7 @@ def start_download(r: Raft, snapshot: OffsetEpoch, *, fresh: bool = False) -> No
     if f is None or r.leader_id is None:
         raise RaftError("a download without a leader")
     f.snapshot, f.opened, f.position, f.written, f.size, f.prefix_digest = snapshot, False, 0, 0, -1, None
-    r.fx.start_snapshot = SnapshotStart(snapshot, LeaderAndEpoch(r.leader_id, r.epoch), fresh)
+    r.effects.start_snapshot = SnapshotStart(snapshot, LeaderAndEpoch(r.leader_id, r.epoch), fresh)
 
 
 def on_snapshot_opened(r: Raft, event: SnapshotOpened) -> None:
@@ -319,7 +319,7 @@ def on_snapshot_installed(r: Raft, event: SnapshotInstalled, now: float) -> None
     r.members.reset(event.snapshot.offset - 1, event.voters, event.kraft_version)
     r.synced = event.snapshot.offset
     r.hwm = event.snapshot.offset
-    r.fx.high_watermark = r.hwm
+    r.effects.high_watermark = r.hwm
     r.installing = None
     if r.following is not None and r.role is Role.FOLLOWER:
         r.following.snapshot = None

@@ -84,7 +84,7 @@ class Leading:
 def start_leading(r: Raft, granting: Sequence[int], now: float) -> None:
     end = r.log.end_offset
     r.leading = Leading(end, now + r.params.check_quorum_s, now)
-    r.fx.append_control = membership.epoch_start_records(r, granting)
+    r.effects.append_control = membership.epoch_start_records(r, granting)
 
 
 def stop_leading(r: Raft) -> None:
@@ -155,7 +155,7 @@ def advance_high_watermark(r: Raft, now: float) -> None:
     if candidate <= leading.epoch_start or (r.hwm is not None and candidate <= r.hwm):
         return
     r.hwm = candidate
-    r.fx.high_watermark = candidate
+    r.effects.high_watermark = candidate
     if leading.parked:
         wake_parked(r, now)
     membership.on_high_watermark(r, now)

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def complain(r: Raft, kind: str, text: str, now: float) -> None:
-    more = r.complaints.due(kind, now)
+    more = r.error_log.due(kind, now)
     if more is not None:
         log.error("[Raft id=%d] %s%s", r.me.id, text, more)
 
@@ -41,7 +41,7 @@ def accepted(r: Raft, what: str, teller: int | None, leader_id: int, endpoints: 
     """
     known = r.leader_id
     text = f"{what} names {leader_id} as the leader of epoch {r.epoch}, which is {known} as far as this replica knows"
-    firm = known == r.me.id or r.shown == r.epoch or (r.shown_on_disk == r.epoch and teller != known)
+    firm = known == r.me.id or r.leader_confirmed_epoch == r.epoch or (r.leader_confirmed_on_disk == r.epoch and teller != known)
     if firm or leader_id == r.me.id or not endpoints:
         complain(r, "refused claim", f"{text}: not believed", now)
         return False

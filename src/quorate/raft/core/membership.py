@@ -207,7 +207,7 @@ def on_update_voter(r: Raft, q: UpdateVoter, token: Token, now: float) -> None:
         new = r.voters.updated(key.id, q.voter.endpoints, q.voter.kraft_versions, key.directory_id)
         if new != r.voters:
             leading.writing = True
-            r.fx.append_control = [(KRAFT_VOTERS, voters_record(new))]
+            r.effects.append_control = [(KRAFT_VOTERS, voters_record(new))]
     mark_heard(r, key, now)
     return r.answer(token, VoterReply())
 
@@ -242,7 +242,7 @@ def on_upgrade(r: Raft, q: UpgradeKraftVersion, now: float) -> None:
         return r.answer(q.token, VoterReply())
     leading.upgrade_tokens.append(q.token)
     voters = VoterSet.of(known[v.id] for v in r.voters)
-    r.fx.append_control = [(KRAFT_VERSION, kraft_version_record(q.level)), (KRAFT_VOTERS, voters_record(voters))]
+    r.effects.append_control = [(KRAFT_VERSION, kraft_version_record(q.level)), (KRAFT_VOTERS, voters_record(voters))]
     return None
 
 

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from quorate.protocol.errors import ErrorCode
-from quorate.raft.storage.membership_record import Standing
+from quorate.raft.storage.membership_record import MembershipRecord
 from quorate.raft.storage.quorum_state import QuorumState
 from quorate.raft.types import Address, Endpoints, LeaderAndEpoch, OffsetEpoch, ReplicaKey, Role
 
@@ -383,7 +383,7 @@ class Effects:
     """What the driver must do, in the order of the fields (the duties are numbered in `core`)."""
 
     save_quorum_state: QuorumState | None = None
-    save_standing: Standing | None = None
+    save_standing: MembershipRecord | None = None
     save_may_wait: bool = False  # nothing said before depends on it: soon is enough
     truncate_to: int | None = None
     start_snapshot: SnapshotStart | None = None

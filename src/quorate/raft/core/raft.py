@@ -73,8 +73,8 @@ from quorate.raft.core.messages import (
 )
 from quorate.raft.core.role_state import NEVER, Election, Following, Link, LogView
 from quorate.raft.core.voters import Membership, VoterSet
-from quorate.raft.runtime.rate_limited_log import Complaints
-from quorate.raft.storage.membership_record import Standing
+from quorate.raft.runtime.rate_limited_log import RateLimitedLog
+from quorate.raft.storage.membership_record import MembershipRecord
 from quorate.raft.storage.quorum_state import QuorumState
 from quorate.raft.types import (
     NO_ENDPOINTS,
@@ -103,7 +103,7 @@ class Raft:
         stored: QuorumState | None,
         members: Membership,
         rng: random.Random,
-        standing: Standing = Standing.NEVER,
+        standing: MembershipRecord = MembershipRecord.NEVER,
     ) -> None:
         self.params = params
         self.me: ReplicaKey = params.me
@@ -120,10 +120,10 @@ class Raft:
         self.leader_endpoints: Endpoints = NO_ENDPOINTS
         self.voted: ReplicaKey | None = None
         self.heard_at = 0.0  # a leader's answer, or the start
-        self.shown = -1  # the epoch whose leader has answered us as such
-        self.shown_on_disk = -1  # the epoch of which the disk has both the leader's name and records
-        self.complaints = Complaints()
-        self.repeats = Complaints()  # what is in order, and comes again and again
+        self.leader_confirmed_epoch = -1  # the epoch whose leader has answered us as such
+        self.leader_confirmed_on_disk = -1  # the epoch of which the disk has both the leader's name and records
+        self.error_log = RateLimitedLog()
+        self.repeats = RateLimitedLog()  # what is in order, and comes again and again
         self.hwm: int | None = None  # as known in this epoch; a new leader does not know it
         self.committed = 0  # the greatest high watermark ever known: nothing below it is ever cut
         self.synced = 0
@@ -140,10 +140,10 @@ class Raft:
         self.quick_until = -1.0  # a refused quick pre-vote is repeated until then
         self.shutting_down = False
         self.losses = 0  # elections lost in a row
-        self.gave_way = -1  # the epoch in which another nominee was let go first
+        self.deferred_epoch = -1  # the epoch in which another nominee was let go first
         self.leaderless: list[replication.Parked] = []  # observers' Fetches that wait to hear of a leader
         self.elections_started: float | None = None
-        self.fx = Effects()
+        self.effects = Effects()
 
     # --- questions --------------------------------------------------------------------------------------------------
 
@@ -214,7 +214,7 @@ class Raft:
 
     def start(self, now: float) -> Effects:
         """The first step: takes up the role that disk and voter set call for."""
-        self.fx, self.heard_at = Effects(), now
+        self.effects, self.heard_at = Effects(), now
         stored = self._stored if self._stored is not None else QuorumState()
         end = self.end
         self.synced = end.offset
@@ -223,7 +223,7 @@ class Raft:
             stored = QuorumState(end.epoch)
         self.epoch, self.voted = stored.epoch, stored.voted
         if stored.leader_id is not None and end.epoch == stored.epoch:
-            self.shown_on_disk = stored.epoch
+            self.leader_confirmed_on_disk = stored.epoch
         if stored.leader_id == self.me.id and self.params.can_vote:
             self.role, self.leader_id = Role.RESIGNED, self.me.id
             self.unacknowledged = {i for i in self.voters.ids if i != self.me.id}
@@ -245,7 +245,7 @@ class Raft:
             self.election_deadline = self.draw_election_deadline(now) if self.may_stand else NEVER
             if self.may_stand and self.params.quick_failover:
                 self.election_deadline = now + self.rng.uniform(*QUICK_START_S)
-        self.fx.role = RoleChange(self.role, self.epoch, self.leader_id)
+        self.effects.role = RoleChange(self.role, self.epoch, self.leader_id)
         joining.note_at_start(self)
         if self.voters.is_only_voter(self.me) and self.params.can_vote:
             if self.role is Role.CANDIDATE:
@@ -257,7 +257,7 @@ class Raft:
 
     def step(self, event: Event, now: float) -> Effects:
         """One event. Raises RaftError where a rule of Raft is broken: the caller must stop the node."""
-        self.fx = Effects()
+        self.effects = Effects()
         match event:
             case Synced():
                 replication.on_synced(self, event.offset, now)
@@ -298,7 +298,7 @@ class Raft:
         if not reply.top_level:
             reply.epoch = self.epoch
             reply.leader_id = self.leader_id
-        self.fx.answers.append(Answer(token, reply))
+        self.effects.answers.append(Answer(token, reply))
 
     def _on_request(self, request: RaftRequest, token: Token, now: float) -> None:
         match request:
@@ -378,8 +378,8 @@ class Raft:
     lose_election = moves.lose_election
     become_resigned = moves.become_resigned
     adopt = moves.adopt
-    give_way = moves.give_way
-    stand_soon = moves.stand_soon
+    defer_to = moves.defer_to
+    request_votes_soon = moves.request_votes_soon
     back_off = moves.back_off
 
     # --- links and timers -------------------------------------------------------------------------------------------
@@ -402,12 +402,12 @@ class Raft:
         if type(request) in link.in_flight:
             return False
         link.in_flight[type(request)] = request
-        self.fx.send.append(Outgoing(to, request))
+        self.effects.send.append(Outgoing(to, request))
         return True
 
     def wake(self, at: float) -> None:
-        if at < self.fx.wake_at:
-            self.fx.wake_at = at
+        if at < self.effects.wake_at:
+            self.effects.wake_at = at
 
     def _finish(self, now: float) -> Effects:
         """Deadlines that have passed, requests that the role wants sent, and the next alarm."""
@@ -419,9 +419,9 @@ class Raft:
             replication.answer_leaderless(self, now)
         if self.election_deadline > now:
             self.wake(self.election_deadline)
-        if self.fx.high_watermark is not None and self.fx.high_watermark > self.committed:
-            self.committed = self.fx.high_watermark
-            joining.note_standing(self)
+        if self.effects.high_watermark is not None and self.effects.high_watermark > self.committed:
+            self.committed = self.effects.high_watermark
+            joining.note_membership(self)
         match self.role:
             case Role.LEADER:
                 replication.drive_leader(self, now)
@@ -433,7 +433,7 @@ class Raft:
                 election.drive_nominee(self, now)
             case Role.RESIGNED:
                 election.drive_resigned(self, now)
-        return self.fx
+        return self.effects
 
     def _expired(self, now: float) -> bool:
         """Takes the one move that a passed deadline calls for; whether it did."""

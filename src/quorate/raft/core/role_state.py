@@ -53,7 +53,7 @@ class Election:
     def rejected(self) -> bool:
         return sum(v is not False for v in self.votes.values()) < self.voters.majority
 
-    def hopeless(self) -> bool:
+    def cannot_win(self) -> bool:
         """Whether only voters that cannot be reached could still make a majority."""
         possible = sum(v is True or (v is None and i not in self.unreachable) for i, v in self.votes.items())
         return possible < self.voters.majority

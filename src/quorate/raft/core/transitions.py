@@ -38,20 +38,20 @@ def _move(r: Raft, role: Role) -> None:
         r.election = None
     if role is not Role.FOLLOWER:
         r.following = None
-    r.fx.role = RoleChange(role, r.epoch, r.leader_id)
+    r.effects.role = RoleChange(role, r.epoch, r.leader_id)
 
 
 def persist(r: Raft, again: bool = False) -> None:
     """Has the state written unless it is (again: in any case). Only the name of another leader may wait: whoever
     forgets it knows the epoch and its vote still."""
     voted = None if r.leader_id == r.me.id and r.params.can_vote else r.voted  # as Kafka writes a leader
-    state, saved, fx = QuorumState(r.epoch, r.leader_id, voted), r.saved, r.fx
+    state, saved, effects = QuorumState(r.epoch, r.leader_id, voted), r.saved, r.effects
     if state == saved and not again:
         return
     only_leader = saved is not None and (saved.epoch, saved.voted) == (state.epoch, state.voted)
     may_wait = only_leader and state.leader_id not in (None, r.me.id) and not again
-    fx.save_may_wait = may_wait and (fx.save_quorum_state is None or fx.save_may_wait)
-    fx.save_quorum_state = r.saved = state
+    effects.save_may_wait = may_wait and (effects.save_quorum_state is None or effects.save_may_wait)
+    effects.save_quorum_state = r.saved = state
 
 
 def draw_election_deadline(r: Raft, now: float) -> float:
@@ -68,7 +68,7 @@ def _new_epoch(r: Raft, epoch: int) -> None:
 def become_unattached(r: Raft, epoch: int, leader_id: int | None, now: float) -> None:
     """A greater epoch without a reachable leader, or the end of a pre-vote or resignation."""
     keeps_timer = r.role in (Role.CANDIDATE, Role.UNATTACHED, Role.RESIGNED) or (
-        r.role is Role.PROSPECTIVE and r.election is not None and not r.election.hopeless()
+        r.role is Role.PROSPECTIVE and r.election is not None and not r.election.cannot_win()
     )
     _new_epoch(r, epoch)
     r.leader_id = leader_id
@@ -163,10 +163,10 @@ def lose_election(r: Raft, now: float) -> None:
         become_unattached(r, r.epoch, r.leader_id, now)
 
 
-def give_way(r: Raft, other: ReplicaKey, last: OffsetEpoch, now: float) -> None:
+def defer_to(r: Raft, other: ReplicaKey, last: OffsetEpoch, now: float) -> None:
     """A pre-vote was granted: its asker goes first, or both would stand and split the votes. Of two that ask at the
     same time the one with the longer log goes first, then the one with the lower id."""
-    if not r.params.quick_failover or r.gave_way == r.epoch:
+    if not r.params.quick_failover or r.deferred_epoch == r.epoch:
         return
     until = now + r.rng.uniform(*GIVE_WAY_S)
     f, election = r.following, r.election
@@ -178,10 +178,10 @@ def give_way(r: Raft, other: ReplicaKey, last: OffsetEpoch, now: float) -> None:
         election.not_before = until
     else:
         return
-    r.gave_way = r.epoch
+    r.deferred_epoch = r.epoch
 
 
-def stand_soon(r: Raft, now: float) -> None:
+def request_votes_soon(r: Raft, now: float) -> None:
     """A candidate was refused for want of records that we have: our own chance is better."""
     if r.is_voter and r.params.quick_failover and not r.shutting_down:
         r.election_deadline = min(r.election_deadline, now + r.rng.uniform(*QUICK_AGAIN_S))

@@ -179,7 +179,7 @@ def drive(r: Raft, now: float) -> None:
     if leading is None:
         return
     _expire(r, leading, now)
-    while r.leading is leading and r.fx.append_control is None:
+    while r.leading is leading and r.effects.append_control is None:
         change = leading.change
         if change is None and leading.waiting:
             change = leading.change = leading.waiting.popleft()
@@ -202,7 +202,7 @@ def drive(r: Raft, now: float) -> None:
         if awaited is not None:
             change.waits_for = awaited
             return
-        if r.fx.high_watermark is not None:  # what has just been committed is told first
+        if r.effects.high_watermark is not None:  # what has just been committed is told first
             r.wake(now)
             return
         _propose(r, change)
@@ -316,7 +316,7 @@ def _propose(r: Raft, change: Change) -> None:
     r.leading.writing = True
     change.proposed = True
     change.waits_for = "the new voter set to be committed"
-    r.fx.append_control = [(KRAFT_VOTERS, voters_record(voters))]
+    r.effects.append_control = [(KRAFT_VOTERS, voters_record(voters))]
 
 
 def on_probe_reply(r: Raft, event: Replied, now: float) -> bool:

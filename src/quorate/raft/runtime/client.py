@@ -26,21 +26,21 @@ from quorate.raft.core.raft import Raft
 from quorate.raft.runtime import wire
 from quorate.raft.runtime.delivery import Delivery, RaftListener
 from quorate.raft.runtime.metrics import RaftMeters
-from quorate.raft.runtime.peer_monitor import Reaching
+from quorate.raft.runtime.peer_monitor import PeerMonitor
 from quorate.raft.runtime.ports import Clock, LoopClock, Transport
 from quorate.raft.runtime.proposals import Proposals
 from quorate.raft.runtime.reachability import Reachability
-from quorate.raft.runtime.request_sender import Calls
+from quorate.raft.runtime.request_sender import RequestSender
 from quorate.raft.runtime.responses import Asked, Upgrade, compare, respond
-from quorate.raft.runtime.timers import Alarm, Repeating, Turning
+from quorate.raft.runtime.timers import ConditionWaiter, DeadlineTimer, PeriodicTimer
 from quorate.raft.runtime.view import RaftView
 from quorate.raft.storage.fsync import Syncer
-from quorate.raft.storage.membership_record import StandingFile
+from quorate.raft.storage.membership_record import MembershipRecordFile
 from quorate.raft.storage.quorum_state import QuorumStateFile
-from quorate.raft.storage.quorum_state_writer import StateSaver
-from quorate.raft.storage.recovery import open_replica
+from quorate.raft.storage.quorum_state_writer import QuorumStateWriter
+from quorate.raft.storage.recovery import recover_replica
 from quorate.raft.storage.recovery_advice import explain_snapshot
-from quorate.raft.storage.snapshot_download import Downloads
+from quorate.raft.storage.snapshot_download import SnapshotDownloads
 from quorate.raft.storage.snapshot_writer import write_snapshot
 from quorate.raft.storage.threads import in_thread
 from quorate.raft.storage.voter_marker import VoterMarker
@@ -83,19 +83,19 @@ class RaftClient(RaftView):
         self._files = files
         self._directory = config.metadata_dir / f"{METADATA_TOPIC}-0"
         state_file = QuorumStateFile(self._directory / "quorum-state", durable=config.is_controller)
-        self._state = StateSaver(state_file, self._fatal)
-        self._standing_file = StandingFile(self._directory, config.directory_id)
+        self._state = QuorumStateWriter(state_file, self._fatal)
+        self._standing_file = MembershipRecordFile(self._directory, config.directory_id)
         self._voter_marker = VoterMarker(config.metadata_dir, config.cluster_id, config.directory_id)
         self._queue: deque[m.Event] = deque()
         self._stepping = False
         self._drain_scheduled = False
-        self._alarm = Alarm(self._clock, self._woken)
-        self._repeated = [Repeating(config.clean_interval_s, self._clean), Repeating(REACH_S, self._reach)]
+        self._alarm = DeadlineTimer(self._clock, self._woken)
+        self._repeated = [PeriodicTimer(config.clean_interval_s, self._clean), PeriodicTimer(REACH_S, self._reach)]
         self._reachability = Reachability(self._clock)
-        self._reaching = Reaching(self._reachability)
-        self._turning = Turning(self._clock)
-        self._calls: Calls
-        self._downloads = Downloads(self._directory, self._step, self._install, self._fatal)
+        self._reaching = PeerMonitor(self._reachability)
+        self._turning = ConditionWaiter(self._clock)
+        self._calls: RequestSender
+        self._downloads = SnapshotDownloads(self._directory, self._step, self._install, self._fatal)
         self._early: list[RaftListener] = []
         self._told: tuple[Role, int, int | None] | None = None
         self._cut = 0  # how often the log was cut: an fsync that began before says nothing of what came after
@@ -115,7 +115,7 @@ class RaftClient(RaftView):
         config, started = self.config, time.perf_counter()
         self.meters = RaftMeters(self._clock.now())
         opened = await in_thread(
-            open_replica, config, self._directory, self._state, self._voter_marker, self._files, self._clock.now_ms()
+            recover_replica, config, self._directory, self._state, self._voter_marker, self._files, self._clock.now_ms()
         )
         self.log, members = opened.log, opened.members
         self.core = Raft(config.params(), self.log, opened.stored, members, self._rng, opened.standing)
@@ -128,7 +128,7 @@ class RaftClient(RaftView):
 
             self._transport = NetTransport(f"raft-client-{config.node_id}", config.request_timeout_s)
         self._transport.on_lost = lambda address: self._step(m.PeerLost(address))
-        self._calls = Calls(config, self._transport, self._replied, self._reachability)
+        self._calls = RequestSender(config, self._transport, self._replied, self._reachability)
         log.info(
             "[RaftClient id=%d] log from %d to %d (epoch %d), voters %s, opened in %.1f ms",
             config.node_id, self.log.start_offset, self.log.end_offset, self.log.last_epoch,
@@ -331,24 +331,24 @@ class RaftClient(RaftView):
             self.meters.busy.record(time.perf_counter() - began, self._clock.now())
         self._turning.notice()
 
-    def _apply(self, fx: m.Effects) -> None:
+    def _apply(self, effects: m.Effects) -> None:
         """Duty 1, and the others at once, or in the next turn where a blocking write would hold back what was just sent."""
         sent = False
-        for outgoing in fx.send:
+        for outgoing in effects.send:
             sent = self._calls.send(outgoing) or sent
-        if sent and fx.save_quorum_state is not None and not fx.save_may_wait:
-            self._held = fx
+        if sent and effects.save_quorum_state is not None and not effects.save_may_wait:
+            self._held = effects
             asyncio.get_running_loop().call_soon(self._resume)
         else:
-            self._perform(fx)
+            self._perform(effects)
 
     def _resume(self) -> None:
-        fx, self._held = self._held, None
-        if fx is None or self.failure is not None:
+        effects, self._held = self._held, None
+        if effects is None or self.failure is not None:
             return
         self._stepping = True
         try:
-            self._perform(fx)
+            self._perform(effects)
         except Exception as e:
             self._fatal(e)
         finally:
@@ -356,39 +356,39 @@ class RaftClient(RaftView):
         self._run_queue()
         self._drain()
 
-    def _perform(self, fx: m.Effects) -> None:
+    def _perform(self, effects: m.Effects) -> None:
         core = self.core
-        if core.is_voter or (fx.save_quorum_state is not None and core.voted is not None and core.params.can_vote):
+        if core.is_voter or (effects.save_quorum_state is not None and core.voted is not None and core.params.can_vote):
             self._voter_marker.write(core.members.kraft_version)  # before a vote, and before a voter's first acknowledgement
-        if fx.save_quorum_state is not None:
-            self._state.save(fx.save_quorum_state, fx.save_may_wait)
-        if fx.save_standing is not None:
-            self._standing_file.write(fx.save_standing)
-        if fx.role is not None and not core.is_leader:
+        if effects.save_quorum_state is not None:
+            self._state.save(effects.save_quorum_state, effects.save_may_wait)
+        if effects.save_standing is not None:
+            self._standing_file.write(effects.save_standing)
+        if effects.role is not None and not core.is_leader:
             self._proposals.clear()
-        if fx.truncate_to is not None:
+        if effects.truncate_to is not None:
             self._sync.wait()
             self._cut += 1
-            self.log.truncate_to(fx.truncate_to)
-            self._delivery.truncated(fx.truncate_to)
+            self.log.truncate_to(effects.truncate_to)
+            self._delivery.truncated(effects.truncate_to)
             self._queue.append(m.Synced(self.log.end_offset))
-        if fx.start_snapshot is not None:
-            self._downloads.add(fx.start_snapshot)
-        if fx.snapshot_chunk is not None:
-            self._downloads.add(fx.snapshot_chunk)
-        if fx.append_fetched is not None:
-            self._append_fetched(fx.append_fetched)
-        if fx.append_control is not None:
-            self._append_control(fx.append_control)
-        for answer in fx.answers:
+        if effects.start_snapshot is not None:
+            self._downloads.add(effects.start_snapshot)
+        if effects.snapshot_chunk is not None:
+            self._downloads.add(effects.snapshot_chunk)
+        if effects.append_fetched is not None:
+            self._append_fetched(effects.append_fetched)
+        if effects.append_control is not None:
+            self._append_control(effects.append_control)
+        for answer in effects.answers:
             self._answer(answer.token, answer.reply)  # type: ignore[arg-type]
-        if fx.role is not None:
-            self.meters.role(fx.role.role, self._clock.now())
+        if effects.role is not None:
+            self.meters.role(effects.role.role, self._clock.now())
             self._announce()
-        if fx.high_watermark is not None:
-            self.meters.committed(fx.high_watermark, self._clock.now())
-            self._delivery.committed(min(fx.high_watermark, self.log.end_offset))
-        self._alarm.set(fx.wake_at)
+        if effects.high_watermark is not None:
+            self.meters.committed(effects.high_watermark, self._clock.now())
+            self._delivery.committed(min(effects.high_watermark, self.log.end_offset))
+        self._alarm.set(effects.wake_at)
 
     def _announce(self) -> None:
         core = self.core

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from quorate.raft.core.voter_changes import shared_address
 from quorate.raft.core.voters import Voter
-from quorate.raft.runtime.rate_limited_log import Complaints
+from quorate.raft.runtime.rate_limited_log import RateLimitedLog
 from quorate.raft.types import Address
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ CHANGED_S = 10.0  # how soon it is told again when other nodes can be reached, o
 MAX_SHOWN = 10  # addresses in one message
 
 
-class Reaching:
+class PeerMonitor:
     """`look` is called every few seconds."""
 
     def __init__(self, reachability: Reachability) -> None:
         self._reachability = reachability
-        self._complaints = Complaints(60.0)
+        self._complaints = RateLimitedLog(60.0)
         self._led_at = 0.0
         self._told_at = float("-inf")
         self._told: tuple[object, ...] = ()

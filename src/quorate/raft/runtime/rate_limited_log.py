@@ -5,7 +5,7 @@ from __future__ import annotations
 AGAIN_S = 10.0  # what is complained of again and again is logged so often, and how often it came meanwhile
 
 
-class Complaints:
+class RateLimitedLog:
     """What whoever reaches our listener, or every try, can cause anew: logged at once, then at most every `again_s`."""
 
     def __init__(self, again_s: float = AGAIN_S) -> None:

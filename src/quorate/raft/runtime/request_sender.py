@@ -12,7 +12,7 @@ from quorate.protocol.errors import EncodeError
 from quorate.raft.core import messages as m
 from quorate.raft.core.voter_changes import REMOVE_TIMEOUT_S
 from quorate.raft.runtime import wire
-from quorate.raft.runtime.rate_limited_log import Complaints
+from quorate.raft.runtime.rate_limited_log import RateLimitedLog
 from quorate.raft.runtime.reachability import Reachability
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Calls:
+class RequestSender:
     """`replied` is called once for each request sent, never from within `send`."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Calls:
         self._replied = replied
         self._reachability = reachability
         self._tasks: set[asyncio.Task[None]] = set()
-        self._complaints = Complaints()
+        self._complaints = RateLimitedLog()
 
     def send(self, out: m.Outgoing) -> bool:
         """Whether the request was written at once; over a connection that has to be made first it goes a little later."""

@@ -10,7 +10,7 @@ from quorate.raft.runtime.ports import Clock
 NEVER = float("inf")
 
 
-class Alarm:
+class DeadlineTimer:
     """Goes off at the earliest time it was set to; whoever hears it looks for itself whether it was too early."""
 
     def __init__(self, clock: Clock, goes_off: Callable[[], None]) -> None:
@@ -39,7 +39,7 @@ class Alarm:
             self._timer.cancel()
 
 
-class Repeating:
+class PeriodicTimer:
     """Does something every so many seconds, until it is cancelled. What an action raises goes to the loop's exception
     handler, and the next one comes all the same."""
 
@@ -68,7 +68,7 @@ class Repeating:
             self._timer.cancel()
 
 
-class Turning:
+class ConditionWaiter:
     """Lets somebody wait for a condition that is looked at after every change."""
 
     def __init__(self, clock: Clock) -> None:

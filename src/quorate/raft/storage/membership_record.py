@@ -21,7 +21,7 @@ FILE_NAME = "quorum-standing"
 MAX_FILE_BYTES = 4096
 
 
-class Standing(Enum):
+class MembershipRecord(Enum):
     """By the committed voter sets that this replica has seen."""
 
     NEVER = "never a voter"
@@ -29,7 +29,7 @@ class Standing(Enum):
     VOTER = "voter"
     REMOVED = "removed"
 
-    def after(self, voters: VoterSet, me: ReplicaKey) -> Standing:
+    def after(self, voters: VoterSet, me: ReplicaKey) -> MembershipRecord:
         """The standing by one more voter set.
 
         An entry without a directory id may be this disk's or that of another disk of the same node. The set in which the
@@ -37,40 +37,40 @@ class Standing(Enum):
         """
         entry = voters.by_id.get(me.id)
         if entry is not None and entry.key == me:
-            return Standing.VOTER
+            return MembershipRecord.VOTER
         if entry is not None and entry.key.directory_id == NO_DIRECTORY:
-            return Standing.UNNAMED if self is Standing.NEVER else self
+            return MembershipRecord.UNNAMED if self is MembershipRecord.NEVER else self
         match self:
-            case Standing.VOTER:
-                return Standing.REMOVED
-            case Standing.UNNAMED:
-                return Standing.REMOVED if entry is None else Standing.NEVER
+            case MembershipRecord.VOTER:
+                return MembershipRecord.REMOVED
+            case MembershipRecord.UNNAMED:
+                return MembershipRecord.REMOVED if entry is None else MembershipRecord.NEVER
         return self
 
 
-class StandingFile:
+class MembershipRecordFile:
     def __init__(self, directory: Path, directory_id: bytes) -> None:
         self._path = directory / FILE_NAME
         self._directory_id = directory_id
 
-    def read(self) -> Standing:
+    def read(self) -> MembershipRecord:
         """NEVER where there is no file, or one of another directory. What cannot be read counts as REMOVED: whoever is
         wrongly kept from joining by itself can be added. Raises OSError."""
         try:
             with self._path.open("rb") as file:
                 data = file.read(MAX_FILE_BYTES)
         except FileNotFoundError:
-            return Standing.NEVER
+            return MembershipRecord.NEVER
         try:
             found = json.loads(data)
             if found["directoryId"] != uuid_text(self._directory_id):
-                return Standing.NEVER
-            return Standing(found["standing"])
+                return MembershipRecord.NEVER
+            return MembershipRecord(found["standing"])
         except (ValueError, KeyError, TypeError, RecursionError) as e:
             log.warning("[Raft] %s cannot be read (%s): this controller will not join by itself", self._path, e)
-            return Standing.REMOVED
+            return MembershipRecord.REMOVED
 
-    def write(self, standing: Standing) -> None:
+    def write(self, standing: MembershipRecord) -> None:
         """Durable when it returns. Raises OSError."""
         text = json.dumps({"version": 0, "directoryId": uuid_text(self._directory_id), "standing": standing.value})
         write_atomically(str(self._path), text.encode() + b"\n")

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 LATE_SAVE_S = 0.2  # the name of a leader is written so long after it is known
 
 
-class StateSaver:
+class QuorumStateWriter:
     """`failed` gets the OSError of a late write; one at once is raised."""
 
     def __init__(self, file: QuorumStateFile, failed: Callable[[BaseException], None]) -> None:

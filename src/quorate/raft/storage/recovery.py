@@ -14,10 +14,10 @@ from quorate.log.errors import CheckpointError
 from quorate.log.files import OpenFiles, fsync_directory
 from quorate.raft.config import RaftConfig
 from quorate.raft.core.voters import Membership, VoterSet
-from quorate.raft.storage.membership_record import Standing, StandingFile
+from quorate.raft.storage.membership_record import MembershipRecord, MembershipRecordFile
 from quorate.raft.storage.metadata_log import NO_SNAPSHOT, MetadataLog
 from quorate.raft.storage.quorum_state import QuorumState, QuorumStateBehindError, QuorumStateError
-from quorate.raft.storage.quorum_state_writer import StateSaver
+from quorate.raft.storage.quorum_state_writer import QuorumStateWriter
 from quorate.raft.storage.recovery_advice import explain, is_damage
 from quorate.raft.storage.snapshots import parse_name, snapshot_name
 from quorate.raft.storage.voter_marker import Marked, VoterMarker
@@ -27,21 +27,21 @@ _SEGMENT = re.compile(r"\d{20}\.log")
 
 
 @dataclass(slots=True)
-class Opened:
+class RecoveredReplica:
     log: MetadataLog
     members: Membership
     stored: QuorumState | None
-    standing: Standing
+    standing: MembershipRecord
 
 
-def open_replica(
+def recover_replica(
     config: RaftConfig,
     directory: Path,
-    state: StateSaver,
+    state: QuorumStateWriter,
     marker: VoterMarker,
     files: OpenFiles | None,
     now_ms: int,
-) -> Opened:
+) -> RecoveredReplica:
     """Makes the directory of a new replica. Raises OSError, SnapshotError, QuorumStateError, RaftError, LogDirFailure:
     where files are damaged, with what to do about it."""
     read: Membership | None = None
@@ -67,7 +67,7 @@ def open_replica(
         if config.is_controller and (members.current.is_voter(me) or (stored is not None and stored.voted is not None)):
             fsync_directory(str(directory))  # the marker may not outlive the first segment in a crash of the machine
             marker.write(members.kraft_version)
-        return Opened(log, members, stored, _standing(config, directory, log))
+        return RecoveredReplica(log, members, stored, _standing(config, directory, log))
     except Exception as e:
         if is_damage(e):
             explain(e, config, directory, read if read is not None else _static_members(config, state.path, marked))
@@ -75,7 +75,7 @@ def open_replica(
 
 
 def _missing_log(
-    config: RaftConfig, directory: Path, state: StateSaver, marker: VoterMarker, marked: Marked | None
+    config: RaftConfig, directory: Path, state: QuorumStateWriter, marker: VoterMarker, marked: Marked | None
 ) -> str | None:
     """Why a controller may not start without a log; None where it has one, or has never had any.
 
@@ -104,7 +104,7 @@ def _missing_log(
     return None
 
 
-def _refuse_later_snapshot(config: RaftConfig, directory: Path, state: StateSaver) -> None:
+def _refuse_later_snapshot(config: RaftConfig, directory: Path, state: QuorumStateWriter) -> None:
     """A snapshot that is ahead of the log replaces it when the log is opened. One of a later epoch than the quorum state, which
     is durable before anything of its epoch, is not this replica's, or the quorum state is from a backup. Raises
     RaftError."""
@@ -132,18 +132,18 @@ def _static_members(config: RaftConfig, state: Path, marked: Marked | None) -> M
     return None if dynamic else Membership(VoterSet.static(config.voters or {}, config.listener_name))
 
 
-def _standing(config: RaftConfig, directory: Path, log: MetadataLog) -> Standing:
+def _standing(config: RaftConfig, directory: Path, log: MetadataLog) -> MembershipRecord:
     """As it is noted. What is not, the voter sets from before the latest snapshot tell one that would join by itself: Apache
     Kafka notes nothing. Those from there on the core looks at."""
-    noted = StandingFile(directory, config.directory_id).read()
-    if noted is Standing.NEVER and config.is_controller and config.auto_join:
+    noted = MembershipRecordFile(directory, config.directory_id).read()
+    if noted is MembershipRecord.NEVER and config.is_controller and config.auto_join:
         me = ReplicaKey(config.node_id, config.directory_id)
         for _, voters in sorted(log.passed_voter_sets(), key=lambda found: found[0]):
             noted = noted.after(voters, me)
     return noted
 
 
-def _read_state(config: RaftConfig, state: StateSaver, log: MetadataLog) -> QuorumState | None:
+def _read_state(config: RaftConfig, state: QuorumStateWriter, log: MetadataLog) -> QuorumState | None:
     stored = state.read(durable=config.is_controller, node_id=config.node_id)
     if stored is not None and stored.epoch < log.last_epoch and config.is_controller:
         raise QuorumStateBehindError(

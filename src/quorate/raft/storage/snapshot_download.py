@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 FLUSH_BYTES = 16 << 20  # so much is sent to the disk before the end: the last fsync then has little to do
 
 
-class Downloads:
+class SnapshotDownloads:
     """Does what the core's `start_snapshot` and `snapshot_chunk` ask for, in order, beside the loop; one file at a time.
 
     `step` gets the events; `install` a whole, durable snapshot; `failed` what stops the node (OSError).

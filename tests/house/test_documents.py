@@ -1,0 +1,47 @@
+"""What the documents name exists: files, and targets of links."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+SOURCE = ROOT / "src" / "quorate"
+
+
+def table_rows(text: str, heading: str) -> list[str]:
+    section = text.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    return [line for line in section.splitlines() if line.startswith("| ")][1:]
+
+
+def test_every_file_in_the_map_of_kafkas_classes_exists() -> None:
+    rows = table_rows((ROOT / "docs" / "architecture.md").read_text(), "From Kafka's classes to our files")
+    assert len(rows) >= 40
+    missing = []
+    for row in rows:
+        folder = SOURCE
+        for path in re.findall(r"`([\w/]+(?:\.py|/))`", row.split("|")[2]):
+            full = SOURCE / path if "/" in path else folder / path
+            folder = full.parent
+            if not full.exists():
+                missing.append(f"{path} in {row}")
+    assert missing == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    text = document.read_text()
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[\w-]*)?\)", text):
+        if "://" not in target:
+            assert (document.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_named_source_files_exist(document: Path) -> None:
+    for path in re.findall(
+        r"`((?:src/quorate|tests|simulation|bench|scripts|spec|docs)/[\w/.-]+\.(?:py|md|sh|json|xml))`", document.read_text()
+    ):
+        assert (ROOT / path).exists(), path

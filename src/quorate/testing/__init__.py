@@ -2,6 +2,8 @@
 
     plugin         the pytest plugin: the fixtures `kafka_cluster` and `kafka_cluster_factory`, node logs in failure reports
     cluster        KafkaCluster: starts, stops, kills, freezes and disturbs the nodes of one cluster
+    errors         ClusterError
+    folders        folders of clusters: what they hold, and copies of them
     ports          PortReservation: TCP ports that no other process is given
     from_snapshot  the metadata snapshot of another cluster, adapted to the nodes of this one
     messages       what a cluster tells a node: its configuration and its faults
@@ -18,12 +20,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from quorate.testing.cluster import ClusterError, KafkaCluster
+    from quorate.testing.cluster import KafkaCluster
+    from quorate.testing.errors import ClusterError
     from quorate.testing.plugin import ClusterFactory
 
 __all__ = ["ClusterError", "ClusterFactory", "KafkaCluster"]
 
-_MODULES = {"ClusterError": "cluster", "KafkaCluster": "cluster", "ClusterFactory": "plugin"}
+_MODULES = {"ClusterError": "errors", "KafkaCluster": "cluster", "ClusterFactory": "plugin"}
 
 
 def __getattr__(name: str) -> object:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,13 +17,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from quorate.log.lock import DirLock, DirLockedError
 from quorate.metadata.bootstrap import METADATA_DIRECTORY
 from quorate.metadata.errors import MetadataError
 from quorate.node.known_voters import latest_voters
 from quorate.node.local_cluster import LocalCluster, LocalClusterError, LocalNode
 from quorate.node.local_processes import NodeProcess, brokers_known_at, start_process, stop_processes
-from quorate.node.properties import read_properties
+from quorate.testing.errors import ClusterError
+from quorate.testing.folders import copy_cluster, roles_of, size_of
 from quorate.testing.from_snapshot import LocalSnapshot
 from quorate.testing.messages import DiskFault, Launch, LinkFault, Message, encode
 from quorate.testing.ports import HOST, PortReservation
@@ -44,10 +42,6 @@ _CONFIRMED_S = 30.0
 """How long a node may take to confirm a fault. It does within a millisecond unless its event loop stands still."""
 
 _LOG_TAIL_BYTES = 64 << 10
-
-
-class ClusterError(Exception):
-    """The cluster, or one of its nodes, cannot do what was asked for; the message says why and shows the node's log."""
 
 
 @dataclass(slots=True)
@@ -116,7 +110,7 @@ class KafkaCluster:
             raise ClusterError("a cluster starts from a directory or from a snapshot, not from both")
         source = Path(directory) if directory is not None else None
         if source is not None:
-            controllers, brokers = _roles_of(source, controllers, brokers)
+            controllers, brokers = roles_of(source, controllers, brokers)
         controllers = 1 if controllers is None else controllers
         brokers = 1 if brokers is None else brokers
         if controllers < 1 or brokers < 1:
@@ -149,7 +143,7 @@ class KafkaCluster:
         for member in self._members.values():
             self._spawn(member)
         if source is not None:
-            _copy(source, self._local.folder)
+            copy_cluster(source, self._local.folder)
         self._local.prepare(lambda text: None)
         if source is not None:
             self._redirects = self._moved_voters()
@@ -345,7 +339,7 @@ class KafkaCluster:
         As in Apache Kafka, a node that cannot write its metadata log ends.
         """
         member = self._member(node_id)
-        member.full_at_bytes = _size_of(self.data_directory(node_id)) + free_bytes
+        member.full_at_bytes = size_of(self.data_directory(node_id)) + free_bytes
         self._tell_disk(member, DiskFault(member.disk.fsync_ms, member.disk.read_ms, free_bytes))
 
     def free_disk(self, node_id: int) -> None:
@@ -370,7 +364,7 @@ class KafkaCluster:
             port.lend()
         links = LinkFault(self._cut_ports(member))
         if member.disk.free_bytes is not None:
-            free_bytes = max(0, member.full_at_bytes - _size_of(self.data_directory(member.local.node_id)))
+            free_bytes = max(0, member.full_at_bytes - size_of(self.data_directory(member.local.node_id)))
             member.disk = DiskFault(member.disk.fsync_ms, member.disk.read_ms, free_bytes)
         self._send(member, Launch(str(member.local.properties_file), self._redirects, member.disk, links))
 
@@ -516,40 +510,3 @@ def _end_watcher(watcher: subprocess.Popen[bytes]) -> None:
     watcher.wait()
     if watcher.stdin is not None:
         watcher.stdin.close()
-
-
-def _roles_of(source: Path, controllers: int | None, brokers: int | None) -> tuple[int, int]:
-    """How many controllers and brokers a cluster's folder has. Raises ClusterError if others are asked for."""
-    try:
-        found_controllers = int(json.loads((source / "cluster.json").read_text())["controllers"])
-        nodes = [read_properties(path / "server.properties") for path in source.glob("node-*")]
-        found_brokers = sum("broker" in properties["process.roles"] for properties in nodes)
-    except (OSError, ValueError, KeyError) as e:
-        raise ClusterError(
-            f"{source} is not the folder of a cluster ({e}): name one that quorate up --data or KafkaCluster.directory wrote"
-        ) from e
-    if controllers not in (None, found_controllers) or brokers not in (None, found_brokers):
-        raise ClusterError(
-            f"{source} holds a cluster of {found_controllers} controllers and {found_brokers} brokers: leave both numbers out"
-        )
-    return found_controllers, found_brokers
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Copies a cluster's folder. Raises ClusterError if one of its nodes runs: the copy would not be of one moment."""
-    for directory in source.glob("node-*/data"):
-        lock = DirLock(directory)
-        try:
-            lock.acquire()
-        except DirLockedError as e:
-            raise ClusterError(f"stop the cluster in {source} before another one starts from it ({e})") from e
-        lock.release()
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns(".lock"))
-
-
-def _size_of(directory: Path) -> int:
-    size = 0
-    for path in directory.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):
-            size += path.stat().st_size if path.is_file() else 0
-    return size

@@ -29,7 +29,7 @@ STATES = {
 
 
 def names(found: dict[str, float]) -> set[str]:
-    return {name for name in found if "{" not in name and not name.startswith("kafka_")}
+    return {name for name in found if "{" not in name and not name.startswith(("kafka_", "quorate_"))}
 
 
 def test_raft_metrics_through_additions_an_election_and_a_removal(tmp_path: Path) -> None:

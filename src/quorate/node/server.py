@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import logging
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from quorate import __version__
 from quorate.config.definitions import ConfigError
 from quorate.config.kafka_config import KafkaConfig, parse_per_ip
-from quorate.config.listeners import Endpoint
+from quorate.config.listeners import Endpoint, shown_address
 from quorate.log import meta_properties
 from quorate.log.errors import trace_of
 from quorate.log.files import OpenFiles
@@ -29,8 +31,9 @@ from quorate.metadata.shared_replay import SharedReplay
 from quorate.net.dispatch import Dispatcher, ListenerKind
 from quorate.net.limits import ConnectionLimits
 from quorate.net.server import Listener
-from quorate.node.exposition import Exposition
+from quorate.net.sockets import bind_sockets
 from quorate.node.limits import connection_cap, hold_collections, open_file_cache, raise_open_files, settle_memory
+from quorate.node.metrics import MetricsCollector
 from quorate.node.support import refuse_unsupported
 from quorate.protocol.uuids import uuid_text
 from quorate.raft.config import RaftConfig
@@ -39,7 +42,7 @@ from quorate.raft.runtime.client import RaftClient
 if TYPE_CHECKING:
     from quorate.broker.server import BrokerServer
     from quorate.controller.driver import QuorumController
-    from quorate.node.http import HttpEndpoint
+    from quorate.node.http_server import HttpServer
     from quorate.node.loop_lag import LoopLagMonitor
 
 log = logging.getLogger(__name__)
@@ -73,8 +76,9 @@ class KafkaServer:
         self._starting: asyncio.Task[None] | None = None
         self._stopping_broker: BrokerServer | None = None
         self._raft_started = False
-        self.metrics = Exposition()
-        self.http: HttpEndpoint | None = None
+        self.metrics = MetricsCollector()
+        self._http: HttpServer | None = None
+        self._opening_http: asyncio.Task[None] | None = None
         self._loop_lag: LoopLagMonitor | None = None
         self._phase_now = "starting"
         self._ready = False
@@ -99,7 +103,7 @@ class KafkaServer:
             listener.bind(endpoint.host, endpoint.port, endpoint.name)
             self.listeners[endpoint.name] = listener
         if config.http_listen is not None:
-            await self._start_http(*config.http_listen)
+            self._start_http(*config.http_listen)
         meta_properties.refuse_same_directory(config.all_dirs)
         usable = self._lock_directories()
         self._check_metadata_directories(usable)
@@ -213,16 +217,32 @@ class KafkaServer:
             on_fatal=self._fail,
         )
 
-    async def _start_http(self, host: str, port: int) -> None:
-        from quorate.node.http import HttpEndpoint
+    def _start_http(self, host: str, port: int) -> None:
+        """Listens at once, so that nobody is refused, and answers as soon as the HTTP library is imported.
+
+        Raises ListenerError where the port is taken.
+        """
         from quorate.node.loop_lag import LoopLagMonitor
 
-        http = HttpEndpoint(self.metrics, self.health)
-        await http.start(host, port)
-        self.http = http
+        [sock] = bind_sockets(host, port, "HTTP")
+        sock.listen()
+        self._log(logging.INFO, "/metrics and /health on %s", shown_address(host, sock.getsockname()[1]))
+        self._opening_http = asyncio.create_task(self._open_http(sock))
         self._loop_lag = LoopLagMonitor(asyncio.get_running_loop(), self.config.node_id)
         self._loop_lag.start()
         self.metrics.add("quorate_node", self._loop_lag.metrics)
+
+    async def _open_http(self, sock: socket.socket) -> None:
+        try:
+            module = "quorate.node.http_server"
+            await asyncio.get_running_loop().run_in_executor(None, importlib.import_module, module)
+            from quorate.node.http_server import HttpServer
+
+            self._http = HttpServer(self.metrics, self.health)
+            await self._http.start(sock)
+        except Exception as e:
+            sock.close()
+            self._fail(e)
 
     def health(self) -> tuple[bool, dict[str, object]]:
         """Whether the node does all that its roles are for, and what it is about."""
@@ -356,9 +376,11 @@ class KafkaServer:
             await self._step("Raft", self.raft.shutdown(wait_s))
         if self._loop_lag is not None:
             self._loop_lag.close()
-        if self.http is not None:
-            await self.http.close()
-            self.http = None
+        if self._opening_http is not None:
+            await asyncio.wait([self._opening_http])
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
         for lock in self._locks:
             lock.release()
         self._locks.clear()

@@ -1,0 +1,140 @@
+"""The HTTP endpoint of a node: /metrics for Prometheus and /health for operators and orchestrators, served by aiohttp.
+
+aiohttp and prometheus_client together take a quarter of a second to import. So only nodes that set
+quorate.http.listen import this module, and they do so in a thread while the rest of the node starts.
+
+Each connection carries one request. It is closed when it sends more than MAX_REQUEST_BYTES, after
+CONNECTION_S seconds, and at once where MAX_CONNECTIONS are open: an endpoint that a stranger can reach
+must not cost the node memory or descriptors without bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import Callable, Mapping
+from typing import cast
+
+from aiohttp import web
+from aiohttp.http import HttpProcessingError
+from prometheus_client import CollectorRegistry
+from prometheus_client.aiohttp import make_aiohttp_handler
+
+from quorate.node.metrics import MetricsCollector
+
+logger = logging.getLogger(__name__)
+
+MAX_REQUEST_BYTES = 8192
+"""Request line and headers: RFC 9110, section 4.1, recommends 8000 bytes for the request line. No page takes a body."""
+
+CONNECTION_S = 5.0
+"""A scraper needs milliseconds. Prometheus itself gives up after ten seconds by default."""
+
+MAX_CONNECTIONS = 64
+"""A scraper needs one."""
+
+Health = Callable[[], tuple[bool, Mapping[str, object]]]
+"""Returns whether the node is ready, and the members of the JSON object that /health answers with."""
+
+
+class HttpServer:
+    """Serves the pages on a socket."""
+
+    def __init__(self, metrics: MetricsCollector, health: Health) -> None:
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(metrics)
+        self._health = health
+        app = web.Application()
+        app.router.add_get("/metrics", make_aiohttp_handler(registry))
+        app.router.add_get("/health", self._get_health)
+        app.router.add_get("/{path:.*}", _not_found)
+        app.on_response_prepare.append(_close_after_response)
+        self._runner = web.AppRunner(app, access_log=None, logger=_AIOHTTP_LOGGER, lingering_time=0, shutdown_timeout=0.1)
+        self._server: asyncio.Server | None = None
+        self._connections: set[_Connection] = set()
+
+    async def start(self, sock: socket.socket) -> None:
+        """Serves on a bound socket, which `close` closes."""
+        await self._runner.setup()
+        self._server = await asyncio.get_running_loop().create_server(self._connect, sock=sock)
+
+    async def close(self) -> None:
+        """Closes the socket and every connection."""
+        if self._server is not None:
+            self._server.close()
+        await self._runner.cleanup()
+
+    def _connect(self) -> _Connection:
+        assert self._runner.server is not None
+        return _Connection(self._runner.server, self._connections)
+
+    async def _get_health(self, _request: web.Request) -> web.Response:
+        ready, members = self._health()
+        return web.Response(status=200 if ready else 503, text=json.dumps(members) + "\n", content_type="application/json")
+
+
+async def _not_found(_request: web.Request) -> web.Response:
+    return web.Response(status=404, text="The pages are /metrics and /health.\n")
+
+
+async def _close_after_response(_request: web.Request, response: web.StreamResponse) -> None:
+    response.force_close()
+
+
+class _Connection(asyncio.Protocol):
+    """Enforces the limits of a connection in front of aiohttp, which limits neither number nor duration."""
+
+    def __init__(self, new_handler: Callable[[], asyncio.Protocol], connections: set[_Connection]) -> None:
+        self._new_handler = new_handler
+        self._handler: asyncio.Protocol | None = None
+        self._connections = connections
+        self._received_bytes = 0
+        self._deadline: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
+        if len(self._connections) >= MAX_CONNECTIONS:
+            transport.abort()
+            return
+        self._connections.add(self)
+        self._deadline = asyncio.get_running_loop().call_later(CONNECTION_S, transport.abort)
+        self._handler = self._new_handler()
+        self._handler.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._connections.discard(self)
+        if self._handler is not None:
+            self._handler.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._received_bytes += len(data)
+        if self._received_bytes > MAX_REQUEST_BYTES:
+            self._transport.abort()
+        elif self._handler is not None:
+            self._handler.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._handler.eof_received() if self._handler is not None else None
+
+    def pause_writing(self) -> None:
+        if self._handler is not None:
+            self._handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._handler is not None:
+            self._handler.resume_writing()
+
+
+def _is_own_fault(record: logging.LogRecord) -> bool:
+    """False for a request that is not HTTP: any stranger can send one, and aiohttp answers it with 400."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError)
+
+
+_AIOHTTP_LOGGER = logging.getLogger(f"{__name__}.aiohttp")
+_AIOHTTP_LOGGER.addFilter(_is_own_fault)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.processes import refusing_processes, starts_processes
 
-FOLDERS = tuple(f"{Path(__file__).parent / name}{os.sep}" for name in ("e2e", "interop"))
+FOLDERS = tuple(f"{Path(__file__).parent / name}{os.sep}" for name in ("e2e", "interop", "testing"))
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by -m

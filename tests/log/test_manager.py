@@ -14,6 +14,7 @@ from quorate.log.files import OpenFiles
 from quorate.log.manager import LogManager, run_steps
 from quorate.log.partition_log import PartitionLog
 from quorate.records.batch import build_batch
+from tests.support.cluster import wait_for
 
 from .logs import NOW, TOPIC_ID, contents, put
 
@@ -289,11 +290,7 @@ def test_deleted_logs_are_renamed_by_a_thread_and_removed_after_the_delay(tmp_pa
     logs._background.wait_idle()
     assert "t-0" not in names(tmp_path / "d")
     put(logs.create("t", 0, bytes(15) + b"\x09"), b"new")
-    for _ in range(500):
-        if names(tmp_path / "d") == {"t-0"}:
-            break
-        logs._background.wait_idle()
-    assert names(tmp_path / "d") == {"t-0"}
+    wait_for("the removal", lambda: names(tmp_path / "d") == {"t-0"})
 
 
 def test_a_log_that_is_created_before_the_thread_renamed_the_old_one_is_empty(tmp_path: Path) -> None:
@@ -405,11 +402,7 @@ def test_a_deletion_that_was_interrupted_is_finished_at_the_next_start(tmp_path:
     again = manager(tmp_path / "d", file_delete_delay_ms=0)
     again.load()
     assert len(again) == 0
-    for _ in range(500):
-        if not any(name.endswith("-delete") for name in names(tmp_path / "d")):
-            break
-        again._background.wait_idle()
-    assert not any(name.endswith("-delete") for name in names(tmp_path / "d"))
+    wait_for("the removal", lambda: not any(name.endswith("-delete") for name in names(tmp_path / "d")))
 
 
 def test_strays_are_deleted(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 from quorate.admin.errors import ErrorCode, KafkaError, check
 from quorate.admin.transport import Transport
-from quorate.admin.types import ConfigEntry, ConfigOp, ConfigSource, ConfigSynonym, ResourceType
+from quorate.admin.types import ConfigEntry, ConfigOp, ConfigSource, ConfigSynonym
+from quorate.protocol.config_resource import ConfigResourceType
 
-Resource = tuple[ResourceType, str]
+Resource = tuple[ConfigResourceType, str]
 QuotaEntity = tuple[tuple[str, str | None], ...]
 """(entity type, name) pairs; None is the default entity."""
 
@@ -28,7 +29,7 @@ class ConfigOperations:
         shared: list[Resource] = []
         for resource in resources:
             kind, name = resource
-            if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and name != "":
+            if kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER) and name != "":
                 found |= _read(await self.transport.call_node(int(name), _describe([resource], synonyms)))
             else:
                 shared.append(resource)
@@ -59,7 +60,7 @@ class ConfigOperations:
         result: dict[Resource, KafkaError | None] = {}
         shared = []
         for resource in changes:
-            if resource[0] is ResourceType.BROKER_LOGGER:
+            if resource[0] is ConfigResourceType.BROKER_LOGGER:
                 request = Alter(resources=[build(resource)], validate_only=validate_only)
                 result |= _outcomes(await self.transport.call_node(int(resource[1]), request))
             else:
@@ -69,13 +70,13 @@ class ConfigOperations:
             result |= _outcomes(await self.transport.call(request, look))
         return result
 
-    async def list_config_resources(self, kinds: Sequence[ResourceType]) -> list[Resource]:
+    async def list_config_resources(self, kinds: Sequence[ConfigResourceType]) -> list[Resource]:
         """Resources of these kinds that have a configuration of their own."""
         from quorate.protocol.messages.list_config_resources import ListConfigResourcesRequest
 
         request = ListConfigResourcesRequest(resource_types=[int(kind) for kind in kinds])
         answer = await self.transport.call(request, lambda a: check(a.error_code))
-        return [(ResourceType(r.resource_type), r.resource_name) for r in answer.config_resources]
+        return [(ConfigResourceType(r.resource_type), r.resource_name) for r in answer.config_resources]
 
     # -- quotas ----------------------------------------------------------------------------------------------------------
 
@@ -163,7 +164,7 @@ def _describe(resources: Sequence[Resource], synonyms: bool) -> Any:
 def _read(answer: Any) -> dict[Resource, list[ConfigEntry] | KafkaError]:
     found: dict[Resource, list[ConfigEntry] | KafkaError] = {}
     for result in answer.results:
-        resource = (ResourceType(result.resource_type), result.resource_name)
+        resource = (ConfigResourceType(result.resource_type), result.resource_name)
         if result.error_code:
             found[resource] = KafkaError(ErrorCode.of(result.error_code), result.error_message)
             continue
@@ -183,7 +184,7 @@ def _read(answer: Any) -> dict[Resource, list[ConfigEntry] | KafkaError]:
 
 def _outcomes(answer: Any) -> dict[Resource, KafkaError | None]:
     return {
-        (ResourceType(r.resource_type), r.resource_name): (
+        (ConfigResourceType(r.resource_type), r.resource_name): (
             KafkaError(ErrorCode.of(r.error_code), r.error_message) if r.error_code else None
         )
         for r in answer.responses

@@ -1,6 +1,7 @@
 """Replay: the one function per record type that changes the image, the same on an active controller, a standby and a broker.
 
-What a record's replay needs to know is in kraft-facts 5; each raises MetadataError instead of guessing.
+Each function does what the `replay` methods of Kafka's control managers and of `MetadataDelta` do. A record that
+does not fit the state before it raises MetadataError.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from quorate.metadata.image.cluster import (
 )
 from quorate.metadata.image.image import JOURNAL_STEPS, MetadataImage, OpenTransaction, Provenance, Touched
 from quorate.metadata.image.parts import (
-    TOPIC_RESOURCE,
     AclsImage,
     ClientQuotasImage,
     ConfigsImage,
@@ -62,6 +62,7 @@ from quorate.metadata.records import (
     UserScramCredentialRecord,
     ZkMigrationStateRecord,
 )
+from quorate.protocol.config_resource import ConfigResourceType
 
 _FENCING = {0: None, 1: True, -1: False}
 _SHUTDOWN = {0: None, 1: True}
@@ -214,7 +215,7 @@ class ImageBuilder:
 
     def _remove_topic(self, record: RemoveTopicRecord, offset: int) -> None:
         topic = self._topics.remove(record.topic_id)
-        key = (TOPIC_RESOURCE, topic.name)
+        key = (ConfigResourceType.TOPIC, topic.name)
         if key in self._resources or key in self._from.configs.resources:
             self._resources[key] = {}
         if self._tags:

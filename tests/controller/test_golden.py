@@ -21,6 +21,7 @@ from quorate.controller.topics import create_topics, delete_topics
 from quorate.metadata.bootstrap import decode_bootstrap
 from quorate.metadata.framing import decode_record, encode_record
 from quorate.metadata.image import EMPTY, MetadataImage
+from quorate.metadata.image.builder import apply_records
 from quorate.metadata.records import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,
@@ -79,7 +80,7 @@ class Replay:
 
     def apply(self, base: int, records: list[Data]) -> None:
         self.offset = base + len(records)
-        self.image = self.image.apply(records, offset=self.offset - 1, epoch=1, timestamp_ms=0)
+        self.image = apply_records(self.image, records, offset=self.offset - 1, epoch=1, timestamp_ms=0)
 
 
 def _read(archive: Path, *names: str) -> list[bytes]:

@@ -14,7 +14,8 @@ from quorate.admin import sync
 from quorate.admin.client import AdminClient
 from quorate.admin.errors import ErrorCode, KafkaError, RequestTimedOut
 from quorate.admin.topics import EARLIEST, LATEST
-from quorate.admin.types import ConfigOp, FeatureUpgrade, ListedOffset, NewTopic, OffsetAndMetadata, ResourceType, TopicPartition
+from quorate.admin.types import ConfigOp, FeatureUpgrade, ListedOffset, NewTopic, OffsetAndMetadata, TopicPartition
+from quorate.protocol.config_resource import ConfigResourceType
 from quorate.protocol.uuids import ZERO_UUID
 from tests.support.cluster import Node, free_ports, running, wait_for
 
@@ -95,7 +96,7 @@ def test_many_partitions_are_described_in_pages(node: Node) -> None:
 
 
 def test_configs_of_a_topic(node: Node, topic: str) -> None:
-    resource = (ResourceType.TOPIC, topic)
+    resource = (ConfigResourceType.TOPIC, topic)
 
     async def own(admin: AdminClient) -> dict[str, str | None]:
         found = (await admin.describe_configs([resource]))[resource]
@@ -111,7 +112,7 @@ def test_configs_of_a_topic(node: Node, topic: str) -> None:
         wrong = await admin.incremental_alter_configs({resource: [(ConfigOp.SET, "retention.ms", "x")]})
         assert wrong[resource] is not None and wrong[resource].code is ErrorCode.INVALID_CONFIG
         assert await own(admin) == before | {"retention.ms": "5"}
-        missing = (ResourceType.TOPIC, "missing")
+        missing = (ConfigResourceType.TOPIC, "missing")
         assert isinstance((await admin.describe_configs([missing]))[missing], KafkaError)
 
     with_admin(node, work)
@@ -119,7 +120,7 @@ def test_configs_of_a_topic(node: Node, topic: str) -> None:
 
 def test_configs_of_the_broker(node: Node) -> None:
     async def work(admin: AdminClient) -> None:
-        resource = (ResourceType.BROKER, "1")
+        resource = (ConfigResourceType.BROKER, "1")
         found = (await admin.describe_configs([resource], synonyms=True))[resource]
         assert not isinstance(found, KafkaError)
         by_name = {e.name: e for e in found}

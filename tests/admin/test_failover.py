@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from quorate.admin.client import AdminClient
-from quorate.admin.types import ConfigOp, ResourceType
+from quorate.admin.types import ConfigOp
+from quorate.protocol.config_resource import ConfigResourceType
 from tests.e2e.membership import controllers, described, stopping
 from tests.support.cluster import Node, wait_for
 
@@ -24,7 +25,7 @@ def address(node: Node) -> str:
 
 
 async def alter(admin: AdminClient, value: int) -> None:
-    broker_defaults = (ResourceType.BROKER, "")
+    broker_defaults = (ConfigResourceType.BROKER, "")
     changes = {broker_defaults: [(ConfigOp.SET, "log.retention.ms", str(value))]}
     assert await admin.incremental_alter_configs(changes) == {broker_defaults: None}
 

@@ -8,6 +8,7 @@ import pytest
 from immutables import Map
 
 from quorate.broker.early_heartbeats import PER_BROKER_S, EarlyHeartbeats
+from quorate.metadata.image import MetadataDelta
 from quorate.metadata.image.cluster import ClusterImage
 from quorate.metadata.image.image import MetadataImage
 
@@ -33,7 +34,7 @@ class World:
         self.sent: list[float] = []
 
     def publish(self, image: MetadataImage, now: float) -> None:
-        step, self.image = self.image.delta_to(image), image
+        step, self.image = MetadataDelta(self.image, image), image
         pause = self.early.metadata_applied(step, now)
         if pause is not None:
             assert pause >= 0
@@ -79,7 +80,7 @@ def test_a_hundred_brokers_report_one_shutdown_one_after_the_other() -> None:
     pauses = {}
     for node_id in range(1, 101):
         if node_id not in (3, 7, 50):
-            pauses[node_id] = EarlyHeartbeats(node_id, INTERVAL_S).metadata_applied(before.delta_to(after), 10.0)
+            pauses[node_id] = EarlyHeartbeats(node_id, INTERVAL_S).metadata_applied(MetadataDelta(before, after), 10.0)
     expected = {node_id: n * PER_BROKER_S for n, node_id in enumerate(sorted(pauses))}
     assert pauses == pytest.approx(expected)
 

@@ -14,7 +14,8 @@ from quorate.broker.metadata.cache import MetadataCache
 from quorate.broker.metadata.publisher import BrokerMetadataListener
 from quorate.config.listeners import Endpoint
 from quorate.metadata.framing import encode_record
-from quorate.metadata.image import EMPTY, MetadataImage
+from quorate.metadata.image import EMPTY, MetadataDelta, MetadataImage
+from quorate.metadata.image.builder import apply_records
 from quorate.metadata.records import BrokerRegistrationChangeRecord, RegisterBrokerRecord
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import EncodeError, ErrorCode
@@ -273,7 +274,7 @@ def test_a_broker_that_is_leaving_itself_reports_nothing_early():
         world = await running_world(patient)
         world.publisher.start_publishing()
         world.life.begin_controlled_shutdown()
-        world.life.metadata_applied(world.publisher.image.delta_to(leaving_image()))
+        world.life.metadata_applied(MetadataDelta(world.publisher.image, leaving_image()))
         assert world.life.early_heartbeat is None
         await world.close()
 
@@ -282,7 +283,8 @@ def test_a_broker_that_is_leaving_itself_reports_nothing_early():
 
 def leaving_image() -> MetadataImage:
     """Broker 2 is in controlled shutdown."""
-    return EMPTY.apply(
+    return apply_records(
+        EMPTY,
         [
             RegisterBrokerRecord(broker_id=2, broker_epoch=6, fenced=False),
             BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=6, in_controlled_shutdown=1),

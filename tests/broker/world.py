@@ -20,7 +20,7 @@ from quorate.config.kafka_config import KafkaConfig
 from quorate.log.config import LogConfig
 from quorate.log.files import OpenFiles
 from quorate.log.manager import LogManager
-from quorate.metadata.image import EMPTY, MetadataImage, PartitionImage, TopicImage, TopicsImage
+from quorate.metadata.image import EMPTY, MetadataDelta, MetadataImage, PartitionImage, TopicImage, TopicsImage
 from quorate.metadata.image.cluster import ClusterImage
 from quorate.metadata.image.partition_table import EMPTY_TABLE
 from quorate.net.dispatch import RequestContext
@@ -135,7 +135,7 @@ class Broker:
         """The next step of the metadata."""
         old = self.metadata.image
         self.metadata.image = image
-        delta = old.delta_to(image)
+        delta = MetadataDelta(old, image)
         for kind, name in delta.configs_changed:
             if kind == 2:
                 self.logs.reconfigure(name, image.configs.topic(name))

@@ -16,6 +16,7 @@ from quorate.controller.record_versions import version_of
 from quorate.metadata.bootstrap import bootstrap_records
 from quorate.metadata.framing import decode_record, encode_record
 from quorate.metadata.image import EMPTY, MetadataImage
+from quorate.metadata.image.builder import apply_records
 from quorate.metadata.records import (
     BrokerRegistrationChangeRecord,
     FeatureLevelRecord,
@@ -239,7 +240,7 @@ class Cluster:
         decoded = [decode_record(encode_record(r, version_of(r, level)))[0] for r in records]
         if decoded:
             self.offset += len(decoded)
-            self.image = self.image.apply(decoded, offset=self.offset - 1, epoch=1, timestamp_ms=0)
+            self.image = apply_records(self.image, decoded, offset=self.offset - 1, epoch=1, timestamp_ms=0)
 
     def brokers(self, *ids: int, rack: str | None = None, fenced: bool = False, directories: int = 1) -> Cluster:
         for broker_id in ids:

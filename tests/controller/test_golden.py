@@ -22,6 +22,7 @@ from quorate.controller.record_versions import level_in, version_of
 from quorate.metadata.bootstrap import decode_bootstrap
 from quorate.metadata.framing import decode_record, encode_record
 from quorate.metadata.image import EMPTY, MetadataImage
+from quorate.metadata.image.builder import apply_records
 from quorate.metadata.records import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,
@@ -80,7 +81,7 @@ class Replay:
 
     def apply(self, base: int, records: list[Data]) -> None:
         self.offset = base + len(records)
-        self.image = self.image.apply(records, offset=self.offset - 1, epoch=1, timestamp_ms=0)
+        self.image = apply_records(self.image, records, offset=self.offset - 1, epoch=1, timestamp_ms=0)
 
 
 def _batches(data: bytes) -> Iterator[tuple[int, list[bytes]]]:

@@ -19,6 +19,8 @@ from quorate.controller.handlers.register_broker import register_broker
 from quorate.controller.handlers.unregister_broker import unregister_broker
 from quorate.controller.replication.fencing import fence_expired
 from quorate.metadata.image import EMPTY
+from quorate.metadata.image.builder import apply_records
+from quorate.metadata.image.writer import image_records
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.alter_partition import AlterPartitionRequest
 from quorate.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -245,5 +247,5 @@ def test_a_random_history(seed: int) -> None:
             world.check(before)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}, event {number}") from error
-    again = EMPTY.apply(list(world.cluster.image.to_records()), offset=0, epoch=1, timestamp_ms=0)
+    again = apply_records(EMPTY, list(image_records(world.cluster.image)), offset=0, epoch=1, timestamp_ms=0)
     assert again.topics == world.cluster.image.topics

@@ -21,9 +21,7 @@ KNOWN_CIRCLES = (
     "quorate.config: kafka_config node_rules",
     "quorate.controller: broker_connections driver envelope periodic_tasks reads registration requests",
     "quorate.controller: broker_sessions config context",
-    "quorate.metadata.image: builder delta image writer",
     "quorate.net: connection dispatch server",
-    "quorate.protocol: compiler schema",
     "quorate.raft.core: auto_join election follower leader leader_conflict membership raft transitions voter_changes",
     "quorate.raft.runtime: metrics view",
 )

@@ -14,7 +14,6 @@ KNOWN_LONG_FILES = {
     "src/quorate/log/segment.py",
     "src/quorate/net/connection.py",
     "simulation/core/replica.py",
-    "src/quorate/protocol/compiler.py",
     "src/quorate/testing/cluster.py",
     "src/quorate/raft/runtime/client.py",
     "src/quorate/raft/runtime/wire.py",

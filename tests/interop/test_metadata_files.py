@@ -12,6 +12,7 @@ from quorate.metadata import bootstrap
 from quorate.metadata import records as r
 from quorate.metadata.features import METADATA_VERSION, default_levels
 from quorate.metadata.image import EMPTY, MetadataImage
+from quorate.metadata.image.builder import apply_records
 from quorate.metadata.snapshot import snapshot_name, write_snapshot
 from quorate.protocol.schema import Data
 from quorate.records.control import VotersRecord
@@ -96,7 +97,7 @@ def records_of_every_kind() -> list[Data]:
 @pytest.fixture(scope="module")
 def image() -> MetadataImage:
     values = records_of_every_kind()
-    return EMPTY.apply(values, offset=len(values) - 1, epoch=2, timestamp_ms=1_700_000_000_000)
+    return apply_records(EMPTY, values, offset=len(values) - 1, epoch=2, timestamp_ms=1_700_000_000_000)
 
 
 @pytest.fixture

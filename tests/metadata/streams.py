@@ -7,6 +7,7 @@ from typing import Any
 
 from quorate.metadata import records as r
 from quorate.metadata.image import EMPTY, MetadataImage
+from quorate.metadata.image.builder import apply_records
 from quorate.protocol.schema import Data, FieldSpec, Struct
 
 LEVEL = 27
@@ -16,11 +17,11 @@ def stream(seed: int, length: int, *, transactions: bool = True) -> list[Data]:
     """A stream that replays without an error, metadata.version first."""
     rng = random.Random(seed)
     out: list[Data] = [r.FeatureLevelRecord(name="metadata.version", feature_level=LEVEL)]
-    image = EMPTY.apply(out, offset=0, epoch=1, timestamp_ms=0)
+    image = apply_records(EMPTY, out, offset=0, epoch=1, timestamp_ms=0)
     while len(out) < length:
         inner = image.transaction.pending if image.transaction is not None else image
         record = _next(rng, inner, image.transaction is not None, transactions)
-        image = image.apply([record], offset=len(out), epoch=1, timestamp_ms=0)
+        image = apply_records(image, [record], offset=len(out), epoch=1, timestamp_ms=0)
         out.append(record)
     if image.transaction is not None:
         out.append(r.EndTransactionRecord() if rng.random() < 0.5 else r.AbortTransactionRecord(reason="end"))

@@ -6,7 +6,9 @@ import pytest
 
 from quorate.metadata import records as r
 from quorate.metadata.errors import MetadataError
-from quorate.metadata.image import EMPTY, MIGRATING_DIRECTORY, TOPIC_RESOURCE, MetadataImage, PartitionImage
+from quorate.metadata.image import EMPTY, MIGRATING_DIRECTORY, TOPIC_RESOURCE, MetadataDelta, MetadataImage, PartitionImage
+from quorate.metadata.image.builder import apply_records
+from quorate.metadata.image.writer import image_records
 from quorate.protocol.schema import Data
 
 T1, T2 = bytes([1] * 16), bytes([2] * 16)
@@ -15,7 +17,7 @@ D1, D2, D3 = (bytes([0x70 + n] * 16) for n in (1, 2, 3))
 
 def replay(*values: Data, base: MetadataImage = EMPTY) -> MetadataImage:
     offset = base.provenance.offset + len(values)
-    return base.apply(list(values), offset=offset, epoch=1, timestamp_ms=1000 + offset)
+    return apply_records(base, list(values), offset=offset, epoch=1, timestamp_ms=1000 + offset)
 
 
 def topic(name: str = "t", topic_id: bytes = T1) -> r.TopicRecord:
@@ -54,7 +56,7 @@ def of(image: MetadataImage, number: int = 0, topic_id: bytes = T1) -> Partition
 
 
 def test_an_image_says_where_it_stands() -> None:
-    image = EMPTY.apply([topic()], offset=41, epoch=3, timestamp_ms=5000)
+    image = apply_records(EMPTY, [topic()], offset=41, epoch=3, timestamp_ms=5000)
     assert image.provenance == (41, 3, 5000)
 
 
@@ -214,7 +216,7 @@ def test_a_transaction_shows_at_its_end_and_not_before() -> None:
     ended = replay(partition(0, T2), r.EndTransactionRecord(), base=opened)
     assert set(ended.topics.by_name) == {"t", "u"}
     assert ended.transaction is None
-    assert set(opened.delta_to(ended).topics_created) == {T2}
+    assert set(MetadataDelta(opened, ended).topics_created) == {T2}
 
 
 def test_an_aborted_transaction_leaves_nothing() -> None:
@@ -228,7 +230,7 @@ def test_an_aborted_transaction_leaves_nothing() -> None:
     )
     assert after.topics == before.topics
     assert after.transaction is None
-    assert before.delta_to(after).is_empty
+    assert MetadataDelta(before, after).is_empty
 
 
 @pytest.mark.parametrize(
@@ -260,7 +262,7 @@ def test_an_aborted_transaction_leaves_nothing() -> None:
 )  # fmt: skip
 def test_what_cannot_be_replayed_is_refused_with_offset_record_and_reason(values: list[Data], reason: str) -> None:
     with pytest.raises(MetadataError, match=reason) as caught:
-        EMPTY.apply(values, offset=99 + len(values), epoch=1, timestamp_ms=0)
+        apply_records(EMPTY, values, offset=99 + len(values), epoch=1, timestamp_ms=0)
     assert caught.value.offset == 99 + len(values)
     assert caught.value.record is not None
     assert caught.value.record.startswith(type(values[-1]).__name__)
@@ -300,13 +302,13 @@ def test_unknown_tags_of_every_kept_entity_reach_the_next_snapshot() -> None:
     ]
     for value in [*values, endpoint, feature]:
         value.unknown_tags = dict(tags)
-    assert list(replay(*values).to_records()) == values
+    assert list(image_records(replay(*values))) == values
 
 
 def test_an_image_is_not_written_inside_a_transaction() -> None:
     image = replay(r.BeginTransactionRecord(), topic())
     with pytest.raises(MetadataError, match="begun at offset 0 is open"):
-        list(image.to_records())
+        list(image_records(image))
 
 
 @pytest.mark.parametrize(
@@ -322,7 +324,7 @@ def test_an_image_is_not_written_inside_a_transaction() -> None:
 def test_what_a_metadata_version_cannot_say_is_not_dropped_in_silence(level: int, record: Data, lost: str) -> None:
     image = replay(r.FeatureLevelRecord(name="metadata.version", feature_level=level), record)
     with pytest.raises(MetadataError, match=lost):
-        list(image.to_records())
+        list(image_records(image))
 
 
 def test_a_big_batch_costs_in_proportion() -> None:

@@ -10,8 +10,9 @@ from streams import any_record, stream
 from quorate.metadata import records as r
 from quorate.metadata.features import record_version
 from quorate.metadata.framing import decode_record, encode_record
-from quorate.metadata.image import EMPTY, MetadataImage
-from quorate.metadata.image.builder import ImageBuilder
+from quorate.metadata.image import EMPTY, MetadataDelta, MetadataImage
+from quorate.metadata.image.builder import ImageBuilder, apply_records
+from quorate.metadata.image.writer import image_records
 from quorate.metadata.json import dump_json, record_from_json, record_json
 from quorate.metadata.snapshot import image_from_snapshot, parse_name, snapshot_batches, snapshot_name
 from quorate.protocol.schema import Data
@@ -20,7 +21,7 @@ SEEDS = st.integers(0, 2**32)
 
 
 def whole(values: list[Data]) -> MetadataImage:
-    return EMPTY.apply(values, offset=len(values) - 1, epoch=1, timestamp_ms=5)
+    return apply_records(EMPTY, values, offset=len(values) - 1, epoch=1, timestamp_ms=5)
 
 
 @settings(max_examples=80, deadline=None)
@@ -31,7 +32,7 @@ def test_any_split_of_the_same_records_gives_the_same_image(seed: int, cuts: lis
     bounds = [0, *sorted({min(cut, len(values)) for cut in cuts}), len(values)]
     for start, stop in pairwise(bounds):
         if stop > start:
-            image = image.apply(values[start:stop], offset=stop - 1, epoch=1, timestamp_ms=5)
+            image = apply_records(image, values[start:stop], offset=stop - 1, epoch=1, timestamp_ms=5)
     assert image == whole(values)
 
 
@@ -40,7 +41,7 @@ def test_any_split_of_the_same_records_gives_the_same_image(seed: int, cuts: lis
 def test_an_image_survives_its_own_records(seed: int) -> None:
     image = whole(stream(seed, 150))
     builder = ImageBuilder(EMPTY)
-    for record in image.to_records():
+    for record in image_records(image):
         builder.replay(record, 0)
     assert builder.finish(offset=image.provenance.offset, epoch=1, timestamp_ms=5) == image
 
@@ -64,10 +65,10 @@ def test_a_delta_finds_what_differs_by_its_journal_and_without_it(seed: int, at:
     seen: list[MetadataImage] = []
     for start in range(0, len(values), step):
         stop = min(start + step, len(values))
-        image = image.apply(values[start:stop], offset=stop - 1, epoch=1, timestamp_ms=5)
+        image = apply_records(image, values[start:stop], offset=stop - 1, epoch=1, timestamp_ms=5)
         seen.append(image)
     old = seen[at % len(seen)]
-    delta, scan = old.delta_to(image), old.delta_to(whole(values))
+    delta, scan = MetadataDelta(old, image), MetadataDelta(old, whole(values))
     for found in (delta, scan):
         before, after = old.topics.by_id, image.topics.by_id
         assert set(found.topics_created) == {i for i in after if i not in before}

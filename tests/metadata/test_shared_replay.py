@@ -10,6 +10,7 @@ import pytest
 from quorate.metadata import loader
 from quorate.metadata.framing import encode_record
 from quorate.metadata.image import EMPTY, MetadataImage
+from quorate.metadata.image.builder import apply_records
 from quorate.metadata.loader import ImageSteps
 from quorate.metadata.records import FeatureLevelRecord, TopicRecord
 from quorate.metadata.shared_replay import SharedReplay
@@ -45,7 +46,9 @@ def test_only_who_asks_for_it_gets_an_image_that_is_ahead() -> None:
 
 def test_an_image_that_is_offered_is_taken_over() -> None:
     shared = SharedReplay()
-    mine = EMPTY.apply([FeatureLevelRecord(name="metadata.version", feature_level=27)], offset=0, epoch=1, timestamp_ms=0)
+    mine = apply_records(
+        EMPTY, [FeatureLevelRecord(name="metadata.version", feature_level=27)], offset=0, epoch=1, timestamp_ms=0
+    )
     shared.offer(mine)
     assert shared.apply(EMPTY, BATCHES[:1]) is mine
     shared.offer(EMPTY)

@@ -10,6 +10,7 @@ from quorate.metadata import records as r
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.features import LATEST_STABLE_LEVEL, METADATA_VERSION, default_levels
 from quorate.metadata.image import EMPTY, TOPIC_RESOURCE
+from quorate.metadata.image.builder import apply_records
 from quorate.metadata.snapshot import (
     MAX_BATCH_RECORDS,
     SnapshotId,
@@ -97,7 +98,7 @@ def test_a_big_snapshot_is_written_in_small_batches(tmp_path: Path) -> None:
     topic_id = bytes([1] * 16)
     values = [r.TopicRecord(name="t", topic_id=topic_id)]
     values += [r.PartitionRecord(partition_id=n, topic_id=topic_id, replicas=[1], isr=[1], leader=1) for n in range(3000)]  # type: ignore[misc]
-    image = EMPTY.apply(values, offset=3000, epoch=4, timestamp_ms=1)
+    image = apply_records(EMPTY, values, offset=3000, epoch=4, timestamp_ms=1)
     path = tmp_path / snapshot_name(3001, 4)
     voters = VotersRecord(voters=[VotersRecord.Voter(voter_id=1, voter_directory_id=topic_id)])
     size = write_snapshot(path, image, kraft_version=1, voters=voters, last_contained_timestamp_ms=7, now_ms=8)
@@ -113,7 +114,7 @@ def test_a_big_snapshot_is_written_in_small_batches(tmp_path: Path) -> None:
 
 
 def snapshot_bytes() -> bytes:
-    image = EMPTY.apply([r.TopicRecord(name="t", topic_id=bytes([1] * 16))], offset=0, epoch=1, timestamp_ms=1)
+    image = apply_records(EMPTY, [r.TopicRecord(name="t", topic_id=bytes([1] * 16))], offset=0, epoch=1, timestamp_ms=1)
     return b"".join(snapshot_batches(image, kraft_version=0, voters=None, last_contained_timestamp_ms=7, now_ms=8))
 
 

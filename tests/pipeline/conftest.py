@@ -13,6 +13,7 @@ from quorate.metadata import records as r
 from quorate.metadata.features import record_version
 from quorate.metadata.framing import encode_record
 from quorate.metadata.image import EMPTY
+from quorate.metadata.image.builder import apply_records
 from quorate.metadata.snapshot import snapshot_name, write_snapshot
 from quorate.protocol.schema import Data
 from quorate.records.batch import build_metadata_batch
@@ -58,7 +59,7 @@ def write_log(folder: Path, base_offset: int, batches: list[list[Data]]) -> Path
 def write_state(folder: Path, end_offset: int, records: list[Data]) -> Path:
     """A snapshot that ends at an offset and holds what these records make."""
     folder.mkdir(exist_ok=True)
-    image = EMPTY.apply([LEVEL, *records], offset=end_offset - 1, epoch=1, timestamp_ms=0)
+    image = apply_records(EMPTY, [LEVEL, *records], offset=end_offset - 1, epoch=1, timestamp_ms=0)
     path = folder / snapshot_name(end_offset, 1)
     now = end_offset * 1000
     write_snapshot(path, image, kraft_version=0, voters=None, last_contained_timestamp_ms=now, now_ms=now)

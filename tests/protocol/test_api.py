@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from quorate.protocol import messages
 from quorate.protocol.api import (
     REGISTRY,
     ApiKey,
@@ -289,3 +290,14 @@ def test_random_uuids_are_of_version_4_and_never_begin_with_a_dash() -> None:
 def test_errors_survive_pickling(error: KafkaError) -> None:
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), again.code, again.message) == (type(error), error.code, error.message)
+
+
+def test_the_messages_package_offers_every_request_and_response() -> None:
+    tree = ast.parse(Path(messages.__file__).read_text())
+    declared = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    for spec in REGISTRY.values():
+        for cls in (spec.request, spec.response):
+            assert getattr(messages, cls.__name__) is cls
+            assert cls.__name__ in declared
+    with pytest.raises(AttributeError):
+        _ = messages.NoSuchRequest

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from quorate.protocol.api import decode_request
-from quorate.protocol.compiler import struct_of
 from quorate.protocol.errors import DecodeError, KafkaError
 from quorate.protocol.messages.fetch import FetchRequest
 from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -104,7 +103,7 @@ def element(root: type[Message], cls: type[Struct], version: int, variant: str, 
 def item(root: type[Message], spec: FieldSpec, version: int, variant: str, depth: int = 0) -> Any:
     if spec.kind in PRIMITIVES:
         return {"str": "ab" if variant == "strings" else "", "uuid": bytes(16), "bytes": b""}.get(spec.kind, 1000 % 127)
-    return element(root, struct_of(root, spec.kind), version, variant, depth)
+    return element(root, root.struct_class(spec.kind), version, variant, depth)
 
 
 def amplifiers(root: type[Message], cls: type[Struct], version: int, count: int) -> Iterator[tuple[str, Any]]:
@@ -121,7 +120,7 @@ def amplifiers(root: type[Message], cls: type[Struct], version: int, count: int)
                 setattr(built, spec.name, list(itertools.repeat(item(root, spec, version, variant), count)))
                 yield f"{spec.name} {variant}", built
         if spec.kind not in PRIMITIVES:
-            for name, inner in amplifiers(root, struct_of(root, spec.kind), version, count):
+            for name, inner in amplifiers(root, root.struct_class(spec.kind), version, count):
                 built = cls()
                 setattr(built, spec.name, [inner] if spec.array else inner)
                 yield f"{spec.name}.{name}", built

@@ -18,7 +18,6 @@ from kio.schema.index import schema_name_map
 from kio.serial import entity_reader, entity_writer
 
 from quorate.protocol.api import REGISTRY
-from quorate.protocol.compiler import struct_of
 from quorate.protocol.json import default_of
 from quorate.protocol.schema import PRIMITIVES, FieldSpec, Message, Struct
 from tests.protocol.values import all_messages, random_primitive
@@ -106,7 +105,7 @@ def element_of(hint: Any) -> Any:
 
 def one(root: type[Message], spec: FieldSpec, hint: Any, metadata: Any, version: int, rng: random.Random) -> tuple[Any, Any]:
     if spec.kind not in PRIMITIVES:
-        return both(root, struct_of(root, spec.kind), without_none(hint), version, rng)
+        return both(root, root.struct_class(spec.kind), without_none(hint), version, rng)
     match metadata.get("kafka_type"):
         case "timedelta_i32" | "timedelta_i64":
             ms = rng.choice([0, 1, -1, 60_000, (1 << 31) - 1])

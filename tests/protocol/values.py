@@ -12,7 +12,6 @@ import quorate.protocol.messages
 from quorate.broker.coordinators import records as coordinator_records
 from quorate.metadata.records import RECORD_TYPES
 from quorate.protocol import headers
-from quorate.protocol.compiler import struct_of
 from quorate.protocol.schema import PRIMITIVES, FieldSpec, Message, Struct
 from quorate.raft.storage import quorum_state_data
 from quorate.records import control
@@ -106,4 +105,4 @@ def random_struct(root: type[Message], cls: type[Struct], version: int, rng: ran
 def _value(root: type[Message], spec: FieldSpec, version: int, rng: random.Random, unknown_tags: bool) -> Any:
     if spec.kind in PRIMITIVES:
         return random_primitive(spec.kind, rng)
-    return random_struct(root, struct_of(root, spec.kind), version, rng, unknown_tags=unknown_tags)
+    return random_struct(root, root.struct_class(spec.kind), version, rng, unknown_tags=unknown_tags)

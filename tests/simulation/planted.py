@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from quorate.raft.core import election, follower, membership
 from quorate.raft.core import leader as replication
 from quorate.raft.core import messages as m
 from quorate.raft.core import voter_changes as changes
-from quorate.raft.core.raft import Raft
+from quorate.raft.core.raft import Raft, election, follower, membership
 from quorate.raft.storage.quorum_state import QuorumState
 from quorate.raft.types import Role
 from simulation.core.replica import Replica

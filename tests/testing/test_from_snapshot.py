@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.image import MetadataImage
+from quorate.metadata.image.writer import image_records
 from quorate.metadata.records import (
     ClientQuotaRecord,
     ConfigRecord,
@@ -76,7 +77,7 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_partitions_are_placed_on_the_brokers_that_there_are(snapshot: Path) -> None:
-    records = list(LocalSnapshot(snapshot, [1, 2]).image.to_records())
+    records = list(image_records(LocalSnapshot(snapshot, [1, 2]).image))
     assert not [r for r in records if isinstance(r, RegisterBrokerRecord)]
     partitions = [r for r in records if isinstance(r, PartitionRecord)]
     assert len(partitions) == TOPICS
@@ -87,7 +88,7 @@ def test_partitions_are_placed_on_the_brokers_that_there_are(snapshot: Path) -> 
     assert configs == {("orders-1", "min.insync.replicas"): "2", ("orders-1", "retention.ms"): "86400000"}
     alone = [
         r
-        for r in LocalSnapshot(snapshot, [1]).image.to_records()
+        for r in image_records(LocalSnapshot(snapshot, [1]).image)
         if isinstance(r, ConfigRecord) and r.name == "min.insync.replicas"
     ]
     assert [r.value for r in alone] == ["1"]

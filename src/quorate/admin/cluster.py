@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quorate.admin.errors import ErrorCode, KafkaError, NetError, check
+from quorate.admin.groups import by_topic
 from quorate.admin.transport import BROKERS, Transport
 from quorate.admin.types import (
     ClusterDescription,
@@ -18,9 +19,8 @@ from quorate.admin.types import (
     TopicPartition,
 )
 from quorate.net.errors import RequestTimedOut
-
-if TYPE_CHECKING:
-    from quorate.protocol.schema import Request
+from quorate.protocol import messages
+from quorate.protocol.schema import Request
 
 METADATA_TOPIC = "__cluster_metadata"
 
@@ -32,11 +32,9 @@ class ClusterOperations:
 
     async def describe_cluster(self, *, fenced: bool = False) -> ClusterDescription:
         """Cluster id, controller and nodes; `fenced` includes fenced brokers (KIP-1073)."""
-        from quorate.protocol.messages.describe_cluster import DescribeClusterRequest
-
         if not fenced:
             return await self.transport.refresh()
-        request = DescribeClusterRequest(endpoint_type=self.transport.endpoint_type, include_fenced_brokers=True)
+        request = messages.DescribeClusterRequest(endpoint_type=self.transport.endpoint_type, include_fenced_brokers=True)
         answer = await self.transport.call(request, lambda a: check(a.error_code, a.error_message))
         nodes = tuple(Node(b.broker_id, b.host, b.port, b.rack, b.start_time_ms, b.is_fenced) for b in answer.brokers)
         return ClusterDescription(answer.cluster_id, answer.controller_id, nodes, answer.endpoint_type)
@@ -87,14 +85,12 @@ class ClusterOperations:
     ) -> None:
         """Makes an observer a voter (KIP-853); the leader waits up to thirty seconds for it to catch up. Raises KafkaError:
         REQUEST_TIMED_OUT names what was waited for."""
-        from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
-
-        request = AddRaftVoterRequest(
+        request = messages.AddRaftVoterRequest(
             cluster_id=cluster_id,
             timeout_ms=30_000,
             voter_id=voter_id,
             voter_directory_id=directory_id,
-            listeners=[AddRaftVoterRequest.Listener(name=n, host=h, port=p) for n, h, p in endpoints],
+            listeners=[messages.AddRaftVoterRequest.Listener(name=n, host=h, port=p) for n, h, p in endpoints],
         )
         await self._change_voters(request)
 
@@ -104,26 +100,23 @@ class ClusterOperations:
 
     async def remove_raft_voter(self, voter_id: int, directory_id: bytes, *, cluster_id: str | None = None) -> None:
         """Takes a voter out of the quorum (KIP-853). Raises KafkaError."""
-        from quorate.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
-
         await self._change_voters(
-            RemoveRaftVoterRequest(cluster_id=cluster_id, voter_id=voter_id, voter_directory_id=directory_id)
+            messages.RemoveRaftVoterRequest(cluster_id=cluster_id, voter_id=voter_id, voter_directory_id=directory_id)
         )
 
     async def unregister_broker(self, broker_id: int) -> None:
         """Takes a broker that is gone out of the metadata. Raises KafkaError."""
-        from quorate.protocol.messages.unregister_broker import UnregisterBrokerRequest
-
-        await self.transport.call(UnregisterBrokerRequest(broker_id=broker_id), lambda a: check(a.error_code, a.error_message))
+        await self.transport.call(
+            messages.UnregisterBrokerRequest(broker_id=broker_id), lambda a: check(a.error_code, a.error_message)
+        )
 
     # -- features and versions -------------------------------------------------------------------------------------------
 
     async def describe_features(self) -> Features:
         """What the asked node supports and the cluster has finalised."""
-        from quorate.protocol.messages.api_versions import ApiVersionsRequest
-
         answer = await self.transport.call(
-            ApiVersionsRequest(client_software_name="quorate", client_software_version="1"), lambda a: check(a.error_code)
+            messages.ApiVersionsRequest(client_software_name="quorate", client_software_version="1"),
+            lambda a: check(a.error_code),
         )
         return Features(
             supported={f.name: (f.min_version, f.max_version) for f in answer.supported_features},
@@ -135,12 +128,10 @@ class ClusterOperations:
         self, updates: Mapping[str, tuple[int, FeatureUpgrade]], *, validate_only: bool = False
     ) -> dict[str, KafkaError | None]:
         """Finalises levels (0 disables a feature): all of them, or none and an error for each."""
-        from quorate.protocol.messages.update_features import UpdateFeaturesRequest
-
-        request = UpdateFeaturesRequest(
+        request = messages.UpdateFeaturesRequest(
             timeout_ms=60_000,
             feature_updates=[
-                UpdateFeaturesRequest.FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
+                messages.UpdateFeaturesRequest.FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
                 for name, (level, kind) in updates.items()
             ],
             validate_only=validate_only,
@@ -174,13 +165,12 @@ class ClusterOperations:
         self, election_type: int, partitions: Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, KafkaError | None]:
         """Preferred (0) or unclean (1) elections of some partitions, or of all that need one (None)."""
-        from quorate.admin.groups import by_topic
-        from quorate.protocol.messages.elect_leaders import ElectLeadersRequest
-
         topics = None
         if partitions is not None:
-            topics = [ElectLeadersRequest.TopicPartitions(topic=t, partitions=p) for t, p in by_topic(partitions).items()]
-        request = ElectLeadersRequest(election_type=election_type, topic_partitions=topics, timeout_ms=30_000)
+            topics = [
+                messages.ElectLeadersRequest.TopicPartitions(topic=t, partitions=p) for t, p in by_topic(partitions).items()
+            ]
+        request = messages.ElectLeadersRequest(election_type=election_type, topic_partitions=topics, timeout_ms=30_000)
         answer = await self.transport.call(request, lambda a: check(a.error_code))
         return {
             TopicPartition(t.topic, p.partition_id): (
@@ -192,10 +182,10 @@ class ClusterOperations:
 
 
 def _describe_quorum() -> Request:
-    from quorate.protocol.messages.describe_quorum import DescribeQuorumRequest as Describe
-
-    partition = Describe.PartitionData(partition_index=0)
-    return Describe(topics=[Describe.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])])
+    partition = messages.DescribeQuorumRequest.PartitionData(partition_index=0)
+    return messages.DescribeQuorumRequest(
+        topics=[messages.DescribeQuorumRequest.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])]
+    )
 
 
 def _check_quorum(answer: Any) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 from quorate.admin.errors import ErrorCode, KafkaError, check
 from quorate.admin.transport import Transport
-from quorate.admin.types import ConfigEntry, ConfigOp, ConfigSource, ConfigSynonym, ResourceType
+from quorate.admin.types import ConfigEntry, ConfigOp, ConfigSource, ConfigSynonym
+from quorate.protocol import messages
+from quorate.protocol.config_resource import ConfigResourceType
 
-Resource = tuple[ResourceType, str]
+Resource = tuple[ConfigResourceType, str]
 QuotaEntity = tuple[tuple[str, str | None], ...]
 """(entity type, name) pairs; None is the default entity."""
 
@@ -28,7 +30,7 @@ class ConfigOperations:
         shared: list[Resource] = []
         for resource in resources:
             kind, name = resource
-            if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and name != "":
+            if kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER) and name != "":
                 found |= _read(await self.transport.call_node(int(name), _describe([resource], synonyms)))
             else:
                 shared.append(resource)
@@ -40,14 +42,14 @@ class ConfigOperations:
         self, changes: Mapping[Resource, Iterable[tuple[ConfigOp, str, str | None]]], *, validate_only: bool = False
     ) -> dict[Resource, KafkaError | None]:
         """Sets, deletes, appends to or subtracts from single configurations; by resource what was wrong."""
-        from quorate.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest as Alter
 
-        def build(resource: Resource) -> Alter.AlterConfigsResource:
-            return Alter.AlterConfigsResource(
+        def build(resource: Resource) -> messages.IncrementalAlterConfigsRequest.AlterConfigsResource:
+            return messages.IncrementalAlterConfigsRequest.AlterConfigsResource(
                 resource_type=resource[0],
                 resource_name=resource[1],
                 configs=[
-                    Alter.AlterableConfig(name=name, config_operation=op, value=value) for op, name, value in changes[resource]
+                    messages.IncrementalAlterConfigsRequest.AlterableConfig(name=name, config_operation=op, value=value)
+                    for op, name, value in changes[resource]
                 ],
             )
 
@@ -59,23 +61,23 @@ class ConfigOperations:
         result: dict[Resource, KafkaError | None] = {}
         shared = []
         for resource in changes:
-            if resource[0] is ResourceType.BROKER_LOGGER:
-                request = Alter(resources=[build(resource)], validate_only=validate_only)
+            if resource[0] is ConfigResourceType.BROKER_LOGGER:
+                request = messages.IncrementalAlterConfigsRequest(resources=[build(resource)], validate_only=validate_only)
                 result |= _outcomes(await self.transport.call_node(int(resource[1]), request))
             else:
                 shared.append(resource)
         if shared:
-            request = Alter(resources=[build(resource) for resource in shared], validate_only=validate_only)
+            request = messages.IncrementalAlterConfigsRequest(
+                resources=[build(resource) for resource in shared], validate_only=validate_only
+            )
             result |= _outcomes(await self.transport.call(request, look))
         return result
 
-    async def list_config_resources(self, kinds: Sequence[ResourceType]) -> list[Resource]:
+    async def list_config_resources(self, kinds: Sequence[ConfigResourceType]) -> list[Resource]:
         """Resources of these kinds that have a configuration of their own."""
-        from quorate.protocol.messages.list_config_resources import ListConfigResourcesRequest
-
-        request = ListConfigResourcesRequest(resource_types=[int(kind) for kind in kinds])
+        request = messages.ListConfigResourcesRequest(resource_types=[int(kind) for kind in kinds])
         answer = await self.transport.call(request, lambda a: check(a.error_code))
-        return [(ResourceType(r.resource_type), r.resource_name) for r in answer.config_resources]
+        return [(ConfigResourceType(r.resource_type), r.resource_name) for r in answer.config_resources]
 
     # -- quotas ----------------------------------------------------------------------------------------------------------
 
@@ -83,10 +85,11 @@ class ConfigOperations:
         self, components: Sequence[tuple[str, int, str | None]], *, strict: bool = False
     ) -> dict[QuotaEntity, dict[str, float]]:
         """Quotas of the entities that match (type, 0 exact | 1 default | 2 any, name)."""
-        from quorate.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest as Describe
-
-        request = Describe(
-            components=[Describe.ComponentData(entity_type=t, match_type=m, match=n) for t, m, n in components], strict=strict
+        request = messages.DescribeClientQuotasRequest(
+            components=[
+                messages.DescribeClientQuotasRequest.ComponentData(entity_type=t, match_type=m, match=n) for t, m, n in components
+            ],
+            strict=strict,
         )
         answer = await self.transport.call(request, lambda a: check(a.error_code, a.error_message))
         return {
@@ -96,27 +99,28 @@ class ConfigOperations:
 
     async def alter_client_quotas(self, entity: QuotaEntity, ops: Mapping[str, float | None]) -> None:
         """Sets quotas of one entity, or removes those that are None. Raises KafkaError."""
-        from quorate.protocol.messages.alter_client_quotas import AlterClientQuotasRequest as Alter
-
-        entry = Alter.EntryData(
-            entity=[Alter.EntityData(entity_type=t, entity_name=n) for t, n in entity],
-            ops=[Alter.OpData(key=k, value=0.0 if v is None else v, remove=v is None) for k, v in ops.items()],
+        entry = messages.AlterClientQuotasRequest.EntryData(
+            entity=[messages.AlterClientQuotasRequest.EntityData(entity_type=t, entity_name=n) for t, n in entity],
+            ops=[
+                messages.AlterClientQuotasRequest.OpData(key=k, value=0.0 if v is None else v, remove=v is None)
+                for k, v in ops.items()
+            ],
         )
 
         def look(answer: Any) -> None:
             for result in answer.entries:
                 check(result.error_code, result.error_message)
 
-        await self.transport.call(Alter(entries=[entry]), look)
+        await self.transport.call(messages.AlterClientQuotasRequest(entries=[entry]), look)
 
     # -- SCRAM -----------------------------------------------------------------------------------------------------------
 
     async def describe_scram(self, users: Sequence[str] | None = None) -> dict[str, list[tuple[int, int]]]:
         """(mechanism, iterations) of the credentials of each user that has any (None: all users)."""
-        from quorate.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest as Describe
-
-        names = None if users is None else [Describe.UserName(name=user) for user in users]
-        answer = await self.transport.call(Describe(users=names), lambda a: check(a.error_code, a.error_message))
+        names = None if users is None else [messages.DescribeUserScramCredentialsRequest.UserName(name=user) for user in users]
+        answer = await self.transport.call(
+            messages.DescribeUserScramCredentialsRequest(users=names), lambda a: check(a.error_code, a.error_message)
+        )
         found = {}
         for result in answer.results:
             if result.error_code == ErrorCode.RESOURCE_NOT_FOUND:
@@ -129,12 +133,13 @@ class ConfigOperations:
         self, *, upserts: Sequence[tuple[str, int, int, bytes, bytes]] = (), deletions: Sequence[tuple[str, int]] = ()
     ) -> None:
         """Upserts (user, mechanism, iterations, salt, salted password), deletes (user, mechanism). Raises KafkaError."""
-        from quorate.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest as Alter
-
-        request = Alter(
-            deletions=[Alter.ScramCredentialDeletion(name=name, mechanism=mechanism) for name, mechanism in deletions],
+        request = messages.AlterUserScramCredentialsRequest(
+            deletions=[
+                messages.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name=name, mechanism=mechanism)
+                for name, mechanism in deletions
+            ],
             upsertions=[
-                Alter.ScramCredentialUpsertion(
+                messages.AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
                     name=name, mechanism=mechanism, iterations=iterations, salt=salt, salted_password=password
                 )
                 for name, mechanism, iterations, salt, password in upserts
@@ -149,11 +154,11 @@ class ConfigOperations:
 
 
 def _describe(resources: Sequence[Resource], synonyms: bool) -> Any:
-    from quorate.protocol.messages.describe_configs import DescribeConfigsRequest
-
-    return DescribeConfigsRequest(
+    return messages.DescribeConfigsRequest(
         resources=[
-            DescribeConfigsRequest.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+            messages.DescribeConfigsRequest.DescribeConfigsResource(
+                resource_type=kind, resource_name=name, configuration_keys=None
+            )
             for kind, name in resources
         ],
         include_synonyms=synonyms,
@@ -163,7 +168,7 @@ def _describe(resources: Sequence[Resource], synonyms: bool) -> Any:
 def _read(answer: Any) -> dict[Resource, list[ConfigEntry] | KafkaError]:
     found: dict[Resource, list[ConfigEntry] | KafkaError] = {}
     for result in answer.results:
-        resource = (ResourceType(result.resource_type), result.resource_name)
+        resource = (ConfigResourceType(result.resource_type), result.resource_name)
         if result.error_code:
             found[resource] = KafkaError(ErrorCode.of(result.error_code), result.error_message)
             continue
@@ -183,7 +188,7 @@ def _read(answer: Any) -> dict[Resource, list[ConfigEntry] | KafkaError]:
 
 def _outcomes(answer: Any) -> dict[Resource, KafkaError | None]:
     return {
-        (ResourceType(r.resource_type), r.resource_name): (
+        (ConfigResourceType(r.resource_type), r.resource_name): (
             KafkaError(ErrorCode.of(r.error_code), r.error_message) if r.error_code else None
         )
         for r in answer.responses

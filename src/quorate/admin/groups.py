@@ -17,6 +17,9 @@ from quorate.admin.types import (
     OffsetAndMetadata,
     TopicPartition,
 )
+from quorate.protocol import messages
+from quorate.protocol.errors import DecodeError
+from quorate.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
 
 GROUP = 0
 
@@ -28,20 +31,19 @@ class GroupOperations:
 
     async def find_coordinator(self, group_id: str) -> Node:
         """The broker that coordinates a group."""
-        from quorate.protocol.messages.find_coordinator import FindCoordinatorRequest
 
         def look(answer: Any) -> None:
             found = answer.coordinators[0] if answer.coordinators else answer
             check(found.error_code, found.error_message)
 
-        request = FindCoordinatorRequest(key_type=GROUP, coordinator_keys=[group_id])
+        request = messages.FindCoordinatorRequest(key_type=GROUP, coordinator_keys=[group_id])
         try:
             answer = await self.transport.call(request, look)
             found = answer.coordinators[0]
         except KafkaError as error:
             if error.code is not ErrorCode.UNSUPPORTED_VERSION:
                 raise
-            found = await self.transport.call(FindCoordinatorRequest(key=group_id, key_type=GROUP), look)
+            found = await self.transport.call(messages.FindCoordinatorRequest(key=group_id, key_type=GROUP), look)
         return Node(found.node_id, found.host, found.port)
 
     async def ask_coordinator(self, group_id: str, request: Any, error_of: Callable[[Any], int]) -> tuple[Any, Node]:
@@ -57,9 +59,7 @@ class GroupOperations:
 
     async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
         """Groups of all brokers, by id."""
-        from quorate.protocol.messages.list_groups import ListGroupsRequest
-
-        request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
+        request = messages.ListGroupsRequest(states_filter=list(states), types_filter=list(types))
 
         async def one(node: Node) -> Any:
             return await self.transport.call_node(node.id, request, lambda a: check(a.error_code))
@@ -83,11 +83,9 @@ class GroupOperations:
 
     async def _describe_newer(self, group_id: str) -> GroupDescription | None:
         """A group of KIP-848; None where the broker or the group does not speak that protocol."""
-        from quorate.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-
         try:
             answer, node = await self.ask_coordinator(
-                group_id, ConsumerGroupDescribeRequest(group_ids=[group_id]), lambda a: int(a.groups[0].error_code)
+                group_id, messages.ConsumerGroupDescribeRequest(group_ids=[group_id]), lambda a: int(a.groups[0].error_code)
             )
         except UnsupportedVersion:
             return None
@@ -109,10 +107,8 @@ class GroupOperations:
         return GroupDescription(group_id, group.group_state, "consumer", group.assignor_name, node, members, "Consumer")
 
     async def _describe_classic(self, group_id: str) -> GroupDescription:
-        from quorate.protocol.messages.describe_groups import DescribeGroupsRequest
-
         answer, node = await self.ask_coordinator(
-            group_id, DescribeGroupsRequest(groups=[group_id]), lambda a: int(a.groups[0].error_code)
+            group_id, messages.DescribeGroupsRequest(groups=[group_id]), lambda a: int(a.groups[0].error_code)
         )
         group = answer.groups[0]
         members = tuple(
@@ -123,10 +119,9 @@ class GroupOperations:
 
     async def delete_groups(self, group_ids: Sequence[str]) -> dict[str, KafkaError | None]:
         """Deletes empty groups; by id what was wrong with each."""
-        from quorate.protocol.messages.delete_groups import DeleteGroupsRequest
 
         async def one(group_id: str) -> KafkaError | None:
-            request = DeleteGroupsRequest(groups_names=[group_id])
+            request = messages.DeleteGroupsRequest(groups_names=[group_id])
             try:
                 await self.ask_coordinator(group_id, request, lambda a: int(a.results[0].error_code))
             except KafkaError as error:
@@ -141,16 +136,14 @@ class GroupOperations:
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
     ) -> dict[TopicPartition, OffsetAndMetadata | KafkaError]:
         """Committed offsets of a group (None: of all its partitions); partitions without one are left out."""
-        from quorate.protocol.messages.offset_fetch import OffsetFetchRequest
-
         topics = None
         if partitions is not None:
             topics = [
-                OffsetFetchRequest.OffsetFetchRequestTopics(name=name, partition_indexes=indexes)
+                messages.OffsetFetchRequest.OffsetFetchRequestTopics(name=name, partition_indexes=indexes)
                 for name, indexes in by_topic(partitions).items()
             ]
-        group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group_id, topics=topics)
-        request = OffsetFetchRequest(groups=[group], require_stable=require_stable)
+        group = messages.OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group_id, topics=topics)
+        request = messages.OffsetFetchRequest(groups=[group], require_stable=require_stable)
         answer, _ = await self.ask_coordinator(group_id, request, lambda a: int(a.groups[0].error_code))
         found: dict[TopicPartition, OffsetAndMetadata | KafkaError] = {}
         for topic in answer.groups[0].topics:
@@ -166,15 +159,13 @@ class GroupOperations:
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, KafkaError | None]:
         """Commits offsets for a group without members; by partition what was wrong."""
-        from quorate.protocol.messages.offset_commit import OffsetCommitRequest
-
-        request = OffsetCommitRequest(
+        request = messages.OffsetCommitRequest(
             group_id=group_id,
             topics=[
-                OffsetCommitRequest.OffsetCommitRequestTopic(
+                messages.OffsetCommitRequest.OffsetCommitRequestTopic(
                     name=name,
                     partitions=[
-                        OffsetCommitRequest.OffsetCommitRequestPartition(
+                        messages.OffsetCommitRequest.OffsetCommitRequestPartition(
                             partition_index=index,
                             committed_offset=offsets[TopicPartition(name, index)].offset,
                             committed_leader_epoch=offsets[TopicPartition(name, index)].leader_epoch,
@@ -205,13 +196,12 @@ class GroupOperations:
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, KafkaError | None]:
         """Deletes single offsets. Raises the group's error; by partition what was wrong with it."""
-        from quorate.protocol.messages.offset_delete import OffsetDeleteRequest
-
-        request = OffsetDeleteRequest(
+        request = messages.OffsetDeleteRequest(
             group_id=group_id,
             topics=[
-                OffsetDeleteRequest.OffsetDeleteRequestTopic(
-                    name=name, partitions=[OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=i) for i in indexes]
+                messages.OffsetDeleteRequest.OffsetDeleteRequestTopic(
+                    name=name,
+                    partitions=[messages.OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=i) for i in indexes],
                 )
                 for name, indexes in by_topic(partitions).items()
             ],
@@ -234,9 +224,6 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 def assigned(data: bytes) -> tuple[TopicPartition, ...]:
     """Partitions of a consumer's assignment, of any version; none when the bytes are of another protocol."""
-    from quorate.protocol.errors import DecodeError
-    from quorate.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
-
     if len(data) < 2:
         return ()
     version = struct.unpack_from(">h", data)[0]

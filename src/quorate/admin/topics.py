@@ -19,6 +19,7 @@ from quorate.admin.types import (
     TopicListing,
     TopicPartition,
 )
+from quorate.protocol import messages
 
 EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -2, -1, -3, -4, -5
 """Times that ListOffsets gives a meaning of their own."""
@@ -33,21 +34,20 @@ class TopicOperations:
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> dict[str, KafkaError | None]:
         """Creates topics; by name what was wrong with each, None for created."""
-        from quorate.protocol.messages.create_topics import CreateTopicsRequest
 
-        def build(topic: NewTopic) -> CreateTopicsRequest.CreatableTopic:
-            return CreateTopicsRequest.CreatableTopic(
+        def build(topic: NewTopic) -> messages.CreateTopicsRequest.CreatableTopic:
+            return messages.CreateTopicsRequest.CreatableTopic(
                 name=topic.name,
                 num_partitions=-1 if topic.assignment else topic.partitions,
                 replication_factor=-1 if topic.assignment else topic.replication_factor,
                 assignments=[
-                    CreateTopicsRequest.CreatableReplicaAssignment(partition_index=p, broker_ids=list(brokers))
+                    messages.CreateTopicsRequest.CreatableReplicaAssignment(partition_index=p, broker_ids=list(brokers))
                     for p, brokers in topic.assignment.items()
                 ],
-                configs=[CreateTopicsRequest.CreatableTopicConfig(name=k, value=v) for k, v in topic.configs.items()],
+                configs=[messages.CreateTopicsRequest.CreatableTopicConfig(name=k, value=v) for k, v in topic.configs.items()],
             )
 
-        request = CreateTopicsRequest(
+        request = messages.CreateTopicsRequest(
             topics=[build(topic) for topic in topics], timeout_ms=TIMEOUT_MS, validate_only=validate_only
         )
         answer = await self.transport.call(request, _retry_controller("topics"))
@@ -55,19 +55,15 @@ class TopicOperations:
 
     async def delete_topics(self, names: Sequence[str]) -> dict[str, KafkaError | None]:
         """Deletes topics; by name what was wrong with each."""
-        from quorate.protocol.messages.delete_topics import DeleteTopicsRequest
-
-        request = DeleteTopicsRequest(
-            topics=[DeleteTopicsRequest.DeleteTopicState(name=name) for name in names], timeout_ms=TIMEOUT_MS
+        request = messages.DeleteTopicsRequest(
+            topics=[messages.DeleteTopicsRequest.DeleteTopicState(name=name) for name in names], timeout_ms=TIMEOUT_MS
         )
         answer = await self.transport.call(request, _retry_controller("responses"))
         return {t.name or "": _error(t.error_code, t.error_message) for t in answer.responses}
 
     async def list_topics(self, *, internal: bool = True) -> list[TopicListing]:
         """All topics, by name."""
-        from quorate.protocol.messages.metadata import MetadataRequest
-
-        answer = await self.transport.call(MetadataRequest(topics=None))
+        answer = await self.transport.call(messages.MetadataRequest(topics=None))
         listings = [TopicListing(t.name or "", t.topic_id, t.is_internal) for t in answer.topics if internal or not t.is_internal]
         return sorted(listings, key=lambda listing: listing.name)
 
@@ -79,14 +75,12 @@ class TopicOperations:
             return await self._describe_by_metadata(names)
 
     async def _describe_in_pages(self, names: Sequence[str], limit: int) -> dict[str, TopicDescription]:
-        from quorate.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
-
         found: dict[str, TopicDescription] = {}
         wanted = sorted(set(names))
         cursor: Any = None
         while wanted:
-            request = DescribeTopicPartitionsRequest(
-                topics=[DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in wanted],
+            request = messages.DescribeTopicPartitionsRequest(
+                topics=[messages.DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in wanted],
                 response_partition_limit=limit,
                 cursor=cursor,
             )
@@ -114,7 +108,7 @@ class TopicOperations:
                 break
             next_topic = answer.next_cursor.topic_name
             wanted = [name for name in wanted if name >= next_topic]
-            cursor = DescribeTopicPartitionsRequest.Cursor(
+            cursor = messages.DescribeTopicPartitionsRequest.Cursor(
                 topic_name=next_topic, partition_index=answer.next_cursor.partition_index
             )
         return found
@@ -141,26 +135,22 @@ class TopicOperations:
         return found
 
     async def _metadata(self, names: Iterable[str]) -> Any:
-        from quorate.protocol.messages.metadata import MetadataRequest
-
-        topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-        return await self.transport.call(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
+        topics = [messages.MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        return await self.transport.call(messages.MetadataRequest(topics=topics, allow_auto_topic_creation=False))
 
     async def create_partitions(
         self, counts: Mapping[str, int], assignments: Mapping[str, Sequence[Sequence[int]]] | None = None
     ) -> dict[str, KafkaError | None]:
         """Raises the number of partitions to `counts`; `assignments` gives the brokers of the new ones."""
-        from quorate.protocol.messages.create_partitions import CreatePartitionsRequest
-
         given = assignments or {}
-        request = CreatePartitionsRequest(
+        request = messages.CreatePartitionsRequest(
             topics=[
-                CreatePartitionsRequest.CreatePartitionsTopic(
+                messages.CreatePartitionsRequest.CreatePartitionsTopic(
                     name=name,
                     count=count,
                     assignments=None
                     if name not in given
-                    else [CreatePartitionsRequest.CreatePartitionsAssignment(broker_ids=list(b)) for b in given[name]],
+                    else [messages.CreatePartitionsRequest.CreatePartitionsAssignment(broker_ids=list(b)) for b in given[name]],
                 )
                 for name, count in counts.items()
             ],
@@ -171,12 +161,11 @@ class TopicOperations:
 
     async def list_reassignments(self) -> dict[TopicPartition, Reassignment]:
         """Partitions whose replicas are moving."""
-        from quorate.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 
         def ok(answer: Any) -> None:
             check(answer.error_code, answer.error_message)
 
-        answer = await self.transport.call(ListPartitionReassignmentsRequest(topics=None, timeout_ms=TIMEOUT_MS), ok)
+        answer = await self.transport.call(messages.ListPartitionReassignmentsRequest(topics=None, timeout_ms=TIMEOUT_MS), ok)
         return {
             TopicPartition(topic.name, p.partition_index): Reassignment(
                 tuple(p.replicas), tuple(p.adding_replicas), tuple(p.removing_replicas)
@@ -202,17 +191,16 @@ class TopicOperations:
         self, times: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> dict[TopicPartition, ListedOffset | KafkaError]:
         """The offset at a time (ms, or EARLIEST, LATEST, ...) of each partition, or what was wrong with it."""
-        from quorate.protocol.messages.list_offsets import ListOffsetsRequest
 
-        def request(partitions: Sequence[TopicPartition]) -> ListOffsetsRequest:
-            topics: dict[str, list[ListOffsetsRequest.ListOffsetsPartition]] = {}
+        def request(partitions: Sequence[TopicPartition]) -> messages.ListOffsetsRequest:
+            topics: dict[str, list[messages.ListOffsetsRequest.ListOffsetsPartition]] = {}
             for tp in partitions:
-                entry = ListOffsetsRequest.ListOffsetsPartition(partition_index=tp.partition, timestamp=times[tp])
+                entry = messages.ListOffsetsRequest.ListOffsetsPartition(partition_index=tp.partition, timestamp=times[tp])
                 topics.setdefault(tp.topic, []).append(entry)
-            return ListOffsetsRequest(
+            return messages.ListOffsetsRequest(
                 replica_id=-1,
                 isolation_level=int(read_committed),
-                topics=[ListOffsetsRequest.ListOffsetsTopic(name=n, partitions=p) for n, p in topics.items()],
+                topics=[messages.ListOffsetsRequest.ListOffsetsTopic(name=n, partitions=p) for n, p in topics.items()],
                 timeout_ms=TIMEOUT_MS,
             )
 
@@ -228,15 +216,14 @@ class TopicOperations:
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
         """Deletes what stands before an offset (-1: the high watermark); by partition the new low watermark, or the error."""
-        from quorate.protocol.messages.delete_records import DeleteRecordsRequest
 
-        def request(partitions: Sequence[TopicPartition]) -> DeleteRecordsRequest:
-            topics: dict[str, list[DeleteRecordsRequest.DeleteRecordsPartition]] = {}
+        def request(partitions: Sequence[TopicPartition]) -> messages.DeleteRecordsRequest:
+            topics: dict[str, list[messages.DeleteRecordsRequest.DeleteRecordsPartition]] = {}
             for tp in partitions:
-                entry = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=tp.partition, offset=before[tp])
+                entry = messages.DeleteRecordsRequest.DeleteRecordsPartition(partition_index=tp.partition, offset=before[tp])
                 topics.setdefault(tp.topic, []).append(entry)
-            return DeleteRecordsRequest(
-                topics=[DeleteRecordsRequest.DeleteRecordsTopic(name=n, partitions=p) for n, p in topics.items()],
+            return messages.DeleteRecordsRequest(
+                topics=[messages.DeleteRecordsRequest.DeleteRecordsTopic(name=n, partitions=p) for n, p in topics.items()],
                 timeout_ms=TIMEOUT_MS,
             )
 
@@ -297,12 +284,12 @@ class TopicOperations:
         self, broker_ids: Iterable[int] | None = None, topics: Collection[str] | None = None
     ) -> dict[int, list[LogDirDescription]]:
         """Directories of brokers (None: all) with the replicas in them."""
-        from quorate.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-
         ids = list(broker_ids) if broker_ids is not None else [node.id for node in await self.transport.nodes()]
 
         async def one(broker_id: int) -> list[LogDirDescription]:
-            answer = await self.transport.call_node(broker_id, DescribeLogDirsRequest(topics=None), lambda a: check(a.error_code))
+            answer = await self.transport.call_node(
+                broker_id, messages.DescribeLogDirsRequest(topics=None), lambda a: check(a.error_code)
+            )
             return [
                 LogDirDescription(
                     path=found.log_dir,

@@ -20,6 +20,7 @@ from quorate.admin.errors import NotKafkaError
 from quorate.admin.types import ClusterDescription, Node
 from quorate.net.client import Connection, NodeChannel
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
+from quorate.protocol import messages
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.schema import Request
@@ -242,7 +243,6 @@ class Transport:
 
     async def refresh(self) -> ClusterDescription:
         """Learns the nodes anew."""
-        from quorate.protocol.messages.describe_cluster import DescribeClusterRequest
 
         async def one() -> ClusterDescription:
             return await self._first(describe)
@@ -251,7 +251,7 @@ class Transport:
             await self._reach(address, None)
             self._described[address] = asyncio.get_running_loop().time()
             try:
-                answer = await self.ask(address, DescribeClusterRequest(endpoint_type=self.endpoint_type))
+                answer = await self.ask(address, messages.DescribeClusterRequest(endpoint_type=self.endpoint_type))
             except UnsupportedVersion:
                 if self.endpoint_type == CONTROLLERS:
                     raise
@@ -270,9 +270,7 @@ class Transport:
 
     async def _by_metadata(self, address: tuple[str, int]) -> ClusterDescription:
         """For brokers before 2.8, which have no DescribeCluster."""
-        from quorate.protocol.messages.metadata import MetadataRequest
-
-        answer = await self.ask(address, MetadataRequest(topics=[]))
+        answer = await self.ask(address, messages.MetadataRequest(topics=[]))
         nodes = tuple(Node(b.node_id, b.host, b.port, b.rack, b.start_time_ms) for b in answer.brokers)
         return ClusterDescription(answer.cluster_id or "", answer.controller_id, nodes)
 

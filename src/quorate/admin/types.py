@@ -86,16 +86,6 @@ class Reassignment:
     removing: tuple[int, ...]
 
 
-class ResourceType(IntEnum):
-    """Kinds of resources that have configurations."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
-
-
 class ConfigSource(IntEnum):
     """Where a value comes from; the names are those that tools print."""
 

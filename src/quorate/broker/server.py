@@ -26,6 +26,7 @@ from quorate.broker.topic_creation import TopicCreator
 from quorate.log.errors import LogDirFailure
 from quorate.log.manager import LogManager
 from quorate.metadata.features import FIRST_DIRECTORIES, KRAFT_VERSION, supported_features
+from quorate.metadata.image import MetadataDelta
 from quorate.protocol.api import REGISTRY, ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.uuids import random_uuid
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from quorate.config.kafka_config import KafkaConfig
     from quorate.config.listeners import Endpoint
     from quorate.log.files import OpenFiles
-    from quorate.metadata.image import MetadataDelta, MetadataImage
+    from quorate.metadata.image import MetadataImage
     from quorate.metadata.shared_replay import SharedReplay
     from quorate.metadata.snapshot_emitter import SnapshotEmitter
     from quorate.net.dispatch import FeatureState, Handler
@@ -266,7 +267,7 @@ class BrokerServer:
         failures = await asyncio.shield(self._loading)
         for failure in failures:
             self._report_directory(failure)
-        self._configs_changed(image.delta_to(self._publisher.image))
+        self._configs_changed(MetadataDelta(image, self._publisher.image))
         log_.info(
             "[BrokerServer id=%d] Opened %d logs in %d ms",
             self.node_id,

@@ -35,6 +35,7 @@ from quorate.metadata.errors import MetadataError
 from quorate.metadata.features import KRAFT_VERSION
 from quorate.metadata.framing import encode_record
 from quorate.metadata.image import EMPTY, MetadataImage, Provenance
+from quorate.metadata.image.builder import apply_records
 from quorate.metadata.shared_replay import SharedReplay, too_many_at_once
 from quorate.metadata.snapshot_emitter import SnapshotEmitter
 from quorate.protocol.api import ApiKey
@@ -345,7 +346,7 @@ class QuorumController:
         now_ms = self.clock.now_ms()
         # Replayed before it is appended: what cannot be replayed must never get into the log.
         last_offset = first + len(records) - 1
-        after = image.apply(records, offset=last_offset, epoch=self._epoch, timestamp_ms=now_ms, encoded=values)
+        after = apply_records(image, records, offset=last_offset, epoch=self._epoch, timestamp_ms=now_ms, encoded=values)
         self._next = after
         self._chain.append((first, last_offset, after))
         try:

@@ -10,6 +10,7 @@ end offset (exclusive) and epoch.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quorate.metadata.errors import MetadataError
+from quorate.metadata.framing import decode_record
 from quorate.metadata.image import MetadataImage
+from quorate.metadata.image.writer import image_values
 from quorate.metadata.loader import load_snapshot
 from quorate.protocol.errors import DecodeError, KafkaError
 from quorate.protocol.schema import Data
@@ -72,7 +75,7 @@ def data_batches(image: MetadataImage, *, base_offset: int, epoch: int, timestam
     """The image's records as batches, the first at `base_offset`. MetadataError when the image cannot be written."""
     values: list[bytes] = []
     size = 0
-    for value in image.to_values():
+    for value in image_values(image):
         if values and (len(values) == MAX_BATCH_RECORDS or size + len(value) > MAX_BATCH_BYTES):
             yield build_metadata_batch(values, base_offset=base_offset, leader_epoch=epoch, timestamp=timestamp_ms)
             base_offset += len(values)
@@ -164,8 +167,6 @@ def write_snapshot(
     now_ms: int,
 ) -> int:
     """Writes a snapshot's file and syncs it; gives its size. The caller renames it into place. OSError as the disk has it."""
-    import os
-
     size = 0
     with path.open("xb") as out:
         for batch in snapshot_batches(
@@ -273,8 +274,6 @@ def image_from_snapshot(data: bytes | memoryview, snapshot_id: SnapshotId, *, na
 
 def decode_values(snapshot: Snapshot) -> Iterator[tuple[Data, int]]:
     """The records of a snapshot with their versions."""
-    from quorate.metadata.framing import decode_record
-
     for batch in snapshot.batches:
         for value in batch.values:
             yield decode_record(value)

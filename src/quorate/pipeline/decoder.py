@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.framing import decode_record
-from quorate.metadata.image import RESOURCE_NAMES
 from quorate.metadata.json import type_name
 from quorate.pipeline.layout import Slice
+from quorate.protocol.config_resource import ConfigResourceType
 from quorate.protocol.errors import DecodeError, KafkaError
 from quorate.protocol.json import to_json
 from quorate.protocol.uuids import uuid_text
@@ -127,7 +127,7 @@ def _keys(record: Any) -> dict[str, Any]:
         case "ClearElrRecord":
             found["topic_name"] = record.topic_name
         case "ConfigRecord":
-            found["resource_type"] = RESOURCE_NAMES.get(record.resource_type, str(record.resource_type))
+            found["resource_type"] = ConfigResourceType.name_of(record.resource_type)
             found["resource_name"] = record.resource_name
             found["key"] = record.name
             found["value"] = record.value

@@ -11,15 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct as Packing
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from quorate.protocol.errors import DecodeError, ErrorCode, KafkaError
+from quorate.protocol.headers import RequestHeader, ResponseHeader
 from quorate.protocol.primitives import Buffer
 from quorate.protocol.regions import FileRegion
-
-if TYPE_CHECKING:
-    from quorate.protocol.headers import RequestHeader
-    from quorate.protocol.schema import Request, Response
+from quorate.protocol.schema import Request, Response
 
 
 class ApiKey(IntEnum):
@@ -305,8 +303,6 @@ _I32: Final = Packing(">i")
 def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     """The header of a request and the position of its body. Raises DecodeError; KafkaError (UNSUPPORTED_VERSION) for a
     key that is not in the registry."""
-    from quorate.protocol.headers import RequestHeader
-
     if len(frame) < 8:
         raise DecodeError(f"a request of {len(frame)} bytes has no header")
     key, version = _KEY_AND_VERSION.unpack_from(frame)
@@ -338,8 +334,6 @@ def encode_request_parts(
     correlation_id: int, client_id: str | None, message: Request, version: int
 ) -> list[bytes | bytearray | memoryview | FileRegion]:
     """Header and body of a request, without the frame's length, record batches uncopied. Raises EncodeError."""
-    from quorate.protocol.headers import RequestHeader
-
     header = RequestHeader(
         request_api_key=message.KEY, request_api_version=version, correlation_id=correlation_id, client_id=client_id
     )
@@ -362,8 +356,6 @@ def encode_response(
 
 def decode_response(frame: Buffer, key: int, version: int) -> tuple[int, Response]:
     """Correlation id and body of a response frame without its length. Raises DecodeError."""
-    from quorate.protocol.headers import ResponseHeader
-
     header, body = ResponseHeader.read(frame, 0, response_header_version(key, version))
     spec = REGISTRY[key]
     message, end = spec.response.read(frame, body, version)

@@ -12,7 +12,6 @@ import binascii
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from quorate.protocol.compiler import struct_of
 from quorate.protocol.errors import DecodeError, EncodeError
 from quorate.protocol.regions import FileRegion
 from quorate.protocol.schema import PRIMITIVES, FieldSpec, Message, Struct
@@ -119,7 +118,7 @@ def _struct_from_json(root: type[Message], cls: type[S], value: object, version:
 def _value_from_json(root: type[Message], spec: FieldSpec, value: Any, version: int, name: str) -> Any:
     kind = spec.kind
     if kind not in PRIMITIVES:
-        return _struct_from_json(root, struct_of(root, kind), value, version, name)
+        return _struct_from_json(root, root.struct_class(kind), value, version, name)
     if kind in _LIMITS:
         low, high = _LIMITS[kind]
         if type(value) is not int or not low <= value <= high:

@@ -1,4 +1,4 @@
-"""What a node tells its Raft client. Times in seconds, sizes in bytes; defaults are Kafka's (kraft-facts 2.2, 3.1)."""
+"""What a node tells its Raft client. Times in seconds, sizes in bytes; defaults are those of Kafka's `QuorumConfig`."""
 
 from __future__ import annotations
 

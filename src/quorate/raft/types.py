@@ -114,7 +114,7 @@ class BatchTooLargeError(KafkaError):
 
 @dataclass(frozen=True, slots=True)
 class RaftParams:
-    """What the core needs to know of its node. Times in seconds, Kafka's defaults (kraft-facts 3.1)."""
+    """What the core needs to know of its node. Times in seconds, Kafka's defaults (`QuorumConfig`)."""
 
     me: ReplicaKey
     cluster_id: str

@@ -15,6 +15,7 @@ from quorate.metadata.bootstrap import FIRST_SNAPSHOT_NAME, METADATA_DIRECTORY, 
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.features import ELR_VERSION, KRAFT_VERSION, LEVELS
 from quorate.metadata.image import MetadataImage
+from quorate.metadata.image.builder import apply_records
 from quorate.metadata.records import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,
@@ -66,8 +67,8 @@ class LocalSnapshot:
             )
         self._id = parse_name(original.name) or SnapshotId(len(records) + 1, 1)
         self._timestamp_ms = whole.last_contained_timestamp_ms
-        self.image = MetadataImage().apply(
-            records, offset=self._id.offset - 1, epoch=self._id.epoch, timestamp_ms=self._timestamp_ms
+        self.image = apply_records(
+            MetadataImage(), records, offset=self._id.offset - 1, epoch=self._id.epoch, timestamp_ms=self._timestamp_ms
         )
 
     def write(self, directory: Path, *, now_ms: int) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from quorate.admin.client import AdminClient
 from quorate.admin.errors import KafkaError, NetError, error_text
-from quorate.admin.types import ConfigEntry, ConfigOp, ConfigSource, ResourceType
+from quorate.admin.types import ConfigEntry, ConfigOp, ConfigSource
+from quorate.protocol.config_resource import ConfigResourceType
 from quorate.tools.client_common import add_connection, read_properties, tool_parser, with_admin
 from quorate.tools.common import Parser, ToolError, run
 
@@ -17,12 +18,12 @@ TOPICS, CLIENTS, USERS, BROKERS, LOGGERS, IPS, METRICS, GROUPS = (
 )  # fmt: skip
 TYPES = (TOPICS, BROKERS, USERS, CLIENTS, IPS, METRICS, GROUPS, LOGGERS)
 
-RESOURCES: Mapping[str, tuple[ResourceType, ConfigSource | None]] = {
-    TOPICS: (ResourceType.TOPIC, ConfigSource.DYNAMIC_TOPIC_CONFIG),
-    BROKERS: (ResourceType.BROKER, ConfigSource.DYNAMIC_BROKER_CONFIG),
-    LOGGERS: (ResourceType.BROKER_LOGGER, None),
-    METRICS: (ResourceType.CLIENT_METRICS, ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG),
-    GROUPS: (ResourceType.GROUP, ConfigSource.DYNAMIC_GROUP_CONFIG),
+RESOURCES: Mapping[str, tuple[ConfigResourceType, ConfigSource | None]] = {
+    TOPICS: (ConfigResourceType.TOPIC, ConfigSource.DYNAMIC_TOPIC_CONFIG),
+    BROKERS: (ConfigResourceType.BROKER, ConfigSource.DYNAMIC_BROKER_CONFIG),
+    LOGGERS: (ConfigResourceType.BROKER_LOGGER, None),
+    METRICS: (ConfigResourceType.CLIENT_METRICS, ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG),
+    GROUPS: (ConfigResourceType.GROUP, ConfigSource.DYNAMIC_GROUP_CONFIG),
 }
 """The kind of resource of an entity type, and the source of what is its own."""
 

@@ -12,10 +12,10 @@ from quorate.admin.types import (
     NewTopic,
     PartitionDescription,
     Reassignment,
-    ResourceType,
     TopicDescription,
     TopicPartition,
 )
+from quorate.protocol.config_resource import ConfigResourceType
 from quorate.protocol.uuids import ZERO_UUID, parse_uuid, uuid_text
 from quorate.tools.client_common import INTERNAL_TOPICS, add_connection, key_values, name_filter, tool_parser, with_admin
 from quorate.tools.common import Parser, ToolError, run
@@ -210,14 +210,14 @@ async def _describe(admin: AdminClient, args: argparse.Namespace) -> int:
     if not names:
         return 0
     described = await admin.describe_topics(names, partition_limit=args.partition_size_limit_per_response)
-    configs = await admin.describe_configs([(ResourceType.TOPIC, name) for name in described])
+    configs = await admin.describe_configs([(ConfigResourceType.TOPIC, name) for name in described])
     live = {node.id for node in (await admin.describe_cluster()).nodes}
     try:
         moving = await admin.list_reassignments()
     except (KafkaError, NetError):
         moving = {}
     for name, topic in described.items():
-        entries = configs[ResourceType.TOPIC, name]
+        entries = configs[ConfigResourceType.TOPIC, name]
         if isinstance(entries, KafkaError):
             raise entries
         _print_topic(args, topic, entries, moving)

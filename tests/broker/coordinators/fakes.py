@@ -18,6 +18,7 @@ from quorate.log.files import OpenFiles
 from quorate.log.manager import LogManager
 from quorate.log.partition_log import PartitionLog
 from quorate.log.producer_state import AppendOrigin
+from quorate.metadata.image import MetadataDelta
 from quorate.net.dispatch import RequestContext
 from quorate.protocol.api import ApiKey
 from quorate.records.batch import iter_batches
@@ -97,7 +98,7 @@ class Replicas(ReplicaManager):
             partition_epoch=was.partition_epoch + 1,
         )
         old, self.metadata.image = self.metadata.image, image_of({OFFSETS: self._image})
-        self.apply_delta(old.delta_to(self.metadata.image))
+        self.apply_delta(MetadataDelta(old, self.metadata.image))
         if epoch is not None and not self.hold:
             self.catch_up(partition)
 

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from quorate.metadata.errors import MetadataError
-from quorate.metadata.image import EMPTY
+from quorate.metadata.image import EMPTY, MetadataDelta
 from quorate.metadata.shared_replay import SharedReplay, too_many_at_once
 
 if TYPE_CHECKING:
     from quorate.broker.metadata.cache import MetadataCache
-    from quorate.metadata.image import MetadataDelta, MetadataImage
+    from quorate.metadata.image import MetadataImage
     from quorate.metadata.snapshot_emitter import SnapshotEmitter
     from quorate.raft.runtime.delivery import Steps
     from quorate.raft.types import CommittedBatch, LeaderAndEpoch, OffsetEpoch
@@ -128,7 +128,7 @@ class BrokerMetadataListener:
         if self._publishing and image is not old:
             self._cache.image = image
             if self._subscribers:
-                delta = old.delta_to(image)
+                delta = MetadataDelta(old, image)
                 for name, subscriber in self._subscribers:
                     try:
                         subscriber(delta)

@@ -1,11 +1,12 @@
 """Replay: the one function per record type that changes the image, the same on an active controller, a standby and a broker.
 
-What a record's replay needs to know is in kraft-facts 5; each raises MetadataError instead of guessing.
+Each function does what the `replay` methods of Kafka's control managers and of `MetadataDelta` do. A record that
+does not fit the state before it raises MetadataError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,6 @@ from quorate.metadata.image.cluster import (
 )
 from quorate.metadata.image.image import JOURNAL_STEPS, MetadataImage, OpenTransaction, Provenance, Touched
 from quorate.metadata.image.parts import (
-    TOPIC_RESOURCE,
     AclsImage,
     ClientQuotasImage,
     ConfigsImage,
@@ -62,10 +62,35 @@ from quorate.metadata.records import (
     UserScramCredentialRecord,
     ZkMigrationStateRecord,
 )
+from quorate.protocol.config_resource import ConfigResourceType
+from quorate.protocol.schema import Data
 
 _FENCING = {0: None, 1: True, -1: False}
 _SHUTDOWN = {0: None, 1: True}
 _SCRAM_MECHANISMS = (1, 2)
+
+
+def apply_records(
+    image: MetadataImage,
+    records: Iterable[Data],
+    *,
+    offset: int,
+    epoch: int,
+    timestamp_ms: int,
+    encoded: Sequence[bytes] | None = None,
+) -> MetadataImage:
+    """The image after one batch of records, of which the last one has the offset `offset`.
+
+    encoded: the values of the same records in the batch, if the caller has them. A partition whose record has the usual
+    form is stored as its bytes, without a replay of the record.
+    Raises MetadataError, naming offset and record, if a record cannot be replayed.
+    """
+    batch = records if isinstance(records, list | tuple) else list(records)
+    builder = ImageBuilder(image)
+    for at, record in enumerate(batch):
+        if encoded is None or not builder.take_encoded(encoded[at]):
+            builder.replay(record, offset - len(batch) + 1 + at)
+    return builder.finish(offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
 
 
 class ImageBuilder:
@@ -214,7 +239,7 @@ class ImageBuilder:
 
     def _remove_topic(self, record: RemoveTopicRecord, offset: int) -> None:
         topic = self._topics.remove(record.topic_id)
-        key = (TOPIC_RESOURCE, topic.name)
+        key = (ConfigResourceType.TOPIC, topic.name)
         if key in self._resources or key in self._from.configs.resources:
             self._resources[key] = {}
         if self._tags:

@@ -1,10 +1,13 @@
-"""The metadata of a cluster at one offset, as an immutable value."""
+"""The metadata of a cluster at one offset, as an immutable value.
+
+`builder` replays records onto an image, `writer` turns an image into records, `delta` compares two images. They import
+this module, not the other way round.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from immutables import Map
 
@@ -19,10 +22,6 @@ from quorate.metadata.image.parts import (
     ScramImage,
 )
 from quorate.metadata.image.topics import TopicsImage
-
-if TYPE_CHECKING:
-    from quorate.metadata.image.delta import MetadataDelta
-    from quorate.protocol.schema import Data
 
 
 class Provenance(NamedTuple):
@@ -93,44 +92,6 @@ class MetadataImage:
     transaction: OpenTransaction | None = None
     token: object = field(default_factory=object, compare=False)
     journal: tuple[tuple[object, Touched], ...] = field(default=(), compare=False)
-
-    def apply(
-        self, values: Iterable[Data], *, offset: int, epoch: int, timestamp_ms: int, encoded: Sequence[bytes] | None = None
-    ) -> MetadataImage:
-        """The image after one batch of records, `offset` being that of the last one.
-
-        encoded: the same records as they stand in the batch, for who has them: what can be kept so need not be replayed.
-        MetadataError, with offset and record, when one of them cannot be replayed.
-        """
-        from quorate.metadata.image.builder import ImageBuilder
-
-        records = values if isinstance(values, list | tuple) else list(values)
-        builder = ImageBuilder(self)
-        for at, record in enumerate(records):
-            if encoded is None or not builder.take_encoded(encoded[at]):
-                builder.replay(record, offset - len(records) + 1 + at)
-        return builder.finish(offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
-
-    def delta_to(self, newer: MetadataImage) -> MetadataDelta:
-        """The changes from this image to a newer one (any other one, in fact)."""
-        from quorate.metadata.image.delta import MetadataDelta
-
-        return MetadataDelta(self, newer)
-
-    def to_records(self) -> Iterator[Data]:
-        """The least records that make this image, in the order in which Kafka writes them.
-
-        MetadataError when a transaction is open, or when the metadata.version has no room for something that the image holds.
-        """
-        from quorate.metadata.image.writer import image_records
-
-        return image_records(self)
-
-    def to_values(self) -> Iterator[bytes]:
-        """The same records as they stand in a batch, frame included; what is held encoded is not decoded for it."""
-        from quorate.metadata.image.writer import image_values
-
-        return image_values(self)
 
     def with_provenance(self, provenance: Provenance) -> MetadataImage:
         """The same metadata, said to be that of another offset."""

@@ -13,27 +13,18 @@ from typing import TYPE_CHECKING, Any
 from immutables import Map
 
 from quorate.metadata.features import METADATA_VERSION
+from quorate.protocol.config_resource import ConfigResourceType
 
 if TYPE_CHECKING:
     from quorate.metadata.records import AccessControlEntryRecord, DelegationTokenRecord, UserScramCredentialRecord
 
 _NONE: Map[Any, Any] = Map()
 
-UNKNOWN_RESOURCE = 0
-TOPIC_RESOURCE = 2
-BROKER_RESOURCE = 4
-BROKER_LOGGER_RESOURCE = 8
-CLIENT_METRICS_RESOURCE = 16
-GROUP_RESOURCE = 32
-
-RESOURCE_NAMES: Mapping[int, str] = {
-    UNKNOWN_RESOURCE: "UNKNOWN",
-    TOPIC_RESOURCE: "TOPIC",
-    BROKER_RESOURCE: "BROKER",
-    BROKER_LOGGER_RESOURCE: "BROKER_LOGGER",
-    CLIENT_METRICS_RESOURCE: "CLIENT_METRICS",
-    GROUP_RESOURCE: "GROUP",
-}
+TOPIC_RESOURCE = ConfigResourceType.TOPIC
+BROKER_RESOURCE = ConfigResourceType.BROKER
+BROKER_LOGGER_RESOURCE = ConfigResourceType.BROKER_LOGGER
+CLIENT_METRICS_RESOURCE = ConfigResourceType.CLIENT_METRICS
+GROUP_RESOURCE = ConfigResourceType.GROUP
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +65,15 @@ class ConfigsImage:
 
     def topic(self, name: str) -> Mapping[str, str]:
         """The entries of a topic."""
-        return self.get(TOPIC_RESOURCE, name)
+        return self.get(ConfigResourceType.TOPIC, name)
 
     def broker(self, broker_id: int) -> Mapping[str, str]:
         """The entries of one broker, without the cluster-wide ones."""
-        return self.get(BROKER_RESOURCE, str(broker_id))
+        return self.get(ConfigResourceType.BROKER, str(broker_id))
 
     def cluster_default(self) -> Mapping[str, str]:
         """The cluster-wide default entries of all brokers."""
-        return self.get(BROKER_RESOURCE, "")
+        return self.get(ConfigResourceType.BROKER, "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,12 +35,15 @@ from quorate.protocol.schema import Data, Struct
 
 
 def image_records(image: MetadataImage) -> Iterator[Data]:
-    """Records of the image. MetadataError inside a transaction, and for what the finalised metadata.version cannot say."""
+    """The least records that make this image, in the order in which Kafka writes them.
+
+    Raises MetadataError if a transaction is open, or if the metadata.version has no record for something in the image.
+    """
     return (decode_record(found)[0] if isinstance(found, bytes) else found for found in _found(image))
 
 
 def image_values(image: MetadataImage) -> Iterator[bytes]:
-    """The same records, each as it stands in a batch, in the version that belongs to the finalised metadata.version."""
+    """The values of the same records in a batch, frame included. Partitions that are held as bytes are not decoded."""
     level = image.features.metadata_version
     for found in _found(image):
         yield found if isinstance(found, bytes) else encode_record(found, record_version(found.KEY, level))

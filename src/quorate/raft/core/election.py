@@ -79,7 +79,7 @@ def on_vote(r: Raft, q: Vote, token: Token, now: float) -> None:
 
 
 def may_grant(r: Raft, q: Vote) -> bool:
-    """Kafka's table of grants (kraft-facts 3.4): by role, standard vote or pre-vote."""
+    """Whether this replica grants the vote, by its role and the kind of vote: `canGrantVote` of Kafka's `EpochState` classes."""
     up_to_date = q.last.log_order >= r.end.log_order
     match r.role:
         case Role.LEADER:

@@ -93,7 +93,7 @@ class RaftView:
         return out
 
     def metrics(self) -> list[Metric]:
-        """raft-metrics of kraft-facts 8.1 and KIP-853's, as they are now."""
+        """The current values of Kafka's raft-metrics group (`KafkaRaftMetrics`, KIP-595, KIP-853)."""
         from quorate.raft.runtime.metrics import raft_metrics
 
         return list(raft_metrics(self, self.meters, self._clock.now()))

@@ -1,9 +1,9 @@
 """The metadata log on disk: `__cluster_metadata-0` with its segments and snapshots, in Kafka's format.
 
-Start-up rules (kraft-facts 2.1): unfinished and deleted snapshots are removed, as are those below the log start, but not the
-newest download that was broken off, which may go on; a log that begins behind 0 needs a snapshot at or above its start; a
-newest snapshot that is ahead of the log restarts the log behind it. Cleaning (3.11) moves the log start to the next snapshot
-and drops the segments and snapshots before it.
+Start-up rules, as in Kafka's `KafkaRaftLog` and `Snapshots`: unfinished and deleted snapshots are removed, as are
+those below the log start, but not the newest download that was broken off, which may go on; a log that begins behind 0
+needs a snapshot at or above its start; a newest snapshot that is ahead of the log restarts the log behind it. Cleaning
+(KIP-630) moves the log start to the next snapshot and drops the segments and snapshots before it.
 """
 
 from __future__ import annotations

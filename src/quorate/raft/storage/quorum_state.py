@@ -1,4 +1,4 @@
-"""The file `quorum-state`: epoch, leader and vote, durable before they are spoken of (kraft-facts 2.4).
+"""The file `quorum-state`: epoch, leader and vote, durable before any message names them (Kafka's `FileQuorumStateStore`).
 
 Version 0 is written while kraft.version is 0, version 1 from kraft.version 1 on; both are read at any level.
 """

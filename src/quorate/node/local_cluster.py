@@ -26,10 +26,10 @@ from quorate.log.lock import DirLock, DirLockedError, LockFileError
 from quorate.metadata.bootstrap import METADATA_DIRECTORY
 from quorate.net.errors import ListenerError
 from quorate.net.sockets import bind_sockets
-from quorate.node.initial_voters import InitialVoter
-from quorate.node.known_voters import latest_voters, snapshot_voters
+from quorate.node.dynamic_voters import DynamicVoter
+from quorate.node.formatter import FormatPlan, format_directories
 from quorate.node.properties import read_properties
-from quorate.node.storage import FormatPlan, format_directories
+from quorate.node.stored_voters import latest_voters, snapshot_voters
 from quorate.protocol.uuids import parse_uuid, random_uuid, uuid_text
 from quorate.records.control import VotersRecord
 
@@ -304,7 +304,7 @@ class LocalCluster:
         ):
             return
         voters = {
-            n.node_id: InitialVoter(n.node_id, parse_uuid(text), self.host, n.controller_port)
+            n.node_id: DynamicVoter(n.node_id, parse_uuid(text), self.host, n.controller_port)
             for n, text in zip((n for n in self.nodes if n.controller), self._directory_ids, strict=True)
         }
         plan = FormatPlan(config, self.cluster_id, voters if node.controller else None, ignore_formatted=True)

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quorate import __version__
-from quorate.config.kafka_config import KafkaConfig, parse_per_ip
-from quorate.config.listeners import Endpoint, shown_address
+from quorate.config.kafka_config import KafkaConfig
+from quorate.config.listeners import Endpoint, parse_connections_per_ip, shown_address
 from quorate.log import meta_properties
 from quorate.log.errors import trace_of
 from quorate.log.files import OpenFiles
@@ -28,9 +28,15 @@ from quorate.net.dispatch import Dispatcher, ListenerKind
 from quorate.net.limits import ConnectionLimits
 from quorate.net.server import Listener
 from quorate.net.sockets import bind_sockets
-from quorate.node.limits import connection_cap, hold_collections, open_file_cache, raise_open_files, settle_memory
 from quorate.node.metrics import MetricsCollector
-from quorate.node.support import refuse_unsupported
+from quorate.node.process import (
+    disable_garbage_collection,
+    enable_garbage_collection,
+    log_file_cache_size,
+    max_connections_per_listener,
+    raise_open_file_limit,
+)
+from quorate.node.unsupported import check_supported
 from quorate.protocol.uuids import uuid_text
 from quorate.raft.config import RaftConfig
 from quorate.raft.driver import RaftClient
@@ -88,12 +94,12 @@ class KafkaServer:
         """Returns when every listener serves. Raises ConfigError, ListenerError, DirLockedError, MetaPropertiesError,
         OSError and what the roles raise; `shutdown` then undoes what was done."""
         config = self.config
-        refuse_unsupported(config)
+        check_supported(config)
         for warning in config.warnings:
             self._log(logging.WARNING, "%s", warning)
         self._log(logging.INFO, "Quorate %s starts as %s", __version__, " and ".join(sorted(config.process_roles)))
-        hold_collections()
-        allowed = raise_open_files()
+        disable_garbage_collection()
+        allowed = raise_open_file_limit()
         for endpoint in config.listeners:
             listener = Listener()
             listener.bind(endpoint.host, endpoint.port, endpoint.name)
@@ -122,7 +128,7 @@ class KafkaServer:
         if config.is_broker:
             self._starting = asyncio.create_task(self._start_broker(ensemble.directory_ids, allowed))
             await self._starting
-        settle_memory()
+        enable_garbage_collection()
         self._ready, self._phase_now = True, "running"
         self._log(logging.INFO, "Kafka Server started in %d ms", (time.perf_counter() - self._started_at) * 1000)
 
@@ -291,7 +297,7 @@ class KafkaServer:
             self.raft,
             cluster_id=self.cluster_id,
             directory_ids=directory_ids,
-            files=OpenFiles(open_file_cache(allowed)),
+            files=OpenFiles(log_file_cache_size(allowed)),
             start_time_ms=self._start_time_ms,
             on_fault=self._fail,
             replay=self._replay,
@@ -311,9 +317,9 @@ class KafkaServer:
             max_idle_s=idle_s,
             first_request_s=min(idle_s, ConnectionLimits.FIRST_REQUEST_S),
             frame_stall_s=min(idle_s, ConnectionLimits.FRAME_STALL_S),
-            max_connections=connection_cap(allowed, len(self.config.listeners), get("max.connections")),
+            max_connections=max_connections_per_listener(allowed, len(self.config.listeners), get("max.connections")),
             max_connections_per_ip=get("max.connections.per.ip"),
-            max_connections_per_ip_overrides=parse_per_ip(
+            max_connections_per_ip_overrides=parse_connections_per_ip(
                 "max.connections.per.ip.overrides", get("max.connections.per.ip.overrides")
             ),
         )

@@ -20,7 +20,7 @@ from quorate.log.files import fsync_directory
 from quorate.log.meta_properties import MetaProperties, MetaPropertiesError
 from quorate.metadata import bootstrap, features
 from quorate.metadata.records import UserScramCredentialRecord
-from quorate.node.initial_voters import InitialVoter
+from quorate.node.dynamic_voters import DynamicVoter
 from quorate.protocol.uuids import random_uuid
 from quorate.records.control import VotersRecord
 
@@ -35,7 +35,7 @@ class FormatPlan:
 
     config: KafkaConfig
     cluster_id: str
-    voters: dict[int, InitialVoter] | None = None
+    voters: dict[int, DynamicVoter] | None = None
     ignore_formatted: bool = False
     release_version: str | None = None
     feature_levels: dict[str, int] = field(default_factory=dict)
@@ -240,7 +240,7 @@ def _survey(plan: FormatPlan) -> tuple[list[Path], list[Path], list[Path]]:
     return formatted, empty, unreadable
 
 
-def voters_record(voters: dict[int, InitialVoter], listener_name: str) -> VotersRecord:
+def voters_record(voters: dict[int, DynamicVoter], listener_name: str) -> VotersRecord:
     return VotersRecord(
         voters=[
             VotersRecord.Voter(
@@ -254,7 +254,7 @@ def voters_record(voters: dict[int, InitialVoter], listener_name: str) -> Voters
     )
 
 
-def standalone_voters(config: KafkaConfig, new_id: Callable[[], bytes] = random_uuid) -> dict[int, InitialVoter]:
+def standalone_voters(config: KafkaConfig, new_id: Callable[[], bytes] = random_uuid) -> dict[int, DynamicVoter]:
     """This node as the only voter. Raises FormatError."""
     if not config.is_controller:
         raise FormatError("You can only use --standalone on a controller.")
@@ -263,4 +263,4 @@ def standalone_voters(config: KafkaConfig, new_id: Callable[[], bytes] = random_
     own = {e.name: e for e in config.controller_listeners}[endpoint.name]
     if not config.explicit("advertised.listeners") and own.wildcard:
         host = "localhost"
-    return {config.node_id: InitialVoter(config.node_id, new_id(), host, endpoint.port)}
+    return {config.node_id: DynamicVoter(config.node_id, new_id(), host, endpoint.port)}

@@ -1,4 +1,5 @@
-"""Defines configuration keys: their types, defaults and ranges, and the error for a value that a key cannot take.
+"""Defines configuration keys: their types, defaults and ranges, and the error for a value that a key
+cannot take.
 
 Facts of the tables are Apache Kafka 4.1's (ConfigDef, `kafka-configs --describe`); the texts are ours.
 """
@@ -15,8 +16,8 @@ from typing import Any
 class ConfigError(ValueError):
     """A key has a value that it cannot take.
 
-    The message has the wording of Kafka's ConfigException, because clients show it to their users. `remedy` tells an
-    operator what to do.
+    The message has the wording of Kafka's ConfigException, because clients show it to their users.
+    `remedy` tells an operator what to do.
     """
 
     def __init__(self, key: str, value: object, reason: str, remedy: str = "") -> None:
@@ -75,7 +76,9 @@ class Scope(IntEnum):
 
 
 Validator = Callable[[str, Any], "str | None"]
-"""Takes a key and its parsed value. Returns the reason why the value is invalid, in Kafka's words, or None."""
+"""Takes a key and its parsed value. Returns the reason why the value is invalid, in Kafka's words, or
+None.
+"""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _MAX_DIGITS = 4_000
@@ -96,8 +99,9 @@ REQUIRED = _Required()
 class ConfigDef:
     """One configuration key.
 
-    `default` is text, as in a properties file, or None where the key has no default and may be absent. `synonyms` of a
-    topic key are the broker keys that give its default: the first one that is set counts.
+    `default` is text, as in a properties file, or None where the key has no default and may be absent.
+    `synonyms` of a topic key are the broker keys that give its default: the first one that is set
+    counts.
     """
 
     name: str

@@ -1,4 +1,6 @@
-"""A node's configuration: its properties, checked against the tables of keys, and what is derived from several keys."""
+"""A node's configuration: its properties, checked against the tables of keys, and what is derived from
+several keys.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ OBSOLETE = {
     "eligible.leader.replicas.enable": "eligible.leader.replicas.version, a feature, took its place",
     "delegation.token.master.key": "it is delegation.token.secret.key now",
 }
-"""Keys of older versions of Kafka, with what took their place. They have no effect, and a warning says so."""
+"""Keys of older versions of Kafka, with what took their place. They have no effect, and a warning says
+so.
+"""
 
 _PREFIXES = ("listener.name.", "quorate.", "confluent.", "rsm.config.", "rlmm.config.", "metric.reporters.", "config.providers")
 """Prefixes of keys that contain a name of the user's choice or that a plugin defines."""
@@ -39,9 +43,9 @@ _NO_LIMIT = 9223372036854775807
 class KafkaConfig:
     """The configuration of a node, parsed and checked. It does not change.
 
-    `get` returns the parsed value of a key. Each key is also an attribute, with underscores in place of dots. A
-    property of this class that has such a name is derived from several keys. `warnings` are sentences for the
-    operator, each of which names its key.
+    `get` returns the parsed value of a key. Each key is also an attribute, with underscores in place of
+    dots. A property of this class that has such a name is derived from several keys. `warnings` are
+    sentences for the operator, each of which names its key.
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
@@ -135,7 +139,8 @@ class KafkaConfig:
     def security_protocol_map(self) -> dict[str, int]:
         """Security protocols by listener name.
 
-        The controller listeners default to PLAINTEXT as long as no listener uses another protocol, as in Kafka.
+        The controller listeners default to PLAINTEXT as long as no listener uses another protocol, as
+        in Kafka.
         """
         key = "listener.security.protocol.map"
         mapping = parse_protocol_map(key, self._values[key])
@@ -174,7 +179,9 @@ class KafkaConfig:
 
     @cached_property
     def advertised_controller_listeners(self) -> tuple[Endpoint, ...]:
-        """The endpoints in the order of controller.listener.names. A listener that is not advertised is its own endpoint."""
+        """The endpoints in the order of controller.listener.names. A listener that is not advertised is
+        its own endpoint.
+        """
         advertised = {e.name: e for e in self.explicit_advertised_listeners or ()}
         own = {e.name: e for e in self.controller_listeners}
         result = []

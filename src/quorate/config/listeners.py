@@ -30,7 +30,9 @@ def shown_address(host: str, port: int) -> str:
 
 @dataclass(slots=True, frozen=True)
 class Endpoint:
-    """A listener. An empty `host` stands for every address; `security_protocol` is the number of Kafka's SecurityProtocol."""
+    """A listener. An empty `host` stands for every address; `security_protocol` is the number of
+    Kafka's SecurityProtocol.
+    """
 
     name: str
     host: str

@@ -58,7 +58,9 @@ class NodeConfig(Protocol):
 
 
 def check(config: NodeConfig) -> None:
-    """Raises ConfigError for the first rule that is broken. Appends to `config.warnings` what is only unusual."""
+    """Raises ConfigError for the first rule that is broken. Appends to `config.warnings` what is only
+    unusual.
+    """
     _roles(config)
     _quorum(config)
     _listeners(config)

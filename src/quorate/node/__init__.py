@@ -1,4 +1,5 @@
-"""Runs a node as a process: reads its configuration, wires its roles together, handles signals and serves HTTP.
+"""Runs a node as a process: reads its configuration, wires its roles together, handles signals and
+serves HTTP.
 
 - main: runs one node until a signal or a fault ends it
 - server: KafkaServer, which starts and stops the parts of a node in order

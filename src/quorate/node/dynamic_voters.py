@@ -1,7 +1,9 @@
-"""Parses the initial voters of a dynamic quorum, as `kafka-storage format --initial-controllers` takes them.
+"""Parses the initial voters of a dynamic quorum, as `kafka-storage format --initial-controllers` takes
+them.
 
-A voter is `id@host:port:directoryId`, as in Kafka's DynamicVoter, or `id-directoryId@host:port`, as in KIP-853. The
-second form may omit the directory id. It is then zero in the VotersRecord until the voter sends UpdateRaftVoter.
+A voter is `id@host:port:directoryId`, as in Kafka's DynamicVoter, or `id-directoryId@host:port`, as in
+KIP-853. The second form may omit the directory id. It is then zero in the VotersRecord until the voter
+sends UpdateRaftVoter.
 """
 
 from __future__ import annotations
@@ -71,7 +73,8 @@ def parse_dynamic_voters(text: str) -> dict[int, DynamicVoter]:
 def voter_warnings(voters: dict[int, DynamicVoter], node_id: int, *, controller: bool) -> list[str]:
     """Returns warnings about initial voters that are probably a mistake, although Kafka accepts them.
 
-    `node_id` is the node that is formatted with these voters, and `controller` whether it has the controller role.
+    `node_id` is the node that is formatted with these voters, and `controller` whether it has the
+    controller role.
     """
     warnings = []
     if controller and node_id not in voters:

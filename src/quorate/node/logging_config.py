@@ -34,8 +34,8 @@ def parse_level(text: str) -> int:
 def configure(level: str | None = None, stream: TextIO | None = None, prefix: str = "") -> None:
     """Configures the root logger to write to `stream`, or else to standard output.
 
-    `level`, or else the environment variable, is a level, a list of NAME=LEVEL for single loggers, or both, separated
-    by commas. Raises ValueError for an unknown level.
+    `level`, or else the environment variable, is a level, a list of NAME=LEVEL for single loggers, or
+    both, separated by commas. Raises ValueError for an unknown level.
     """
     text = level or os.environ.get(ENVIRONMENT) or "INFO"
     root_level = logging.INFO

@@ -1,4 +1,6 @@
-"""Sets up the process of a node: its limit of open files, its standard streams and its garbage collector."""
+"""Sets up the process of a node: its limit of open files, its standard streams and its garbage
+collector.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,8 @@ def raise_open_file_limit() -> int:
 def open_standard_streams() -> None:
     """Opens /dev/null in place of each standard stream that the parent process has closed.
 
-    Otherwise a socket would get such a number, and libuv, which never closes numbers below 3, aborts the process
-    when that socket is closed.
+    Otherwise a socket would get such a number, and libuv, which never closes numbers below 3, aborts
+    the process when that socket is closed.
     """
     for number in range(3):
         try:
@@ -72,8 +74,8 @@ def disable_garbage_collection() -> None:
 def enable_garbage_collection() -> None:
     """Enables the collector after the start.
 
-    It no longer looks at the objects that exist now, because they stay until the node stops. It runs less often
-    than by default, because a request leaves hardly any reference cycles behind.
+    It no longer looks at the objects that exist now, because they stay until the node stops. It runs
+    less often than by default, because a request leaves hardly any reference cycles behind.
     """
     gc.freeze()
     gc.set_threshold(20_000, 25, 100)

@@ -12,7 +12,8 @@ from quorate.log import properties_text
 
 
 def read_properties(path: Path, repeated: dict[str, int] | None = None) -> dict[str, str]:
-    """Reads the keys and values of a properties file. Raises OSError, and ConfigError for a malformed escape.
+    """Reads the keys and values of a properties file. Raises OSError, and ConfigError for a malformed
+    escape.
 
     Adds to `repeated` how often each key is set that is set more than once.
     """
@@ -23,7 +24,7 @@ def read_properties(path: Path, repeated: dict[str, int] | None = None) -> dict[
 
 
 def parse_overrides(items: Iterable[str]) -> dict[str, str]:
-    """`key=value` arguments. Raises ConfigError."""
+    """Parses arguments of the form `key=value`. Raises ConfigError."""
     overrides: dict[str, str] = {}
     for item in items:
         key, equals, value = item.partition("=")
@@ -53,7 +54,9 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> KafkaConfig:
 
 
 def _was_utf8(text: str) -> bool:
-    """Whether this text was UTF-8 before it was read as ISO-8859-1. False for ASCII, which is the same in both."""
+    """Whether this text was UTF-8 before it was read as ISO-8859-1. False for ASCII, which is the same
+    in both.
+    """
     try:
         return not text.isascii() and not text.encode("latin-1").decode().isascii()
     except UnicodeError:

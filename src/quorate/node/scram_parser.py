@@ -1,4 +1,6 @@
-"""Parses SCRAM credentials like `SCRAM-SHA-256=[name=alice,password=secret]`, as Kafka's ScramParser does (KIP-900)."""
+"""Parses SCRAM credentials like `SCRAM-SHA-256=[name=alice,password=secret]`, as Kafka's ScramParser
+does (KIP-900).
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,16 @@
-"""One node: its directories, its Raft replica, its roles and its listeners, started and stopped in order.
+"""Starts and stops the parts of a node: directories, Raft replica, controller, broker and listeners.
 
-Start: configuration -> sockets bound (a busy port is known first) -> directories locked and checked -> Raft -> controller
--> controller listeners serve -> broker registers, catches up, recovers -> broker listeners serve.
-Stop: the reverse, the broker by controlled shutdown while its listeners still serve.
+The order of the start is:
+
+1. All sockets are bound, so that a busy port ends the start before anything is changed. /metrics and
+   /health serve.
+2. The log directories are locked and checked.
+3. The Raft replica opens the metadata log.
+4. The controller starts and its listeners serve.
+5. The broker registers, catches up with the metadata and recovers its logs, and its listeners serve.
+
+The stop is in reverse order. The broker stops by a controlled shutdown, during which its listeners
+still serve.
 """
 
 from __future__ import annotations
@@ -47,23 +55,26 @@ if TYPE_CHECKING:
     from quorate.node.http_server import HttpServer
     from quorate.node.loop_lag import LoopLagMonitor
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _LISTENER_GRACE_S = 2.0
-"""How long a closing listener waits for answers in flight."""
+"""How long a listener that closes waits for the responses to pending requests."""
 
 _CONTROLLED_SHUTDOWN_S = 300.0
-"""As in Kafka: five minutes for the leaderships to move."""
+"""How long a controlled shutdown waits for the controller to move the leaderships. Kafka waits as long."""
 
 _RAFT_HANDOVER_S = 5.0
-"""How long a leader that resigns waits to hear of another one."""
+"""How long a leader that resigns waits until another replica is elected."""
 
 _LEADERLESS_S = 1.5
-"""A quorum that is still there elects a leader within a second."""
+"""How long a broker that stops waits for a leader of the quorum. An election takes less than a second."""
 
 
 class KafkaServer:
-    """A node. `fault` is done, with the reason, when it cannot go on; whoever runs it then calls `shutdown`."""
+    """A node.
+
+    `fault` completes with the error when the node cannot continue. The caller then calls `shutdown`.
+    """
 
     def __init__(self, config: KafkaConfig) -> None:
         self.config = config
@@ -91,8 +102,11 @@ class KafkaServer:
     # -- start
 
     async def start(self) -> None:
-        """Returns when every listener serves. Raises ConfigError, ListenerError, DirLockedError, MetaPropertiesError,
-        OSError and what the roles raise; `shutdown` then undoes what was done."""
+        """Starts all parts and returns when every listener serves.
+
+        Raises ConfigError, ListenerError, DirLockedError, MetaPropertiesError, OSError and the errors
+        of the roles. The caller then calls `shutdown`, which stops the parts that have started.
+        """
         config = self.config
         check_supported(config)
         for warning in config.warnings:
@@ -133,8 +147,12 @@ class KafkaServer:
         self._log(logging.INFO, "Kafka Server started in %d ms", (time.perf_counter() - self._started_at) * 1000)
 
     def _lock_directories(self) -> list[Path]:
-        """Locks the directories; those whose disk answers. A broken one takes only its replicas offline, unless it is the
-        metadata directory or the broker's last. Raises MetaPropertiesError, DirLockedError, OSError."""
+        """Locks the log directories and returns those that can be read.
+
+        A directory that cannot be read is logged as offline, as are its replicas later. Raises the
+        error instead if it is the metadata directory or if no other log directory is left:
+        MetaPropertiesError, DirLockedError, OSError.
+        """
         usable: list[Path] = []
         broken: dict[Path, OSError | LockFileError] = {}
         for directory in self.config.all_dirs:
@@ -159,7 +177,9 @@ class KafkaServer:
         return usable
 
     def _check_metadata_directories(self, directories: list[Path]) -> None:
-        """The metadata log may be in the metadata directory only, or two of them would claim to be it."""
+        """Raises MetaPropertiesError if another directory than the metadata directory has a metadata
+        log.
+        """
         metadata = self.config.metadata_log_dir
         for directory in directories:
             if directory != metadata and (directory / "__cluster_metadata-0").exists():
@@ -169,7 +189,9 @@ class KafkaServer:
                 )
 
     def _warn_if_replaced(self, directory_id: bytes) -> None:
-        """A voter on another disk than the quorum knows cannot vote, and waits in vain where it is the only one."""
+        """Warns if the quorum knows this voter with another directory id, with which it cannot vote
+        (KIP-853).
+        """
         voter = self.raft.voters.by_id.get(self.config.node_id)
         if self.config.is_controller and voter is not None and voter.key.directory_id not in (directory_id, bytes(16)):
             self._log(
@@ -183,7 +205,9 @@ class KafkaServer:
             )
 
     def _warn_if_without_voters(self) -> None:
-        """controller.quorum.voters was taken away before the voters were in the log: nobody would ever be elected."""
+        """Warns if controller.quorum.voters was removed before kraft.version 1 put the voters into the
+        log.
+        """
         if self.config.is_controller and not self.raft.voters.ids and self.raft.log_end_offset > 0:
             self._log(
                 logging.WARNING,
@@ -247,8 +271,8 @@ class KafkaServer:
             self._fail(e)
 
     def health(self) -> tuple[bool, dict[str, object]]:
-        """Whether the node does all that its roles are for, and what it is about."""
-        told: dict[str, object] = {
+        """Returns whether every listener serves, and the members of the answer of /health."""
+        members: dict[str, object] = {
             "ready": self._ready,
             "phase": self._phase_now,
             "nodeId": self.config.node_id,
@@ -259,8 +283,8 @@ class KafkaServer:
         }
         if self._raft_started:
             leader, epoch = self.raft.leader_and_epoch
-            told |= {"leaderId": -1 if leader is None else leader, "epoch": epoch, "highWatermark": self.raft.high_watermark}
-        return self._ready, told
+            members |= {"leaderId": -1 if leader is None else leader, "epoch": epoch, "highWatermark": self.raft.high_watermark}
+        return self._ready, members
 
     async def _start_controller(self, allowed: int) -> None:
         from quorate.controller.config import ControllerConfig
@@ -334,13 +358,15 @@ class KafkaServer:
             )
 
     def _bound(self, endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
-        """Advertised endpoints; where port 0 was asked for, with the port that was given."""
+        """Returns the endpoints with the bound port in place of port 0."""
         return tuple(e if e.port else e.with_port(self.listeners[e.name].port) for e in endpoints)
 
     # -- stop
 
     async def shutdown(self) -> None:
-        """Stops in order what has been started; safe at any point of `start`, and to repeat."""
+        """Stops the parts that have started, in order. May be called at any point of `start`, and more
+        than once.
+        """
         started = time.perf_counter()
         self._ready, self._phase_now = False, "stopping"
         if self._starting is not None and not self._starting.done():
@@ -355,7 +381,7 @@ class KafkaServer:
         await self._step("controller listeners", self._close_controller())
         if self._raft_started:
             self._raft_started = False
-            # Only a leader has to wait: for a successor.
+            # A follower may stop at once. A leader waits until another replica is elected.
             wait_s = _RAFT_HANDOVER_S if self.raft.is_leader and not self.hurrying else 0.0
             await self._step("Raft", self.raft.shutdown(wait_s))
         if self._loop_lag is not None:
@@ -371,7 +397,9 @@ class KafkaServer:
         self._log(logging.INFO, "Shut down in %d ms", (time.perf_counter() - started) * 1000)
 
     def hurry(self) -> None:
-        """A shutdown that is under way waits no more for other nodes or for clients; files are still closed in order."""
+        """Makes a running `shutdown` wait no longer for other nodes or clients. Files are still closed
+        in order.
+        """
         self.hurrying = True
         if self._stopping_broker is not None:
             self._stopping_broker.lifecycle.shutting_down()
@@ -388,21 +416,22 @@ class KafkaServer:
             self._stopping_broker = None
 
     async def _give_up_without_quorum(self, broker: BrokerServer) -> None:
-        """A controlled shutdown needs a controller: when the last nodes of a cluster stop, there is none any more.
+        """Ends the controlled shutdown of the broker when the quorum has no leader any more.
 
-        Until the leaderships have moved, clients are served, as in Apache Kafka. While no controller is heard nothing can move,
-        and the followers may be gone: then nothing more is appended.
+        That is the case when the last nodes of a cluster stop together. Until then clients are served,
+        as in Apache Kafka. Only while this node hears no leader it accepts no appends: leaderships
+        cannot move, and the followers may have stopped.
         """
         loop = asyncio.get_running_loop()
         known_at = heard_at = loop.time()
-        # An observer goes on naming a leader that it cannot reach: until another must have been elected.
+        # An observer keeps its leader while it cannot reach it. After this time another one must have been elected.
         unheard_s = (
             _LEADERLESS_S
             + (self.config.get("controller.quorum.fetch.timeout.ms") + self.config.get("controller.quorum.election.timeout.ms"))
             / 1000
         )
         while loop.time() - known_at < _LEADERLESS_S and loop.time() - heard_at < unheard_s:
-            await asyncio.sleep(_LEADERLESS_S / 4)  # an absence has no event
+            await asyncio.sleep(_LEADERLESS_S / 4)  # that a leader stays unknown is no event that could be awaited
             if self.raft.leader_and_epoch.leader_id is not None:
                 known_at = loop.time()
             hears_leader = self.raft.hears_leader
@@ -423,17 +452,17 @@ class KafkaServer:
             self.controller = None
 
     async def _step(self, what: str, stopping: Any) -> None:
-        """One failing part must not keep the others from being closed."""
+        """Awaits the stop of one part and logs its error, so that the other parts are stopped, too."""
         try:
             await stopping
         except Exception as e:
-            log.error("[KafkaServer id=%d] stopping the %s failed: %s", self.config.node_id, what, e, exc_info=trace_of(e))
+            logger.error("[KafkaServer id=%d] stopping the %s failed: %s", self.config.node_id, what, e, exc_info=trace_of(e))
 
     # -- helpers
 
     @property
     def _raft_failed(self) -> bool:
-        """Without its metadata log this node hears of no controller any more: nothing that waits for one may be waited for."""
+        """Whether the Raft replica has failed, so that this node can no longer hear of a controller."""
         return self._raft_started and self.raft.failure is not None
 
     def _fail(self, error: BaseException) -> None:
@@ -448,4 +477,4 @@ class KafkaServer:
         self._log(logging.INFO, "%s after %d ms", what, (time.perf_counter() - self._started_at) * 1000)
 
     def _log(self, level: int, text: str, *values: object) -> None:
-        log.log(level, "[KafkaServer id=%d] " + text, self.config.node_id, *values)
+        logger.log(level, "[KafkaServer id=%d] " + text, self.config.node_id, *values)

@@ -18,7 +18,8 @@ from quorate.records.control import ControlRecordType, VotersRecord
 def snapshot_voters(folders: Iterable[Path]) -> VotersRecord | None:
     """Returns the voters of the newest snapshot, or None where no snapshot has voters.
 
-    `folders` are the `__cluster_metadata-0` of several replicas. Reads little, but misses changes that are only in a log.
+    `folders` are the `__cluster_metadata-0` of several replicas. Reads little, but misses changes that
+    are only in a log.
     """
     snapshots = sorted(((p, f) for f in folders for p in _snapshots(f)), reverse=True)
     return next((r for (_, path), _ in snapshots for _, r in _voters(path)), None)
@@ -49,7 +50,9 @@ def _snapshots(folder: Path) -> list[tuple[int, Path]]:
 
 
 def _voters(path: Path) -> Iterator[tuple[int, VotersRecord]]:
-    """Yields each VotersRecord of a file with the base offset of its batch, until a batch cannot be read."""
+    """Yields each VotersRecord of a file with the base offset of its batch, until a batch cannot be
+    read.
+    """
     try:
         with path.open("rb") as file:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -1,7 +1,8 @@
-"""Refuses to create ACLs, client quotas and delegation tokens, because this implementation does not enforce them.
+"""Refuses to create ACLs, client quotas and delegation tokens, because this implementation does not
+enforce them.
 
-An operator would rely on an ACL or a quota that has no effect. Records of them that a metadata log already has stay in
-it for nodes that enforce them.
+An operator would rely on an ACL or a quota that has no effect. Records of them that a metadata log
+already has stay in it for nodes that enforce them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def refuse_quotas(request: Any) -> None:
 
 
 def token_refusal(request: Any, code: ErrorCode, principal: str, api_version: int) -> Any:
-    """Returns the error response to a request about delegation tokens, with the members that Kafka sets in it."""
+    """Returns the error response to a request about delegation tokens, with the members that Kafka sets
+    in it.
+    """
     response: Any = REGISTRY[request.KEY].response()
     response.error_code = code
     for time in ("issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms"):

@@ -1,5 +1,11 @@
-"""Configuration: every key of a broker, controller, topic and group, and a node's configuration read from properties.
+"""The configuration keys of brokers, controllers, topics and groups, and the configuration of a node.
 
-Definitions are tables (`broker_defs`, `security_defs`, `topic_defs`, `group_defs`); what they mean to a reader is in
-`docs`, loaded only when somebody asks. `KafkaConfig` is what the rooms get.
+- definitions: types, validation and errors of keys
+- broker_defs, security_defs, topic_defs, group_defs: the tables of keys
+- docs: the documentation of the keys, imported only when it is asked for
+- listeners: parses lists of listeners and of addresses
+- node_rules: checks the rules between several keys of a node
+- kafka_config: KafkaConfig, the configuration of a node
+
+Every package may import this one, except protocol and records.
 """

@@ -1,4 +1,5 @@
-"""What a configuration key may hold: types, defaults, ranges, and one error that says which key, which value and why.
+"""Defines configuration keys: their types, defaults and ranges, and the error for a value that a key
+cannot take.
 
 Facts of the tables are Apache Kafka 4.1's (ConfigDef, `kafka-configs --describe`); the texts are ours.
 """
@@ -13,8 +14,11 @@ from typing import Any
 
 
 class ConfigError(ValueError):
-    """A value that a key cannot take. The message is Kafka's, which clients show to their users; `remedy` tells an
-    operator what to do about it."""
+    """A key has a value that it cannot take.
+
+    The message has the wording of Kafka's ConfigException, because clients show it to their users.
+    `remedy` tells an operator what to do.
+    """
 
     def __init__(self, key: str, value: object, reason: str, remedy: str = "") -> None:
         self.key = key
@@ -29,8 +33,20 @@ class ConfigError(ValueError):
         super().__init__(text)
 
 
+def missing_key_error(name: str) -> ConfigError:
+    """Returns the error for a required key that is not set."""
+    if name == "process.roles":
+        return ConfigError(
+            name,
+            None,
+            "it is required; without it a node would be a ZooKeeper one, and there is no ZooKeeper mode",
+            "set process.roles=broker,controller for a node that is both, or one of the two",
+        )
+    return ConfigError(name, None, "it is required", f"set {name}=<a number from 0 on, different on every node>")
+
+
 class ConfigType(IntEnum):
-    """Kafka's numbers, as DescribeConfigs answers them."""
+    """The types of values, with the numbers of DescribeConfigs (KIP-569)."""
 
     BOOLEAN = 1
     STRING = 2
@@ -50,17 +66,19 @@ class Importance(IntEnum):
 
 
 class Scope(IntEnum):
-    """Who may change a broker key while the broker runs."""
+    """Whether a broker key can be changed while the broker runs, and for which brokers (KIP-226)."""
 
     READ_ONLY = 0
     CLUSTER_WIDE = 1
-    """For all brokers at once, or one."""
+    """May be set for all brokers or for one of them."""
     PER_BROKER = 2
-    """For one broker only."""
+    """May be set for one broker only."""
 
 
 Validator = Callable[[str, Any], "str | None"]
-"""(key, parsed value) -> what is wrong with it, in Kafka's words, or None."""
+"""Takes a key and its parsed value. Returns the reason why the value is invalid, in Kafka's words, or
+None.
+"""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _MAX_DIGITS = 4_000
@@ -74,14 +92,16 @@ class _Required:
 
 
 REQUIRED = _Required()
-"""In place of a default: the key must be given."""
+"""Stands for the default of a key that must be set."""
 
 
 @dataclass(slots=True, frozen=True)
 class ConfigDef:
-    """One key. `default` is text, as in a properties file; None means that there is none and the key may be absent.
+    """One configuration key.
 
-    `synonyms`: of a topic key, the broker keys whose value it has when it is not set, the first that is set wins.
+    `default` is text, as in a properties file, or None where the key has no default and may be absent.
+    `synonyms` of a topic key are the broker keys that give its default: the first one that is set
+    counts.
     """
 
     name: str
@@ -131,7 +151,7 @@ class ConfigDef:
 
 
 def parse_value(name: str, kind: ConfigType, text: str | None) -> Any:
-    """A text as a value of a type, by Kafka's rules. Raises ConfigError."""
+    """Parses a text as a value of a type, by the rules of Kafka's ConfigDef. Raises ConfigError."""
     if text is None:
         return None
     match kind:
@@ -224,7 +244,7 @@ def GZIP_LEVEL(name: str, value: Any) -> str | None:
 
 
 def THROTTLED(name: str, value: Any) -> str | None:
-    """`*`, or partition:broker pairs."""
+    """Checks a list of throttled replicas: `*`, or pairs of partition and broker."""
     if value is None or value == [] or (len(value) == 1 and value[0] == "*"):
         return None
     if all(re.fullmatch(r"[0-9]+:[0-9]+", item) for item in value):
@@ -246,7 +266,7 @@ def define(
     internal: bool = False,
     synonyms: tuple[str, ...] = (),
 ) -> ConfigDef:
-    """A row of a table of keys."""
+    """Returns a row of a table of keys."""
     required = isinstance(default, _Required)
     return ConfigDef(
         name,

@@ -1,6 +1,7 @@
 """Keys of a group resource and of a client-metrics subscription.
 
-Generated once from Apache Kafka 4.1's own definitions and kept by hand since; `docs` says what each key does.
+Generated once from Apache Kafka 4.1's own definitions and kept by hand since; `docs` says what each key
+does.
 """
 
 from __future__ import annotations

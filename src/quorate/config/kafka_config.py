@@ -1,8 +1,9 @@
-"""A node's configuration: properties checked against the tables, and what follows from them."""
+"""A node's configuration: its properties, checked against the tables of keys, and what is derived from
+several keys.
+"""
 
 from __future__ import annotations
 
-import re
 import socket
 from collections.abc import Mapping
 from functools import cached_property
@@ -10,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from quorate.config.broker_defs import BROKER_CONFIGS
-from quorate.config.definitions import ConfigError
+from quorate.config.definitions import ConfigError, missing_key_error
 from quorate.config.listeners import Endpoint, parse_host_port, parse_listeners, parse_protocol_map, parse_voters
+from quorate.config.node_rules import check
 from quorate.config.topic_defs import TOPIC_CONFIGS
 
 OBSOLETE = {
@@ -28,20 +30,22 @@ OBSOLETE = {
     "eligible.leader.replicas.enable": "eligible.leader.replicas.version, a feature, took its place",
     "delegation.token.master.key": "it is delegation.token.secret.key now",
 }
-"""Keys that once meant something: set, they do nothing, and the operator should know."""
+"""Keys of older versions of Kafka, with what took their place. They have no effect, and a warning says
+so.
+"""
 
 _PREFIXES = ("listener.name.", "quorate.", "confluent.", "rsm.config.", "rlmm.config.", "metric.reporters.", "config.providers")
-"""Families of keys that no table can list."""
+"""Prefixes of keys that contain a name of the user's choice or that a plugin defines."""
 
 _NO_LIMIT = 9223372036854775807
 
 
 class KafkaConfig:
-    """Typed, checked, immutable.
+    """The configuration of a node, parsed and checked. It does not change.
 
-    `config.get("log.dirs")` gives a parsed value by Kafka's name, `config.log_dirs`-like attributes exist for every
-    key (dots become underscores); what is derived from several keys is a property below and wins over the raw key.
-    `warnings` are lines for the operator, each naming its key.
+    `get` returns the parsed value of a key. Each key is also an attribute, with underscores in place of
+    dots. A property of this class that has such a name is derived from several keys. `warnings` are
+    sentences for the operator, each of which names its key.
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
@@ -56,14 +60,12 @@ class KafkaConfig:
             text = self.originals.get(name)
             if text is None:
                 if definition.required:
-                    raise missing(name)
+                    raise missing_key_error(name)
                 self._values[name] = definition.default_value()
             elif text.strip() == "" and definition.default is None and not isinstance(definition.parse(""), list):
                 self._values[name] = None  # `key=` unsets, as in Kafka's own sample files
             else:
                 self._values[name] = definition.parse(text)
-        from quorate.config.node_rules import check
-
         check(self)
 
     @classmethod
@@ -71,15 +73,15 @@ class KafkaConfig:
         return cls(properties)
 
     def with_overrides(self, overrides: Mapping[str, str]) -> KafkaConfig:
-        """The same with some keys set otherwise. Raises ConfigError."""
+        """Returns a copy with the keys of `overrides` set. Raises ConfigError."""
         return KafkaConfig(self.originals | dict(overrides))
 
     def get(self, name: str) -> Any:
-        """The parsed value of a key by Kafka's name. Raises KeyError for a name that does not exist."""
+        """Returns the parsed value of a key. Raises KeyError for an unknown key."""
         return self._values[name]
 
     def explicit(self, name: str) -> bool:
-        """Whether the key was given, rather than left at its default."""
+        """Returns whether the key is set, even if to its default."""
         return name in self.originals
 
     def __getattr__(self, name: str) -> Any:
@@ -135,7 +137,11 @@ class KafkaConfig:
 
     @cached_property
     def security_protocol_map(self) -> dict[str, int]:
-        """Listener name -> protocol number; controllers' listeners default to PLAINTEXT while nothing else is in use."""
+        """Security protocols by listener name.
+
+        The controller listeners default to PLAINTEXT as long as no listener uses another protocol, as
+        in Kafka.
+        """
         key = "listener.security.protocol.map"
         mapping = parse_protocol_map(key, self._values[key])
         if not self.explicit(key):
@@ -158,7 +164,8 @@ class KafkaConfig:
         return tuple(e for e in self.listeners if e.name in self.controller_listener_names)
 
     @cached_property
-    def _advertised(self) -> tuple[Endpoint, ...] | None:
+    def explicit_advertised_listeners(self) -> tuple[Endpoint, ...] | None:
+        """advertised.listeners as given, or None where the key is not set."""
         text = self._values["advertised.listeners"]
         if text is None:
             return None
@@ -166,14 +173,16 @@ class KafkaConfig:
 
     @cached_property
     def advertised_broker_listeners(self) -> tuple[Endpoint, ...]:
-        """What clients and other brokers are told; an empty host became this host's name."""
-        chosen = self._advertised if self._advertised is not None else self.listeners
+        """The endpoints in the broker's registration. The name of this host replaces an empty host."""
+        chosen = self.explicit_advertised_listeners if self.explicit_advertised_listeners is not None else self.listeners
         return tuple(_named(e) for e in chosen if e.name not in self.controller_listener_names)
 
     @cached_property
     def advertised_controller_listeners(self) -> tuple[Endpoint, ...]:
-        """In the order of controller.listener.names; a listener that is not advertised stands for itself."""
-        advertised = {e.name: e for e in self._advertised or ()}
+        """The endpoints in the order of controller.listener.names. A listener that is not advertised is
+        its own endpoint.
+        """
+        advertised = {e.name: e for e in self.explicit_advertised_listeners or ()}
         own = {e.name: e for e in self.controller_listeners}
         result = []
         for name in self.controller_listener_names:
@@ -195,7 +204,7 @@ class KafkaConfig:
 
     @cached_property
     def quorum_voters(self) -> dict[int, tuple[str, int]]:
-        """controller.quorum.voters: id -> address; empty for a dynamic quorum."""
+        """The addresses of controller.quorum.voters by node id. Empty for a dynamic quorum."""
         key = "controller.quorum.voters"
         return parse_voters(key, self.originals.get(key, ""))
 
@@ -207,7 +216,7 @@ class KafkaConfig:
 
     @cached_property
     def http_listen(self) -> tuple[str, int] | None:
-        """quorate.http.listen: where /metrics and /health are served; None for nowhere."""
+        """The address of quorate.http.listen, at which /metrics and /health are served, or None."""
         key = "quorate.http.listen"
         text = self.originals.get(key, "").strip()
         return parse_host_port(key, text, text) if text else None
@@ -226,7 +235,7 @@ class KafkaConfig:
 
     @cached_property
     def all_dirs(self) -> tuple[Path, ...]:
-        """Every directory that holds a meta.properties: the log directories and the metadata one."""
+        """The directories that have a meta.properties: the log directories and the metadata directory."""
         return tuple(dict.fromkeys([*self.log_dirs, self.metadata_log_dir]))
 
     # -- times that have several keys
@@ -256,7 +265,7 @@ class KafkaConfig:
 
     @cached_property
     def topic_defaults(self) -> dict[str, Any]:
-        """What a topic's keys are while nobody sets them: parsed values by topic key."""
+        """The parsed defaults of the topic keys, which this node's broker keys determine."""
         derived = {
             "segment.ms": self.log_roll_time_ms,
             "segment.jitter.ms": self.log_roll_jitter_time_ms,
@@ -275,20 +284,8 @@ class KafkaConfig:
 
 
 def _named(endpoint: Endpoint) -> Endpoint:
-    """An endpoint that others can reach: an empty host stands for this host's name."""
+    """Replaces an empty host by the name of this host."""
     return endpoint if endpoint.host else endpoint.with_host(socket.getfqdn())
-
-
-def missing(name: str) -> ConfigError:
-    """The refusal of a key that has no default."""
-    if name == "process.roles":
-        return ConfigError(
-            name,
-            None,
-            "it is required; without it a node would be a ZooKeeper one, and there is no ZooKeeper mode",
-            "set process.roles=broker,controller for a node that is both, or one of the two",
-        )
-    return ConfigError(name, None, "it is required", f"set {name}=<a number from 0 on, different on every node>")
 
 
 def _suggestion(name: str) -> str:
@@ -298,14 +295,3 @@ def _suggestion(name: str) -> str:
         return f" (a topic's key; a broker's is {TOPIC_CONFIGS[name].synonyms[0]})"
     close = difflib.get_close_matches(name, BROKER_CONFIGS, n=1, cutoff=0.85)
     return f" (did you mean {close[0]}?)" if close else ""
-
-
-def parse_per_ip(key: str, text: str) -> dict[str, int]:
-    """`host:count,...` of max.connections.per.ip.overrides. Raises ConfigError."""
-    limits: dict[str, int] = {}
-    for item in (part.strip() for part in text.split(",") if part.strip()):
-        host, colon, count = item.rpartition(":")
-        if not colon or not re.fullmatch(r"[0-9]+", count):
-            raise ConfigError(key, text, f"{item!r} is not host:count")
-        limits[host.strip("[]")] = int(count)
-    return limits

@@ -1,4 +1,7 @@
-"""Listener lists: `NAME://host:port,...`, IPv6 hosts in brackets, an empty host for every address."""
+"""Parses lists of listeners and of addresses.
+
+A listener is `NAME://host:port`. An IPv6 host is in brackets, and an empty host stands for every address.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +19,20 @@ WILDCARDS = frozenset({"0.0.0.0", "::", "0:0:0:0:0:0:0:0"})
 
 
 def shown_host(host: str) -> str:
-    """An IPv6 address in brackets, everything else as it is."""
+    """Puts an IPv6 address in brackets and leaves every other host as it is."""
     return f"[{host}]" if ":" in host else host
 
 
 def shown_address(host: str, port: int) -> str:
-    """`host:port`, as it is written in a list of servers."""
+    """Returns `host:port`, as in a list of servers."""
     return f"{shown_host(host)}:{port}"
 
 
 @dataclass(slots=True, frozen=True)
 class Endpoint:
-    """A listener: `host` is empty for every address; `security_protocol` is Kafka's number."""
+    """A listener. An empty `host` stands for every address; `security_protocol` is the number of
+    Kafka's SecurityProtocol.
+    """
 
     name: str
     host: str
@@ -51,7 +56,7 @@ class Endpoint:
 def parse_listeners(
     key: str, text: str, protocols: Mapping[str, int], *, distinct_ports: bool, zero_port: bool = True
 ) -> tuple[Endpoint, ...]:
-    """The endpoints of a listener list. Raises ConfigError naming the entry that is wrong."""
+    """Parses a list of listeners. Raises ConfigError, which names the invalid entry."""
     endpoints: list[Endpoint] = []
     for item in (part.strip() for part in text.split(",") if part.strip()):
         match = _LISTENER.fullmatch(item)
@@ -85,7 +90,7 @@ def parse_listeners(
 
 
 def _check_ports(key: str, text: str, endpoints: list[Endpoint]) -> None:
-    """A port may be used twice only by one IPv4 and one IPv6 address."""
+    """Raises ConfigError where a port is used twice, except by one IPv4 and one IPv6 address (KIP-797)."""
     by_port: dict[int, list[Endpoint]] = {}
     for endpoint in endpoints:
         if endpoint.port:
@@ -106,7 +111,7 @@ def _check_ports(key: str, text: str, endpoints: list[Endpoint]) -> None:
 
 
 def parse_protocol_map(key: str, text: str) -> dict[str, int]:
-    """`NAME:PROTOCOL,...` as listener name -> protocol number. Raises ConfigError."""
+    """Parses `NAME:PROTOCOL,...` into the numbers of the protocols by listener name. Raises ConfigError."""
     mapping: dict[str, int] = {}
     for item in (part.strip() for part in text.split(",") if part.strip()):
         name, colon, protocol = item.rpartition(":")
@@ -120,7 +125,7 @@ def parse_protocol_map(key: str, text: str) -> dict[str, int]:
 
 
 def parse_host_port(key: str, text: str, item: str) -> tuple[str, int]:
-    """`host:port` with IPv6 in brackets. Raises ConfigError."""
+    """Parses `host:port`, an IPv6 host in brackets. Raises ConfigError."""
     match = re.fullmatch(r"(?:\[([0-9a-zA-Z\-%._:]+)\]|([0-9a-zA-Z\-%._]+)):([0-9]+)", item.strip())
     if match is None or not 0 <= int(match[3]) <= 65535:
         raise ConfigError(key, text, f"{item.strip()!r} is not host:port", "an IPv6 host goes in brackets: [::1]:9093")
@@ -128,7 +133,7 @@ def parse_host_port(key: str, text: str, item: str) -> tuple[str, int]:
 
 
 def parse_voters(key: str, text: str) -> dict[int, tuple[str, int]]:
-    """`id@host:port,...` as id -> address. Raises ConfigError."""
+    """Parses `id@host:port,...` into addresses by node id. Raises ConfigError."""
     voters: dict[int, tuple[str, int]] = {}
     for item in (part.strip() for part in text.split(",") if part.strip()):
         number, at, address = item.partition("@")
@@ -139,3 +144,14 @@ def parse_voters(key: str, text: str) -> dict[int, tuple[str, int]]:
             raise ConfigError(key, text, f"node {node} is there twice")
         voters[node] = parse_host_port(key, text, address)
     return voters
+
+
+def parse_connections_per_ip(key: str, text: str) -> dict[str, int]:
+    """Parses max.connections.per.ip.overrides, `host:count,...`, into a map by host. Raises ConfigError."""
+    limits: dict[str, int] = {}
+    for item in (part.strip() for part in text.split(",") if part.strip()):
+        host, colon, count = item.rpartition(":")
+        if not colon or not re.fullmatch(r"[0-9]+", count):
+            raise ConfigError(key, text, f"{item!r} is not host:count")
+        limits[host.strip("[]")] = int(count)
+    return limits

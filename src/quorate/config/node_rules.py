@@ -1,19 +1,66 @@
-"""Rules between the keys of one node: roles, listeners, quorum, directories. Each refusal names key, value and remedy."""
+"""Checks the rules between several keys of a node: roles, listeners, quorum, directories, limits.
+
+Each error names the key, its value, the reason and a remedy.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
 
-from quorate.config.definitions import ConfigError
-
-if TYPE_CHECKING:
-    from quorate.config.kafka_config import KafkaConfig
+from quorate.config.definitions import ConfigError, missing_key_error
+from quorate.config.listeners import Endpoint, parse_connections_per_ip
 
 _SASL_PROTOCOLS = (2, 3)
 
 
-def check(config: KafkaConfig) -> None:
-    """Raises ConfigError for the first rule that does not hold; appends to `config.warnings` what is only odd."""
+class NodeConfig(Protocol):
+    """What the rules read of a KafkaConfig, which has the meaning of each member."""
+
+    originals: dict[str, str]
+    warnings: list[str]
+
+    def get(self, name: str) -> Any: ...
+    def explicit(self, name: str) -> bool: ...
+    @property
+    def is_broker(self) -> bool: ...
+    @property
+    def is_controller(self) -> bool: ...
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def listeners(self) -> tuple[Endpoint, ...]: ...
+    @property
+    def broker_listeners(self) -> tuple[Endpoint, ...]: ...
+    @property
+    def controller_listener_names(self) -> tuple[str, ...]: ...
+    @property
+    def security_protocol_map(self) -> Mapping[str, int]: ...
+    @property
+    def explicit_advertised_listeners(self) -> tuple[Endpoint, ...] | None: ...
+    @property
+    def advertised_broker_listeners(self) -> tuple[Endpoint, ...]: ...
+    @property
+    def inter_broker_listener_name(self) -> str: ...
+    @property
+    def quorum_voters(self) -> Mapping[int, tuple[str, int]]: ...
+    @property
+    def quorum_bootstrap_servers(self) -> tuple[tuple[str, int], ...]: ...
+    @property
+    def log_dirs(self) -> Sequence[Path]: ...
+    @property
+    def log_roll_time_ms(self) -> int: ...
+    @property
+    def log_roll_jitter_time_ms(self) -> int: ...
+    @property
+    def log_retention_time_ms(self) -> int: ...
+
+
+def check(config: NodeConfig) -> None:
+    """Raises ConfigError for the first rule that is broken. Appends to `config.warnings` what is only
+    unusual.
+    """
     _roles(config)
     _quorum(config)
     _listeners(config)
@@ -23,17 +70,15 @@ def check(config: KafkaConfig) -> None:
     _limits(config)
 
 
-def _roles(config: KafkaConfig) -> None:
+def _roles(config: NodeConfig) -> None:
     roles = config.get("process.roles")
     if not roles:
-        from quorate.config.kafka_config import missing
-
-        raise missing("process.roles")
+        raise missing_key_error("process.roles")
     if len(set(roles)) != len(roles):
         raise ConfigError("process.roles", ",".join(roles), "Duplicate role names found", "name each role once")
 
 
-def _quorum(config: KafkaConfig) -> None:
+def _quorum(config: NodeConfig) -> None:
     voters, servers, node = config.quorum_voters, config.quorum_bootstrap_servers, config.node_id
     if not voters and not servers:
         raise ConfigError(
@@ -59,7 +104,7 @@ def _quorum(config: KafkaConfig) -> None:
         )
 
 
-def _listeners(config: KafkaConfig) -> None:
+def _listeners(config: NodeConfig) -> None:
     names = config.controller_listener_names
     shown = config.get("controller.listener.names")
     if not names:
@@ -108,11 +153,11 @@ def _listeners(config: KafkaConfig) -> None:
             )
 
 
-def _advertised(config: KafkaConfig) -> None:
-    """Runs on what the files say, before an empty host is replaced by this host's name."""
+def _advertised(config: NodeConfig) -> None:
+    """Checks the listeners as they are set, before the name of this host replaces an empty host."""
     given = config.get("advertised.listeners")
     if given is not None:
-        for endpoint in config._advertised or ():
+        for endpoint in config.explicit_advertised_listeners or ():
             if endpoint.wildcard:
                 raise ConfigError(
                     "advertised.listeners",
@@ -171,8 +216,8 @@ def _advertised(config: KafkaConfig) -> None:
         )
 
 
-def _security(config: KafkaConfig) -> None:
-    """GSSAPI, Kafka's default mechanism, does not exist here: a SASL listener must choose."""
+def _security(config: NodeConfig) -> None:
+    """Refuses GSSAPI, which is Kafka's default mechanism but is not implemented here."""
     for endpoint in config.listeners:
         if endpoint.security_protocol not in _SASL_PROTOCOLS:
             continue
@@ -187,7 +232,7 @@ def _security(config: KafkaConfig) -> None:
             )
 
 
-def _logs(config: KafkaConfig) -> None:
+def _logs(config: NodeConfig) -> None:
     # `log.dirs=` is refused as in Kafka: a variable that was not set must not put a node's data into log.dir's /tmp
     if not config.log_dirs or config.originals.get("log.dirs", "set").strip() == "":
         raise ConfigError(
@@ -211,7 +256,7 @@ def _logs(config: KafkaConfig) -> None:
         )
 
 
-def _limits(config: KafkaConfig) -> None:
+def _limits(config: NodeConfig) -> None:
     wait = config.get("replica.fetch.wait.max.ms")
     for key in ("replica.socket.timeout.ms", "replica.lag.time.max.ms"):
         if wait > config.get(key):
@@ -221,9 +266,7 @@ def _limits(config: KafkaConfig) -> None:
         raise ConfigError("queued.max.request.bytes", queued, "it must be at least socket.request.max.bytes, or -1")
     if config.get("max.connections.per.ip") == 0 and not config.get("max.connections.per.ip.overrides"):
         raise ConfigError("max.connections.per.ip", 0, "zero needs max.connections.per.ip.overrides, or nobody could connect")
-    from quorate.config.kafka_config import parse_per_ip
-
     key = "max.connections.per.ip.overrides"
-    parse_per_ip(key, config.get(key))
+    parse_connections_per_ip(key, config.get(key))
     if config.get("broker.heartbeat.interval.ms") >= config.get("broker.session.timeout.ms"):
         config.warnings.append("broker.heartbeat.interval.ms is not below broker.session.timeout.ms: this broker will be fenced")

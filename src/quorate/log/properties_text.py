@@ -1,31 +1,45 @@
-"""Java's `.properties` text, read and written by the rules of `java.util.Properties`."""
+"""Reads and writes `.properties` files by the rules of `java.util.Properties`.
+
+This is not left to a library because none reads every file as Java does: javaproperties 0.8.2, jproperties 2.1.2 and
+pyjavaproperties 0.7 differ from it in continued comments, blank continuations or escapes. The tests compare this
+module with Java itself.
+"""
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterator, Mapping
 
 _WHITE = " \t\f"
+_HEX = frozenset("0123456789abcdefABCDEF")
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _WRITTEN = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """(number of its first line, text) of each logical line: comments and blank lines left out, continuations joined."""
-    number, pending, start = 0, "", 0
-    for number, raw in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
+    """Yields the logical lines without comments and blank lines, each with the number of its first line in the file.
+
+    Follows `LineReader` of java.util.Properties in what its documentation leaves open: as long as a logical line is
+    empty, a blank line or a comment may still follow a backslash at the end of a line, and a backslash at the end
+    of the file's last line makes an empty key, unless CR LF ends that line.
+    """
+    pending, start = "", 0
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    last = len(lines) - (not lines[-1] and not text.endswith("\r\n"))
+    for number, raw in enumerate(lines, 1):
         line = raw.lstrip(_WHITE)
-        if not pending and (not line or line[0] in "#!"):
-            continue
         if not pending:
+            if not line or line[0] in "#!":
+                continue
             start = number
-        trailing = len(line) - len(line.rstrip("\\"))
-        if trailing % 2:
-            pending += line[:-1] or "\0"  # a lone backslash still opens a continuation
-            continue
-        yield start, (pending + line).replace("\0", "")
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            pending += line[:-1]
+            if number < last:
+                continue
+        else:
+            pending += line
+        yield start, pending
         pending = ""
-    if pending:
-        yield start, pending.replace("\0", "")
 
 
 def _unescape(text: str) -> str:
@@ -45,12 +59,9 @@ def _unescape(text: str) -> str:
         i += 1
         if c == "u":
             digits = text[i : i + 4]
-            try:
-                if len(digits) != 4:
-                    raise ValueError
-                out.append(chr(int(digits, 16)))
-            except ValueError:
-                raise ValueError(f"\\u{digits} is not four hexadecimal digits") from None
+            if len(digits) != 4 or not _HEX.issuperset(digits):  # int() also takes signs, spaces and underscores
+                raise ValueError(f"\\u{digits} is not four hexadecimal digits")
+            out.append(chr(int(digits, 16)))
             i += 4
         else:
             out.append(_ESCAPES.get(c, c))
@@ -79,6 +90,14 @@ def parse(text: str, repeated: dict[str, int] | None = None) -> dict[str, str]:
             repeated[key] = repeated.get(key, 1) + 1
         found[key] = value
     return found
+
+
+def load(content: bytes, repeated: dict[str, int] | None = None) -> dict[str, str]:
+    """Reads the bytes of a file as ISO-8859-1, as `Properties.load(InputStream)` does. See `parse`.
+
+    Leaves out a byte order mark, which editors on Windows write. Java takes it for a part of the first key.
+    """
+    return parse(content.removeprefix(codecs.BOM_UTF8).decode("latin-1"), repeated)
 
 
 def _escape(text: str, *, key: bool) -> str:

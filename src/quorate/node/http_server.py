@@ -1,4 +1,5 @@
-"""The HTTP endpoint of a node: /metrics for Prometheus and /health for operators and orchestrators, served by aiohttp.
+"""The HTTP endpoint of a node: /metrics for Prometheus and /health for operators and orchestrators,
+served by aiohttp.
 
 aiohttp and prometheus_client together take a quarter of a second to import. So only nodes that set
 quorate.http.listen import this module, and they do so in a thread while the rest of the node starts.
@@ -27,7 +28,9 @@ from quorate.node.metrics import MetricsCollector
 logger = logging.getLogger(__name__)
 
 MAX_REQUEST_BYTES = 8192
-"""Request line and headers: RFC 9110, section 4.1, recommends 8000 bytes for the request line. No page takes a body."""
+"""Request line and headers: RFC 9112, section 3, recommends to accept at least 8000 bytes of request
+line. No page takes a body.
+"""
 
 CONNECTION_S = 5.0
 """A scraper needs milliseconds. Prometheus itself gives up after ten seconds by default."""

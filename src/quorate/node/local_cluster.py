@@ -1,12 +1,15 @@
-"""A whole cluster on this machine, in one folder: which nodes it has, their properties, their formatting.
+"""A cluster in one folder of this machine: its nodes, their properties files and their formatting.
 
-Node i has the controller role if i is among the first `controllers`, the broker role if among the first `brokers`, so
-that 1 and 1, the default, is one node with both. Ports: a node's broker listener is at `port + 2 (i - 1)`, its controller
-listener one above; /metrics and /health, where they are wanted, at `http_port + i - 1`.
+The first `controllers` nodes have the controller role and the first `brokers` nodes the broker role. By
+default there is one node with both. Node i has its broker listener at `port + 2 (i - 1)`, its
+controller listener at the next port, and /metrics and /health, if they are asked for, at `http_port + i
+- 1`.
 
-    FOLDER/cluster.json       cluster id, how many controllers: what must not change
-    FOLDER/node-i/server.properties   rewritten each time; FOLDER/node-i/local.properties, if there is one, is added to it
-    FOLDER/node-i/data, FOLDER/node-i/server.log
+    FOLDER/cluster.json               cluster id and number of controllers, which do not change
+    FOLDER/node-i/server.properties   written at each start
+    FOLDER/node-i/local.properties    optional, added to server.properties
+    FOLDER/node-i/data                the log directory
+    FOLDER/node-i/server.log          the log output
 """
 
 from __future__ import annotations
@@ -26,19 +29,19 @@ from quorate.log.lock import DirLock, DirLockedError, LockFileError
 from quorate.metadata.bootstrap import METADATA_DIRECTORY
 from quorate.net.errors import ListenerError
 from quorate.net.sockets import bind_sockets
-from quorate.node.initial_voters import InitialVoter
-from quorate.node.known_voters import latest_voters, snapshot_voters
+from quorate.node.dynamic_voters import DynamicVoter
+from quorate.node.formatter import FormatPlan, format_directories
 from quorate.node.properties import read_properties
-from quorate.node.storage import FormatPlan, format_directories
+from quorate.node.stored_voters import latest_voters, snapshot_voters
 from quorate.protocol.uuids import parse_uuid, random_uuid, uuid_text
 from quorate.records.control import VotersRecord
 
 _INTERNAL_REPLICAS = 3
-"""Replicas of Kafka's internal topics, where there are brokers enough."""
+"""The replication factor of Kafka's internal topics where there are at least as many brokers."""
 
 
 class LocalClusterError(Exception):
-    """The folder, or what was asked for, does not fit; the message says what to do."""
+    """The cluster cannot be started as asked for. The message says what to do."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -66,8 +69,7 @@ class LocalNode:
 
 @dataclass(slots=True)
 class LocalCluster:
-    """Raises LocalClusterError from `prepare` when the folder holds another cluster than the one asked for, or one that runs
-    or would not find itself, or when host or port cannot be listened on."""
+    """A cluster in a folder. `prepare` makes it ready to start, and fills `cluster_id` and `nodes`."""
 
     folder: Path
     controllers: int = 1
@@ -90,7 +92,7 @@ class LocalCluster:
 
     @property
     def http(self) -> str:
-        """Where the nodes tell about themselves; empty where they do not."""
+        """The URLs of the nodes' HTTP endpoints. Empty where they have none."""
         return ", ".join(f"http://{self._shown_host}:{n.http_port}" for n in self.nodes if n.http_port)
 
     @property
@@ -102,8 +104,13 @@ class LocalCluster:
         return [self._node(i) for i in range(1, max(self.controllers, self.brokers) + 1)]
 
     def prepare(self, say: Callable[[str], None]) -> None:
-        """Makes the folder, or takes up the one that is there; formats what is not formatted; writes the properties. Nothing
-        is written before all is known to fit."""
+        """Creates the folder or loads an existing one, writes the properties files and formats
+        unformatted nodes.
+
+        Nothing is written before all checks have passed. Raises LocalClusterError if the folder has
+        another cluster than the one asked for, if its nodes run or would not find each other, or if a
+        port cannot be bound.
+        """
         if self.controllers < 1 or self.brokers < 1:
             raise LocalClusterError("a cluster needs at least one controller and one broker")
         last = self.port + 2 * max(self.controllers, self.brokers) - 1
@@ -138,7 +145,9 @@ class LocalCluster:
                 lock.release()
 
     def _lock(self, configs: list[KafkaConfig]) -> list[DirLock]:
-        """Every directory that is there, so that nothing is changed below a node that runs. Raises LocalClusterError."""
+        """Locks the existing directories, so that nothing is changed while a node runs. Raises
+        LocalClusterError.
+        """
         locks: list[DirLock] = []
         for node, config in zip(self.nodes, configs, strict=True):
             for directory in config.all_dirs:
@@ -159,8 +168,12 @@ class LocalCluster:
         return locks
 
     def _check_moved(self, configs: list[KafkaConfig]) -> None:
-        """Voters look for one another where the metadata log says, so that a majority has to stay where it was; a leader tells
-        the others where it is now, but nobody can be elected before. Raises LocalClusterError."""
+        """Raises LocalClusterError if a majority of the voters would get other addresses than those in
+        the metadata log.
+
+        Voters look for each other at those addresses until a leader is elected, which updates them
+        afterwards.
+        """
         if self.controllers == 1 or self.moved_voters_found:
             return
         own = {c.node_id: c.advertised_controller_listeners[0] for c in configs if c.is_controller}
@@ -189,7 +202,9 @@ class LocalCluster:
         )
 
     def _check_host(self) -> None:
-        """Before anything is written, as the host is kept in the formatted directories. Raises LocalClusterError."""
+        """Raises LocalClusterError if the nodes cannot listen on the host, or clients cannot reach them
+        there.
+        """
         if self.host in ("0.0.0.0", "::", "") and "advertised.listeners" not in self.overrides:
             raise LocalClusterError(
                 f"--host {self.host or repr('')} is no address by which clients can reach the nodes: give a name or an address "
@@ -211,7 +226,7 @@ class LocalCluster:
             ) from e
 
     def _check_ports(self) -> None:
-        """Raises LocalClusterError naming the port that is taken."""
+        """Raises LocalClusterError, which names the port, if a port is in use."""
         for node in self.nodes:
             for port, wanted, option in (
                 (node.broker_port, node.broker, f"--port {self.port + 1000}"),
@@ -231,7 +246,9 @@ class LocalCluster:
         return self.folder / "cluster.json"
 
     def _load(self) -> bool:
-        """Takes up what the folder holds; False where it holds nothing. Raises LocalClusterError."""
+        """Reads cluster.json. Returns False where the folder is empty or missing. Raises
+        LocalClusterError.
+        """
         path = self._cluster_file
         try:
             known = json.loads(path.read_text())
@@ -313,7 +330,7 @@ class LocalCluster:
         ):
             return
         voters = {
-            n.node_id: InitialVoter(n.node_id, parse_uuid(text), self.host, n.controller_port)
+            n.node_id: DynamicVoter(n.node_id, parse_uuid(text), self.host, n.controller_port)
             for n, text in zip((n for n in self.nodes if n.controller), self._directory_ids, strict=True)
         }
         plan = FormatPlan(config, self.cluster_id, voters if node.controller else None, ignore_formatted=True)
@@ -321,7 +338,7 @@ class LocalCluster:
 
 
 def _reaches(known: str, host: str) -> bool:
-    """Whether who listens on `host` is found by the name or address `known`."""
+    """Returns whether a listener on `host` is reached by the name or address `known`."""
     known, host = known.strip("[]"), host.strip("[]")
     if known == host or not {"", "0.0.0.0", "::"}.isdisjoint((known, host)):
         return True

@@ -1,7 +1,8 @@
 """Measures the lag of the event loop: how much later than asked a timer fires.
 
-Raft, heartbeats and clients share one loop, so a callback that runs for long delays all of them. The monitor sees every delay
-longer than its interval, and a shorter one with the probability that the two meet.
+Raft, heartbeats and clients share one loop, so a callback that runs for long delays all of them. The
+monitor sees every delay longer than its interval, and a shorter one with the probability that the two
+meet.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ INTERVAL_S = 0.02
 """Fifty wake-ups a second cost about a thousandth of a core."""
 
 WARN_S = 1.0
-"""Half of the default fetch timeout of the quorum: a node that stops for longer is about to lose its role."""
+"""Half of the default fetch timeout of the quorum: a node that stops for longer is about to lose its
+role.
+"""
 
 
 class LoopLagMonitor:
@@ -56,7 +59,9 @@ class LoopLagMonitor:
         self._schedule()
 
     def metrics(self) -> Iterable[Metric]:
-        """Average and maximum over the last 30 to 60 seconds, and the maximum since the start, in milliseconds."""
+        """Average and maximum over the last 30 to 60 seconds, and the maximum since the start, in
+        milliseconds.
+        """
         now = self._loop.time()
         yield Metric("event-loop-lag-ms-avg", "Average delay of timers of the event loop, in ms.", self._lag_ms.average(now))
         yield Metric("event-loop-lag-ms-max", "Greatest delay of a timer of the event loop, in ms.", self._lag_ms.maximum(now))

@@ -1,4 +1,4 @@
-"""Runs one node to its end: event loop, signals, exit status."""
+"""Runs one node until a signal or a fault ends it: event loop, signal handlers, exit status."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from collections.abc import Callable
 from quorate.config.kafka_config import KafkaConfig
 from quorate.node.server import KafkaServer
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Of these, SIGINT and SIGHUP stay ignored if the parent ignores them (`nohup`, `&` in a script), as under a JVM."""
+"""SIGINT and SIGHUP stay ignored if the parent process ignores them (`nohup`, `&` in a script), as in a
+JVM.
+"""
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop where it is installed (it is, on everything that has wheels), asyncio's own loop else."""
+    """Returns an event loop of uvloop, or of asyncio on a platform for which uvloop has no wheel."""
     try:
         import uvloop
     except ImportError:
@@ -29,15 +31,16 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def run(config: KafkaConfig, *, on_ready: Callable[[], None] | None = None) -> int:
-    """Runs the node until it is told to stop or cannot go on; the process's exit status."""
+    """Runs the node until a signal or a fault ends it, and returns the exit status of the process."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(run_node(config, on_ready))
 
 
 async def run_node(config: KafkaConfig, on_ready: Callable[[], None] | None = None) -> int:
-    """Runs the node to its end. Calls `on_ready` when every listener serves.
+    """Runs the node until a signal or a fault ends it, and returns the exit status of the process.
 
-    0 after a clean stop, 1 after a fault. What start raises is logged in one line and gives 1.
+    The status is 0 after a clean stop, and 1 after a fault or a start that failed, whose error is
+    logged. Calls `on_ready` when every listener serves.
     """
     loop = asyncio.get_running_loop()
     stop = loop.create_future()
@@ -45,20 +48,21 @@ async def run_node(config: KafkaConfig, on_ready: Callable[[], None] | None = No
     def on_signal(number: int) -> None:
         name = signal.Signals(number).name
         if not stop.done():
-            log.info("[KafkaServer id=%d] %s: shutting down", config.node_id, name)
+            logger.info("[KafkaServer id=%d] %s: shutting down", config.node_id, name)
             stop.set_result(None)
         elif not server.hurrying:
-            log.warning("[KafkaServer id=%d] second %s: waiting for nobody any more", config.node_id, name)
+            logger.warning("[KafkaServer id=%d] second %s: waiting for nobody any more", config.node_id, name)
             server.hurry()
         else:
-            log.warning("[KafkaServer id=%d] third %s: ending at once", config.node_id, name)
+            logger.warning("[KafkaServer id=%d] third %s: ending at once", config.node_id, name)
             sys.stdout.flush()
             os._exit(128 + number)
 
     server = KafkaServer(config)
-    heeded = [n for n in _SIGNALS if n == signal.SIGTERM or signal.getsignal(n) != signal.SIG_IGN]
-    for number in heeded:
-        # Not through the loop: that gives the default action back before anything else can be set, when a handler is removed.
+    handled = [n for n in _SIGNALS if n == signal.SIGTERM or signal.getsignal(n) != signal.SIG_IGN]
+    for number in handled:
+        # Not loop.add_signal_handler: remove_signal_handler restores the default action, which would end the process
+        # if a signal came before the action is set to SIG_IGN below.
         signal.signal(number, lambda n, _: loop.call_soon_threadsafe(on_signal, n))
     status = 0
     try:
@@ -73,7 +77,7 @@ async def run_node(config: KafkaConfig, on_ready: Callable[[], None] | None = No
     except Exception as e:
         status = 1
         expected = isinstance(e, (OSError, ValueError)) or type(e).__module__.startswith("quorate.")
-        log.critical("[KafkaServer id=%d] Cannot start: %s", config.node_id, e, exc_info=None if expected else e)
+        logger.critical("[KafkaServer id=%d] Cannot start: %s", config.node_id, e, exc_info=None if expected else e)
     if not starting.done():
         # First, since `shutdown` gives the locks of the directories back: a thread may still be opening the metadata log.
         starting.cancel()
@@ -81,6 +85,6 @@ async def run_node(config: KafkaConfig, on_ready: Callable[[], None] | None = No
     if not starting.cancelled():
         starting.exception()
     await server.shutdown()
-    for number in heeded:  # all is done: a signal that comes while the interpreter ends must not make a failure of it
+    for number in handled:  # a signal during the interpreter's exit must not change the exit status
         signal.signal(number, signal.SIG_IGN)
     return status

@@ -1,9 +1,10 @@
 """Collects the metrics of a node's parts for Prometheus.
 
-A metric is named `group_name` with underscores, like the metrics of Apache Kafka that Prometheus' JMX exporter
-serves: current-epoch of kafka.server:type=raft-metrics is kafka_server_raft_metrics_current_epoch. A metric with
-states is a StateSet of OpenMetrics: one series for each state, 1 for the present one and 0 for the others. A metric
-whose value is text is an Info of OpenMetrics: a series with the value 1 and the text as a label.
+A metric is named `group_name` with underscores, like the metrics of Apache Kafka that Prometheus' JMX
+exporter serves: current-epoch of kafka.server:type=raft-metrics is
+kafka_server_raft_metrics_current_epoch. A metric with states is a StateSet of OpenMetrics: one series
+for each state, 1 for the present one and 0 for the others. A metric whose value is text is an Info of
+OpenMetrics: a series with the value 1 and the text as a label.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ Source = Callable[[], Iterable[Metric]]
 
 
 class MetricsCollector:
-    """The sources of a node's metrics. A collector in the sense of prometheus_client: a CollectorRegistry calls `collect`."""
+    """The sources of a node's metrics. A collector in the sense of prometheus_client: a
+    CollectorRegistry calls `collect`.
+    """
 
     def __init__(self) -> None:
         self._sources: list[tuple[str, Source]] = []

@@ -12,23 +12,19 @@ from quorate.log import properties_text
 
 
 def read_properties(path: Path, repeated: dict[str, int] | None = None) -> dict[str, str]:
-    """The keys and values of a Java properties file; `repeated` is given the keys that are there more than once, and how often.
-    Raises OSError, and ConfigError for text that is none."""
+    """Reads the keys and values of a properties file. Raises OSError, and ConfigError for a malformed
+    escape.
+
+    Adds to `repeated` how often each key is set that is set more than once.
+    """
     try:
-        # Java reads these files as Latin-1; UTF-8 is what people write into them. ASCII is the same in both.
-        raw = path.read_bytes()
-        try:
-            text = raw.decode()
-        except UnicodeDecodeError:
-            text = raw.decode("latin-1")
-        # Windows editors begin a file with a byte order mark, which Java takes for a part of the first key.
-        return properties_text.parse(text.removeprefix("\ufeff"), repeated)
+        return properties_text.load(path.read_bytes(), repeated)
     except ValueError as e:
         raise ConfigError(str(path), "", str(e)) from e
 
 
 def parse_overrides(items: Iterable[str]) -> dict[str, str]:
-    """`key=value` arguments. Raises ConfigError."""
+    """Parses arguments of the form `key=value`. Raises ConfigError."""
     overrides: dict[str, str] = {}
     for item in items:
         key, equals, value = item.partition("=")
@@ -39,14 +35,32 @@ def parse_overrides(items: Iterable[str]) -> dict[str, str]:
 
 
 def load_config(path: Path, overrides: Iterable[str] = ()) -> KafkaConfig:
-    """A node's configuration. Raises OSError, ConfigError."""
+    """Reads a node's configuration; `overrides` as in `parse_overrides`. Raises OSError, ConfigError.
+
+    Adds warnings for what is probably a mistake: keys that the file sets more than once, and text in UTF-8.
+    """
     repeated: dict[str, int] = {}
     properties, given = read_properties(path, repeated), parse_overrides(overrides)
     config = KafkaConfig(properties | given)
     for key, times in repeated.items():
         if key not in given:
             config.warnings.append(f"{key} is set {times} times; the last value, {_shown(key, properties[key])}, counts")
+    if any(_was_utf8(text) for item in properties.items() for text in item):
+        config.warnings.append(
+            f"{path} has text in UTF-8, but properties files are read as ISO-8859-1, as Java does: "
+            "write characters outside of ASCII as \\uXXXX"
+        )
     return config
+
+
+def _was_utf8(text: str) -> bool:
+    """Whether this text was UTF-8 before it was read as ISO-8859-1. False for ASCII, which is the same
+    in both.
+    """
+    try:
+        return not text.isascii() and not text.encode("latin-1").decode().isascii()
+    except UnicodeError:
+        return False
 
 
 def _shown(key: str, value: str) -> str:

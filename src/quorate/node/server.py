@@ -1,8 +1,16 @@
-"""One node: its directories, its Raft replica, its roles and its listeners, started and stopped in order.
+"""Starts and stops the parts of a node: directories, Raft replica, controller, broker and listeners.
 
-Start: configuration -> sockets bound (a busy port is known first) -> directories locked and checked -> Raft -> controller
--> controller listeners serve -> broker registers, catches up, recovers -> broker listeners serve.
-Stop: the reverse, the broker by controlled shutdown while its listeners still serve.
+The order of the start is:
+
+1. All sockets are bound, so that a busy port ends the start before anything is changed. /metrics and
+   /health serve.
+2. The log directories are locked and checked.
+3. The Raft replica opens the metadata log.
+4. The controller starts and its listeners serve.
+5. The broker registers, catches up with the metadata and recovers its logs, and its listeners serve.
+
+The stop is in reverse order. The broker stops by a controlled shutdown, during which its listeners
+still serve.
 """
 
 from __future__ import annotations
@@ -21,8 +29,8 @@ from typing import TYPE_CHECKING, Any
 
 from quorate import __version__
 from quorate.config.definitions import ConfigError
-from quorate.config.kafka_config import KafkaConfig, parse_per_ip
-from quorate.config.listeners import Endpoint, shown_address
+from quorate.config.kafka_config import KafkaConfig
+from quorate.config.listeners import Endpoint, parse_connections_per_ip, shown_address
 from quorate.log import meta_properties
 from quorate.log.errors import trace_of
 from quorate.log.files import OpenFiles
@@ -32,9 +40,15 @@ from quorate.net.dispatch import Dispatcher, ListenerKind
 from quorate.net.limits import ConnectionLimits
 from quorate.net.server import Listener
 from quorate.net.sockets import bind_sockets
-from quorate.node.limits import connection_cap, hold_collections, open_file_cache, raise_open_files, settle_memory
 from quorate.node.metrics import MetricsCollector
-from quorate.node.support import refuse_unsupported
+from quorate.node.process import (
+    disable_garbage_collection,
+    enable_garbage_collection,
+    log_file_cache_size,
+    max_connections_per_listener,
+    raise_open_file_limit,
+)
+from quorate.node.unsupported import check_supported
 from quorate.protocol.uuids import uuid_text
 from quorate.raft.config import RaftConfig
 from quorate.raft.runtime.client import RaftClient
@@ -45,23 +59,26 @@ if TYPE_CHECKING:
     from quorate.node.http_server import HttpServer
     from quorate.node.loop_lag import LoopLagMonitor
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _LISTENER_GRACE_S = 2.0
-"""How long a closing listener waits for answers in flight."""
+"""How long a listener that closes waits for the responses to pending requests."""
 
 _CONTROLLED_SHUTDOWN_S = 300.0
-"""As in Kafka: five minutes for the leaderships to move."""
+"""How long a controlled shutdown waits for the controller to move the leaderships. Kafka waits as long."""
 
 _RAFT_HANDOVER_S = 5.0
-"""How long a leader that resigns waits to hear of another one."""
+"""How long a leader that resigns waits until another replica is elected."""
 
 _LEADERLESS_S = 1.5
-"""A quorum that is still there elects a leader within a second."""
+"""How long a broker that stops waits for a leader of the quorum. An election takes less than a second."""
 
 
 class KafkaServer:
-    """A node. `fault` is done, with the reason, when it cannot go on; whoever runs it then calls `shutdown`."""
+    """A node.
+
+    `fault` completes with the error when the node cannot continue. The caller then calls `shutdown`.
+    """
 
     def __init__(self, config: KafkaConfig) -> None:
         self.config = config
@@ -89,15 +106,18 @@ class KafkaServer:
     # -- start
 
     async def start(self) -> None:
-        """Returns when every listener serves. Raises ConfigError, ListenerError, DirLockedError, MetaPropertiesError,
-        OSError and what the roles raise; `shutdown` then undoes what was done."""
+        """Starts all parts and returns when every listener serves.
+
+        Raises ConfigError, ListenerError, DirLockedError, MetaPropertiesError, OSError and the errors
+        of the roles. The caller then calls `shutdown`, which stops the parts that have started.
+        """
         config = self.config
-        refuse_unsupported(config)
+        check_supported(config)
         for warning in config.warnings:
             self._log(logging.WARNING, "%s", warning)
         self._log(logging.INFO, "Quorate %s starts as %s", __version__, " and ".join(sorted(config.process_roles)))
-        hold_collections()
-        allowed = raise_open_files()
+        disable_garbage_collection()
+        allowed = raise_open_file_limit()
         for endpoint in config.listeners:
             listener = Listener()
             listener.bind(endpoint.host, endpoint.port, endpoint.name)
@@ -126,13 +146,17 @@ class KafkaServer:
         if config.is_broker:
             self._starting = asyncio.create_task(self._start_broker(ensemble.directory_ids, allowed))
             await self._starting
-        settle_memory()
+        enable_garbage_collection()
         self._ready, self._phase_now = True, "running"
         self._log(logging.INFO, "Kafka Server started in %d ms", (time.perf_counter() - self._started_at) * 1000)
 
     def _lock_directories(self) -> list[Path]:
-        """Locks the directories; those whose disk answers. A broken one takes only its replicas offline, unless it is the
-        metadata directory or the broker's last. Raises MetaPropertiesError, DirLockedError, OSError."""
+        """Locks the log directories and returns those that can be read.
+
+        A directory that cannot be read is logged as offline, as are its replicas later. Raises the
+        error instead if it is the metadata directory or if no other log directory is left:
+        MetaPropertiesError, DirLockedError, OSError.
+        """
         usable: list[Path] = []
         broken: dict[Path, OSError | LockFileError] = {}
         for directory in self.config.all_dirs:
@@ -157,7 +181,9 @@ class KafkaServer:
         return usable
 
     def _check_metadata_directories(self, directories: list[Path]) -> None:
-        """The metadata log may be in the metadata directory only, or two of them would claim to be it."""
+        """Raises MetaPropertiesError if another directory than the metadata directory has a metadata
+        log.
+        """
         metadata = self.config.metadata_log_dir
         for directory in directories:
             if directory != metadata and (directory / "__cluster_metadata-0").exists():
@@ -167,7 +193,9 @@ class KafkaServer:
                 )
 
     def _warn_if_replaced(self, directory_id: bytes) -> None:
-        """A voter on another disk than the quorum knows cannot vote, and waits in vain where it is the only one."""
+        """Warns if the quorum knows this voter with another directory id, with which it cannot vote
+        (KIP-853).
+        """
         voter = self.raft.voters.by_id.get(self.config.node_id)
         if self.config.is_controller and voter is not None and voter.key.directory_id not in (directory_id, bytes(16)):
             self._log(
@@ -181,7 +209,9 @@ class KafkaServer:
             )
 
     def _warn_if_without_voters(self) -> None:
-        """controller.quorum.voters was taken away before the voters were in the log: nobody would ever be elected."""
+        """Warns if controller.quorum.voters was removed before kraft.version 1 put the voters into the
+        log.
+        """
         if self.config.is_controller and not self.raft.voters.ids and self.raft.log_end_offset > 0:
             self._log(
                 logging.WARNING,
@@ -245,8 +275,8 @@ class KafkaServer:
             self._fail(e)
 
     def health(self) -> tuple[bool, dict[str, object]]:
-        """Whether the node does all that its roles are for, and what it is about."""
-        told: dict[str, object] = {
+        """Returns whether every listener serves, and the members of the answer of /health."""
+        members: dict[str, object] = {
             "ready": self._ready,
             "phase": self._phase_now,
             "nodeId": self.config.node_id,
@@ -257,8 +287,8 @@ class KafkaServer:
         }
         if self._raft_started:
             leader, epoch = self.raft.leader_and_epoch
-            told |= {"leaderId": -1 if leader is None else leader, "epoch": epoch, "highWatermark": self.raft.high_watermark}
-        return self._ready, told
+            members |= {"leaderId": -1 if leader is None else leader, "epoch": epoch, "highWatermark": self.raft.high_watermark}
+        return self._ready, members
 
     async def _start_controller(self, allowed: int) -> None:
         from quorate.controller.config import ControllerConfig
@@ -295,7 +325,7 @@ class KafkaServer:
             self.raft,
             cluster_id=self.cluster_id,
             directory_ids=directory_ids,
-            files=OpenFiles(open_file_cache(allowed)),
+            files=OpenFiles(log_file_cache_size(allowed)),
             start_time_ms=self._start_time_ms,
             on_fault=self._fail,
             replay=self._replay,
@@ -344,19 +374,21 @@ class KafkaServer:
         overrides = "max.connections.per.ip.overrides"
         return replace(
             limits,
-            max_connections=connection_cap(allowed, len(self.config.listeners), int(value("max.connections"))),
+            max_connections=max_connections_per_listener(allowed, len(self.config.listeners), int(value("max.connections"))),
             max_connections_per_ip=int(value("max.connections.per.ip")),
-            max_connections_per_ip_overrides=parse_per_ip(overrides, value(overrides)),
+            max_connections_per_ip_overrides=parse_connections_per_ip(overrides, value(overrides)),
         )
 
     def _bound(self, endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
-        """Advertised endpoints; where port 0 was asked for, with the port that was given."""
+        """Returns the endpoints with the bound port in place of port 0."""
         return tuple(e if e.port else e.with_port(self.listeners[e.name].port) for e in endpoints)
 
     # -- stop
 
     async def shutdown(self) -> None:
-        """Stops in order what has been started; safe at any point of `start`, and to repeat."""
+        """Stops the parts that have started, in order. May be called at any point of `start`, and more
+        than once.
+        """
         started = time.perf_counter()
         self._ready, self._phase_now = False, "stopping"
         if self._starting is not None and not self._starting.done():
@@ -371,7 +403,7 @@ class KafkaServer:
         await self._step("controller listeners", self._close_controller())
         if self._raft_started:
             self._raft_started = False
-            # Only a leader has to wait: for a successor.
+            # A follower may stop at once. A leader waits until another replica is elected.
             wait_s = _RAFT_HANDOVER_S if self.raft.is_leader and not self.hurrying else 0.0
             await self._step("Raft", self.raft.shutdown(wait_s))
         if self._loop_lag is not None:
@@ -387,7 +419,9 @@ class KafkaServer:
         self._log(logging.INFO, "Shut down in %d ms", (time.perf_counter() - started) * 1000)
 
     def hurry(self) -> None:
-        """A shutdown that is under way waits no more for other nodes or for clients; files are still closed in order."""
+        """Makes a running `shutdown` wait no longer for other nodes or clients. Files are still closed
+        in order.
+        """
         self.hurrying = True
         if self._stopping_broker is not None:
             self._stopping_broker.lifecycle.shutting_down()
@@ -404,21 +438,22 @@ class KafkaServer:
             self._stopping_broker = None
 
     async def _give_up_without_quorum(self, broker: BrokerServer) -> None:
-        """A controlled shutdown needs a controller: when the last nodes of a cluster stop, there is none any more.
+        """Ends the controlled shutdown of the broker when the quorum has no leader any more.
 
-        Until the leaderships have moved, clients are served, as in Apache Kafka. While no controller is heard nothing can move,
-        and the followers may be gone: then nothing more is appended.
+        That is the case when the last nodes of a cluster stop together. Until then clients are served,
+        as in Apache Kafka. Only while this node hears no leader it accepts no appends: leaderships
+        cannot move, and the followers may have stopped.
         """
         loop = asyncio.get_running_loop()
         known_at = heard_at = loop.time()
-        # An observer goes on naming a leader that it cannot reach: until another must have been elected.
+        # An observer keeps its leader while it cannot reach it. After this time another one must have been elected.
         unheard_s = (
             _LEADERLESS_S
             + (self.config.get("controller.quorum.fetch.timeout.ms") + self.config.get("controller.quorum.election.timeout.ms"))
             / 1000
         )
         while loop.time() - known_at < _LEADERLESS_S and loop.time() - heard_at < unheard_s:
-            await asyncio.sleep(_LEADERLESS_S / 4)  # an absence has no event
+            await asyncio.sleep(_LEADERLESS_S / 4)  # that a leader stays unknown is no event that could be awaited
             if self.raft.leader_and_epoch.leader_id is not None:
                 known_at = loop.time()
             hears_leader = self.raft.hears_leader
@@ -439,17 +474,17 @@ class KafkaServer:
             self.controller = None
 
     async def _step(self, what: str, stopping: Any) -> None:
-        """One failing part must not keep the others from being closed."""
+        """Awaits the stop of one part and logs its error, so that the other parts are stopped, too."""
         try:
             await stopping
         except Exception as e:
-            log.error("[KafkaServer id=%d] stopping the %s failed: %s", self.config.node_id, what, e, exc_info=trace_of(e))
+            logger.error("[KafkaServer id=%d] stopping the %s failed: %s", self.config.node_id, what, e, exc_info=trace_of(e))
 
     # -- helpers
 
     @property
     def _raft_failed(self) -> bool:
-        """Without its metadata log this node hears of no controller any more: nothing that waits for one may be waited for."""
+        """Whether the Raft replica has failed, so that this node can no longer hear of a controller."""
         return self._raft_started and self.raft.failure is not None
 
     def _fail(self, error: BaseException) -> None:
@@ -464,4 +499,4 @@ class KafkaServer:
         self._log(logging.INFO, "%s after %d ms", what, (time.perf_counter() - self._started_at) * 1000)
 
     def _log(self, level: int, text: str, *values: object) -> None:
-        log.log(level, "[KafkaServer id=%d] " + text, self.config.node_id, *values)
+        logger.log(level, "[KafkaServer id=%d] " + text, self.config.node_id, *values)

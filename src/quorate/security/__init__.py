@@ -1,1 +1,7 @@
-"""Who a client is: principals, SASL mechanisms. What it may do is the controller's and brokers' authorizer's."""
+"""What this implementation has of Kafka's security.
+
+- scram: derives the keys of SCRAM credentials
+- unenforced: refuses ACLs, client quotas and delegation tokens, which are not enforced
+
+The broker, the controller and the node may import these modules.
+"""

@@ -1,4 +1,4 @@
-"""SCRAM's derivations. RFC 5802; the two mechanisms that Kafka has, with its limits."""
+"""Derives the keys of SCRAM credentials (RFC 5802) for the two mechanisms of Kafka, with its limits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, frozen=True)
 class ScramMechanism:
-    """`type` is the number in credential records."""
+    """A mechanism of Kafka's ScramMechanism. `type` is its number in UserScramCredentialRecord."""
 
     name: str
     type: int

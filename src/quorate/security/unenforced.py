@@ -1,5 +1,8 @@
-"""What a node keeps for those who enforce it but does not enforce itself may not be asked of it: an ACL that lets everybody in
-or a quota that slows nobody down would be believed. Records of them that a directory already has are left alone.
+"""Refuses to create ACLs, client quotas and delegation tokens, because this implementation does not
+enforce them.
+
+An operator would rely on an ACL or a quota that has no effect. Records of them that a metadata log
+already has stay in it for nodes that enforce them.
 """
 
 from __future__ import annotations
@@ -11,12 +14,12 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 
 
 def refuse_acls() -> NoReturn:
-    """Raises SECURITY_DISABLED, as Apache Kafka does without an authorizer."""
+    """Raises SECURITY_DISABLED, as Kafka's AclApis does without an authorizer."""
     raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
 
 
 def refuse_quotas(request: Any) -> None:
-    """An AlterClientQuotasRequest may take quotas away, not set them: raises UNSUPPORTED_VERSION."""
+    """Raises UNSUPPORTED_VERSION if an AlterClientQuotasRequest sets a quota. It may remove quotas."""
     if any(not op.remove for entry in request.entries for op in entry.ops):
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
@@ -26,7 +29,9 @@ def refuse_quotas(request: Any) -> None:
 
 
 def token_refusal(request: Any, code: ErrorCode, principal: str, api_version: int) -> Any:
-    """Kafka's answer to a refused request about delegation tokens: no times, and who it would have been for."""
+    """Returns the error response to a request about delegation tokens, with the members that Kafka sets
+    in it.
+    """
     response: Any = REGISTRY[request.KEY].response()
     response.error_code = code
     for time in ("issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms"):

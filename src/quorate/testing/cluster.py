@@ -19,9 +19,9 @@ from typing import Self
 
 from quorate.metadata.bootstrap import METADATA_DIRECTORY
 from quorate.metadata.errors import MetadataError
-from quorate.node.known_voters import latest_voters
 from quorate.node.local_cluster import LocalCluster, LocalClusterError, LocalNode
 from quorate.node.local_processes import NodeProcess, brokers_known_at, start_process, stop_processes
+from quorate.node.stored_voters import latest_voters
 from quorate.testing.errors import ClusterError
 from quorate.testing.folders import copy_cluster, roles_of, size_of
 from quorate.testing.from_snapshot import LocalSnapshot

@@ -20,7 +20,7 @@ from quorate.testing.link_faults import Links
 from quorate.testing.messages import DiskFault, Launch, LinkFault, decode
 from quorate.tools import server_start
 
-_LOADED_EARLY = ("quorate.broker.server", "quorate.controller.driver", "quorate.node.logs", "quorate.node.properties")
+_LOADED_EARLY = ("quorate.broker.server", "quorate.controller.driver", "quorate.node.logging_config", "quorate.node.properties")
 
 
 def main() -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from quorate.log.properties_text import parse as parse_properties
+from quorate.log import properties_text
 from quorate.tools.common import Parser, ToolError
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
@@ -25,9 +25,11 @@ def read_properties(path: str | None) -> dict[str, str]:
     if path is None:
         return {}
     try:
-        return parse_properties(Path(path).read_text("utf-8"))
+        return properties_text.load(Path(path).read_bytes())
     except OSError as error:
         raise ToolError(f"Cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ToolError(f"Cannot read {path}: {error}") from error
 
 
 def key_values(pairs: Iterable[str], what: str) -> dict[str, str]:

@@ -111,15 +111,15 @@ def _run_here(cluster: LocalCluster, args: argparse.Namespace) -> int:
     """The only node runs in this process."""
     import logging
 
-    from quorate.node import logs
+    from quorate.node import logging_config
     from quorate.node.main import run as run_node
     from quorate.node.properties import load_config
 
     node = cluster.nodes[0]
     if args.verbose:
-        logs.set_up(args.log_level)
+        logging_config.configure(args.log_level)
     else:
-        logs.set_up(args.log_level, node.log_file.open("a", buffering=1))
+        logging_config.configure(args.log_level, node.log_file.open("a", buffering=1))
     config = load_config(node.properties_file)
     last_error: list[str] = []
 

@@ -31,16 +31,16 @@ def _main(argv: Sequence[str]) -> int:
     )
     args = parser.parse_args(argv)
 
-    from quorate.node import logs
-    from quorate.node.limits import keep_standard_streams
+    from quorate.node import logging_config
+    from quorate.node.process import open_standard_streams
     from quorate.node.properties import load_config
 
-    keep_standard_streams()
-    logs.set_up(args.log_level)
+    open_standard_streams()
+    logging_config.configure(args.log_level)
     config = load_config(args.config, args.override)
     if args.daemon:
         _daemonise(args.name or "kafkaServer")
-        logs.set_up(args.log_level)
+        logging_config.configure(args.log_level)
 
     from quorate.node.main import run as run_node
 

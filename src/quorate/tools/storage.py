@@ -127,10 +127,10 @@ def _info(args: argparse.Namespace) -> int:
 
 
 def _format(args: argparse.Namespace) -> int:
-    from quorate.node.initial_voters import doubtful, parse_initial_voters
+    from quorate.node.dynamic_voters import parse_dynamic_voters, voter_warnings
+    from quorate.node.formatter import FormatError, FormatPlan, format_directories, standalone_voters
     from quorate.node.properties import load_config
-    from quorate.node.scram_arguments import parse_scram
-    from quorate.node.storage import FormatError, FormatPlan, format_directories, standalone_voters
+    from quorate.node.scram_parser import parse_scram
 
     config = load_config(args.config)
     for warning in config.warnings:
@@ -144,8 +144,8 @@ def _format(args: argparse.Namespace) -> int:
     warnings: list[str] = []
     voters = None
     if args.initial_controllers:
-        voters = parse_initial_voters(args.initial_controllers)
-        warnings += doubtful(voters, config.node_id, controller=config.is_controller)
+        voters = parse_dynamic_voters(args.initial_controllers)
+        warnings += voter_warnings(voters, config.node_id, controller=config.is_controller)
     elif args.standalone:
         if not config.is_controller:
             raise ToolError("You can only use --standalone on a controller.")

@@ -147,11 +147,11 @@ class AlterConfigsHandler:
         single, overrides = "max.connections.per.ip", "max.connections.per.ip.overrides"
         if single not in values and overrides not in values:
             return
-        from quorate.config.kafka_config import parse_per_ip
+        from quorate.config.listeners import parse_connections_per_ip
 
         config = self._services.config
         try:
-            excepted = parse_per_ip(overrides, values.get(overrides, config.get(overrides)))
+            excepted = parse_connections_per_ip(overrides, values.get(overrides, config.get(overrides)))
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
         if int(values.get(single, config.get(single))) == 0 and not excepted:

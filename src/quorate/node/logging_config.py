@@ -1,4 +1,4 @@
-"""Log output: Kafka's one-line layout on standard output, the level by flag or environment."""
+"""Configures the log output: one line for each event, in the layout of Apache Kafka's log4j2.yaml."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import sys
 from typing import TextIO
 
 ENVIRONMENT = "QUORATE_LOG_LEVEL"
+"""The environment variable that sets the level where no option does."""
+
 LEVELS = {
     "TRACE": logging.DEBUG,
     "DEBUG": logging.DEBUG,
@@ -22,25 +24,26 @@ _LAYOUT = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 
 
 def parse_level(text: str) -> int:
-    """A level by Kafka's name. Raises ValueError naming the choices."""
+    """Returns the level with this name of log4j. Raises ValueError, which names all levels."""
     level = LEVELS.get(text.strip().upper())
     if level is None:
         raise ValueError(f"{text!r} is no log level; choose among {', '.join(LEVELS)}")
     return level
 
 
-def set_up(level: str | None = None, stream: TextIO | None = None, prefix: str = "") -> None:
-    """Configures the root logger. `level` wins over the environment; `NAME=LEVEL,...` sets single loggers.
+def configure(level: str | None = None, stream: TextIO | None = None, prefix: str = "") -> None:
+    """Configures the root logger to write to `stream`, or else to standard output.
 
-    Raises ValueError.
+    `level`, or else the environment variable, is a level, a list of NAME=LEVEL for single loggers, or
+    both, separated by commas. Raises ValueError for an unknown level.
     """
     text = level or os.environ.get(ENVIRONMENT) or "INFO"
     root_level = logging.INFO
-    own: dict[str, int] = {}
+    levels: dict[str, int] = {}
     for part in (p for p in text.split(",") if p.strip()):
         name, equals, value = part.partition("=")
         if equals:
-            own[name.strip()] = parse_level(value)
+            levels[name.strip()] = parse_level(value)
         else:
             root_level = parse_level(part)
     logging.addLevelName(logging.WARNING, "WARN")
@@ -48,10 +51,10 @@ def set_up(level: str | None = None, stream: TextIO | None = None, prefix: str =
     handler = logging.StreamHandler(stream or sys.stdout)
     handler.setFormatter(logging.Formatter(prefix + _LAYOUT))
     for unused in ("logThreads", "logProcesses", "logMultiprocessing", "logAsyncioTasks"):
-        setattr(logging, unused, False)  # looked up for every record, and not in the layout
+        setattr(logging, unused, False)  # the layout does not show these; to look them up would cost time for every record
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(root_level)
     logging.getLogger("asyncio").setLevel(max(root_level, logging.WARNING))
-    for name, number in own.items():
+    for name, number in levels.items():
         logging.getLogger(name).setLevel(number)

@@ -1,4 +1,7 @@
-"""Who the voters are, by the files of nodes that do not run: before a start by which they would not find one another."""
+"""Reads the voters of a quorum from the metadata logs and snapshots of stopped nodes.
+
+`quorate up` compares them with the addresses of the nodes that it is about to start.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,20 @@ from quorate.records.control import ControlRecordType, VotersRecord
 
 
 def snapshot_voters(folders: Iterable[Path]) -> VotersRecord | None:
-    """Those of the newest snapshot of several replicas' `__cluster_metadata-0`: quickly read, but a later change may be in a
-    log. None where there is no snapshot with voters."""
+    """Returns the voters of the newest snapshot, or None where no snapshot has voters.
+
+    `folders` are the `__cluster_metadata-0` of several replicas. Reads little, but misses changes that
+    are only in a log.
+    """
     snapshots = sorted(((p, f) for f in folders for p in _snapshots(f)), reverse=True)
     return next((r for (_, path), _ in snapshots for _, r in _voters(path)), None)
 
 
 def latest_voters(folders: Iterable[Path]) -> VotersRecord | None:
-    """The latest set in snapshots and logs of several replicas, committed or not. Reads what a log has after its replica's
-    last snapshot. Whatever cannot be read is left out."""
+    """Returns the latest voters in the snapshots and logs, committed or not, or None where there are none.
+
+    Reads each log from its replica's last snapshot on. Skips files that cannot be read.
+    """
     found: list[tuple[int, int, VotersRecord]] = []
     for n, folder in enumerate(folders):
         snapshots = _snapshots(folder)
@@ -42,7 +50,9 @@ def _snapshots(folder: Path) -> list[tuple[int, Path]]:
 
 
 def _voters(path: Path) -> Iterator[tuple[int, VotersRecord]]:
-    """(offset of the batch, set) of each that a file holds, up to where it cannot be read."""
+    """Yields each VotersRecord of a file with the base offset of its batch, until a batch cannot be
+    read.
+    """
     try:
         with path.open("rb") as file:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -51,5 +61,5 @@ def _voters(path: Path) -> Iterator[tuple[int, VotersRecord]]:
                 for kind, value in control_records(batch):
                     if kind == ControlRecordType.KRAFT_VOTERS:
                         yield header.base_offset, VotersRecord.decode(value, 0)
-    except (OSError, ValueError, KafkaError, DecodeError):  # a node says better than this what is the matter with it
+    except (OSError, ValueError, KafkaError, DecodeError):  # the node reports the damage when it starts
         return

@@ -1,8 +1,9 @@
-"""Formatting log directories: what `kafka-storage format` and `quorate up` do. KIP-631, KIP-853.
+"""Formats log directories for `kafka-storage format` and `quorate up` (KIP-631, KIP-853; Kafka's
+Formatter).
 
-In each directory the order is: the directory, bootstrap.checkpoint, the 0-0 snapshot where there is one, and
-meta.properties last, so that a crash in between leaves a directory that counts as not formatted. Nothing is written before
-every directory is known to be there, writable, and no old node's.
+Each directory gets bootstrap.checkpoint, the metadata directory of a dynamic quorum also the snapshot
+0-0, and meta.properties last. A crash before that leaves a directory that counts as not formatted.
+Nothing is written before all directories exist, are writable and have no metadata log of another node.
 """
 
 from __future__ import annotations
@@ -20,22 +21,26 @@ from quorate.log.files import fsync_directory
 from quorate.log.meta_properties import MetaProperties, MetaPropertiesError
 from quorate.metadata import bootstrap, features
 from quorate.metadata.records import UserScramCredentialRecord
-from quorate.node.initial_voters import InitialVoter
+from quorate.node.dynamic_voters import DynamicVoter
 from quorate.protocol.uuids import random_uuid
 from quorate.records.control import VotersRecord
 
 
 class FormatError(Exception):
-    """What keeps directories from being formatted, in Kafka's words where it has them."""
+    """The directories cannot be formatted. The message has the wording of Kafka's FormatterException
+    where there is one.
+    """
 
 
 @dataclass(slots=True)
 class FormatPlan:
-    """What to format. `voters` is None for a static quorum and for a node that will be added to one."""
+    """What to format. `voters` is None for a static quorum, and for a node that will join a dynamic
+    quorum later.
+    """
 
     config: KafkaConfig
     cluster_id: str
-    voters: dict[int, InitialVoter] | None = None
+    voters: dict[int, DynamicVoter] | None = None
     ignore_formatted: bool = False
     release_version: str | None = None
     feature_levels: dict[str, int] = field(default_factory=dict)
@@ -43,7 +48,7 @@ class FormatPlan:
 
 
 def feature_levels(plan: FormatPlan) -> dict[str, int]:
-    """Every feature's level of the new cluster, kraft.version included. Raises FormatError."""
+    """Returns the levels of all features of the new cluster, kraft.version included. Raises FormatError."""
     unstable = plan.config.get("unstable.feature.versions.enable")
     given = {features.canonical_name(name): level for name, level in plan.feature_levels.items()}
     try:
@@ -104,7 +109,10 @@ def _kraft_level(plan: FormatPlan, given: int | None) -> int:
 def format_directories(
     plan: FormatPlan, say: Callable[[str], None], *, new_id: Callable[[], bytes] = random_uuid, now_ms: int | None = None
 ) -> None:
-    """Formats every directory that is not formatted yet. Raises FormatError, also when a directory cannot be made or written."""
+    """Formats the directories that are not formatted yet. Raises FormatError.
+
+    `say` prints a line. `new_id` returns a directory id.
+    """
     config = plan.config
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms
     levels = feature_levels(plan)
@@ -112,7 +120,7 @@ def format_directories(
         records = bootstrap.bootstrap_records(levels, plan.scram)
     except ValueError as e:
         raise FormatError(str(e)) from e
-    formatted, empty, unreadable = _survey(plan)
+    formatted, empty, unreadable = _find_formatted(plan)
     if formatted and not plan.ignore_formatted:
         raise FormatError(
             f"Log directory {formatted[0]} is already formatted. "
@@ -127,8 +135,8 @@ def format_directories(
         return
     version = features.metadata_version(levels[features.METADATA_VERSION])
     for directory in empty:
-        _make(directory)
-    _refuse_same(config.all_dirs)  # links that led nowhere until now
+        _create_directory(directory)
+    _check_distinct(config.all_dirs)  # again, because links may only now have a target
     for directory in empty:
         metadata = directory == config.metadata_log_dir
         own = plan.voters.get(config.node_id) if plan.voters and metadata else None
@@ -145,53 +153,59 @@ def format_directories(
                 voters = voters_record(plan.voters, config.controller_listener_names[0])
                 bootstrap.write_first_snapshot(directory, voters, now_ms=now_ms)
             elif metadata:
-                _drop_first_snapshot(directory)
+                _delete_first_snapshot(directory)
             meta_properties.write(directory, MetaProperties(plan.cluster_id, config.node_id, directory_id))
         except OSError as e:
-            raise FormatError(f"Error while writing to {directory}: {_reason(e)}. It is not formatted") from e
+            raise FormatError(f"Error while writing to {directory}: {_error_text(e)}. It is not formatted") from e
 
 
-def _make(directory: Path) -> None:
-    """The directory is there and writable afterwards. Raises FormatError."""
+def _create_directory(directory: Path) -> None:
+    """Creates a directory, unless it exists, and checks that it is writable. Raises FormatError."""
     remedy = "correct log.dirs or metadata.log.dir, or make the directory so that this user may write to it"
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if not os.access(directory, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(directory))
     except OSError as e:
-        raise FormatError(f"The log directory {directory} cannot be made or written to ({_reason(e)}): {remedy}") from e
+        raise FormatError(f"The log directory {directory} cannot be made or written to ({_error_text(e)}): {remedy}") from e
 
 
-def _reason(error: OSError) -> str:
+def _error_text(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}" if error.filename else str(error)
 
 
-def _drop_first_snapshot(directory: Path) -> None:
-    """An interrupted format may have left one, with voters that this one does not have."""
+def _delete_first_snapshot(directory: Path) -> None:
+    """Deletes the snapshot 0-0 of an interrupted format, whose voters would otherwise become those of
+    this node.
+    """
     folder = directory / bootstrap.METADATA_DIRECTORY
     if (folder / bootstrap.FIRST_SNAPSHOT_NAME).exists():
         (folder / bootstrap.FIRST_SNAPSHOT_NAME).unlink()
         fsync_directory(str(folder))
 
 
-def _refuse_same(directories: Sequence[Path]) -> None:
-    """Raises FormatError."""
+def _check_distinct(directories: Sequence[Path]) -> None:
+    """Raises FormatError if two of the paths are the same directory."""
     try:
         meta_properties.refuse_same_directory(directories)
     except MetaPropertiesError as e:
         raise FormatError(str(e)) from e
 
 
-def _refuse_old_log(directory: Path) -> None:
-    """A metadata log without meta.properties is that of a node that ran, nobody knows of which cluster: the new node would
-    take it for its own. What an interrupted format leaves is no log. Raises FormatError."""
+def _check_no_old_log(directory: Path) -> None:
+    """Raises FormatError if a directory without meta.properties has the metadata log of a node that ran
+    before.
+
+    The new node would take it for its own, although it may be another cluster's. The files of an
+    interrupted format are no such log.
+    """
     folder = directory / bootstrap.METADATA_DIRECTORY
     try:
         names = sorted(p.name for p in folder.iterdir())
     except FileNotFoundError:
         return
     except OSError as e:
-        raise FormatError(f"Log directory {directory} cannot be looked into ({_reason(e)})") from e
+        raise FormatError(f"Log directory {directory} cannot be looked into ({_error_text(e)})") from e
     old = [name for name in names if name.endswith((".log", ".checkpoint")) or name == "quorum-state"]
     if not old or old == [bootstrap.FIRST_SNAPSHOT_NAME]:
         return
@@ -203,10 +217,13 @@ def _refuse_old_log(directory: Path) -> None:
     )
 
 
-def _survey(plan: FormatPlan) -> tuple[list[Path], list[Path], list[Path]]:
-    """(formatted, not formatted, unreadable) directories. Raises FormatError when a formatted one is another cluster's
-    or node's, one that is not holds an old metadata log, or two are the same."""
-    _refuse_same(plan.config.all_dirs)
+def _find_formatted(plan: FormatPlan) -> tuple[list[Path], list[Path], list[Path]]:
+    """Returns the formatted, the unformatted and the unreadable directories.
+
+    Raises FormatError if a formatted directory belongs to another cluster or node, if an unformatted
+    one has a metadata log, or if two are the same.
+    """
+    _check_distinct(plan.config.all_dirs)
     formatted: list[Path] = []
     empty: list[Path] = []
     unreadable: list[Path] = []
@@ -222,7 +239,7 @@ def _survey(plan: FormatPlan) -> tuple[list[Path], list[Path], list[Path]]:
         except MetaPropertiesError as e:
             raise FormatError(str(e)) from e
         if found is None:
-            _refuse_old_log(directory)
+            _check_no_old_log(directory)
             empty.append(directory)
             continue
         formatted.append(directory)
@@ -240,7 +257,10 @@ def _survey(plan: FormatPlan) -> tuple[list[Path], list[Path], list[Path]]:
     return formatted, empty, unreadable
 
 
-def voters_record(voters: dict[int, InitialVoter], listener_name: str) -> VotersRecord:
+def voters_record(voters: dict[int, DynamicVoter], listener_name: str) -> VotersRecord:
+    """Returns the control record with these voters, which are reached at the controller listener
+    `listener_name`.
+    """
     return VotersRecord(
         voters=[
             VotersRecord.Voter(
@@ -254,8 +274,8 @@ def voters_record(voters: dict[int, InitialVoter], listener_name: str) -> Voters
     )
 
 
-def standalone_voters(config: KafkaConfig, new_id: Callable[[], bytes] = random_uuid) -> dict[int, InitialVoter]:
-    """This node as the only voter. Raises FormatError."""
+def standalone_voters(config: KafkaConfig, new_id: Callable[[], bytes] = random_uuid) -> dict[int, DynamicVoter]:
+    """Returns this node as the only voter of its quorum. Raises FormatError."""
     if not config.is_controller:
         raise FormatError("You can only use --standalone on a controller.")
     endpoint = config.advertised_controller_listeners[0]
@@ -263,4 +283,4 @@ def standalone_voters(config: KafkaConfig, new_id: Callable[[], bytes] = random_
     own = {e.name: e for e in config.controller_listeners}[endpoint.name]
     if not config.explicit("advertised.listeners") and own.wildcard:
         host = "localhost"
-    return {config.node_id: InitialVoter(config.node_id, new_id(), host, endpoint.port)}
+    return {config.node_id: DynamicVoter(config.node_id, new_id(), host, endpoint.port)}

@@ -1,6 +1,6 @@
-"""What a valid configuration may ask for and this node does not have: refused at start, never quietly left out.
+"""Refuses valid settings of Apache Kafka that this implementation does not support.
 
-A listener that should encrypt and does not, or an authorizer that lets everybody in, would be worse than no node.
+A node that ignored them would be unsafe: a listener would not encrypt, or clients would not be authorized.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from quorate.config.kafka_config import KafkaConfig
 _PROTOCOLS = {1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
 
 
-def refuse_unsupported(config: KafkaConfig) -> None:
-    """Raises ConfigError."""
+def check_supported(config: KafkaConfig) -> None:
+    """Raises ConfigError for the first setting that is not supported."""
     for endpoint in config.listeners:
-        _refuse_protocol(endpoint.name, endpoint.security_protocol)
+        _check_plaintext(endpoint.name, endpoint.security_protocol)
     for name in config.controller_listener_names:
-        _refuse_protocol(name, config.security_protocol_map.get(name, 0))
+        _check_plaintext(name, config.security_protocol_map.get(name, 0))
     if authorizer := config.get("authorizer.class.name"):
         raise ConfigError(
             "authorizer.class.name",
@@ -28,7 +28,7 @@ def refuse_unsupported(config: KafkaConfig) -> None:
         raise ConfigError("remote.log.storage.system.enable", "true", "there is no remote storage here", "remove the key")
 
 
-def _refuse_protocol(name: str, protocol: int) -> None:
+def _check_plaintext(name: str, protocol: int) -> None:
     if protocol:
         raise ConfigError(
             "listener.security.protocol.map",

@@ -1,7 +1,9 @@
-"""The text of a quorum's first voters: `id@host:port:directoryId` or `id[-directoryId]@host:port`, comma separated.
+"""Parses the initial voters of a dynamic quorum, as `kafka-storage format --initial-controllers` takes
+them.
 
-The first is Kafka's, the second KIP-853's; both are accepted everywhere. KIP-853's may leave the directory id out: it is
-then all zero in the VotersRecord, and the voter fills it in by UpdateRaftVoter.
+A voter is `id@host:port:directoryId`, as in Kafka's DynamicVoter, or `id-directoryId@host:port`, as in
+KIP-853. The second form may omit the directory id. It is then zero in the VotersRecord until the voter
+sends UpdateRaftVoter.
 """
 
 from __future__ import annotations
@@ -25,16 +27,18 @@ _MAX_NODE_ID = 2**31 - 1
 
 
 @dataclass(slots=True, frozen=True)
-class InitialVoter:
+class DynamicVoter:
+    """A voter of the first VotersRecord. `directory_id` is ZERO_UUID where it is not given."""
+
     node_id: int
     directory_id: bytes
     host: str
     port: int
 
 
-def parse_initial_voters(text: str) -> dict[int, InitialVoter]:
-    """By node id. Raises ValueError naming the entry and what is wrong with it."""
-    voters: dict[int, InitialVoter] = {}
+def parse_dynamic_voters(text: str) -> dict[int, DynamicVoter]:
+    """Parses a list of voters, separated by commas, into a map by node id. Raises ValueError."""
+    voters: dict[int, DynamicVoter] = {}
     for item in (part.strip() for part in text.split(",") if part.strip()):
         match = _VOTER.fullmatch(item)
         if match is None:
@@ -60,43 +64,46 @@ def parse_initial_voters(text: str) -> dict[int, InitialVoter]:
             raise ValueError(f"Node id {node_id} in {item!r} is too large: {_MAX_NODE_ID} is the largest")
         if node_id in voters:
             raise ValueError(f"Node id {node_id} was specified more than once.")
-        voters[node_id] = InitialVoter(node_id, directory_id, match["v6"] or match["host"], port)
+        voters[node_id] = DynamicVoter(node_id, directory_id, match["v6"] or match["host"], port)
     if not voters:
         raise ValueError("No voters given.")
     return voters
 
 
-def doubtful(voters: dict[int, InitialVoter], node_id: int, *, controller: bool) -> list[str]:
-    """What is formatted all the same, as Kafka does, but can hardly be meant: warnings about a list of first voters, given to
-    format the node `node_id`, which is a `controller` or not."""
-    found = []
+def voter_warnings(voters: dict[int, DynamicVoter], node_id: int, *, controller: bool) -> list[str]:
+    """Returns warnings about initial voters that are probably a mistake, although Kafka accepts them.
+
+    `node_id` is the node that is formatted with these voters, and `controller` whether it has the
+    controller role.
+    """
+    warnings = []
     if controller and node_id not in voters:
         ids = ", ".join(str(i) for i in sorted(voters))
-        found.append(
+        warnings.append(
             f"--initial-controllers does not name this controller, node.id {node_id} (it names {ids}): formatted as an observer "
             "of their quorum. Add it by kafka-metadata-quorum add-controller, or put it into the list and format every node again"
         )
     if not controller and node_id in voters:
-        found.append(
+        warnings.append(
             f"--initial-controllers names this node, node.id {node_id}, which has no controller role and will never vote: "
             "take it out of the list, or put controller into process.roles, and format every node again"
         )
     for (host, port), ids in _shared(voters, lambda v: (v.host.lower(), v.port)):
-        found.append(
+        warnings.append(
             f"--initial-controllers gives controllers {ids} the same endpoint {shown_address(host, port)}, where only one of "
             "them can listen: give each its own host:port, and format every node again"
         )
     for directory_id, ids in _shared(voters, lambda v: v.directory_id):
         if directory_id != ZERO_UUID:
-            found.append(
+            warnings.append(
                 f"--initial-controllers gives controllers {ids} the same directory id {uuid_text(directory_id)}: "
                 "give each its own (kafka-storage random-uuid makes one), and format every node again"
             )
-    return found
+    return warnings
 
 
-def _shared(voters: dict[int, InitialVoter], key: Callable[[InitialVoter], K]) -> list[tuple[K, str]]:
-    """What several voters have in common, with their ids."""
+def _shared(voters: dict[int, DynamicVoter], key: Callable[[DynamicVoter], K]) -> list[tuple[K, str]]:
+    """Returns each value of `key` that several voters share, with a text of their ids."""
     owners: dict[K, list[int]] = {}
     for node_id in sorted(voters):
         owners.setdefault(key(voters[node_id]), []).append(node_id)

@@ -12,8 +12,8 @@ from quorate.log import meta_properties
 from quorate.metadata.bootstrap import FIRST_SNAPSHOT_NAME, METADATA_DIRECTORY, read_bootstrap
 from quorate.metadata.records import FeatureLevelRecord, UserScramCredentialRecord
 from quorate.metadata.snapshot import read_snapshot
-from quorate.node.initial_voters import parse_initial_voters
-from quorate.node.scram_arguments import parse_scram
+from quorate.node.dynamic_voters import parse_dynamic_voters
+from quorate.node.scram_parser import parse_scram
 from quorate.protocol.uuids import ZERO_UUID, parse_uuid, uuid_text
 from quorate.tools import storage
 from quorate.tools.storage import main
@@ -409,4 +409,4 @@ def test_wrong_scram_arguments_are_refused(text: str) -> None:
 
 
 def test_initial_voters_are_ordered_by_id() -> None:
-    assert list(parse_initial_voters("3@c:1,1@a:1, 2@b:1")) == [3, 1, 2]
+    assert list(parse_dynamic_voters("3@c:1,1@a:1, 2@b:1")) == [3, 1, 2]

@@ -1,4 +1,6 @@
-"""`--add-scram 'SCRAM-SHA-256=[name=alice,password=secret]'` as a metadata record."""
+"""Parses SCRAM credentials like `SCRAM-SHA-256=[name=alice,password=secret]`, as Kafka's ScramParser
+does (KIP-900).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from quorate.security.scram import MECHANISMS
 
 
 def parse_scram(text: str, random_bytes: Callable[[int], bytes] = os.urandom) -> UserScramCredentialRecord:
-    """The credential's record; a salt that is not given is random, iterations are 4096. Raises ValueError."""
+    """Returns the record of a credential. Raises ValueError.
+
+    Without `salt` the salt is random. Without `iterations` there are 4096, the minimum of RFC 7677.
+    """
     name, equals, rest = text.strip().partition("=")
     if not equals:
         raise ValueError(f"Failed to find equals sign in SCRAM argument '{text}'")

@@ -1,13 +1,14 @@
-"""Admin client, asyncio: one object for everything that administers a cluster.
+"""The asyncio admin client: one object for everything that administers a cluster.
 
     async with AdminClient("localhost:9092") as admin:
         await admin.create_topics([NewTopic("t", partitions=3)])
 
-`bootstrap_controllers` instead of `bootstrap_servers` asks the active controller, for clusters whose brokers are away. Results
-for several resources
-come by resource, as the value or the KafkaError; what concerns one thing alone raises. All methods may raise RequestTimedOut
-(no node in time),
-UnsupportedVersion (the cluster is too old) and KafkaError.
+`bootstrap_controllers` instead of `bootstrap_servers` sends requests to the active controller. It works
+while no broker is available.
+
+A method that concerns several resources returns a dictionary from the resource to its value or its
+KafkaError. A method that concerns one resource raises its error. All methods may raise RequestTimedOut
+(no node answered in time), UnsupportedVersion (the cluster is too old) and KafkaError.
 """
 
 from __future__ import annotations
@@ -23,8 +24,12 @@ from quorate.admin.topics import TopicOperations
 from quorate.admin.transport import BROKERS, CONTROLLERS, Transport
 
 
-class AdminClient(TopicOperations, ConfigOperations, GroupOperations, ClusterOperations):
-    """Closed by `close` or at the end of an `async with`."""
+class AdminClient:
+    """Administers one cluster. `close` closes it, as does the end of an `async with`.
+
+    The methods are those of `TopicOperations`, `ConfigOperations`, `GroupOperations` and
+    `ClusterOperations`.
+    """
 
     def __init__(
         self,
@@ -36,7 +41,7 @@ class AdminClient(TopicOperations, ConfigOperations, GroupOperations, ClusterOpe
         api_timeout_s: float = 60.0,
         **options: Any,
     ) -> None:
-        """Raises ValueError for an address that is none."""
+        """Raises ValueError for a malformed address."""
         if (bootstrap_servers is None) == (bootstrap_controllers is None):
             raise ValueError("give either bootstrap_servers or bootstrap_controllers")
         self.transport = Transport(
@@ -47,14 +52,55 @@ class AdminClient(TopicOperations, ConfigOperations, GroupOperations, ClusterOpe
             api_timeout_s=api_timeout_s,
             **options,
         )
+        topics = TopicOperations(self.transport)
+        self.create_topics = topics.create_topics
+        self.delete_topics = topics.delete_topics
+        self.list_topics = topics.list_topics
+        self.describe_topics = topics.describe_topics
+        self.create_partitions = topics.create_partitions
+        self.list_reassignments = topics.list_reassignments
+        self.leaders = topics.leaders
+        self.list_offsets = topics.list_offsets
+        self.delete_records = topics.delete_records
+        self.describe_log_dirs = topics.describe_log_dirs
+        configs = ConfigOperations(self.transport)
+        self.describe_configs = configs.describe_configs
+        self.incremental_alter_configs = configs.incremental_alter_configs
+        self.list_config_resources = configs.list_config_resources
+        self.describe_client_quotas = configs.describe_client_quotas
+        self.alter_client_quotas = configs.alter_client_quotas
+        self.describe_scram = configs.describe_scram
+        self.alter_scram = configs.alter_scram
+        groups = GroupOperations(self.transport)
+        self.find_coordinator = groups.find_coordinator
+        self.ask_coordinator = groups.ask_coordinator
+        self.list_groups = groups.list_groups
+        self.describe_groups = groups.describe_groups
+        self.delete_groups = groups.delete_groups
+        self.list_group_offsets = groups.list_group_offsets
+        self.alter_group_offsets = groups.alter_group_offsets
+        self.delete_group_offsets = groups.delete_group_offsets
+        cluster = ClusterOperations(self.transport)
+        self.describe_cluster = cluster.describe_cluster
+        self.describe_quorum = cluster.describe_quorum
+        self.probe_quorum = cluster.probe_quorum
+        self.add_raft_voter = cluster.add_raft_voter
+        self.remove_raft_voter = cluster.remove_raft_voter
+        self.unregister_broker = cluster.unregister_broker
+        self.describe_features = cluster.describe_features
+        self.update_features = cluster.update_features
+        self.api_versions = cluster.api_versions
+        self.elect_leaders = cluster.elect_leaders
 
     @classmethod
     def from_properties(
         cls, properties: Mapping[str, str], *, bootstrap_servers: str | None = None, bootstrap_controllers: str | None = None
     ) -> AdminClient:
-        """From Kafka's client properties (`client.id`, `request.timeout.ms`, `default.api.timeout.ms`, retry back-offs).
+        """A client with Kafka's client properties (`client.id`, `request.timeout.ms`,
+        `default.api.timeout.ms`, `retry.backoff.ms`, `retry.backoff.max.ms`).
 
-        Raises ValueError for a value that does not parse, and for a security setting that is not served yet.
+        Raises ValueError for a value that does not parse and for a security protocol other than
+        PLAINTEXT.
         """
 
         def seconds(name: str, default_ms: int) -> float:
@@ -81,7 +127,7 @@ class AdminClient(TopicOperations, ConfigOperations, GroupOperations, ClusterOpe
         )
 
     async def close(self) -> None:
-        """Ends the connections."""
+        """Closes the connections to all nodes."""
         await self.transport.close()
 
     async def __aenter__(self) -> Self:

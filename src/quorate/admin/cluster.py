@@ -26,9 +26,10 @@ METADATA_TOPIC = "__cluster_metadata"
 
 
 class ClusterOperations:
-    """Part of the admin client."""
+    """The admin client's operations on the cluster and its metadata quorum."""
 
-    transport: Transport
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
 
     async def describe_cluster(self, *, fenced: bool = False) -> ClusterDescription:
         """Cluster id, controller and nodes; `fenced` includes fenced brokers (KIP-1073)."""
@@ -55,9 +56,9 @@ class ClusterOperations:
         )
 
     async def probe_quorum(self, timeout_s: float) -> dict[str, KafkaError | NetError | None]:
-        """Asks every bootstrap server once whether it leads the metadata quorum; what each said, by its address: None for the
-        leader, and for a broker that has the leader's answer. A Quorate controller that has no leader names in its error the
-        voters that it cannot reach."""
+        """Asks every bootstrap server once whether it leads the metadata quorum; what each said, by its
+        address: None for the leader, and for a broker that has the leader's answer. A Quorate controller
+        that has no leader names in its error the voters that it cannot reach."""
 
         async def ask(address: tuple[str, int]) -> KafkaError | NetError | None:
             try:
@@ -83,8 +84,8 @@ class ClusterOperations:
     async def add_raft_voter(
         self, voter_id: int, directory_id: bytes, endpoints: Sequence[tuple[str, str, int]], *, cluster_id: str | None = None
     ) -> None:
-        """Makes an observer a voter (KIP-853); the leader waits up to thirty seconds for it to catch up. Raises KafkaError:
-        REQUEST_TIMED_OUT names what was waited for."""
+        """Makes an observer a voter (KIP-853); the leader waits up to thirty seconds for it to catch up.
+        Raises KafkaError: REQUEST_TIMED_OUT names what was waited for."""
         request = messages.AddRaftVoterRequest(
             cluster_id=cluster_id,
             timeout_ms=30_000,

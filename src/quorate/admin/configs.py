@@ -1,4 +1,5 @@
-"""Configurations of topics, brokers, groups and client metrics; quotas and SCRAM credentials of users."""
+"""Configurations of topics, brokers, groups and client metrics; quotas and SCRAM credentials of
+users."""
 
 from __future__ import annotations
 
@@ -17,15 +18,16 @@ QuotaEntity = tuple[tuple[str, str | None], ...]
 
 
 class ConfigOperations:
-    """Part of the admin client."""
+    """The admin client's operations on configurations, quotas and SCRAM credentials."""
 
-    transport: Transport
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
 
     async def describe_configs(
         self, resources: Sequence[Resource], *, synonyms: bool = False
     ) -> dict[Resource, list[ConfigEntry] | KafkaError]:
-        """All configurations of each resource. Those of a broker, or by controller bootstrap of a controller, are asked of that
-        node, which alone knows its static ones."""
+        """All configurations of each resource. Those of a broker, or by controller bootstrap of a
+        controller, are asked of that node, which alone knows its static ones."""
         found: dict[Resource, list[ConfigEntry] | KafkaError] = {}
         shared: list[Resource] = []
         for resource in resources:
@@ -41,7 +43,8 @@ class ConfigOperations:
     async def incremental_alter_configs(
         self, changes: Mapping[Resource, Iterable[tuple[ConfigOp, str, str | None]]], *, validate_only: bool = False
     ) -> dict[Resource, KafkaError | None]:
-        """Sets, deletes, appends to or subtracts from single configurations; by resource what was wrong."""
+        """Sets, deletes, appends to or subtracts from single configurations; by resource what was
+        wrong."""
 
         def build(resource: Resource) -> messages.IncrementalAlterConfigsRequest.AlterConfigsResource:
             return messages.IncrementalAlterConfigsRequest.AlterConfigsResource(
@@ -132,7 +135,8 @@ class ConfigOperations:
     async def alter_scram(
         self, *, upserts: Sequence[tuple[str, int, int, bytes, bytes]] = (), deletions: Sequence[tuple[str, int]] = ()
     ) -> None:
-        """Upserts (user, mechanism, iterations, salt, salted password), deletes (user, mechanism). Raises KafkaError."""
+        """Upserts (user, mechanism, iterations, salt, salted password), deletes (user, mechanism).
+        Raises KafkaError."""
         request = messages.AlterUserScramCredentialsRequest(
             deletions=[
                 messages.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name=name, mechanism=mechanism)

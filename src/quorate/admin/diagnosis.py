@@ -1,4 +1,5 @@
-"""What listens where no Kafka does: a wrong port is told at once, and is not tried again until the patience is over."""
+"""What listens where no Kafka does: a wrong port is told at once, and is not tried again until the
+patience is over."""
 
 from __future__ import annotations
 
@@ -7,16 +8,16 @@ import ssl
 import struct
 
 _ASKS = struct.pack(">ihhih", 10, 18, 0, 1, -1) + b"\r\n\r\n"
-"""ApiVersions, version 0, correlation id 1, no client id: any Kafka since 0.10 answers it. Servers of protocols made of lines
-say what they are when a line ends."""
+"""ApiVersions, version 0, correlation id 1, no client id: any Kafka since 0.10 answers it. Servers of
+protocols made of lines say what they are when a line ends."""
 
 PLAIN = "give the port of a Kafka listener (listeners in a node's properties)"
 TLS = "it speaks TLS, and only PLAINTEXT listeners are served yet: give the port of one"
 
 
 async def what_listens(host: str, port: int, timeout_s: float = 1.0) -> str | None:
-    """What is there for certain instead of a plaintext Kafka listener, and what to do; None where one may be, or nobody says
-    anything. Takes up to twice `timeout_s`. Raises nothing."""
+    """What is there for certain instead of a plaintext Kafka listener, and what to do; None where one
+    may be, or nobody says anything. Takes up to twice `timeout_s`. Raises nothing."""
     try:
         async with asyncio.timeout(timeout_s):
             first = await _first_bytes(host, port)

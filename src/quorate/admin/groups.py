@@ -25,9 +25,10 @@ GROUP = 0
 
 
 class GroupOperations:
-    """Part of the admin client."""
+    """The admin client's operations on consumer groups."""
 
-    transport: Transport
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
 
     async def find_coordinator(self, group_id: str) -> Node:
         """The broker that coordinates a group."""
@@ -47,7 +48,8 @@ class GroupOperations:
         return Node(found.node_id, found.host, found.port)
 
     async def ask_coordinator(self, group_id: str, request: Any, error_of: Callable[[Any], int]) -> tuple[Any, Node]:
-        """Asks a group's coordinator, again where it has moved. Raises the KafkaError that `error_of` finds in the answer."""
+        """Asks a group's coordinator, again where it has moved. Raises the KafkaError that `error_of`
+        finds in the answer."""
 
         async def attempt() -> tuple[Any, Node]:
             node = await self.find_coordinator(group_id)
@@ -135,7 +137,8 @@ class GroupOperations:
     async def list_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
     ) -> dict[TopicPartition, OffsetAndMetadata | KafkaError]:
-        """Committed offsets of a group (None: of all its partitions); partitions without one are left out."""
+        """Committed offsets of a group (None: of all its partitions); partitions without one are left
+        out."""
         topics = None
         if partitions is not None:
             topics = [
@@ -223,7 +226,8 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def assigned(data: bytes) -> tuple[TopicPartition, ...]:
-    """Partitions of a consumer's assignment, of any version; none when the bytes are of another protocol."""
+    """Partitions of a consumer's assignment, of any version; none when the bytes are of another
+    protocol."""
     if len(data) < 2:
         return ()
     version = struct.unpack_from(">h", data)[0]

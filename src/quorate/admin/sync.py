@@ -1,4 +1,5 @@
-"""The admin client's plain synchronous face: the same methods, each run to its end on a loop of its own thread."""
+"""The blocking admin client: the methods of the asyncio client, run on an event loop in a thread of
+their own."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from quorate.admin.client import AdminClient as AsyncAdminClient
 
 
 class AdminClient:
-    """All public coroutine methods of `quorate.admin.client.AdminClient`, blocking. Safe to share between threads.
+    """Has every coroutine method of `quorate.admin.client.AdminClient` as a blocking method. Threads may
+    share it.
 
     with AdminClient("localhost:9092") as admin:
         admin.create_topics([NewTopic("t")])
@@ -50,7 +52,7 @@ class AdminClient:
             raise
 
     def close(self) -> None:
-        """Ends connections and thread; may be called again."""
+        """Closes the connections and ends the thread. It may be called again."""
         if self._thread.is_alive():
             self._run(self._client.close())
             self._stop()

@@ -1,4 +1,5 @@
-"""Topics: create, delete, list, describe, more partitions, reassignments under way, and their data's ends."""
+"""Topics: create, delete, list, describe, more partitions, reassignments under way, and their data's
+ends."""
 
 from __future__ import annotations
 
@@ -28,9 +29,10 @@ TIMEOUT_MS = 30_000
 
 
 class TopicOperations:
-    """Part of the admin client."""
+    """The admin client's operations on topics, their partitions and their offsets."""
 
-    transport: Transport
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> dict[str, KafkaError | None]:
         """Creates topics; by name what was wrong with each, None for created."""
@@ -68,7 +70,8 @@ class TopicOperations:
         return sorted(listings, key=lambda listing: listing.name)
 
     async def describe_topics(self, names: Sequence[str], *, partition_limit: int = 2000) -> dict[str, TopicDescription]:
-        """Topics with their partitions. Raises UNKNOWN_TOPIC_OR_PARTITION for the first one that is not there."""
+        """Topics with their partitions. Raises UNKNOWN_TOPIC_OR_PARTITION for the first one that is not
+        there."""
         try:
             return await self._describe_in_pages(names, partition_limit)
         except UnsupportedVersion:
@@ -141,7 +144,8 @@ class TopicOperations:
     async def create_partitions(
         self, counts: Mapping[str, int], assignments: Mapping[str, Sequence[Sequence[int]]] | None = None
     ) -> dict[str, KafkaError | None]:
-        """Raises the number of partitions to `counts`; `assignments` gives the brokers of the new ones."""
+        """Raises the number of partitions to `counts`; `assignments` gives the brokers of the new
+        ones."""
         given = assignments or {}
         request = messages.CreatePartitionsRequest(
             topics=[
@@ -190,7 +194,8 @@ class TopicOperations:
     async def list_offsets(
         self, times: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> dict[TopicPartition, ListedOffset | KafkaError]:
-        """The offset at a time (ms, or EARLIEST, LATEST, ...) of each partition, or what was wrong with it."""
+        """The offset at a time (ms, or EARLIEST, LATEST, ...) of each partition, or what was wrong with
+        it."""
 
         def request(partitions: Sequence[TopicPartition]) -> messages.ListOffsetsRequest:
             topics: dict[str, list[messages.ListOffsetsRequest.ListOffsetsPartition]] = {}
@@ -215,7 +220,8 @@ class TopicOperations:
         return await self._ask_leaders(list(times), request, read)
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
-        """Deletes what stands before an offset (-1: the high watermark); by partition the new low watermark, or the error."""
+        """Deletes what stands before an offset (-1: the high watermark); by partition the new low
+        watermark, or the error."""
 
         def request(partitions: Sequence[TopicPartition]) -> messages.DeleteRecordsRequest:
             topics: dict[str, list[messages.DeleteRecordsRequest.DeleteRecordsPartition]] = {}

@@ -1,9 +1,9 @@
 """How the admin client reaches a cluster: bootstrap, which node to ask, when to try again.
 
-By broker bootstrap any broker is asked (the one with the fewest requests in flight); what only the controller can do, brokers
-forward. By controller bootstrap the active controller is asked; when it is lost, all that are known are asked in turn, without
-growing back-off, until one names a successor that answers. A request is repeated, with back-off, while its error is retriable
-and time is left.
+By broker bootstrap any broker is asked (the one with the fewest requests in flight); what only the
+controller can do, brokers forward. By controller bootstrap the active controller is asked; when it is
+lost, all that are known are asked in turn, without growing back-off, until one names a successor that
+answers. A request is repeated, with back-off, while its error is retriable and time is left.
 """
 
 from __future__ import annotations
@@ -36,16 +36,19 @@ CONTROLLER_LISTENER = (
     "--bootstrap-controller (bootstrap_controllers in Python) where that is served"
 )
 PATIENCE_S = 2.0
-"""For a connection to the controller while others could be asked who it is; it goes on being made meanwhile."""
+"""For a connection to the controller while others could be asked who it is; it goes on being made
+meanwhile."""
 
 HEDGE_S = 0.5
-"""Silence after which the next node is asked too, where any will do: one that stands still costs this, not a timeout."""
+"""Silence after which the next node is asked too, where any will do: one that stands still costs this,
+not a timeout."""
 
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9_]+://)?(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^:\[\]/]+)):(?P<port>\d{1,5})")
 
 
 def parse_servers(text: str | Sequence[str]) -> list[tuple[str, int]]:
-    """Host and port of each of "host:port,[::1]:port". Raises ValueError naming the part that is wrong."""
+    """Host and port of each of "host:port,[::1]:port". Raises ValueError naming the part that is
+    wrong."""
     parts = text.split(",") if isinstance(text, str) else text
     servers = []
     for part in (part.strip() for part in parts):
@@ -116,7 +119,8 @@ class Transport:
         return found
 
     def new_channel(self, host: str, port: int) -> NodeChannel:
-        """A channel of one's own, which its owner closes: for requests that the server answers late, as all behind them wait."""
+        """A channel of one's own, which its owner closes: for requests that the server answers late, as
+        all behind them wait."""
         return NodeChannel(
             host,
             port,
@@ -147,8 +151,9 @@ class Transport:
     # -- the cluster -----------------------------------------------------------------------------------------------------
 
     async def any_address(self) -> tuple[str, int]:
-        """A node that answers: of the known ones the least loaded, else a bootstrap server; those that did not answer last,
-        and while the description is in doubt those last that gave it. Raises the last one's error."""
+        """A node that answers: of the known ones the least loaded, else a bootstrap server; those that
+        did not answer last, and while the description is in doubt those last that gave it. Raises the
+        last one's error."""
 
         async def connect(address: tuple[str, int]) -> tuple[str, int]:
             await self._reach(address, None)
@@ -166,8 +171,9 @@ class Transport:
         return candidates
 
     async def _first(self, attempt: Callable[[tuple[str, int]], Awaitable[T]]) -> T:
-        """The first success of an attempt that may be made at several nodes at once: at the next one when one fails, or says
-        nothing for HEDGE_S. Raises the last one's error, or what else an attempt raises."""
+        """The first success of an attempt that may be made at several nodes at once: at the next one
+        when one fails, or says nothing for HEDGE_S. Raises the last one's error, or what else an attempt
+        raises."""
         loop = asyncio.get_running_loop()
         candidates = self._candidates()
         waiting = candidates[::-1]
@@ -208,8 +214,8 @@ class Transport:
             log.warning("[AdminClient clientId=%s] %s", self._client_id, what)
 
     async def _reach(self, address: tuple[str, int], patience_s: float | None) -> None:
-        """Connects, if need be. Raises KafkaConnectionError, NotKafkaError, and RequestTimedOut when it takes longer than
-        `patience_s`."""
+        """Connects, if need be. Raises KafkaConnectionError, NotKafkaError, and RequestTimedOut when it
+        takes longer than `patience_s`."""
         channel = self.channel(*address)
         if channel.connection is not None:
             return
@@ -294,8 +300,8 @@ class Transport:
     # -- asking until there is an answer ---------------------------------------------------------------------------------
 
     async def until_answered(self, attempt: Callable[[], Awaitable[T]], what: str, final: Collection[ErrorCode] = ()) -> T:
-        """Repeats an attempt while it fails for connections or retriable errors, `final` ones aside; the last error when the
-        time is over."""
+        """Repeats an attempt while it fails for connections or retriable errors, `final` ones aside; the
+        last error when the time is over."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.api_timeout_s
         backoff = self._backoff_s
@@ -329,9 +335,11 @@ class Transport:
         timeout_s: float | None = None,
         final: Collection[ErrorCode] = (),
     ) -> Any:
-        """Asks any broker, or, by controller bootstrap, the active controller; `check` raises what the answer says.
+        """Asks any broker, or, by controller bootstrap, the active controller; `check` raises what the
+        answer says.
 
-        timeout_s: of one attempt, instead of the usual time. final: errors that are answers, though others would retry them."""
+        timeout_s: of one attempt, instead of the usual time. final: errors that are answers, though
+        others would retry them."""
 
         async def one() -> Any:
             try:
@@ -350,8 +358,8 @@ class Transport:
         return await self.until_answered(one, f"an answer to {type(request).__name__.removesuffix('Request')}", final)
 
     async def controller_address(self) -> tuple[str, int]:
-        """The active controller. Raises NOT_CONTROLLER (retriable) while none is known, KafkaConnectionError and
-        RequestTimedOut when the one that is named cannot be connected to."""
+        """The active controller. Raises NOT_CONTROLLER (retriable) while none is known,
+        KafkaConnectionError and RequestTimedOut when the one that is named cannot be connected to."""
         cluster = self.cluster if self.cluster is not None and not self._doubted else await self.refresh()
         for node in cluster.nodes:
             if node.id == cluster.controller_id:
@@ -381,7 +389,8 @@ def timed_out(what: str, last: Exception | None) -> RequestTimedOut:
 
 
 def worth_retrying(code: ErrorCode) -> bool:
-    """Retriable, and not an answer in itself: a topic that is not there is told at once, not after a minute."""
+    """Retriable, and not an answer in itself: a topic that is not there is told at once, not after a
+    minute."""
     return code.retriable and code not in (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,

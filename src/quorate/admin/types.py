@@ -18,7 +18,8 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A broker or controller as clients reach it. `start_time_ms` is 0 where the cluster does not tell it (KIP-536)."""
+    """A broker or controller as clients reach it. `start_time_ms` is 0 where the cluster does not tell
+    it (KIP-536)."""
 
     id: int
     host: str
@@ -41,7 +42,8 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create; -1 leaves the number to the cluster, `assignment` gives brokers by partition instead."""
+    """A topic to create; -1 leaves the number to the cluster, `assignment` gives brokers by partition
+    instead."""
 
     name: str
     partitions: int = -1
@@ -191,7 +193,8 @@ class QuorumInfo:
     endpoints: Mapping[int, tuple[tuple[str, str, int], ...]]
     """(listener, host, port) of each voter."""
     adding: tuple[tuple[int, bytes], ...] | None = None
-    """(id, directory id) of voters that an uncommitted change adds; None where the leader does not say (Apache Kafka)."""
+    """(id, directory id) of voters that an uncommitted change adds; None where the leader does not say
+    (Apache Kafka)."""
     removing: tuple[tuple[int, bytes], ...] | None = None
 
 

@@ -13,6 +13,7 @@ KNOWN_LONG_FILES = {
     "src/quorate/log/manager.py",
     "src/quorate/log/segment.py",
     "src/quorate/net/connection.py",
+    "src/quorate/node/server.py",
     "simulation/core/replica.py",
     "src/quorate/testing/cluster.py",
     "src/quorate/raft/runtime/client.py",

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.image import MetadataImage
+from quorate.metadata.image.builder import apply_records
 from quorate.metadata.image.writer import image_records
 from quorate.metadata.records import (
     ClientQuotaRecord,
@@ -71,7 +72,7 @@ def production_records() -> list[Data]:
 @pytest.fixture(scope="module")
 def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("production") / "00000000000000004711-0000000017.checkpoint"
-    image = MetadataImage().apply(production_records(), offset=4710, epoch=17, timestamp_ms=NOW_MS)
+    image = apply_records(MetadataImage(), production_records(), offset=4710, epoch=17, timestamp_ms=NOW_MS)
     write_snapshot(path, image, kraft_version=0, voters=None, last_contained_timestamp_ms=NOW_MS, now_ms=NOW_MS)
     return path
 
@@ -154,7 +155,7 @@ def test_replicas_of_several_brokers_join_the_isr(kafka_cluster_factory: Cluster
 def test_the_snapshot_of_a_static_quorum_before_dynamic_ones_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000002-0000000001.checkpoint"
     records = [FeatureLevelRecord(name="metadata.version", feature_level=20)]
-    image = MetadataImage().apply(records, offset=1, epoch=1, timestamp_ms=NOW_MS)
+    image = apply_records(MetadataImage(), records, offset=1, epoch=1, timestamp_ms=NOW_MS)
     write_snapshot(path, image, kraft_version=0, voters=None, last_contained_timestamp_ms=NOW_MS, now_ms=NOW_MS)
     with pytest.raises(MetadataError, match=r"metadata.version is 3.8-IV0.*needs 3.9-IV0"):
         LocalSnapshot(path, [1])

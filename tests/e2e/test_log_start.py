@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from quorate.net.client import Connection
@@ -92,13 +92,28 @@ def delete_records(node: Node, timeout_s: float = 10) -> int:
     return int(next(iter(futures.values())).result(timeout_s + 5).low_watermark)
 
 
-def watermarks(nodes: list[Node]) -> tuple[int, int]:
+def watermarks(nodes: list[Node]) -> tuple[int, int] | None:
+    """The log start and the high watermark. None if the broker asked for metadata names a former leader."""
     consumer = Consumer({"bootstrap.servers": all_of(nodes), "group.id": "none", **QUIET})
     try:
         found = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=20)
+    except KafkaException as e:
+        if e.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+            raise
+        return None
     finally:
         consumer.close()
     return found  # type: ignore[no-any-return]
+
+
+def await_watermarks(nodes: list[Node], holds: Callable[[tuple[int, int]], bool]) -> None:
+    """Until the broker asked names the leader, and the leader's offsets are those."""
+
+    def probe() -> bool:
+        found = watermarks(nodes)
+        return found is not None and holds(found)
+
+    wait_for("the watermarks", probe)
 
 
 @pytest.mark.parametrize("stop", ["SIGTERM", "SIGKILL", pytest.param("to Kafka", marks=pytest.mark.java)])
@@ -113,7 +128,7 @@ def test_a_trimmed_partition_that_moved_keeps_its_offsets(tmp_path: Path, stop: 
         assert delete_records(nodes[0]) == 50
         move(nodes[0], [2])
         moved(nodes[0], 2)
-        assert watermarks(nodes) == (50, 50)
+        await_watermarks(nodes, lambda found: found == (50, 50))
         target = nodes[1]
         if stop == "SIGKILL":
             target.kill()
@@ -123,7 +138,7 @@ def test_a_trimmed_partition_that_moved_keeps_its_offsets(tmp_path: Path, stop: 
             target.impl = "java"
         target.start()
         moved(nodes[0], 2)
-        wait_for("the watermarks", lambda: watermarks(nodes) == (50, 50))
+        await_watermarks(nodes, lambda found: found == (50, 50))
         assert write(nodes, 1) == [50]
 
 
@@ -143,7 +158,7 @@ def test_trimmed_replicas_that_were_all_killed_agree_on_their_offsets(tmp_path: 
         for node in nodes[1:]:
             node.wait_ready()
         await_partition(nodes[0], lambda p: set(p.isrs) == {2, 3} and p.leader in (2, 3))  # type: ignore[attr-defined]
-        wait_for("the watermarks", lambda: watermarks(nodes) == (50, 50))
+        await_watermarks(nodes, lambda found: found == (50, 50))
         assert write(nodes, 10, acks="all") == list(range(50, 60))
         segments = [node.data / f"{TOPIC}-0" / f"{50:020d}.log" for node in nodes[1:]]
         wait_for("equal logs", lambda: segments[0].read_bytes() == segments[1].read_bytes())
@@ -157,7 +172,7 @@ def test_followers_that_hear_of_records_and_of_their_deletion_at_once_go_on(tmp_
         for round_ in range(5):
             assert len(write(nodes, 20, acks=1)) == 20
             end = 20 * (round_ + 1)
-            wait_for("the high watermark", lambda end=end: watermarks(nodes)[1] == end)
+            await_watermarks(nodes, lambda found, end=end: found[1] == end)  # type: ignore[misc]
             assert delete_records(nodes[0]) == end
         assert write(nodes, 1, acks="all") == [100]
 

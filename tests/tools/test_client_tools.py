@@ -184,7 +184,7 @@ def test_a_group_goes_on_where_it_was(sh: Shell) -> None:
     args = ["--topic", "goes-on", "--group", "goes-on-group", "--from-beginning"]
     assert sh("console_consumer", *args, "--max-messages", 1) == "1\n"
     assert sh("console_consumer", *args, "--max-messages", 2) == "2\n3\n"
-    assert sh("console_consumer", *args, "--timeout-ms", 500) == "4\n"
+    assert sh("console_consumer", *args, "--timeout-ms", 3000) == "4\n"
 
 
 @pytest.mark.parametrize(("offset", "got"), [("earliest", "a\nb\nc\n"), ("1", "b\nc\n"), ("latest", ""), ("99", "")])
@@ -221,7 +221,7 @@ def test_committed_offsets_as_json(sh: Shell) -> None:
     sh("console_producer", "--topic", "as-json", stdin="1\n2\n")
     sh("console_consumer", "--topic", "as-json", "--group", "as-json-group", "--from-beginning", "--max-messages", 2)
     shown = sh(
-        "console_consumer", "--topic", "__consumer_offsets", "--from-beginning", "--timeout-ms", 500,
+        "console_consumer", "--topic", "__consumer_offsets", "--from-beginning", "--timeout-ms", 3000,
         "--formatter", "org.apache.kafka.tools.consumer.OffsetsMessageFormatter",
     )  # fmt: skip
     decoder = json.JSONDecoder()

@@ -2,9 +2,10 @@
 
     python bench/compare.py --measure PATH/measure.py --rounds 3 coldstart topics produce
 
-PATH/measure.py IMPL PROBE prints one JSON line for a probe (IMPL is `java` or `quorate`). The rounds are interleaved: java,
-quorate, java, quorate, ..., so that a drift of the machine's speed meets both. Every figure's median, minimum and maximum go
-to bench/results/, with the ratio quorate / java of the medians; lines are printed as they come.
+PATH/measure.py IMPL PROBE prints one JSON line for a probe (IMPL is `java` or `quorate`). The rounds
+are interleaved: java, quorate, java, quorate, ..., so that a drift of the machine's speed meets both.
+Every figure's median, minimum and maximum go to bench/results/, with the ratio quorate / java of the
+medians; lines are printed as they come.
 """
 
 from __future__ import annotations
@@ -28,7 +29,12 @@ def one(measure: Path, impl: str, probe: str, timeout_s: float) -> dict[str, obj
     env = {**os.environ, "QUORATE_BIN": os.environ.get("QUORATE_BIN", str(Path(sys.executable).parent))}
     try:
         done = subprocess.run(
-            [sys.executable, str(measure), impl, probe], capture_output=True, text=True, timeout=timeout_s, env=env, check=False
+            [sys.executable, str(measure), impl, probe],
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            env=env,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return {"error": f"not done after {timeout_s} s"}
@@ -44,12 +50,19 @@ def summary(runs: list[dict[str, object]]) -> dict[str, dict[str, float]]:
     out = {}
     for key in sorted(keys - {"took_s"}):
         xs = [float(r[key]) for r in runs if isinstance(r.get(key), (int, float))]  # type: ignore[arg-type]
-        out[key] = {"median": round(statistics.median(xs), 3), "min": min(xs), "max": max(xs), "runs": len(xs)}
+        out[key] = {
+            "median": round(statistics.median(xs), 3),
+            "min": min(xs),
+            "max": max(xs),
+            "runs": len(xs),
+        }
     return out
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("probes", nargs="+")
     parser.add_argument("--measure", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)

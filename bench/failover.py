@@ -2,11 +2,12 @@
 
     python bench/failover.py --measure PATH/measure.py kill term
 
-PATH/measure.py has `failover(IMPL, signal, rounds)`: three controllers, a broker and a client that creates topics one after the
-other; the longest time between two that succeed around the controller's death. `kill` is kill -9, `term` is SIGTERM. Rounds
-are interleaved (java, quorate, java, ...). The gaps of all rounds, their median and the worst go to
-bench/results/failover_kill.json and failover_term.json, with the load of the machine before each round: on a busy one the time
-of an fsync is most of what is measured.
+PATH/measure.py has `failover(IMPL, signal, rounds)`: three controllers, a broker and a client that
+creates topics one after the other; the longest time between two that succeed around the controller's
+death. `kill` is kill -9, `term` is SIGTERM. Rounds are interleaved (java, quorate, java, ...). The gaps
+of all rounds, their median and the worst go to bench/results/failover_kill.json and failover_term.json,
+with the load of the machine before each round: on a busy one the time of an fsync is most of what is
+measured.
 """
 
 from __future__ import annotations
@@ -63,15 +64,21 @@ def figures(runs: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     if not gaps:
         return {}
     values = {"median_s": round(statistics.median(gaps), 3), "max_s": max(gaps)}
-    return {key: {"median": value, "min": value, "max": value, "runs": len(gaps)} for key, value in values.items()}
+    return {
+        key: {"median": value, "min": value, "max": value, "runs": len(gaps)} for key, value in values.items()
+    }
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("deaths", nargs="+", choices=DEATHS)
     parser.add_argument("--measure", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--only", choices=IMPLS, help="run one implementation (no ratio, no file unless --out)")
+    parser.add_argument(
+        "--only", choices=IMPLS, help="run one implementation (no ratio, no file unless --out)"
+    )
     parser.add_argument("--out", type=Path, help="folder for the results (default bench/results)")
     args = parser.parse_args()
     os.environ.setdefault("QUORATE_BIN", str(Path(sys.executable).parent))
@@ -84,9 +91,14 @@ def main() -> int:
         tables = {impl: figures(runs[impl]) for impl in impls}
         ratios = {}
         if len(impls) == 2 and tables["java"] and tables["quorate"]:
-            ratios = {key: round(tables["quorate"][key]["median"] / tables["java"][key]["median"], 4) for key in tables["java"]}
+            ratios = {
+                key: round(tables["quorate"][key]["median"] / tables["java"][key]["median"], 4)
+                for key in tables["java"]
+            }
         for impl in impls:
-            print(f"{death} {impl:8}", {key: value["median"] for key, value in tables[impl].items()}, flush=True)
+            print(
+                f"{death} {impl:8}", {key: value["median"] for key, value in tables[impl].items()}, flush=True
+            )
         result = {
             **about,
             "figures": tables,

@@ -19,6 +19,10 @@ def heading(probe: str, rounds: int) -> dict[str, object]:
         "probe": probe,
         "date": datetime.date.today().isoformat(),
         "commit": commit,
-        "machine": {"cpus": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()},
+        "machine": {
+            "cpus": os.cpu_count(),
+            "system": platform.platform(),
+            "python": platform.python_version(),
+        },
         "rounds": rounds,
     }

@@ -1,12 +1,14 @@
-"""A late controller fetches a large snapshot: how fast, and how quick the leader and it stay to answer meanwhile.
+"""A late controller fetches a large snapshot: how fast, and how quick the leader and it stay to answer
+meanwhile.
 
     python -m bench.snapshot                        # a million partitions: 125 MB
     python -m bench.snapshot --java --rounds 3      # Apache Kafka's controllers too, on the same snapshot, in turn
 
-Two controllers start on a snapshot of that many partitions, a third with an empty disk. Both implementations are watched
-alike from outside: the fetch begins when the `.part` file appears and ends when the snapshot has its final name, which it gets
-after its fsync. Meanwhile the leader is asked for its API versions every 5 ms. Of Quorate, loading and the answers of the new
-controller while it loads are told too. Result: bench/results/snapshot_fetch.json.
+Two controllers start on a snapshot of that many partitions, a third with an empty disk. Both
+implementations are watched alike from outside: the fetch begins when the `.part` file appears and ends
+when the snapshot has its final name, which it gets after its fsync. Meanwhile the leader is asked for
+its API versions every 5 ms. Of Quorate, loading and the answers of the new controller while it loads
+are told too. Result: bench/results/snapshot_fetch.json.
 """
 
 from __future__ import annotations
@@ -35,7 +37,14 @@ from quorate.net.errors import NetError
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.describe_quorum import DescribeQuorumRequest
 from quorate.protocol.schema import Data
-from quorate.raft.storage.snapshots import SnapshotWriter, footer_batch, header_batch, place, read_head, snapshot_name
+from quorate.raft.storage.snapshots import (
+    SnapshotWriter,
+    footer_batch,
+    header_batch,
+    place,
+    read_head,
+    snapshot_name,
+)
 from quorate.raft.types import METADATA_TOPIC, OffsetEpoch
 from quorate.records.batch import build_metadata_batch
 from tests.support.cluster import Node, free_ports, wait_for
@@ -48,7 +57,9 @@ BATCH_RECORDS = 1024
 ASK_EVERY_S = 0.005
 JAVA_HEAP = "-Xmx3g"
 LONG_S = 900.0  # a busy machine may need so long to load
-AUTOGROUP = Path("/proc/self/autogroup")  # priorities count within a session; this is that of the whole session
+AUTOGROUP = Path(
+    "/proc/self/autogroup"
+)  # priorities count within a session; this is that of the whole session
 API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
@@ -59,8 +70,12 @@ def records(partitions: int) -> Iterator[tuple[Data, int]]:
     yield FeatureLevelRecord(name="metadata.version", feature_level=25), 0
     for i in range(BROKERS):
         endpoint = RegisterBrokerRecord.BrokerEndpoint(name="PLAINTEXT", host=f"broker-{i}", port=9092)
-        feature = RegisterBrokerRecord.BrokerFeature(name="metadata.version", min_supported_version=7, max_supported_version=27)
-        broker = RegisterBrokerRecord(broker_id=1000 + i, incarnation_id=r.randbytes(16), broker_epoch=i + 1, fenced=True)
+        feature = RegisterBrokerRecord.BrokerFeature(
+            name="metadata.version", min_supported_version=7, max_supported_version=27
+        )
+        broker = RegisterBrokerRecord(
+            broker_id=1000 + i, incarnation_id=r.randbytes(16), broker_epoch=i + 1, fenced=True
+        )
         broker.end_points, broker.features, broker.log_dirs = [endpoint], [feature], [directories[i]]
         yield broker, 3
     for t in range(partitions // PARTITIONS_EACH):
@@ -70,7 +85,9 @@ def records(partitions: int) -> Iterator[tuple[Data, int]]:
             first = r.randrange(BROKERS)
             on = [(first + k) % BROKERS for k in range(3)]
             replicas = [1000 + i for i in on]
-            partition = PartitionRecord(partition_id=p, topic_id=topic_id, replicas=replicas, isr=replicas, leader=replicas[0])
+            partition = PartitionRecord(
+                partition_id=p, topic_id=topic_id, replicas=replicas, isr=replicas, leader=replicas[0]
+            )
             partition.leader_epoch, partition.partition_epoch = r.randrange(100), r.randrange(1000)
             partition.directories = [directories[i] for i in on]
             yield partition, 1
@@ -88,7 +105,8 @@ def data_batches(partitions: int) -> Iterator[bytes]:
 
 
 def put_snapshot(node: Node, batches: list[bytes]) -> int:
-    """Into a formatted controller's directory, with the voters that it was formatted with; the file's size."""
+    """Into a formatted controller's directory, with the voters that it was formatted with; the file's
+    size."""
     directory = node.data / f"{METADATA_TOPIC}-0"
     head = read_head(directory / snapshot_name(OffsetEpoch(0, 0)))
     assert head.voters is not None
@@ -158,16 +176,25 @@ async def _settled(nodes: list[Node]) -> tuple[Node, int] | None:
             connection.close()
         except NetError:
             continue
-        if answer.error_code == ErrorCode.NONE and answer.leader_id == node.node_id and answer.high_watermark > 0:
+        if (
+            answer.error_code == ErrorCode.NONE
+            and answer.leader_id == node.node_id
+            and answer.high_watermark > 0
+        ):
             return node, answer.leader_epoch
     return None
 
 
 def one(impl: str, base: Path, batches: list[bytes], nice: int) -> dict[str, float]:
     ports = dict(zip((1, 2, 3), free_ports(3), strict=True))
-    extra = {"metadata.log.max.record.bytes.between.snapshots": 1 << 40, "metadata.log.max.snapshot.interval.ms": 0}
+    extra = {
+        "metadata.log.max.record.bytes.between.snapshots": 1 << 40,
+        "metadata.log.max.snapshot.interval.ms": 0,
+    }
     nodes = [
-        Controller(base / f"c{i}", i, "controller", impl, voters=ports, controller_port=port, extra=dict(extra))
+        Controller(
+            base / f"c{i}", i, "controller", impl, voters=ports, controller_port=port, extra=dict(extra)
+        )
         for i, port in ports.items()
     ]
     initial = ",".join(f"{i}@127.0.0.1:{ports[i]}" for i in (1, 2))
@@ -193,17 +220,25 @@ def one(impl: str, base: Path, batches: list[bytes], nice: int) -> dict[str, flo
             AUTOGROUP.write_text(str(nice))
         asker = Asker(leader.controller_port)
         directory = nodes[2].data / f"{METADATA_TOPIC}-0"
-        wait_for("the fetch to begin", lambda: any(directory.glob(f"{SNAPSHOT.offset:020d}-*.part")), LONG_S, 0.001)
+        wait_for(
+            "the fetch to begin", lambda: any(directory.glob(f"{SNAPSHOT.offset:020d}-*.part")), LONG_S, 0.001
+        )
         began = time.perf_counter()
         final = directory / snapshot_name(SNAPSHOT)
         wait_for("the snapshot", final.exists, LONG_S, 0.001)
         took = time.perf_counter() - began
-        result |= {"mb": round(size / 1e6, 1), "fetch_s": round(took, 3), "mb_per_s": round(size / 1e6 / took, 1)}
+        result |= {
+            "mb": round(size / 1e6, 1),
+            "fetch_s": round(took, 3),
+            "mb_per_s": round(size / 1e6 / took, 1),
+        }
         result |= asker.stop("leader")
         assert final.stat().st_size == size
         if impl == "quorate":
             newcomer = Asker(ports[3])
-            loaded = wait_for("the snapshot to be loaded", lambda: LOADED.search(log_of(nodes[2])), LONG_S, 0.05)
+            loaded = wait_for(
+                "the snapshot to be loaded", lambda: LOADED.search(log_of(nodes[2])), LONG_S, 0.05
+            )
             result |= {"load_s": float(loaded[1])} | newcomer.stop("loading")  # type: ignore[index]
             told = FETCHED.search(log_of(nodes[2]))
             assert told is not None
@@ -228,16 +263,25 @@ def summary(runs: list[dict[str, float]]) -> dict[str, dict[str, float]]:
     out = {}
     for key in sorted({k for r in runs for k in r}):
         xs = [r[key] for r in runs if key in r]
-        out[key] = {"median": round(statistics.median(xs), 3), "min": min(xs), "max": max(xs), "runs": len(xs)}
+        out[key] = {
+            "median": round(statistics.median(xs), 3),
+            "min": min(xs),
+            "max": max(xs),
+            "runs": len(xs),
+        }
     return out
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--partitions", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--java", action="store_true", help="Apache Kafka too")
-    parser.add_argument("--nice", type=int, default=0, help="of this session while fetching, where the machine has other work")
+    parser.add_argument(
+        "--nice", type=int, default=0, help="of this session while fetching, where the machine has other work"
+    )
     parser.add_argument("--dir", type=Path, help="where the nodes live (a temporary directory)")
     parser.add_argument("--no-result", action="store_true", help="print only")
     args = parser.parse_args()
@@ -253,7 +297,11 @@ def main() -> None:
     result = {
         "probe": "snapshot_fetch",
         "date": datetime.date.today().isoformat(),
-        "machine": {"cpus": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()},
+        "machine": {
+            "cpus": os.cpu_count(),
+            "system": platform.platform(),
+            "python": platform.python_version(),
+        },
         "load_average": {"before": round(load[0], 1), "after": round(os.getloadavg()[0], 1)},
         "partitions": args.partitions,
         "rounds": args.rounds,

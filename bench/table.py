@@ -88,7 +88,8 @@ def main() -> None:
                 f = result["figures"][impl].get(key)
                 cells.append(f"{number(f['median'])} ({number(f['min'])}-{number(f['max'])})" if f else "-")
             rows.append(
-                f"| {says} | {cells[0]} | {cells[1]} | {result['ratio_quorate_to_java'].get(key, '-')} | {result['rounds']} |"
+                f"| {says} | {cells[0]} | {cells[1]} | {result['ratio_quorate_to_java'].get(key, '-')} | "
+                f"{result['rounds']} |"
             )
     (ROOT / "docs" / "benchmarks.md").write_text(HEAD + "\n".join(rows) + "\n")
 

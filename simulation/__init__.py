@@ -1,4 +1,5 @@
-"""Deterministic simulation and exhaustive exploration of Raft quorums, for the tests. It is no part of the wheel.
+"""Deterministic simulation and exhaustive exploration of Raft quorums, for the tests. It is no part of
+the wheel.
 
 config          the configuration of one simulation: topology, network, disks, workload, faults
 identifiers     ids, names and addresses of simulated nodes
@@ -12,6 +13,7 @@ runner          runs the simulations of many seeds, and replays one
 run_statistics  what the simulations of a run have done, in numbers
 run_report      keeps the statistics of long runs in a JSON file
 
-`python -m simulation` and `python -m simulation.explorer` are the commands. Only tests import this package: `config`,
-`runner`, `core.world`, `nodes.cluster`, `explorer.search` and `transcripts.session` are its entry points.
+`python -m simulation` and `python -m simulation.explorer` are the commands. Only tests import this
+package: `config`, `runner`, `core.world`, `nodes.cluster`, `explorer.search` and `transcripts.session`
+are its entry points.
 """

@@ -22,13 +22,23 @@ PROGRAM = "python -m simulation"
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__)
-    parser.add_argument("--level", choices=sorted(LEVELS), default="core", help="what is simulated (default: core)")
+    parser.add_argument(
+        "--level", choices=sorted(LEVELS), default="core", help="what is simulated (default: core)"
+    )
     parser.add_argument("--events", type=int, default=1_000_000, metavar="N", help="events to run in all")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first seed")
-    parser.add_argument("--each", type=int, default=EVENTS_PER_SEED, metavar="N", help="events of each seed under faults")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes that run seeds at the same time")
-    parser.add_argument("--replay", type=int, metavar="SEED", help="run this seed alone and print the end of its trace")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="add the statistics of this run to a JSON file")
+    parser.add_argument(
+        "--each", type=int, default=EVENTS_PER_SEED, metavar="N", help="events of each seed under faults"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="processes that run seeds at the same time"
+    )
+    parser.add_argument(
+        "--replay", type=int, metavar="SEED", help="run this seed alone and print the end of its trace"
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="add the statistics of this run to a JSON file"
+    )
     args = parser.parse_args(argv)
     disable_logging()
 
@@ -39,7 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.replay is not None:
         return 0 if replay(args.level, args.replay, args.each, write_line) else 1
     options = f"--level {args.level} --seed {args.seed} --events {args.events} --each {args.each} --jobs {args.jobs}"
-    run_report = RunReport(args.json, args.level, f"{PROGRAM} {options}", args.seed) if args.json is not None else None
+    run_report = (
+        RunReport(args.json, args.level, f"{PROGRAM} {options}", args.seed) if args.json is not None else None
+    )
     try:
         run_seeds(args.level, args.seed, args.events, args.each, write_line, args.jobs, run_report)
     except InvariantError as e:

@@ -158,4 +158,9 @@ class SimulationConfig:
     def without_faults(self) -> SimulationConfig:
         """Returns this configuration without faults and workload. Clocks keep their skew."""
         network = replace(self.network, loss=0.0, duplicate=0.0, long_delay=0.0)
-        return replace(self, network=network, workload=Workload(propose_every_s=0.0), faults=FaultSchedule(skew=self.faults.skew))
+        return replace(
+            self,
+            network=network,
+            workload=Workload(propose_every_s=0.0),
+            faults=FaultSchedule(skew=self.faults.skew),
+        )

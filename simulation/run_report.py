@@ -38,7 +38,11 @@ class RunReport:
             "command": command,
             "date": time.strftime("%Y-%m-%d"),
             "commit": commit_id(),
-            "machine": {"cpus": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()},
+            "machine": {
+                "cpus": os.cpu_count(),
+                "system": platform.platform(),
+                "python": platform.python_version(),
+            },
             "niceness": os.nice(0),
         }
         self._first_seed = first_seed

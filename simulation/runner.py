@@ -24,7 +24,9 @@ TraceSink = Callable[[str], None] | None
 Simulation = Callable[[SimulationConfig, int, RunStatistics, TraceSink], None]
 
 
-def simulate_core(config: SimulationConfig, events: int, statistics: RunStatistics, trace_sink: TraceSink) -> None:
+def simulate_core(
+    config: SimulationConfig, events: int, statistics: RunStatistics, trace_sink: TraceSink
+) -> None:
     """Runs one quorum of pure cores. Raises InvariantError."""
     world = World(config, trace_sink)
     try:
@@ -33,7 +35,9 @@ def simulate_core(config: SimulationConfig, events: int, statistics: RunStatisti
         statistics.add_simulation(world.checker, world.events, world.now)
 
 
-def simulate_nodes(config: SimulationConfig, events: int, statistics: RunStatistics, trace_sink: TraceSink) -> None:
+def simulate_nodes(
+    config: SimulationConfig, events: int, statistics: RunStatistics, trace_sink: TraceSink
+) -> None:
     """Runs one cluster of whole Raft clients. Raises InvariantError."""
     cluster = run_cluster(config, events, trace_sink)
     statistics.add_simulation(cluster.checker, cluster.events, cluster.now)
@@ -55,7 +59,9 @@ def disable_logging() -> None:
     logging.disable(logging.CRITICAL)
 
 
-def _run_in_processes(level: str, first_seed: int, events_per_seed: int, jobs: int) -> Generator[RunStatistics, None, None]:
+def _run_in_processes(
+    level: str, first_seed: int, events_per_seed: int, jobs: int
+) -> Generator[RunStatistics, None, None]:
     """Runs seeds from `first_seed` on, without end, in so many processes. Raises InvariantError."""
     seed = first_seed
     with ProcessPoolExecutor(jobs, initializer=disable_logging) as pool:

@@ -43,6 +43,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def pytest_collection_finish() -> None:
-    """What is there by now stays until the end: collections and walks over all objects need not look at it each time."""
+    """What is there by now stays until the end: collections and walks over all objects need not look at
+    it each time."""
     gc.collect()
     gc.freeze()

@@ -21,7 +21,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return folder.name
 
 
-def test_a_module_is_imported_when_an_attribute_is_read(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_is_imported_when_an_attribute_is_read(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = lazy_module(f"{package}.one")
     assert package not in sys.modules
     assert one.double() == 2

@@ -63,7 +63,9 @@ class Nemesis(RecurringActions):
         """Cuts all links of one node."""
         ids = list(self.quorum.replicas)
         isolated = self.quorum.rng.choice(ids)
-        self._cut({(isolated, i) for i in ids if i != isolated} | {(i, isolated) for i in ids if i != isolated})
+        self._cut(
+            {(isolated, i) for i in ids if i != isolated} | {(i, isolated) for i in ids if i != isolated}
+        )
 
     def split(self) -> None:
         """Partitions the nodes into two random halves."""

@@ -1,4 +1,5 @@
-"""One whole simulation: the workload under faults, then a phase without them in which the quorum must recover."""
+"""One whole simulation: the workload under faults, then a phase without them in which the quorum must
+recover."""
 
 from __future__ import annotations
 
@@ -26,6 +27,8 @@ def run_simulation(quorum: SimulatedQuorum, events: int) -> int:
     nemesis.stop()
     quorum.stop_faults()
     offset = quorum.commit_value("the end", COMMIT_TIMEOUT_S)
-    if not quorum.run(CATCH_UP_TIMEOUT_S, lambda: all(r.committed >= offset for r in quorum.replicas.values())):
+    if not quorum.run(
+        CATCH_UP_TIMEOUT_S, lambda: all(r.committed >= offset for r in quorum.replicas.values())
+    ):
         raise quorum.failure(f"not all reach offset {offset}")
     return quorum.events

@@ -109,7 +109,8 @@ class ReplicaModel:
 
 
 class InvariantChecker:
-    """Checks the invariants against the history of a simulation: all that was led, voted, written and committed.
+    """Checks the invariants against the history of a simulation: all that was led, voted, written and
+    committed.
 
     The simulation reports each change. Methods raise InvariantError if the change breaks an invariant.
     """
@@ -144,18 +145,25 @@ class InvariantChecker:
         """Returns the committed voter set below this offset."""
         return next(keys for at, keys in reversed(self.voter_sets) if at <= end)
 
-    # --- logs -------------------------------------------------------------------------------------------------------
+    # --- logs -------------------------------------------------------------------------------------
 
     def appended(self, model: ReplicaModel, batch: Batch, *, leads: bool) -> None:
         """A replica has written a batch: one of its own as leader, or one that it fetched."""
         log = model.log
         if batch.base != log.end or batch.epoch < log.last_epoch:
-            raise InvariantError(f"log of {model.name}: {batch} behind offset {log.end}, epoch {log.last_epoch}")
+            raise InvariantError(
+                f"log of {model.name}: {batch} behind offset {log.end}, epoch {log.last_epoch}"
+            )
         if batch.before != log.end_digest:
-            raise InvariantError(f"logs match: {model.name} has another log before {batch} than its writer had")
+            raise InvariantError(
+                f"logs match: {model.name} has another log before {batch} than its writer had"
+            )
         known = self.seen.setdefault((batch.end, batch.epoch), batch.digest)
         if known != batch.digest:
-            raise InvariantError(f"logs match: two different batches end at {batch.end} in epoch {batch.epoch}, at {model.name}")
+            raise InvariantError(
+                f"logs match: two different batches end at {batch.end} in epoch {batch.epoch}, at "
+                f"{model.name}"
+            )
         for kind, value in batch.controls:
             if kind == KRAFT_VOTERS:
                 keys = keys_of(value.voters)
@@ -167,13 +175,16 @@ class InvariantChecker:
         before = model.voters
         # A replica without configured voters learns its first set by this batch.
         if before and difference(before, keys) > 1:
-            raise InvariantError(f"one voter of difference: {model.name} at {batch.base}: {ids(before)} and {ids(keys)}")
+            raise InvariantError(
+                f"one voter of difference: {model.name} at {batch.base}: {ids(before)} and {ids(keys)}"
+            )
         if leads:
             self.voter_changes += before != keys
             committed = model.voters_at(self.committed_end)
             if difference(committed, keys) > 1:
                 raise InvariantError(
-                    f"one voter of difference: {model.name} writes {ids(keys)} at {batch.base}, {ids(committed)} are committed"
+                    f"one voter of difference: {model.name} writes {ids(keys)} at {batch.base}, "
+                    f"{ids(committed)} are committed"
                 )
 
     def truncated(self, model: ReplicaModel, to: int) -> None:
@@ -191,7 +202,9 @@ class InvariantChecker:
         """Checks that no removed batch is a committed one."""
         for batch in model.log.between(to, self.committed_end):
             if self.committed_digest(batch.end) == batch.digest:
-                raise InvariantError(f"committed stays: {model.name} cuts {batch}, which is committed, truncating to {to}")
+                raise InvariantError(
+                    f"committed stays: {model.name} cuts {batch}, which is committed, truncating to {to}"
+                )
             return  # after the first batch that differs, all differ
 
     def tail_lost(self, model: ReplicaModel, to: int) -> None:
@@ -200,10 +213,14 @@ class InvariantChecker:
         while model.voter_sets and model.voter_sets[-1][0] > to:
             model.voter_sets.pop()
 
-    def snapshot_installed(self, model: ReplicaModel, snapshot: OffsetEpoch, digest: int, keys: Keys | None) -> None:
+    def snapshot_installed(
+        self, model: ReplicaModel, snapshot: OffsetEpoch, digest: int, keys: Keys | None
+    ) -> None:
         """A snapshot has replaced the log of a replica."""
         if digest != self.committed_digest(snapshot.offset):
-            raise InvariantError(f"committed stays: {model.name} loads snapshot {tuple(snapshot)} of another history")
+            raise InvariantError(
+                f"committed stays: {model.name} loads snapshot {tuple(snapshot)} of another history"
+            )
         model.log.restart(snapshot, digest)
         model.voter_sets.clear()
         if keys is not None:
@@ -215,7 +232,7 @@ class InvariantChecker:
         model.log.delete_before(start)
         model.voter_sets = [(at, keys) for at, keys in model.voter_sets if at > start.offset]
 
-    # --- epochs, votes, leaders -------------------------------------------------------------------------------------
+    # --- epochs, votes, leaders -------------------------------------------------------------------
 
     def stored(self, model: ReplicaModel, state: QuorumState) -> None:
         """A replica has made a quorum state durable.
@@ -230,13 +247,22 @@ class InvariantChecker:
             stored_leader = self.stored_leaders.setdefault(epoch, state.leader_id)
             if stored_leader != state.leader_id:
                 raise InvariantError(
-                    f"one leader an epoch: {model.name} stores {state.leader_id} for epoch {epoch}, others {stored_leader}"
+                    f"one leader an epoch: {model.name} stores {state.leader_id} for epoch {epoch}, others "
+                    f"{stored_leader}"
                 )
-        voted = state.voted.id if state.voted is not None else state.leader_id if state.leader_id == model.key[0] else None
+        voted = (
+            state.voted.id
+            if state.voted is not None
+            else state.leader_id
+            if state.leader_id == model.key[0]
+            else None
+        )
         if voted is not None:
             known = self.votes.setdefault(epoch, {}).setdefault(model.key, voted)
             if known != voted:
-                raise InvariantError(f"one vote an epoch: {model.name} votes for {known} and {voted} in epoch {epoch}")
+                raise InvariantError(
+                    f"one vote an epoch: {model.name} votes for {known} and {voted} in epoch {epoch}"
+                )
 
     def check_epoch(self, model: ReplicaModel, state: QuorumState | None, epoch: int) -> None:
         """Checks, between two steps, that the epoch in memory is the durable one."""
@@ -246,7 +272,9 @@ class InvariantChecker:
     def granted_pre_vote(self, model: ReplicaModel, hears_leader: bool) -> None:
         """A replica grants a pre-vote."""
         if hears_leader:
-            raise InvariantError(f"pre-vote: {model.name} grants one although it hears the leader of epoch {model.epoch}")
+            raise InvariantError(
+                f"pre-vote: {model.name} grants one although it hears the leader of epoch {model.epoch}"
+            )
 
     def became_leader(self, model: ReplicaModel, epoch: int) -> None:
         """A replica becomes leader. To be called before its first batch is reported, or right after."""
@@ -254,7 +282,9 @@ class InvariantChecker:
         self.elections += 1
         stored_leader = self.stored_leaders.setdefault(epoch, model.key[0])
         if stored_leader != model.key[0]:
-            raise InvariantError(f"one leader an epoch: {model.name} leads epoch {epoch}, others follow {stored_leader}")
+            raise InvariantError(
+                f"one leader an epoch: {model.name} leads epoch {epoch}, others follow {stored_leader}"
+            )
         known = self.leaders.setdefault(epoch, model.key)
         if known != model.key:
             raise InvariantError(f"one leader an epoch: {known[0]} and {model.name} lead epoch {epoch}")
@@ -263,17 +293,22 @@ class InvariantChecker:
         got = sum(counts(voters, k) for k in votes)
         if 2 * got <= len(voters):
             raise InvariantError(
-                f"one leader an epoch: {model.name} leads epoch {epoch} with {got} votes of {len(voters)} voters"
+                f"one leader an epoch: {model.name} leads epoch {epoch} with {got} votes of {len(voters)} "
+                "voters"
             )
         # Only what earlier leaders committed: a newer one may already have committed more.
         at = bisect_left(self.epochs, epoch) - 1
         log, end = model.log, self.ends[at]
         if log.end < end:
-            raise InvariantError(f"leader completeness: {model.name} leads epoch {epoch} with a log to {log.end} of {end}")
+            raise InvariantError(
+                f"leader completeness: {model.name} leads epoch {epoch} with a log to {log.end} of {end}"
+            )
         if end >= log.start and log.digest_at(end) != self.digests[at]:
-            raise InvariantError(f"leader completeness: {model.name} leads epoch {epoch}, its log below {end} is another")
+            raise InvariantError(
+                f"leader completeness: {model.name} leads epoch {epoch}, its log below {end} is another"
+            )
 
-    # --- what is committed ------------------------------------------------------------------------------------------
+    # --- what is committed ------------------------------------------------------------------------
 
     def committed(self, model: ReplicaModel, hwm: int, epoch: int) -> None:
         """A process believes, in this epoch, that all records below `hwm` are committed."""
@@ -283,10 +318,14 @@ class InvariantChecker:
         log, end = model.log, self.committed_end
         if hwm <= end:
             if log.start <= hwm and log.digest_at(hwm) != self.committed_digest(hwm):
-                raise InvariantError(f"committed stays: {model.name} has other records below its high watermark {hwm}")
+                raise InvariantError(
+                    f"committed stays: {model.name} has other records below its high watermark {hwm}"
+                )
             return
         if log.start > end or log.digest_at(end) != self.digests[-1]:
-            raise InvariantError(f"committed stays: {model.name} commits {hwm}, but differs below {end}, committed before")
+            raise InvariantError(
+                f"committed stays: {model.name} commits {hwm}, but differs below {end}, committed before"
+            )
         for batch in log.between(end, hwm):
             self.ends.append(batch.end)
             self.digests.append(batch.digest)
@@ -302,10 +341,16 @@ class InvariantChecker:
     def fetches(self, model: ReplicaModel, offset: int, durable_end: int) -> None:
         """A controller fetches from `offset` on, which acknowledges all records before it."""
         if offset > durable_end:
-            raise InvariantError(f"acknowledged is durable: {model.name} fetches from {offset}, its disk has {durable_end}")
+            raise InvariantError(
+                f"acknowledged is durable: {model.name} fetches from {offset}, its disk has {durable_end}"
+            )
 
     def high_watermark_advanced(
-        self, model: ReplicaModel, hwm: int, holds: Callable[[Key, int, int], bool], sets: Sequence[Keys] | None = None
+        self,
+        model: ReplicaModel,
+        hwm: int,
+        holds: Callable[[Key, int, int], bool],
+        sets: Sequence[Keys] | None = None,
     ) -> None:
         """A leader moves its high watermark.
 
@@ -315,7 +360,8 @@ class InvariantChecker:
         earlier = self.ends[bisect_left(self.epochs, model.led) - 1]
         if hwm <= earlier:
             raise InvariantError(
-                f"high watermark: {model.name} leads epoch {model.led} with {hwm}, earlier leaders committed {earlier}"
+                f"high watermark: {model.name} leads epoch {model.led} with {hwm}, earlier leaders committed "
+                f"{earlier}"
             )
         digest = model.log.digest_at(hwm)
         if digest is None:
@@ -325,25 +371,35 @@ class InvariantChecker:
             names = [key[0] for key in voters if holds(key, hwm, digest)]
             if 2 * len(names) > len(voters):
                 return
-        raise InvariantError(f"majority: {model.name} commits {hwm} with {names} of {len(model.voters)} voters' disks")
+        raise InvariantError(
+            f"majority: {model.name} commits {hwm} with {names} of {len(model.voters)} voters' disks"
+        )
 
     def check_log_start(self, model: ReplicaModel, log: LogView) -> None:
         """Checks the start of the log, where it may have moved."""
         earliest, start = log.earliest_snapshot(), log.start_offset
         if start > 0 and (earliest is None or earliest.offset != start):
-            raise InvariantError(f"snapshot at log start: {model.name} starts at {start}, its first snapshot is {earliest}")
+            raise InvariantError(
+                f"snapshot at log start: {model.name} starts at {start}, its first snapshot is {earliest}"
+            )
         if earliest is not None:
             known = log.end_offset_for_epoch(earliest.epoch)
             if known.epoch != earliest.epoch or known.offset < earliest.offset:
-                raise InvariantError(f"snapshot at log start: {model.name} has {earliest}, its epochs say {known}")
+                raise InvariantError(
+                    f"snapshot at log start: {model.name} has {earliest}, its epochs say {known}"
+                )
 
     def snapshot_loaded(self, model: ReplicaModel, snapshot: OffsetEpoch, *, leads: bool) -> None:
         """A state machine replaces its state by a snapshot."""
         if leads:
-            raise InvariantError(f"applied state: {model.name} loads {snapshot} while it leads epoch {model.led}")
+            raise InvariantError(
+                f"applied state: {model.name} loads {snapshot} while it leads epoch {model.led}"
+            )
 
     def state_applied(self, model: ReplicaModel, offset: int, digest: int) -> None:
         """A state machine has this digest after it has applied the log below `offset`."""
         known = self.applied.setdefault(offset, digest)
         if known != digest:
-            raise InvariantError(f"applied state: that of {model.name} at offset {offset} is another than its peers'")
+            raise InvariantError(
+                f"applied state: that of {model.name} at offset {offset} is another than its peers'"
+            )

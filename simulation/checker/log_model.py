@@ -24,7 +24,13 @@ class Batch:
     __slots__ = ("base", "before", "controls", "digest", "end", "epoch", "values")
 
     def __init__(
-        self, before: int, base: int, epoch: int, values: Sequence[Any], controls: Sequence[tuple[int, Any]], nonce: int
+        self,
+        before: int,
+        base: int,
+        epoch: int,
+        values: Sequence[Any],
+        controls: Sequence[tuple[int, Any]],
+        nonce: int,
     ) -> None:
         self.before = before
         self.base = base

@@ -20,7 +20,8 @@ R_contra = TypeVar("R_contra", contravariant=True)  # the class of the replicas
 
 
 class Environment(Protocol[R_contra]):
-    """The surroundings of a replica: time, chance, network and fsyncs, the invariant checker and the trace."""
+    """The surroundings of a replica: time, chance, network and fsyncs, the invariant checker and the
+    trace."""
 
     @property
     def config(self) -> SimulationConfig: ...

@@ -1,4 +1,5 @@
-"""The disk of a replica of the pure core, in memory: log, snapshots, quorum state, and what of it is durable."""
+"""The disk of a replica of the pure core, in memory: log, snapshots, quorum state, and what of it is
+durable."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ class MemoryDisk:
     def __post_init__(self) -> None:
         self._names = sorted(self.snapshots)
 
-    # --- LogView ----------------------------------------------------------------------------------------------------
+    # --- LogView ----------------------------------------------------------------------------------
 
     @property
     def start_offset(self) -> int:
@@ -83,7 +84,7 @@ class MemoryDisk:
     def snapshot_size(self, snapshot: OffsetEpoch) -> int | None:
         return len(SNAPSHOT_BYTES) if snapshot in self.snapshots else None
 
-    # --- writing ----------------------------------------------------------------------------------------------------
+    # --- writing ----------------------------------------------------------------------------------
 
     def append(self, batch: Batch, *, leads: bool) -> None:
         self.checker.appended(self.model, batch, leads=leads)
@@ -103,7 +104,9 @@ class MemoryDisk:
         """Recovers the log at a start: the latest snapshot replaces a log that does not reach it."""
         latest = self.latest_snapshot()
         epoch = self._epochs.latest_epoch or 0
-        if latest is not None and (latest.epoch > epoch or (latest.epoch == epoch and latest.offset > self.end)):
+        if latest is not None and (
+            latest.epoch > epoch or (latest.epoch == epoch and latest.offset > self.end)
+        ):
             self.install(latest, self.snapshots[latest])
 
     def _shrink(self, to: int) -> None:
@@ -127,7 +130,11 @@ class MemoryDisk:
 
     def clean(self) -> bool:
         """Moves the log start to the second oldest snapshot, if there is one. Returns whether it moved."""
-        if len(self._names) < 2 or self._names[1].offset <= self.start or self._names[1].offset > self.durable_end:
+        if (
+            len(self._names) < 2
+            or self._names[1].offset <= self.start
+            or self._names[1].offset > self.durable_end
+        ):
             return False
         keep = self._names[1]
         self.checker.cleaned(self.model, keep)
@@ -142,7 +149,7 @@ class MemoryDisk:
             del self.snapshots[name]
         self._names = sorted(self.snapshots)
 
-    # --- reading ----------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     def read(self, offset: int, count: int) -> list[Batch]:
         """Returns up to `count` batches from this offset on."""

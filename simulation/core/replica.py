@@ -79,7 +79,7 @@ class Replica:
         self.instant_began_at = 0.0
         self.wakeups = 0  # in this instant
 
-    # --- incarnations ------------------------------------------------------------------------------------------------
+    # --- incarnations -----------------------------------------------------------------------------
 
     @property
     def leads(self) -> bool:
@@ -145,7 +145,7 @@ class Replica:
         self.world.trace(self, "loses power" if power else "is killed")
         self.world.died(self, power)
 
-    # --- driver -----------------------------------------------------------------------------------------------------
+    # --- driver -----------------------------------------------------------------------------------
 
     def step(self, event: m.Event) -> None:
         """Hands an event to the core and performs the effects, after those of earlier events."""
@@ -165,7 +165,9 @@ class Replica:
             while queue and self.alive:
                 effects = self.core.step(queue.popleft(), world.now * self.rate)
                 if self.core.error_log.made:  # no simulated replica forges messages
-                    raise InvariantError(f"{self.model.name} complains: {', '.join(self.core.error_log.made)}")
+                    raise InvariantError(
+                        f"{self.model.name} complains: {', '.join(self.core.error_log.made)}"
+                    )
                 self.perform(effects)
                 if self.alive:
                     world.checker.check_epoch(self.model, self.disk.stored, self.core.epoch)
@@ -208,7 +210,9 @@ class Replica:
         if effects.wake_at < self.wake_at:
             self.wake_at = effects.wake_at
             world.schedule(
-                max(world.now, effects.wake_at / self.rate) + TICK_S, self.on_timer, (self.incarnation, effects.wake_at)
+                max(world.now, effects.wake_at / self.rate) + TICK_S,
+                self.on_timer,
+                (self.incarnation, effects.wake_at),
             )
 
     def _perform_some(self, effects: m.Effects) -> None:
@@ -257,15 +261,20 @@ class Replica:
                 where = event.address if isinstance(event, m.PeerLost) else event.to.address
                 self.hears_leader = self.hears_leader and where != leader
             case m.Received(request=m.EndEpoch() as end):
-                self.hears_leader = self.hears_leader and (end.leader_id, end.epoch) != (core.leader_id, core.epoch)
+                self.hears_leader = self.hears_leader and (end.leader_id, end.epoch) != (
+                    core.leader_id,
+                    core.epoch,
+                )
 
-    # --- duties -----------------------------------------------------------------------------------------------------
+    # --- duties -----------------------------------------------------------------------------------
 
     def _save(self, state: QuorumState, may_wait: bool) -> None:
         """Saves a quorum state durably, or schedules that."""
         if may_wait:
             if self.deferred_state is None:
-                self.world.schedule(self.world.now + DEFERRED_SAVE_DELAY_S, self._save_deferred, self.incarnation)
+                self.world.schedule(
+                    self.world.now + DEFERRED_SAVE_DELAY_S, self._save_deferred, self.incarnation
+                )
             self.deferred_state = state
             return
         self.deferred_state = None
@@ -309,7 +318,9 @@ class Replica:
     def _chunk(self, chunk: m.SnapshotChunk) -> None:
         """Takes a part of a snapshot, and loads the snapshot when it is complete."""
         if chunk.position != self.downloaded_bytes:
-            raise InvariantError(f"{self.model.name}: a part of {tuple(chunk.snapshot)} that was not asked for")
+            raise InvariantError(
+                f"{self.model.name}: a part of {tuple(chunk.snapshot)} that was not asked for"
+            )
         self.downloaded_bytes += len(chunk.data)
         if not chunk.last:
             self.queue.append(m.SnapshotWritten(chunk.snapshot, self.downloaded_bytes))
@@ -341,7 +352,14 @@ class Replica:
         self.start_sync()
 
     def _batch(self, values: tuple[Any, ...], controls: tuple[tuple[int, Any], ...]) -> Batch:
-        return Batch(self.model.log.end_digest, self.disk.end, self.core.epoch, values, controls, self.world.unique_number())
+        return Batch(
+            self.model.log.end_digest,
+            self.disk.end,
+            self.core.epoch,
+            values,
+            controls,
+            self.world.unique_number(),
+        )
 
     def _write_proposals(self) -> None:
         values, self.proposed = tuple(self.proposed), []
@@ -398,7 +416,7 @@ class Replica:
                 self.drain()
         return True
 
-    # --- requests and responses -------------------------------------------------------------------------------------
+    # --- requests and responses -------------------------------------------------------------------
 
     def _answer(self, token: object, reply: m.Reply) -> None:
         world = self.world
@@ -418,7 +436,9 @@ class Replica:
     def _granted(self, token: object) -> None:
         request = getattr(getattr(token, "out", None), "request", None)
         if isinstance(request, m.Vote) and request.pre_vote:
-            self.world.checker.granted_pre_vote(self.model, self.hears_leader and self.core.role is Role.FOLLOWER)
+            self.world.checker.granted_pre_vote(
+                self.model, self.hears_leader and self.core.role is Role.FOLLOWER
+            )
 
     def replied(self, out: m.Outgoing, reply: m.Reply | m.Failure) -> None:
         """Handles the outcome of a request that this replica sent."""
@@ -426,7 +446,10 @@ class Replica:
         if isinstance(reply, m.FetchReply) and reply.error == ErrorCode.NONE and isinstance(request, m.Fetch):
             link = core.links.get(out.to.address)
             current = link is not None and link.in_flight.get(m.Fetch) is request
-            follows = core.role is Role.FOLLOWER and (core.leader_id, core.epoch) == (reply.leader_id, request.epoch)
+            follows = core.role is Role.FOLLOWER and (core.leader_id, core.epoch) == (
+                reply.leader_id,
+                request.epoch,
+            )
             if current and follows:
                 self.step(m.Replied(out.to, request, reply))
                 self.hears_leader = self.alive and core.role is Role.FOLLOWER
@@ -442,7 +465,10 @@ class Replica:
 
     def received(self, request: m.RaftRequest, token: object) -> None:
         """Handles a request. Its response is given to `Environment.answered` with the token."""
-        if isinstance(request, m.EndEpoch) and (request.leader_id, request.epoch) == self.core.leader_and_epoch:
+        if (
+            isinstance(request, m.EndEpoch)
+            and (request.leader_id, request.epoch) == self.core.leader_and_epoch
+        ):
             self.hears_leader = False
         self.unanswered[token] = None
         self.step(m.Received(request, token))
@@ -453,7 +479,9 @@ class Replica:
 
     def upgrade(self) -> None:
         if self.alive and self.core.is_leader and self.core.members.kraft_version == 0:
-            self.step(m.UpgradeKraftVersion(self.core.epoch, 1, False, ("upgrade", self.world.unique_number())))
+            self.step(
+                m.UpgradeKraftVersion(self.core.epoch, 1, False, ("upgrade", self.world.unique_number()))
+            )
 
     def pause(self, until: float) -> None:
         self.world.coverage["pauses"] += 1
@@ -499,7 +527,7 @@ class Replica:
         self.step(m.Received(request, token))
         return token
 
-    # --- snapshots --------------------------------------------------------------------------------------------------
+    # --- snapshots --------------------------------------------------------------------------------
 
     def take_snapshot(self, clean: bool = True) -> OffsetEpoch | None:
         """Takes a snapshot of all that this process knows to be committed.
@@ -516,10 +544,14 @@ class Replica:
         content = Snapshot(digest, members.voters_at(end - 1) if kraft else None, kraft if kraft else None)
         known = self.world.snapshots.setdefault(name, content)
         if known != content:
-            raise InvariantError(f"applied state: snapshot {tuple(name)} of {self.model.name} is another than its peers'")
+            raise InvariantError(
+                f"applied state: snapshot {tuple(name)} of {self.model.name} is another than its peers'"
+            )
         self.disk.add_snapshot(name, content)
         self.world.coverage["snapshots taken"] += 1
         if clean and self.disk.clean():
             members.trim_before(self.disk.start)
-        self.world.trace(self, f"takes the snapshot {name.offset}-{name.epoch}, its log starts at {self.disk.start}")
+        self.world.trace(
+            self, f"takes the snapshot {name.offset}-{name.epoch}, its log starts at {self.disk.start}"
+        )
         return name

@@ -64,8 +64,13 @@ class World:
         if top.kraft_version:
             self.static_voters, bootstrap_voters = VoterSet(), VoterSet.of(voter(i) for i in ids)
         else:
-            self.static_voters, bootstrap_voters = VoterSet.static({i: address(i) for i in ids}, LISTENER), None
-        self.checker = InvariantChecker(keys_of(bootstrap_voters if bootstrap_voters is not None else self.static_voters))
+            self.static_voters, bootstrap_voters = (
+                VoterSet.static({i: address(i) for i in ids}, LISTENER),
+                None,
+            )
+        self.checker = InvariantChecker(
+            keys_of(bootstrap_voters if bootstrap_voters is not None else self.static_voters)
+        )
         self.coverage = self.checker.coverage
         self.latest_arrival: dict[
             tuple[int, int], float
@@ -98,7 +103,7 @@ class World:
         new.incarnation = old.incarnation
         self.coverage["new directories"] += 1
 
-    # --- time -------------------------------------------------------------------------------------------------------
+    # --- time -------------------------------------------------------------------------------------
 
     def schedule(self, at: float, action: Callable[[T], bool | None], argument: T) -> None:
         """Calls `action(argument)` at this virtual time. It counts as an event unless it returns False."""
@@ -109,7 +114,9 @@ class World:
         self.last_unique_number += 1
         return self.last_unique_number
 
-    def run(self, seconds: float = 1e9, until: Callable[[], bool] | None = None, events: int = 1 << 40) -> bool:
+    def run(
+        self, seconds: float = 1e9, until: Callable[[], bool] | None = None, events: int = 1 << 40
+    ) -> bool:
         """Runs until the condition holds, the virtual time is over or so many events have run.
 
         Returns whether the condition holds; False without one.
@@ -138,11 +145,15 @@ class World:
         except InvariantError as e:
             if str(e).startswith("seed "):
                 raise
-            raise InvariantError(f"seed {self.config.seed}, event {self.events}, {self.now:.6f} s: {e}") from e
+            raise InvariantError(
+                f"seed {self.config.seed}, event {self.events}, {self.now:.6f} s: {e}"
+            ) from e
 
     def failure(self, what: str) -> InvariantError:
         """Returns an error with seed, event, time and the state of all replicas, for the caller to raise."""
-        return InvariantError(f"seed {self.config.seed}, event {self.events}, {self.now:.6f} s: {what}: {self.describe()}")
+        return InvariantError(
+            f"seed {self.config.seed}, event {self.events}, {self.now:.6f} s: {what}: {self.describe()}"
+        )
 
     def start_all(self) -> None:
         with self.violation_context():
@@ -163,7 +174,7 @@ class World:
 
         self.schedule(self.now + self.rng.uniform(*self.config.faults.down_s), start, None)
 
-    # --- disks ------------------------------------------------------------------------------------------------------
+    # --- disks ------------------------------------------------------------------------------------
 
     def sync_delay(self, replica: Replica) -> float | None:
         """Draws how long this replica's fsync takes. None means that it is done at once."""
@@ -186,7 +197,7 @@ class World:
         """Draws whether the next crash is a power failure rather than the end of the process alone."""
         return self.rng.random() < self.config.faults.power
 
-    # --- network ----------------------------------------------------------------------------------------------------
+    # --- network ----------------------------------------------------------------------------------
 
     def delay(self) -> float:
         """Draws how long a message is under way."""
@@ -308,7 +319,11 @@ class World:
             return
         for other in self.replicas.values():
             if other is not replica and other.alive and not self.drops_message(replica.id, other.id):
-                self.schedule(self.now + CONNECTION_RESET_DELAY_S, self._reset, (other, other.incarnation, replica.address))
+                self.schedule(
+                    self.now + CONNECTION_RESET_DELAY_S,
+                    self._reset,
+                    (other, other.incarnation, replica.address),
+                )
 
     def _reset(self, what: tuple[Replica, int, Address]) -> bool | None:
         replica, incarnation, lost = what
@@ -318,7 +333,7 @@ class World:
         replica.step(m.PeerLost(lost))
         return None
 
-    # --- direct control ---------------------------------------------------------------------------------------------
+    # --- direct control ---------------------------------------------------------------------------
 
     def kill(self, node_id: int, *, power: bool = False) -> None:
         self.replicas[node_id].die(power)
@@ -343,7 +358,7 @@ class World:
                 if not replica.alive:
                     replica.start()
 
-    # --- state ------------------------------------------------------------------------------------------------------
+    # --- state ------------------------------------------------------------------------------------
 
     @property
     def leader(self) -> Replica | None:
@@ -358,7 +373,11 @@ class World:
             model = r.model
             if wanted in model.initial_voters or any(wanted in keys for _, keys in model.voter_sets):
                 return True
-        return any(wanted in keys_of(snapshot.voters) for snapshot in self.snapshots.values() if snapshot.voters is not None)
+        return any(
+            wanted in keys_of(snapshot.voters)
+            for snapshot in self.snapshots.values()
+            if snapshot.voters is not None
+        )
 
     def await_leader(self, seconds: float = 30.0) -> Replica:
         """Runs until a leader has committed the first record of its epoch, and returns it.
@@ -387,8 +406,15 @@ class World:
             self.run(5.0, written)
             offset = leader.disk.end
 
-            def decided(r: Replica = leader, at: int = offset, incarnation: int = incarnation, epoch: int = epoch) -> bool:
-                return r.committed >= at or r.incarnation != incarnation or r.core.epoch != epoch or not r.core.is_leader
+            def decided(
+                r: Replica = leader, at: int = offset, incarnation: int = incarnation, epoch: int = epoch
+            ) -> bool:
+                return (
+                    r.committed >= at
+                    or r.incarnation != incarnation
+                    or r.core.epoch != epoch
+                    or not r.core.is_leader
+                )
 
             self.run(5.0, decided)
             if leader.incarnation == incarnation and leader.committed >= offset:
@@ -403,7 +429,8 @@ class World:
                 continue
             c = r.core
             out.append(
-                f"{i} {c.role.value} epoch {c.epoch} leader {c.leader_id} log {r.disk.start}..{r.disk.end} hwm {c.hwm} "
+                f"{i} {c.role.value} epoch {c.epoch} leader {c.leader_id} log {r.disk.start}..{r.disk.end} "
+                f"hwm {c.hwm} "
                 f"voters {[str(v.key.id) for v in c.voters]}"
             )
         return "; ".join(out)

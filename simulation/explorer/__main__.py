@@ -25,10 +25,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     for f in fields(Bounds):
         name, explanation = "--" + f.name.replace("_", "-"), f.metadata["help"]
         if isinstance(f.default, bool):
-            parser.add_argument(name, action=argparse.BooleanOptionalAction, default=f.default, help=explanation)
+            parser.add_argument(
+                name, action=argparse.BooleanOptionalAction, default=f.default, help=explanation
+            )
         else:
-            parser.add_argument(name, type=int, default=f.default, metavar="N", help=f"{explanation} (default: {f.default})")
-    parser.add_argument("--max-worlds", type=int, default=1 << 40, metavar="N", help="stop after so many worlds")
+            parser.add_argument(
+                name, type=int, default=f.default, metavar="N", help=f"{explanation} (default: {f.default})"
+            )
+    parser.add_argument(
+        "--max-worlds", type=int, default=1 << 40, metavar="N", help="stop after so many worlds"
+    )
     parser.add_argument("--max-seconds", type=float, default=1e9, metavar="S", help="stop after so much time")
     parser.add_argument("--json", metavar="FILE", help="write the result to this file")
     args = parser.parse_args(argv)

@@ -110,7 +110,10 @@ def canonical_form(value: Any) -> Any:
         return tuple((v.key.id, v.key.directory_id, canonical_form(dict(v.endpoints))) for v in value)
     if kind is RaftParams:
         return None
-    return (kind.__name__, *[canonical_form(getattr(value, n)) for n in field_names(cast(Any, kind)) or _own_names(value)])
+    return (
+        kind.__name__,
+        *[canonical_form(getattr(value, n)) for n in field_names(cast(Any, kind)) or _own_names(value)],
+    )
 
 
 def _own_names(value: Any) -> list[str]:
@@ -143,7 +146,11 @@ def canonical_links(core: Raft, repeats: bool) -> tuple[Any, ...]:
     for where, link in core.links.items():
         seeks = is_leader_search(core, where)
         in_flight = tuple(
-            sorted((k.__name__, canonical_form(q)) for k, q in link.in_flight.items() if not (seeks and k is Fetch))
+            sorted(
+                (k.__name__, canonical_form(q))
+                for k, q in link.in_flight.items()
+                if not (seeks and k is Fetch)
+            )
         )
         if in_flight:
             out.append((where, in_flight))
@@ -152,4 +159,6 @@ def canonical_links(core: Raft, repeats: bool) -> tuple[Any, ...]:
 
 def is_leader_search(core: Raft, where: Address) -> bool:
     """Returns whether a Fetch sent there only looks for a leader. The explorer never answers such a Fetch."""
-    return core.role is not Role.FOLLOWER or core.leader_id is None or core.address_of(core.leader_id) != where
+    return (
+        core.role is not Role.FOLLOWER or core.leader_id is None or core.address_of(core.leader_id) != where
+    )

@@ -28,7 +28,14 @@ Event = tuple[Any, ...]
 Fact = tuple[str, tuple[Any, ...]]
 
 # The timers of the core. The last one repeats BeginQuorumEpoch.
-FETCH, QUICK, ELECTION, STAND, CHECK_QUORUM, BEGIN = "fetch", "quick", "election", "stand", "check-quorum", "begin"
+FETCH, QUICK, ELECTION, STAND, CHECK_QUORUM, BEGIN = (
+    "fetch",
+    "quick",
+    "election",
+    "stand",
+    "check-quorum",
+    "begin",
+)
 
 
 def nodes(voters: int) -> range:
@@ -61,7 +68,9 @@ class FactRecorder(InvariantChecker):
 
     def appended(self, model: ReplicaModel, batch: Batch, *, leads: bool) -> None:
         self.facts.append(("appended", (batch, leads)))
-        model.voter_sets += [(batch.end, keys_of(value.voters)) for kind, value in batch.controls if kind == KRAFT_VOTERS]
+        model.voter_sets += [
+            (batch.end, keys_of(value.voters)) for kind, value in batch.controls if kind == KRAFT_VOTERS
+        ]
         model.log.append(batch)
 
     def truncated(self, model: ReplicaModel, to: int) -> None:
@@ -81,7 +90,9 @@ class FactRecorder(InvariantChecker):
         model.hwm = hwm
 
     def high_watermark_advanced(self, model: ReplicaModel, hwm: int, holds: Any, sets: Any = None) -> None:
-        self.facts.append(("high_watermark_advanced", (hwm, self.replica.disk.durable_end, self.replica.core.epoch)))
+        self.facts.append(
+            ("high_watermark_advanced", (hwm, self.replica.disk.durable_end, self.replica.core.epoch))
+        )
 
 
 class RecordingEnvironment:
@@ -165,7 +176,8 @@ class ExploredReplica(Replica):
     def perform(self, effects: m.Effects) -> None:
         """Performs the effects, and records after which duties a crash would make a difference.
 
-        There are two: requests are sent but the state is not saved; the state is saved but the log not truncated.
+        There are two: requests are sent but the state is not saved; the state is saved but the log not
+        truncated.
         """
         environment = self.world
         crash_points = environment.crash_points
@@ -222,7 +234,10 @@ class ExploredReplica(Replica):
         core, f, found = self.core, self.core.following, []
         if f is not None and core.may_stand:
             found += [FETCH] + [QUICK] * (f.quick_at != NEVER)
-        if core.role in (Role.UNATTACHED, Role.PROSPECTIVE, Role.CANDIDATE, Role.RESIGNED) and core.election_deadline != NEVER:
+        if (
+            core.role in (Role.UNATTACHED, Role.PROSPECTIVE, Role.CANDIDATE, Role.RESIGNED)
+            and core.election_deadline != NEVER
+        ):
             found.append(ELECTION)
         if core.election is not None and core.election.not_before > 0:
             found.append(STAND)
@@ -251,7 +266,9 @@ class ExploredReplica(Replica):
     def in_flight(self) -> dict[tuple[int, str], m.RaftRequest]:
         """Returns the requests that this replica waits for, by target and kind."""
         ids = self.world.ids
-        return {(ids[a], k.__name__): q for a, link in self.core.links.items() for k, q in link.in_flight.items()}
+        return {
+            (ids[a], k.__name__): q for a, link in self.core.links.items() for k, q in link.in_flight.items()
+        }
 
     def canonical_form(self) -> tuple[Any, ...]:
         """Returns a value that is equal for replicas that behave the same from now on."""
@@ -259,7 +276,11 @@ class ExploredReplica(Replica):
         log = (disk.start, tuple(b.digest for b in model.log.batches), disk.durable_end, model.epoch)
         if not self.alive:
             return (*log, self.may_crash, self._canonical_state(disk.stored))
-        stored = (self._canonical_state(disk.stored), self._canonical_state(self.deferred_state)) if self.may_crash else None
+        stored = (
+            (self._canonical_state(disk.stored), self._canonical_state(self.deferred_state))
+            if self.may_crash
+            else None
+        )
         asked = tuple((a.sender, a.kind) for a in cast("dict[RequestToken, None]", self.unanswered))
         led = model.led == self.core.epoch  # it leads no earlier epoch again
         incarnation = (led, model.hwm, self.committed, self.hears_leader, len(self.proposed), asked)

@@ -18,7 +18,14 @@ from simulation.checker.invariants import InvariantError
 from simulation.checker.log_model import Batch
 from simulation.explorer.canonical_form import canonical_form, is_leader_search
 from simulation.explorer.in_flight import CURRENT, STALE, InFlightMessage, MessageTable
-from simulation.explorer.replica import Event, ExploredReplica, Fact, RecordingEnvironment, RequestToken, nodes
+from simulation.explorer.replica import (
+    Event,
+    ExploredReplica,
+    Fact,
+    RecordingEnvironment,
+    RequestToken,
+    nodes,
+)
 from simulation.explorer.serialization import Renaming, StateSerializer
 from simulation.identifiers import address, directory_id, voter
 
@@ -90,7 +97,11 @@ class ReplicaTable:
         """Returns a replica on a formatted directory that has never run."""
         key = ReplicaKey(node_id, directory_id(node_id))
         replica = ExploredReplica(
-            self.environment, key, can_vote=True, static_voters=VoterSet(), bootstrap_voters=self.bootstrap_voters
+            self.environment,
+            key,
+            can_vote=True,
+            static_voters=VoterSet(),
+            bootstrap_voters=self.bootstrap_voters,
         )
         replica.may_crash = self.may_crash
         return self._number(replica)
@@ -142,7 +153,9 @@ class ReplicaTable:
         return self._number(self.serializer.deserialize(self.states[number].serialized, renaming))
 
     def renamed_message(self, renaming: Renaming, number: int) -> int:
-        return self.messages.number(self.serializer.deserialize(self.serializer.serialize(self.messages.all[number]), renaming))
+        return self.messages.number(
+            self.serializer.deserialize(self.serializer.serialize(self.messages.all[number]), renaming)
+        )
 
     def outcome(self, number: int, event: Event) -> Outcome:
         """Returns the outcome of an event at a replica in this state."""
@@ -182,7 +195,11 @@ class ReplicaTable:
                 sent.request, m.Fetch
             )  # otherwise nothing depends on whether it is answered
             message = InFlightMessage(
-                "request", replica.id, environment.ids[sent.to.address], sent.request, CURRENT if waits else STALE
+                "request",
+                replica.id,
+                environment.ids[sent.to.address],
+                sent.request,
+                CURRENT if waits else STALE,
             )
             sends.append(self.messages.number(message))
         out.sends = tuple(sends)
@@ -236,7 +253,9 @@ class ReplicaTable:
             self.environment.answers = [(t, r) for t, r in self.environment.answers if t != token]
         if isinstance(message.request, m.Vote):
             token = RequestToken(
-                message.sender, message.kind, m.Outgoing(m.Peer(message.target, replica.address), message.request)
+                message.sender,
+                message.kind,
+                m.Outgoing(m.Peer(message.target, replica.address), message.request),
             )
         replica.received(message.request, token)
         return token

@@ -40,8 +40,10 @@ class ExplorationResult:
     def line(self) -> str:
         """Returns the numbers in one line for people."""
         return (
-            f"depth {self.depth}: {self.worlds} worlds, {self.transitions} transitions, frontier {self.frontier}; "
-            f"{self.replica_states} states of a replica, {self.core_steps} steps of the core, {self.messages} messages; "
+            f"depth {self.depth}: {self.worlds} worlds, {self.transitions} transitions, frontier "
+            f"{self.frontier}; "
+            f"{self.replica_states} states of a replica, {self.core_steps} steps of the core, "
+            f"{self.messages} messages; "
             f"{self.seconds:.0f} s, {self.cpu_s:.0f} s of CPU, {self.peak_mib} MiB"
         )
 
@@ -64,7 +66,10 @@ def explore(
         result.worlds, result.frontier = len(seen), frontier
         result.replica_states, result.core_steps = len(space.replicas.states), len(space.replicas.outcomes)
         result.messages = len(space.replicas.messages.all)
-        result.seconds, result.cpu_s = round(time.perf_counter() - started, 1), round(time.process_time() - cpu, 1)
+        result.seconds, result.cpu_s = (
+            round(time.perf_counter() - started, 1),
+            round(time.process_time() - cpu, 1),
+        )
         result.peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 
     first = _pack(space.initial_world())

@@ -19,7 +19,8 @@ Renaming = tuple[int, ...]  # the new place of the node that was n-th
 
 
 class StateSerializer:
-    """Serializes replicas by pickle. Values that never change, and the environment, are referred to by number.
+    """Serializes replicas by pickle. Values that never change, and the environment, are referred to by
+    number.
 
     Node ids and what is derived from them have numbers of their own, so that a replica can be deserialized
     as another node.
@@ -87,7 +88,9 @@ class StateSerializer:
     def writer(self, batch: Batch) -> int:
         """Returns the id of the node that wrote a batch: the one for which its digest is right."""
         base, end = batch.base, batch.end
-        return next(i for i in nodes(self.voters) if hash((batch.before, base, batch.epoch, end, i)) == batch.digest)
+        return next(
+            i for i in nodes(self.voters) if hash((batch.before, base, batch.epoch, end, i)) == batch.digest
+        )
 
     def rename_batch(self, renaming: Renaming, batch: Batch) -> Batch:
         return self._batches[self.rename_digest(renaming, batch.digest)]
@@ -123,4 +126,8 @@ class _Unpickler(pickle.Unpickler):
     renaming: Renaming | None
 
     def persistent_load(self, pid: Any) -> object:
-        return self.serializer.value(pid, self.renaming) if pid >= 0 else self.serializer.node_value(pid, self.renaming)
+        return (
+            self.serializer.value(pid, self.renaming)
+            if pid >= 0
+            else self.serializer.node_value(pid, self.renaming)
+        )

@@ -19,7 +19,9 @@ from simulation.explorer.replica_table import Outcome, ReplicaState, ReplicaTabl
 from simulation.explorer.serialization import Renaming
 from simulation.explorer.transition_checker import TransitionChecker, ViolationError
 
-WorldState = tuple[int, ...]  # n replicas, the history, three budgets of all, the crashes of each replica, messages
+WorldState = tuple[
+    int, ...
+]  # n replicas, the history, three budgets of all, the crashes of each replica, messages
 
 
 class OutOfBoundsError(Exception):
@@ -61,7 +63,7 @@ class StateSpace:
             (r, k): {} for r in self.renamings for k in ("replica", "message", "history")
         }
 
-    # --- initial world ---------------------------------------------------------------------------------------------
+    # --- initial world ----------------------------------------------------------------------------
 
     def initial_world(self) -> WorldState:
         """Returns the world in which all replicas have just been started on formatted directories."""
@@ -81,7 +83,7 @@ class StateSpace:
     def _world_of(self, draft: Draft) -> WorldState:
         return (*draft.replicas, draft.history, *draft.budgets, *sorted(draft.messages))
 
-    # --- symmetry reduction ----------------------------------------------------------------------------------------
+    # --- symmetry reduction -----------------------------------------------------------------------
 
     def canonical(self, world: WorldState) -> WorldState:
         """Returns the least of all worlds that differ from this one in the names of nodes alone."""
@@ -117,7 +119,7 @@ class StateSpace:
                 best, by = candidate, renaming
         return best, by
 
-    # --- actions ----------------------------------------------------------------------------------------------------
+    # --- actions ----------------------------------------------------------------------------------
 
     def successors(self, world: WorldState, trace: list[str] | None = None) -> Iterator[WorldState]:
         """Yields the world after each enabled action.
@@ -271,7 +273,9 @@ class StateSpace:
             self._append_trace(draft, i, event, out)
         if out.facts:
             states = replicas.states
-            draft.history = self.checker.after(draft.history, [states[at] for at in draft.replicas], i, out, states[out.after])
+            draft.history = self.checker.after(
+                draft.history, [states[at] for at in draft.replicas], i, out, states[out.after]
+            )
         draft.replicas[i] = out.after
         inner = event[3] if event[0] == "crash mid-step" else event
         delivered = messages.all[inner[1]] if inner[0] == "deliver" else None
@@ -281,7 +285,11 @@ class StateSpace:
             self._drop_held(draft, delivered.sender, i + FIRST_ID)
         answers: list[tuple[InFlightMessage, m.Reply]] = []
         for sender, kind, reply in out.answers:
-            if delivered is not None and not out.held and (sender, kind) == (delivered.sender, delivered.kind):
+            if (
+                delivered is not None
+                and not out.held
+                and (sender, kind) == (delivered.sender, delivered.kind)
+            ):
                 answers.append((delivered, reply))
                 delivered = None
             else:
@@ -299,7 +307,9 @@ class StateSpace:
             if delivered.status == ORPHAN:
                 self._step_replica(draft, i, ("expire", delivered.sender, delivered.kind))
             else:
-                held = InFlightMessage("held", delivered.sender, delivered.target, delivered.request, delivered.status)
+                held = InFlightMessage(
+                    "held", delivered.sender, delivered.target, delivered.request, delivered.status
+                )
                 draft.messages.append(messages.number(held))
         if not replicas.states[out.after].alive and replicas.states[number].alive:
             self._died(draft, i + FIRST_ID)
@@ -316,18 +326,29 @@ class StateSpace:
 
     def _answer(self, draft: Draft, message: InFlightMessage, reply: m.Reply) -> None:
         """Sends a response on its way, or lets it arrive where nothing depends on the time."""
-        if message.status == ORPHAN or not self.replicas.states[draft.replicas[message.sender - FIRST_ID]].alive:
+        if (
+            message.status == ORPHAN
+            or not self.replicas.states[draft.replicas[message.sender - FIRST_ID]].alive
+        ):
             return
         number = self.replicas.messages.number(
             InFlightMessage("reply", message.sender, message.target, message.request, message.status, reply)
         )  # fmt: skip
         # The response to BeginQuorumEpoch arrives at once: only repetitions depend on when it does.
         acknowledgement = (
-            isinstance(reply, m.EpochReply) and not reply.error and reply.epoch == getattr(message.request, "epoch", -1)
+            isinstance(reply, m.EpochReply)
+            and not reply.error
+            and reply.epoch == getattr(message.request, "epoch", -1)
         )
-        at_once = isinstance(message.request, m.Vote) and message.request.pre_vote and not self.bounds.late_pre_votes
+        at_once = (
+            isinstance(message.request, m.Vote)
+            and message.request.pre_vote
+            and not self.bounds.late_pre_votes
+        )
         if at_once:
-            self._step_replica(draft, message.sender - FIRST_ID, ("reply", self._status_variant(number, STALE)))
+            self._step_replica(
+                draft, message.sender - FIRST_ID, ("reply", self._status_variant(number, STALE))
+            )
         elif not acknowledgement:
             draft.messages.append(number)
         elif message.status == CURRENT:
@@ -339,7 +360,7 @@ class StateSpace:
         )  # fmt: skip
         self._step_replica(draft, message.sender - FIRST_ID, ("reply", number))
 
-    # --- messages ---------------------------------------------------------------------------------------------------
+    # --- messages ---------------------------------------------------------------------------------
 
     def _status_variant(self, number: int, status: str) -> int:
         """Returns the same message with another status."""
@@ -348,7 +369,13 @@ class StateSpace:
             message = self.replicas.messages.all[number]
             found = self.replicas.messages.number(
                 InFlightMessage(
-                    message.stage, message.sender, message.target, message.request, status, message.reply, message.late
+                    message.stage,
+                    message.sender,
+                    message.target,
+                    message.request,
+                    status,
+                    message.reply,
+                    message.late,
                 )
             )
             self._variants[number, status] = found
@@ -413,7 +440,8 @@ class StateSpace:
                     self._step_replica(draft, target - FIRST_ID, ("expire", i + FIRST_ID, kind))
 
     def _died(self, draft: Draft, node_id: int) -> None:
-        """Lets the messages to and from a replica that died be lost, refused or orphaned, as connections are reset."""
+        """Lets the messages to and from a replica that died be lost, refused or orphaned, as
+        connections are reset."""
         messages, states = self.replicas.messages, self.replicas.states
         for number in list(draft.messages):
             message = messages.all[number]
@@ -429,19 +457,28 @@ class StateSpace:
             elif message.stage == "held" and message.target == node_id:
                 draft.messages.remove(number)
                 failed = InFlightMessage(
-                    "reply", message.sender, message.target, message.request, message.status, m.Failure.DISCONNECTED
+                    "reply",
+                    message.sender,
+                    message.target,
+                    message.request,
+                    message.status,
+                    m.Failure.DISCONNECTED,
                 )
                 draft.messages.append(messages.number(failed))
         if self.bounds.quick:
             for at in draft.replicas:
                 if states[at].follows == node_id:
-                    draft.messages.append(messages.number(InFlightMessage("reset", node_id, states[at].id, None)))
+                    draft.messages.append(
+                        messages.number(InFlightMessage("reset", node_id, states[at].id, None))
+                    )
 
     def _without_ineffective(self, draft: Draft) -> WorldState:
         """Returns the world without messages whose arrival would change nothing."""
         here = [self.replicas.states[number] for number in draft.replicas]
         messages = self.replicas.messages.all
-        draft.messages = [number for number in draft.messages if not self._has_no_effect(messages[number], here)]
+        draft.messages = [
+            number for number in draft.messages if not self._has_no_effect(messages[number], here)
+        ]
         return self._world_of(draft)
 
     def _has_no_effect(self, message: InFlightMessage, here: list[ReplicaState]) -> bool:
@@ -456,9 +493,12 @@ class StateSpace:
                 and isinstance(message.reply, m.Reply)
                 and message.reply.epoch < here[message.sender - FIRST_ID].epoch
             )
-        return message.status == ORPHAN and getattr(message.request, "epoch", 0) < here[message.target - FIRST_ID].epoch
+        return (
+            message.status == ORPHAN
+            and getattr(message.request, "epoch", 0) < here[message.target - FIRST_ID].epoch
+        )
 
-    # --- trace ------------------------------------------------------------------------------------------------------
+    # --- trace ------------------------------------------------------------------------------------
 
     def _append_trace(self, draft: Draft, i: int, event: Event, out: Outcome) -> None:
         if draft.trace is None:

@@ -32,7 +32,9 @@ class History:
     epochs: list[int] = field(default_factory=lambda: [0])
 
     def key(self) -> object:
-        votes = tuple(sorted((e, tuple(sorted((k[0], v) for k, v in of.items()))) for e, of in self.votes.items()))
+        votes = tuple(
+            sorted((e, tuple(sorted((k[0], v) for k, v in of.items()))) for e, of in self.votes.items())
+        )
         leaders = tuple(sorted((e, k[0]) for e, k in self.leaders.items()))
         return (leaders, votes, tuple(self.ends), tuple(self.digests), tuple(self.epochs))
 
@@ -64,12 +66,17 @@ class TransitionChecker:
             node = FIRST_ID + renaming[k[0] - FIRST_ID]
             return (node, directory_id(node))
 
-        votes = {e: {key(k): FIRST_ID + renaming[v - FIRST_ID] for k, v in of.items()} for e, of in history.votes.items()}
+        votes = {
+            e: {key(k): FIRST_ID + renaming[v - FIRST_ID] for k, v in of.items()}
+            for e, of in history.votes.items()
+        }
         leaders = {e: key(k) for e, k in history.leaders.items()}
         digests = [self.serializer.rename_digest(renaming, d) for d in history.digests]
         return self._number(History(leaders, votes, history.ends, digests, history.epochs))
 
-    def after(self, history: int, here: Sequence[ReplicaState], i: int, out: Outcome, then: ReplicaState) -> int:
+    def after(
+        self, history: int, here: Sequence[ReplicaState], i: int, out: Outcome, then: ReplicaState
+    ) -> int:
         """Returns the history after this outcome at the replica at place `i`, whose next state is `then`.
 
         Raises ViolationError.
@@ -83,10 +90,16 @@ class TransitionChecker:
             raise ViolationError(found)
         return found
 
-    def _check(self, history: History, here: Sequence[ReplicaState], i: int, out: Outcome, then: ReplicaState) -> int | str:
+    def _check(
+        self, history: History, here: Sequence[ReplicaState], i: int, out: Outcome, then: ReplicaState
+    ) -> int | str:
         checker, before = InvariantChecker(self.first_set), here[i]
         checker.leaders, checker.votes = dict(history.leaders), {e: dict(v) for e, v in history.votes.items()}
-        checker.ends, checker.digests, checker.epochs = list(history.ends), list(history.digests), list(history.epochs)
+        checker.ends, checker.digests, checker.epochs = (
+            list(history.ends),
+            list(history.digests),
+            list(history.epochs),
+        )
         checker.stored_leaders = {epoch: key[0] for epoch, key in history.leaders.items()}
         for state in here:
             checker.seen.update({(b.end, b.epoch): b.digest for b in state.batches})
@@ -134,9 +147,13 @@ class TransitionChecker:
         checker.high_watermark_advanced(model, hwm, holds)
         last = model.log.between(0, hwm)[-1]
         if last.epoch != epoch:
-            raise InvariantError(f"own epoch: {model.name} commits {hwm} in epoch {epoch}, all below is of epoch {last.epoch}")
+            raise InvariantError(
+                f"own epoch: {model.name} commits {hwm} in epoch {epoch}, all below is of epoch {last.epoch}"
+            )
 
-    def _relevant_votes(self, checker: InvariantChecker, here: Sequence[ReplicaState]) -> dict[int, dict[Key, int]]:
+    def _relevant_votes(
+        self, checker: InvariantChecker, here: Sequence[ReplicaState]
+    ) -> dict[int, dict[Key, int]]:
         """Returns the votes that are still relevant.
 
         A vote is, while its epoch has no leader yet and may get one, or while its voter may vote again in

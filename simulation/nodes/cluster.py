@@ -40,7 +40,10 @@ class Cluster(Environment):
         if top.kraft_version:
             self.static_voters, bootstrap_voters = VoterSet(), VoterSet.of(voter(i) for i in ids)
         else:
-            self.static_voters, bootstrap_voters = VoterSet.static({i: address(i) for i in ids}, LISTENER), None
+            self.static_voters, bootstrap_voters = (
+                VoterSet.static({i: address(i) for i in ids}, LISTENER),
+                None,
+            )
         voters = bootstrap_voters if bootstrap_voters is not None else self.static_voters
         super().__init__(config, keys_of(voters), trace_sink)
         self.replicas: dict[int, Process] = {}
@@ -76,7 +79,7 @@ class Cluster(Environment):
         self.replicas[node_id] = self._process(key, old.can_vote, None)
         self.coverage["new directories"] += 1
 
-    # --- running ----------------------------------------------------------------------------------------------------
+    # --- running ----------------------------------------------------------------------------------
 
     @contextmanager
     def running(self) -> Iterator[Cluster]:
@@ -102,7 +105,9 @@ class Cluster(Environment):
             cleanup()
         self.cleanups.clear()
 
-    def run(self, seconds: float = 1e9, until: Callable[[], bool] | None = None, events: int = 1 << 40) -> bool:
+    def run(
+        self, seconds: float = 1e9, until: Callable[[], bool] | None = None, events: int = 1 << 40
+    ) -> bool:
         """Runs until the condition holds, the virtual time is over or so many events have run.
 
         Returns whether the condition holds; False without one.
@@ -149,7 +154,7 @@ class Cluster(Environment):
     def schedule_restart(self, process: Process) -> None:
         process.schedule_restart()
 
-    # --- state ------------------------------------------------------------------------------------------------------
+    # --- state ------------------------------------------------------------------------------------
 
     @property
     def leader(self) -> Process | None:
@@ -170,7 +175,10 @@ class Cluster(Environment):
         """
         wanted = (key.id, key.directory_id)
         models = [p.model for p in self.replicas.values()]
-        return any(wanted in model.initial_voters or any(wanted in keys for _, keys in model.voter_sets) for model in models)
+        return any(
+            wanted in model.initial_voters or any(wanted in keys for _, keys in model.voter_sets)
+            for model in models
+        )
 
     def commit_value(self, value: Any, seconds: float = 30.0) -> int:
         """Proposes a record until one commits. Returns the end of what is committed then."""
@@ -207,21 +215,26 @@ class Cluster(Environment):
                 continue
             c = p.core
             out.append(
-                f"{i} {c.role.value} epoch {c.epoch} leader {c.leader_id} log {p.client.log.start_offset}..{c.log.end_offset} "
+                f"{i} {c.role.value} epoch {c.epoch} leader {c.leader_id} log "
+                f"{p.client.log.start_offset}..{c.log.end_offset} "
                 f"hwm {c.hwm} applied {p.committed} voters {[str(v.key.id) for v in c.voters]}"
             )
         return "; ".join(out)
 
     def failure(self, what: str) -> InvariantError:
         """Returns an error with seed, event, time and the state of all processes, for the caller to raise."""
-        return InvariantError(f"seed {self.config.seed}, event {self.events}, {self.now:.6f} model: {what}: {self.describe()}")
+        return InvariantError(
+            f"seed {self.config.seed}, event {self.events}, {self.now:.6f} model: {what}: {self.describe()}"
+        )
 
     def check_acknowledged_records(self) -> None:
         """Checks that every process has applied every acknowledged record, and none of them twice.
 
         Raises InvariantError.
         """
-        if not self.run(60, lambda: all(p.committed == self.checker.committed_end for p in self.replicas.values())):
+        if not self.run(
+            60, lambda: all(p.committed == self.checker.committed_end for p in self.replicas.values())
+        ):
             raise self.failure(f"not all apply what is committed up to {self.checker.committed_end}")
         for process in self.replicas.values():
             ids = process.state_machine.ids
@@ -229,10 +242,14 @@ class Cluster(Environment):
                 raise self.failure(f"applied state: n{process.id} has records twice")
             missing = self.acknowledged - set(ids)
             if missing:
-                raise self.failure(f"committed stays: n{process.id} lacks {len(missing)} acknowledged records")
+                raise self.failure(
+                    f"committed stays: n{process.id} lacks {len(missing)} acknowledged records"
+                )
 
 
-def run_cluster(config: SimulationConfig, events: int, trace_sink: Callable[[str], None] | None = None) -> Cluster:
+def run_cluster(
+    config: SimulationConfig, events: int, trace_sink: Callable[[str], None] | None = None
+) -> Cluster:
     """Runs one simulation, its final phase without faults, and the check of the acknowledged records.
 
     Raises InvariantError with the seed.

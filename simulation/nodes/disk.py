@@ -186,7 +186,9 @@ class Disk:
                 raise NotADirectoryError(errno.ENOTDIR, "Not a directory", "/".join(parts))
             found = node.names.get(part)
             if found is None:
-                raise FileNotFoundError(errno.ENOENT, "No such file or directory", f"{self.path}/{'/'.join(parts)}")
+                raise FileNotFoundError(
+                    errno.ENOENT, "No such file or directory", f"{self.path}/{'/'.join(parts)}"
+                )
             node = found
         return node
 
@@ -288,7 +290,7 @@ class SimulatedFilesystem:
         self.disks[disk.name] = disk
         return disk
 
-    # --- paths and descriptors --------------------------------------------------------------------------------------
+    # --- paths and descriptors --------------------------------------------------------------------
 
     def _at(self, path: Any) -> tuple[Disk, list[str]]:
         text = os.fspath(path)
@@ -337,7 +339,7 @@ class SimulatedFilesystem:
     def close(self, fd: int) -> None:
         self._open.pop(fd, None)  # that of a dead process is closed already
 
-    # --- content ----------------------------------------------------------------------------------------------------
+    # --- content ----------------------------------------------------------------------------------
 
     def pread(self, fd: int, length: int, position: int) -> bytes:
         return bytes(self._file(fd)[1].data[position : position + length])
@@ -378,7 +380,7 @@ class SimulatedFilesystem:
         opened.node.sync()
         opened.disk.on_sync()
 
-    # --- names ------------------------------------------------------------------------------------------------------
+    # --- names ------------------------------------------------------------------------------------
 
     def stat(self, path: Any, **_: Any) -> _Stat:
         disk, parts = self._at(path)
@@ -423,7 +425,9 @@ class SimulatedFilesystem:
         disk, parts = self._at(path)
         return sorted(disk.directory(parts).names)
 
-    def open_stream(self, path: Any, mode: str = "r", buffering: int = -1, encoding: str | None = None, *_: Any) -> Any:
+    def open_stream(
+        self, path: Any, mode: str = "r", buffering: int = -1, encoding: str | None = None, *_: Any
+    ) -> Any:
         disk, parts = self._at(path)
         node = disk.find(parts)
         if not isinstance(node, File) or set(mode) & set("wax+"):
@@ -431,7 +435,7 @@ class SimulatedFilesystem:
         data = bytes(node.data)
         return io.BytesIO(data) if "b" in mode else io.StringIO(data.decode(encoding or "utf-8"))
 
-    # --- installation -----------------------------------------------------------------------------------------------
+    # --- installation -----------------------------------------------------------------------------
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -454,14 +458,29 @@ class SimulatedFilesystem:
                 "listdir",
             ):
                 real = getattr(os, name)
-                ours = getattr(self, {"lstat": "stat", "remove": "unlink", "replace": "rename"}.get(name, name))
+                ours = getattr(
+                    self, {"lstat": "stat", "remove": "unlink", "replace": "rename"}.get(name, name)
+                )
                 stack.enter_context(mock.patch.object(os, name, _by_path(real, ours)))
-            for name in ("close", "read", "pread", "write", "pwrite", "pwritev", "ftruncate", "fsync", "fdatasync", "fstat"):
+            for name in (
+                "close",
+                "read",
+                "pread",
+                "write",
+                "pwrite",
+                "pwritev",
+                "ftruncate",
+                "fsync",
+                "fdatasync",
+                "fstat",
+            ):
                 real = getattr(os, name)
                 ours = getattr(self, {"fdatasync": "fsync"}.get(name, name))
                 stack.enter_context(mock.patch.object(os, name, _by_descriptor(real, ours)))
             for module in (io, builtins):
-                stack.enter_context(mock.patch.object(module, "open", _by_path(module.open, self.open_stream)))
+                stack.enter_context(
+                    mock.patch.object(module, "open", _by_path(module.open, self.open_stream))
+                )
             try:
                 yield
             finally:

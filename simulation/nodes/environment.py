@@ -28,7 +28,9 @@ class Environment(ABC):
     All randomness comes from `rng`, so a seed gives one history.
     """
 
-    def __init__(self, config: SimulationConfig, voters: Keys, trace_sink: Callable[[str], None] | None) -> None:
+    def __init__(
+        self, config: SimulationConfig, voters: Keys, trace_sink: Callable[[str], None] | None
+    ) -> None:
         self.config = config
         self.rng = random.Random(config.seed)
         self.trace_sink = trace_sink
@@ -50,7 +52,7 @@ class Environment(ABC):
     def holds(self, key: Key, hwm: int, digest: int) -> bool:
         """Returns whether this voter's disk has the log with this digest below `hwm`, durably."""
 
-    # --- time and chance --------------------------------------------------------------------------------------------
+    # --- time and chance --------------------------------------------------------------------------
 
     @property
     def now(self) -> float:
@@ -75,7 +77,11 @@ class Environment(ABC):
     def delay(self) -> float:
         """Draws how long a message is under way."""
         network, rng = self.config.network, self.rng
-        span = network.long_delay_s if network.long_delay and rng.random() < network.long_delay else network.delay_s
+        span = (
+            network.long_delay_s
+            if network.long_delay and rng.random() < network.long_delay
+            else network.delay_s
+        )
         return rng.uniform(*span)
 
     def drops_message(self, a: int, b: int) -> bool:
@@ -93,7 +99,7 @@ class Environment(ABC):
         """Draws whether the next crash is a power failure rather than the end of the process alone."""
         return self.rng.random() < self.config.faults.power
 
-    # --- trace and violations ---------------------------------------------------------------------------------------
+    # --- trace and violations ---------------------------------------------------------------------
 
     def trace(self, node_id: int, what: str) -> None:
         if self.trace_sink is not None:
@@ -116,4 +122,6 @@ class Environment(ABC):
         except InvariantError as e:
             if str(e).startswith("seed "):
                 raise
-            raise InvariantError(f"seed {self.config.seed}, event {self.events}, {self.now:.6f} s: {e}") from e
+            raise InvariantError(
+                f"seed {self.config.seed}, event {self.events}, {self.now:.6f} s: {e}"
+            ) from e

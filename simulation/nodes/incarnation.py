@@ -42,7 +42,9 @@ class Incarnation:
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.context = contextvars.copy_context()
         self.context.run(CALLBACK_OWNER.set, self)
-        self.state_machine = RecordingStateMachine(process.environment, process.id, lambda: process.observer.model)
+        self.state_machine = RecordingStateMachine(
+            process.environment, process.id, lambda: process.observer.model
+        )
         self.transport = SimulatedTransport(process.network, self)
         self.client: RaftClient
 

@@ -53,7 +53,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._now
 
-    # --- running ----------------------------------------------------------------------------------------------------
+    # --- running ----------------------------------------------------------------------------------
 
     def run_event(self) -> bool:
         """Runs the next timer and all that follows from it in the same instant.
@@ -122,10 +122,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Moves the clock forward without running anything."""
         self._now = max(self._now, to)
 
-    # --- tasks of processes -----------------------------------------------------------------------------------------
+    # --- tasks of processes -----------------------------------------------------------------------
 
     def task_factory(
-        self, loop: Any, coroutine: Any, *, name: str | None = None, context: contextvars.Context | None = None
+        self,
+        loop: Any,
+        coroutine: Any,
+        *,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
     ) -> asyncio.Task[Any]:
         """Makes a task that is counted among the tasks of its owner. To be set by `set_task_factory`."""
         task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=self, name=name, context=context)
@@ -165,7 +170,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             asyncio._set_running_loop(before)
             self._thread_id = None  # type: ignore[assignment]
 
-    # --- what BaseEventLoop leaves to subclasses ---------------------------------------------------------------------
+    # --- what BaseEventLoop leaves to subclasses --------------------------------------------------
 
     def _write_to_self(self) -> None:
         pass

@@ -121,7 +121,9 @@ class Network:
         # Requests that are not answered yet, by who serves them.
         self.waiting: dict[Endpoint, dict[Exchange, None]] = {}
 
-    def send(self, sender: Endpoint, address: Address, request: Request, timeout_s: float) -> asyncio.Future[Response]:
+    def send(
+        self, sender: Endpoint, address: Address, request: Request, timeout_s: float
+    ) -> asyncio.Future[Response]:
         environment, network = self.environment, self.environment.config.network
         with environment.collecting_violations():
             sender.process.observer.before_request(request)
@@ -154,7 +156,9 @@ class Network:
             exchange.future.exception()  # marks it as retrieved: the sender may die before it does that
         else:
             current = incarnation.process.current is incarnation
-            incarnation.process.observer.response_received(exchange.address, exchange.request, result, current)
+            incarnation.process.observer.response_received(
+                exchange.address, exchange.request, result, current
+            )
             incarnation.context.run(exchange.future.set_result, result)
         self.environment.loop.active_owners[incarnation] = None
         return True
@@ -197,7 +201,11 @@ class Network:
             return
         received = type(exchange.request).decode(exchange.data, exchange.version)
         context = RequestContext(
-            api_key=exchange.key, api_version=exchange.version, correlation_id=1, client_id="simulation", listener=LISTENER
+            api_key=exchange.key,
+            api_version=exchange.version,
+            correlation_id=1,
+            client_id="simulation",
+            listener=LISTENER,
         )
         incarnation.process.observer.request_received(received)
         try:
@@ -220,7 +228,9 @@ class Network:
             incarnation.process.observer.before_response(exchange.request, answer)
         data = materialise(answer.encode_parts(exchange.version))
         if not environment.drops_message(incarnation.process.id, exchange.sender.process.id):
-            environment.schedule(environment.now + environment.delay(), self._answer_arrives, (exchange, type(answer), data))
+            environment.schedule(
+                environment.now + environment.delay(), self._answer_arrives, (exchange, type(answer), data)
+            )
 
     def _answer_arrives(self, what: tuple[Exchange, type[Response], bytes]) -> bool:
         exchange, kind, data = what
@@ -246,7 +256,9 @@ class Network:
                 and not environment.drops_message(incarnation.process.id, other.id)
             ):
                 environment.schedule(
-                    environment.now + CONNECTION_RESET_DELAY_S, self._reset, (other.current, incarnation.process.address)
+                    environment.now + CONNECTION_RESET_DELAY_S,
+                    self._reset,
+                    (other.current, incarnation.process.address),
                 )
 
     def _reset(self, what: tuple[Endpoint, Address]) -> bool:

@@ -73,7 +73,10 @@ class ProcessObserver:
         self.hears_leader = False  # the last contact with the leader that it follows was a successful Fetch
         self.durable_at_death = 0  # a restart must find the log at least up to there
         self.truncating_to = UNLIMITED  # the new end, while the log is being truncated
-        self._heard_role: tuple[Any, int] = (None, -1)  # the follower state and epoch in which it heard the leader
+        self._heard_role: tuple[Any, int] = (
+            None,
+            -1,
+        )  # the follower state and epoch in which it heard the leader
         self._state_node: Any = None  # the file that `quorum-state` was when it was read last
         self._stored: QuorumState | None = None  # the content of that file
 
@@ -84,13 +87,17 @@ class ProcessObserver:
         if incarnation is not None and incarnation.ready:
             with self.process.environment.collecting_violations():
                 self._read_log(incarnation)
-        self.durable_at_death = min(self.durable_end(), self.model.log.end, self.truncating_to) if self.process.can_vote else 0
+        self.durable_at_death = (
+            min(self.durable_end(), self.model.log.end, self.truncating_to) if self.process.can_vote else 0
+        )
         self.truncating_to = UNLIMITED
 
     def before_request(self, request: Request) -> None:
         """Checks a Fetch of this process: it acknowledges all records before its offset."""
         if isinstance(request, FetchRequest) and self.process.can_vote and self.process.current is not None:
-            self.process.environment.checker.fetches(self.model, request.topics[0].partitions[0].fetch_offset, self.durable_end())
+            self.process.environment.checker.fetches(
+                self.model, request.topics[0].partitions[0].fetch_offset, self.durable_end()
+            )
 
     def before_response(self, request: Request, answer: Response) -> None:
         """Checks a granted vote or pre-vote."""
@@ -98,7 +105,12 @@ class ProcessObserver:
             asked, given = request.topics[0].partitions[0], answer.topics[0].partitions[0]
             if given.vote_granted and asked.pre_vote:
                 f = self.process.core.following
-                hears = self.hears_leader and f is not None and f.heard and (f, self.process.core.epoch) == self._heard_role
+                hears = (
+                    self.hears_leader
+                    and f is not None
+                    and f.heard
+                    and (f, self.process.core.epoch) == self._heard_role
+                )
                 self.process.environment.checker.granted_pre_vote(self.model, hears)
             elif given.vote_granted:
                 self._read_quorum_state()
@@ -168,7 +180,10 @@ class ProcessObserver:
                 or state.epoch != core.epoch
                 or self.process.key.id not in (state.leader_id, state.voted and state.voted.id)
             ):
-                raise InvariantError(f"one vote an epoch: n{self.process.id} leads epoch {core.epoch}, but its disk has {state}")
+                raise InvariantError(
+                    f"one vote an epoch: n{self.process.id} leads epoch {core.epoch}, but its disk has "
+                    f"{state}"
+                )
             checker.became_leader(model, core.epoch)
         hwm = incarnation.client.high_watermark
         if hwm > model.hwm:
@@ -178,7 +193,9 @@ class ProcessObserver:
             checker.committed(model, hwm, core.epoch)
             self.process.environment.trace(self.process.id, f"commits up to {hwm}")
         elif hwm < model.hwm:
-            raise InvariantError(f"high watermark: that of n{self.process.id} falls from {model.hwm} to {hwm}")
+            raise InvariantError(
+                f"high watermark: that of n{self.process.id} falls from {model.hwm} to {hwm}"
+            )
 
     def _read_log(self, incarnation: ObservedIncarnation) -> None:
         """Reads the batches that were appended since the last call."""
@@ -189,19 +206,30 @@ class ProcessObserver:
             for header, batch in iter_batches(data):
                 if header.base_offset < model.log.end:
                     continue
-                controls = [(c.type, c.value) for c in control_values(header.base_offset, batch)] if header.is_control else []
+                controls = (
+                    [(c.type, c.value) for c in control_values(header.base_offset, batch)]
+                    if header.is_control
+                    else []
+                )
                 hwm = min(incarnation.client.high_watermark, model.log.end)
                 if model.hwm < hwm:  # the records below were committed before this batch was written
                     self.process.environment.checker.committed(model, hwm, core.epoch)
                     model.hwm = before
                 count = range(header.last_offset - header.base_offset + 1)
-                seen = Batch(model.log.end_digest, header.base_offset, header.leader_epoch, count, controls, header.crc)
-                self.process.environment.checker.appended(model, seen, leads=core.is_leader and header.leader_epoch == core.epoch)
+                seen = Batch(
+                    model.log.end_digest, header.base_offset, header.leader_epoch, count, controls, header.crc
+                )
+                self.process.environment.checker.appended(
+                    model, seen, leads=core.is_leader and header.leader_epoch == core.epoch
+                )
 
     def after_start(self, incarnation: ObservedIncarnation) -> None:
         """Reads the recovered log anew after a start, and follows its changes from then on."""
         environment, files = self.process.environment, incarnation.client.log
-        old, model = self.model, ReplicaModel(self.model.name, self.model.key, keys_of(self.process.static_voters))
+        old, model = (
+            self.model,
+            ReplicaModel(self.model.name, self.model.key, keys_of(self.process.static_voters)),
+        )
         model.epoch, model.led = old.epoch, old.led
         self.model = model
         self._state_node = None
@@ -211,11 +239,14 @@ class ProcessObserver:
         if start > 0:
             digest = environment.checker.committed_digest(start)
             if digest is None:
-                raise InvariantError(f"log of n{self.process.id}: starts at {start}, where nothing committed ends")
+                raise InvariantError(
+                    f"log of n{self.process.id}: starts at {start}, where nothing committed ends"
+                )
             model.log.restart(OffsetEpoch(start, 0), digest)
         if files.end_offset < self.durable_at_death:
             raise InvariantError(
-                f"recovery: n{self.process.id} finds its log up to {files.end_offset}, {self.durable_at_death} was durable"
+                f"recovery: n{self.process.id} finds its log up to {files.end_offset}, "
+                f"{self.durable_at_death} was durable"
             )
         self._wrap_log_changes(incarnation)
         self._read_log(incarnation)
@@ -231,7 +262,9 @@ class ProcessObserver:
             self.truncating_to = offset
             truncate_to(offset)
             self.truncating_to = UNLIMITED
-            self.process.environment.trace(self.process.id, f"truncates from {model.log.end} to {files.end_offset}")
+            self.process.environment.trace(
+                self.process.id, f"truncates from {model.log.end} to {files.end_offset}"
+            )
             if files.end_offset < model.log.end:
                 checker.truncated(model, files.end_offset)
 
@@ -240,9 +273,14 @@ class ProcessObserver:
             head = install(snapshot)
             digest = checker.committed_digest(snapshot.offset)
             checker.snapshot_installed(
-                model, snapshot, -1 if digest is None else digest, None if head.voters is None else keys_of(head.voters)
+                model,
+                snapshot,
+                -1 if digest is None else digest,
+                None if head.voters is None else keys_of(head.voters),
             )
-            self.process.environment.trace(self.process.id, f"loads the snapshot {snapshot.offset}-{snapshot.epoch}")
+            self.process.environment.trace(
+                self.process.id, f"loads the snapshot {snapshot.offset}-{snapshot.epoch}"
+            )
             self.process.environment.coverage["snapshots loaded"] += 1
             checker.check_log_start(model, files)
             return head
@@ -253,12 +291,14 @@ class ProcessObserver:
             if files.start_offset > model.log.start:
                 checker.cleaned(model, OffsetEpoch(files.start_offset, 0))
                 checker.check_log_start(model, files)
-                self.process.environment.trace(self.process.id, f"forgets its log before {files.start_offset}")
+                self.process.environment.trace(
+                    self.process.id, f"forgets its log before {files.start_offset}"
+                )
             return changed
 
         files.truncate_to, files.install, files.clean = truncates, installs, cleans  # type: ignore[method-assign]
 
-    # --- disk -------------------------------------------------------------------------------------------------------
+    # --- disk -------------------------------------------------------------------------------------
 
     def _state(self) -> QuorumState | None:
         """Returns the quorum state that a power failure would leave."""
@@ -314,7 +354,10 @@ class ProcessObserver:
             size = int.from_bytes(data[position + 8 : position + 12], "big") + LOG_OVERHEAD
             if size < BATCH_OVERHEAD or position + size > min(limit, len(data)):
                 break
-            first, delta = int.from_bytes(data[position : position + 8], "big"), data[position + 23 : position + 27]
+            first, delta = (
+                int.from_bytes(data[position : position + 8], "big"),
+                data[position + 23 : position + 27],
+            )
             offset = first + int.from_bytes(delta, "big") + 1
             position += size
         file.observer_cache = (position, offset)

@@ -77,7 +77,11 @@ class Process:
             assert isinstance(meta, Directory)
             directory, file = Directory(), File()
             file.write(
-                0, bytes(header_batch(BOOTSTRAP_SNAPSHOT, 1, 1, 1, bootstrap_voters) + footer_batch(BOOTSTRAP_SNAPSHOT, 3, 1))
+                0,
+                bytes(
+                    header_batch(BOOTSTRAP_SNAPSHOT, 1, 1, 1, bootstrap_voters)
+                    + footer_batch(BOOTSTRAP_SNAPSHOT, 3, 1)
+                ),
             )
             file.sync()
             directory.change(**{snapshot_name(BOOTSTRAP_SNAPSHOT): file})
@@ -85,7 +89,7 @@ class Process:
             meta.change(**{LOG_DIRECTORY: directory})
             meta.sync()
 
-    # --- incarnations -----------------------------------------------------------------------------------------------
+    # --- incarnations -----------------------------------------------------------------------------
 
     @property
     def model(self) -> ReplicaModel:
@@ -231,9 +235,11 @@ class Process:
             if not self.alive and not self.replaced:
                 self.start()
 
-        environment.schedule(environment.now + environment.rng.uniform(*environment.config.faults.down_s), start, None)
+        environment.schedule(
+            environment.now + environment.rng.uniform(*environment.config.faults.down_s), start, None
+        )
 
-    # --- operations --------------------------------------------------------------------------------------------------
+    # --- operations -------------------------------------------------------------------------------
 
     def propose(self, values: list[Any]) -> bool:
         """Appends one record for each value and returns True, or False if this process does not lead.
@@ -246,7 +252,9 @@ class Process:
         identities = [self.environment.unique_number() for _ in values]
         epoch = incarnation.client.epoch
         try:
-            incarnation.context.run(incarnation.client.append, epoch, [i.to_bytes(8, "big") for i in identities])
+            incarnation.context.run(
+                incarnation.client.append, epoch, [i.to_bytes(8, "big") for i in identities]
+            )
         except NotLeaderError:
             return False
         incarnation.state_machine.proposed.update(dict.fromkeys(identities, epoch))
@@ -261,7 +269,11 @@ class Process:
             host, port = v.endpoints[LISTENER]
             listeners = [AddRaftVoterRequest.Listener(name=LISTENER, host=host, port=port)]
             message = AddRaftVoterRequest(
-                cluster_id=CLUSTER_ID, timeout_ms=5000, voter_id=v.id, voter_directory_id=v.key.directory_id, listeners=listeners
+                cluster_id=CLUSTER_ID,
+                timeout_ms=5000,
+                voter_id=v.id,
+                voter_directory_id=v.key.directory_id,
+                listeners=listeners,
             )
         else:
             assert isinstance(request, m.RemoveVoter)
@@ -329,7 +341,10 @@ class Process:
 
         async def snapshot() -> None:
             made = await incarnation.client.create_snapshot(
-                state_machine.next_offset, state_machine.epoch, state_machine.timestamp_ms, state_machine.snapshot_batches()
+                state_machine.next_offset,
+                state_machine.epoch,
+                state_machine.timestamp_ms,
+                state_machine.snapshot_batches(),
             )
             if made is not None:
                 self.environment.coverage["snapshots taken"] += 1
@@ -340,7 +355,12 @@ class Process:
 
     def _snapshot_done(self, incarnation: Incarnation, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
-        if error is not None and incarnation.alive and self.disk.failing_errno is None and not isinstance(error, CrashError):
+        if (
+            error is not None
+            and incarnation.alive
+            and self.disk.failing_errno is None
+            and not isinstance(error, CrashError)
+        ):
             self.environment.errors.append(InvariantError(f"n{self.id} cannot take a snapshot: {error!r}"))
 
     def api_versions(self) -> ApiVersionsResponse:

@@ -37,7 +37,8 @@ class RecordingStateMachine:
         for batch in batches:
             if batch.base_offset != self.next_offset:
                 raise InvariantError(
-                    f"applied state: n{self.node_id} is given offset {batch.base_offset} after {self.next_offset}"
+                    f"applied state: n{self.node_id} is given offset {batch.base_offset} after "
+                    f"{self.next_offset}"
                 )
             for value in batch.values:
                 identity = int.from_bytes(value, "big")
@@ -48,10 +49,14 @@ class RecordingStateMachine:
                     self.environment.acknowledged.add(identity)
             self.next_offset = batch.last_offset + 1
             self.epoch, self.timestamp_ms = batch.epoch, batch.timestamp_ms
-            self.environment.checker.state_applied(self.model(), self.next_offset, hash((len(self.state), self.digest)))
+            self.environment.checker.state_applied(
+                self.model(), self.next_offset, hash((len(self.state), self.digest))
+            )
 
     def on_snapshot(self, snapshot_id: OffsetEpoch, batches: Iterator[CommittedBatch]) -> None:
-        self.environment.checker.snapshot_loaded(self.model(), snapshot_id, leads=self.leader.leader_id == self.node_id)
+        self.environment.checker.snapshot_loaded(
+            self.model(), snapshot_id, leads=self.leader.leader_id == self.node_id
+        )
         self.state.clear()
         for batch in batches:
             self.state += b"".join(batch.values)
@@ -59,7 +64,9 @@ class RecordingStateMachine:
         self.digest = zlib.crc32(self.state)
         self.next_offset, self.epoch = snapshot_id
         self.environment.trace(self.node_id, f"applies the snapshot {snapshot_id.offset}-{snapshot_id.epoch}")
-        self.environment.checker.state_applied(self.model(), self.next_offset, hash((len(self.state), self.digest)))
+        self.environment.checker.state_applied(
+            self.model(), self.next_offset, hash((len(self.state), self.digest))
+        )
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:
         if leader.epoch < self.leader.epoch:
@@ -73,7 +80,10 @@ class RecordingStateMachine:
 
     @property
     def ids(self) -> list[int]:
-        return [int.from_bytes(self.state[at : at + ID_BYTES], "big") for at in range(0, len(self.state), ID_BYTES)]
+        return [
+            int.from_bytes(self.state[at : at + ID_BYTES], "big")
+            for at in range(0, len(self.state), ID_BYTES)
+        ]
 
     def snapshot_batches(self) -> list[bytes]:
         """Returns the whole state as the data batches of a snapshot."""

@@ -57,11 +57,16 @@ class NarratedReplica(Replica):
         """Returns why a role may change in this step, as far as the event says it."""
         core = self.core
         match event:
-            case m.PeerLost() if core.leader_id is not None and core.address_of(core.leader_id) == event.address:
+            case m.PeerLost() if (
+                core.leader_id is not None and core.address_of(core.leader_id) == event.address
+            ):
                 self.world.trace(self, f"sees its connection to n{core.leader_id} reset")
             case m.Shutdown():
                 return "it shuts down"
-            case m.Received(request=m.EndEpoch() as end) if (end.leader_id, end.epoch) == core.leader_and_epoch:
+            case m.Received(request=m.EndEpoch() as end) if (
+                end.leader_id,
+                end.epoch,
+            ) == core.leader_and_epoch:
                 return f"n{end.leader_id} has asked it to take over"
             case m.Received(request=m.Vote() as vote) if vote.epoch > core.epoch:
                 return f"n{vote.candidate.id} stands for election"
@@ -85,12 +90,19 @@ class NarratedReplica(Replica):
         core = self.core
         match role:
             case Role.LEADER:
-                given = [key[0] for key, to in self.world.checker.votes.get(core.epoch, {}).items() if to == self.id]
+                given = [
+                    key[0]
+                    for key, to in self.world.checker.votes.get(core.epoch, {}).items()
+                    if to == self.id
+                ]
                 return f"becomes leader of epoch {core.epoch}, by the votes of {nodes(sorted(given))}"
             case Role.FOLLOWER:
                 return f"becomes follower of n{core.leader_id} in epoch {core.epoch}"
             case Role.CANDIDATE:
-                why = self.why or f"it has the pre-votes of {nodes(sorted(self.world.pre_votes.pop(self.id, [])))}"
+                why = (
+                    self.why
+                    or f"it has the pre-votes of {nodes(sorted(self.world.pre_votes.pop(self.id, [])))}"
+                )
             case Role.UNATTACHED:
                 why = "it knows no leader" if self.starting else self.why or "it hears of that epoch"
             case Role.RESIGNED if self.starting:
@@ -107,7 +119,11 @@ class NarratedReplica(Replica):
             if self.alive:
                 self._write_voters()
                 if effects.save_standing is not None:
-                    what = "a voter" if effects.save_standing in (MembershipRecord.VOTER, MembershipRecord.UNNAMED) else "removed"
+                    what = (
+                        "a voter"
+                        if effects.save_standing in (MembershipRecord.VOTER, MembershipRecord.UNNAMED)
+                        else "removed"
+                    )
                     if effects.save_standing is MembershipRecord.NEVER:
                         what = "no voter, but another disk of its node"
                     self.world.trace(self, f"notes on its disk that it has been {what}")
@@ -121,7 +137,9 @@ class NarratedReplica(Replica):
             at = self.core.members.current_offset
             where = f"by the record at offset {at}" if at is not None and at >= 0 else "as at its start"
             if [v for v, _ in now] == [v for v, _ in self.reported_voters]:
-                what = f"knows new endpoints of {nodes(v for v, e in now if (v, e) not in self.reported_voters)}"
+                what = (
+                    f"knows new endpoints of {nodes(v for v, e in now if (v, e) not in self.reported_voters)}"
+                )
             else:
                 what = f"counts {nodes(v for v, _ in now)} as voters"
             self.world.trace(self, f"{what}, {where}")
@@ -143,7 +161,9 @@ class NarratedReplica(Replica):
 
 def describe_batch(batch: Any) -> str:
     what = ", ".join(CONTROLS[kind] for kind, _ in batch.controls) or ", ".join(map(str, batch.values))
-    where = f"offset {batch.base}" if batch.end == batch.base + 1 else f"offsets {batch.base} to {batch.end - 1}"
+    where = (
+        f"offset {batch.base}" if batch.end == batch.base + 1 else f"offsets {batch.base} to {batch.end - 1}"
+    )
     return f"{what} at {where} (epoch {batch.epoch})"
 
 
@@ -175,7 +195,9 @@ class NarratedWorld(World):
             lines, self.step_lines = self.step_lines, None
             for text, ids in self.asked.items():
                 sender, _, ask = text.partition(" asks ")
-                ask = ask.replace("(s)", "s" if len(ids) > 1 else "").replace("(their)", "their" if len(ids) > 1 else "its")
+                ask = ask.replace("(s)", "s" if len(ids) > 1 else "").replace(
+                    "(their)", "their" if len(ids) > 1 else "its"
+                )
                 lines.append((2, f"{sender} asks {nodes(ids)} {ask}"))
             for _, line in sorted(lines, key=lambda found: found[0]):
                 self._write_line(line)
@@ -209,7 +231,11 @@ class NarratedWorld(World):
             case m.AddVoter():
                 self._asks(sender, to, f"to add n{request.voter.id} as a voter")
             case m.RemoveVoter():
-                self._asks(sender, to, f"to remove the voter n{request.key.id}, directory {directory_number(request.key)}")
+                self._asks(
+                    sender,
+                    to,
+                    f"to remove the voter n{request.key.id}, directory {directory_number(request.key)}",
+                )
             case m.UpdateVoter():
                 where = ", ".join(f"{h}:{p}" for h, p in request.voter.endpoints.values())
                 self._asks(sender, to, f"to note that it is at {where}")
@@ -234,7 +260,9 @@ class NarratedWorld(World):
                     if request.pre_vote:
                         self.pre_votes.setdefault(sender.id, [sender.id]).append(t.id)
                     return f"gives {who} its {what} in epoch {request.epoch}"
-                return f"refuses {who} its {what} in epoch {request.epoch}: {self._refusal(t, request, error)}"
+                return (
+                    f"refuses {who} its {what} in epoch {request.epoch}: {self._refusal(t, request, error)}"
+                )
             case m.EndEpoch(), _ if not error and t.core.role is Role.FOLLOWER:
                 order = nodes(k.id for k in request.preferred)
                 return f"hears that {who} no longer leads epoch {request.epoch}, and would be followed by {order}"
@@ -254,7 +282,9 @@ class NarratedWorld(World):
         if error:
             return error.name
         if q.last.log_order < core.end.log_order:
-            return f"its own log ends at {position(core.end)}, that of n{q.candidate.id} at {position(q.last)}"
+            return (
+                f"its own log ends at {position(core.end)}, that of n{q.candidate.id} at {position(q.last)}"
+            )
         if core.is_leader:
             return "it leads"
         if core.role is Role.FOLLOWER and q.pre_vote:
@@ -265,8 +295,9 @@ class NarratedWorld(World):
 
     def _fetched(self, who: str, q: m.Fetch, reply: m.FetchReply) -> str:
         if reply.diverging is not None:
+            end = f"{q.offset}-{q.last_epoch}"
             return (
-                f"tells {who} that its log, which ends at {q.offset}-{q.last_epoch}, differs from {position(reply.diverging)} on"
+                f"tells {who} that its log, which ends at {end}, differs from {position(reply.diverging)} on"
             )
         if reply.snapshot is not None:
             return f"tells {who} to load the snapshot {position(reply.snapshot)}"
@@ -278,8 +309,13 @@ class NarratedWorld(World):
         """Yields one line for each replica: its role, epoch, voters, high watermark and log."""
         for r in self.replicas.values():
             name = r.model.name
-            log = " ".join(f"{b.base}{f'..{b.end - 1}' if b.end - 1 > b.base else ''}:e{b.epoch}" for b in r.model.log.batches)
-            start = f"({position(OffsetEpoch(r.disk.start, r.model.log.start_epoch))}) " if r.disk.start else ""
+            log = " ".join(
+                f"{b.base}{f'..{b.end - 1}' if b.end - 1 > b.base else ''}:e{b.epoch}"
+                for b in r.model.log.batches
+            )
+            start = (
+                f"({position(OffsetEpoch(r.disk.start, r.model.log.start_epoch))}) " if r.disk.start else ""
+            )
             if not r.alive:
                 yield f"{name}  down         log {start}{log or 'empty'}"
                 continue

@@ -95,7 +95,7 @@ class TranscriptSession:
             raise TranscriptError("nobody leads")
         return found
 
-    # --- the world --------------------------------------------------------------------------------------------------
+    # --- the world --------------------------------------------------------------------------------
 
     def build(self, options: str) -> None:
         """Makes the quorum, with a quiet network and no faults."""
@@ -129,22 +129,25 @@ class TranscriptSession:
     def show(self) -> None:
         self.lines += self.world.table()
 
-    # --- time -------------------------------------------------------------------------------------------------------
+    # --- time -------------------------------------------------------------------------------------
 
     def run(self, count: str, unit: str) -> None:
         self.world.run(float(count) * (0.001 if unit == "ms" else 1.0))
 
     def run_until(self, condition: str) -> None:
-        """Runs until the condition holds. Raises TranscriptError if it does not within CONDITION_TIMEOUT_S."""
+        """Runs until the condition holds. Raises TranscriptError if it does not within
+        CONDITION_TIMEOUT_S."""
         for pattern, holds in CONDITIONS:
             found = re.fullmatch(pattern, condition)
             if found is not None:
                 if not self.world.run(CONDITION_TIMEOUT_S, partial(holds, self, *found.groups())):
-                    raise TranscriptError(f"{condition}: not within {CONDITION_TIMEOUT_S:.0f} s: {self.world.describe()}")
+                    raise TranscriptError(
+                        f"{condition}: not within {CONDITION_TIMEOUT_S:.0f} s: {self.world.describe()}"
+                    )
                 return
         raise TranscriptError(f"no such condition: {condition}")
 
-    # --- work and faults --------------------------------------------------------------------------------------------
+    # --- work and faults --------------------------------------------------------------------------
 
     def write(self, at: str | None, values: str) -> None:
         replica = self.replica(at) if at else self.leader()
@@ -219,7 +222,10 @@ CONDITIONS: list[tuple[str, Callable[..., bool]]] = [
     (r"a leader", lambda s: s.world.leader is not None and s.world.leader.core.hwm is not None),
     (rf"{NODE} leads", lambda s, n: s.replica(n).leads and s.replica(n).core.hwm is not None),
     (rf"{NODE} follows", lambda s, n: s.replica(n).alive and s.replica(n).hears_leader),
-    (r"everybody has (\d+)", lambda s, at: all(r.committed >= int(at) for r in s.world.replicas.values() if r.alive)),
+    (
+        r"everybody has (\d+)",
+        lambda s, at: all(r.committed >= int(at) for r in s.world.replicas.values() if r.alive),
+    ),
     (rf"{NODE} has (\d+)", lambda s, n, at: s.replica(n).committed >= int(at)),
     (r"epoch (\d+)", lambda s, e: s.world.leader is not None and s.world.leader.core.epoch >= int(e)),
     (rf"{NODE} is down", lambda s, n: not s.replica(n).alive),

@@ -1,15 +1,16 @@
 """Imports modules on first use.
 
-A console script must start quickly, although one of its commands needs a module that takes long to import (asyncio,
-librdkafka, a whole node). Such a module is declared at the top of the file, like any other import:
+A console script must start quickly, although one of its commands needs a module that takes long to
+import (asyncio, librdkafka, a whole node). Such a module is declared at the top of the file, like any
+other import:
 
     if TYPE_CHECKING:
         from quorate.node import local_cluster
     else:
         local_cluster = lazy_module("quorate.node.local_cluster")
 
-Type checkers and the import contracts see a real import. At run time `local_cluster.LocalCluster` imports the module.
-Imports inside functions are not used for this purpose.
+Type checkers and the import contracts see a real import. At run time `local_cluster.LocalCluster`
+imports the module. Imports inside functions are not used for this purpose.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from typing import Any
 
 
 class _LazyModule(ModuleType):
-    """Stands for a module until one of its attributes is read. An error of the import is raised by that access."""
+    """Stands for a module until one of its attributes is read. An error of the import is raised by that
+    access."""
 
     def __getattr__(self, name: str) -> Any:
         # Attributes are not copied: a test may replace them in the module itself.

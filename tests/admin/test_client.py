@@ -14,7 +14,14 @@ from quorate.admin import sync
 from quorate.admin.client import AdminClient
 from quorate.admin.errors import ErrorCode, KafkaError, RequestTimedOut
 from quorate.admin.topics import EARLIEST, LATEST
-from quorate.admin.types import ConfigOp, FeatureUpgrade, ListedOffset, NewTopic, OffsetAndMetadata, TopicPartition
+from quorate.admin.types import (
+    ConfigOp,
+    FeatureUpgrade,
+    ListedOffset,
+    NewTopic,
+    OffsetAndMetadata,
+    TopicPartition,
+)
 from quorate.protocol.config_resource import ConfigResourceType
 from quorate.protocol.uuids import ZERO_UUID
 from tests.support.cluster import Node, free_ports, running, wait_for
@@ -108,7 +115,9 @@ def test_configs_of_a_topic(node: Node, topic: str) -> None:
         changes = [(ConfigOp.SET, "retention.ms", "5"), (ConfigOp.APPEND, "cleanup.policy", "compact")]
         assert await admin.incremental_alter_configs({resource: changes}) == {resource: None}
         assert await own(admin) == before | {"retention.ms": "5", "cleanup.policy": "delete,compact"}
-        assert await admin.incremental_alter_configs({resource: [(ConfigOp.DELETE, "cleanup.policy", None)]}) == {resource: None}
+        assert await admin.incremental_alter_configs(
+            {resource: [(ConfigOp.DELETE, "cleanup.policy", None)]}
+        ) == {resource: None}
         wrong = await admin.incremental_alter_configs({resource: [(ConfigOp.SET, "retention.ms", "x")]})
         assert wrong[resource] is not None and wrong[resource].code is ErrorCode.INVALID_CONFIG
         assert await own(admin) == before | {"retention.ms": "5"}
@@ -144,7 +153,9 @@ def test_cluster_and_quorum(node: Node, controllers: bool) -> None:
         assert quorum.endpoints[1] == (("CONTROLLER", "127.0.0.1", node.controller_port),)
         features = await admin.describe_features()
         assert features.finalized["metadata.version"] == 27
-        refused = await admin.update_features({"metadata.version": (7, FeatureUpgrade.UPGRADE)}, validate_only=True)
+        refused = await admin.update_features(
+            {"metadata.version": (7, FeatureUpgrade.UPGRADE)}, validate_only=True
+        )
         assert refused["metadata.version"] is not None
         with pytest.raises(KafkaError, match="BROKER_ID_NOT_REGISTERED"):
             await admin.unregister_broker(99)
@@ -191,7 +202,9 @@ def test_a_group_with_members_is_described(node: Node, topic: str) -> None:
         described = (await admin.describe_groups([group_id]))[group_id]
         assert not isinstance(described, KafkaError)
         assert (described.state, described.assignor, len(described.members)) == ("Stable", "range", 2)
-        assert sorted(tp for m in described.members for tp in m.assignment) == [TopicPartition(topic, p) for p in range(3)]
+        assert sorted(tp for m in described.members for tp in m.assignment) == [
+            TopicPartition(topic, p) for p in range(3)
+        ]
 
     try:
         for consumer in consumers:
@@ -207,7 +220,9 @@ def test_groups_and_their_offsets_are_administered(node: Node, topic: str) -> No
     tp, nowhere = TopicPartition(topic, 0), TopicPartition("nowhere", 0)
 
     async def work(admin: AdminClient) -> None:
-        altered = await admin.alter_group_offsets("adm", {tp: OffsetAndMetadata(5, metadata="m"), nowhere: OffsetAndMetadata(1)})
+        altered = await admin.alter_group_offsets(
+            "adm", {tp: OffsetAndMetadata(5, metadata="m"), nowhere: OffsetAndMetadata(1)}
+        )
         assert altered[tp] is None
         assert altered[nowhere] is not None and altered[nowhere].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert await admin.list_group_offsets("adm") == {tp: OffsetAndMetadata(5, -1, "m")}

@@ -72,7 +72,9 @@ def test_what_is_certain_is_told_at_once_and_not_tried_again(says: bytes, told: 
 def test_a_tls_listener_that_closes_without_a_word_is_known_by_a_handshake(tmp_path: Path) -> None:
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
-    subprocess.run(["openssl", *words.split(), "-keyout", key, "-out", cert], check=True, capture_output=True, timeout=30)
+    subprocess.run(
+        ["openssl", *words.split(), "-keyout", key, "-out", cert], check=True, capture_output=True, timeout=30
+    )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert, key)
 
@@ -100,7 +102,10 @@ def test_nothing_is_said_against_a_kafka_listener_or_one_that_is_silent_or_close
 
 def test_a_server_that_waits_for_the_end_of_a_line_is_known_when_it_did_not_answer() -> None:
     async def body() -> None:
-        async with Stranger(LATE) as stranger, AdminClient(f"127.0.0.1:{stranger.port}", request_timeout_s=0.3) as admin:
+        async with (
+            Stranger(LATE) as stranger,
+            AdminClient(f"127.0.0.1:{stranger.port}", request_timeout_s=0.3) as admin,
+        ):
             with pytest.raises(NotKafkaError, match="HTTP server"):
                 await asyncio.wait_for(admin.describe_cluster(), 5)
 

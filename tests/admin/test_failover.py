@@ -1,4 +1,5 @@
-"""The admin client on a real quorum that loses its active controller in the middle of a stream of requests."""
+"""The admin client on a real quorum that loses its active controller in the middle of a stream of
+requests."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from tests.support.cluster import Node, wait_for
 pytestmark = pytest.mark.timeout(120)
 
 SOON_S = 3.0
-"""What a client may take to find a leader that is there, on a busy machine; it used to be until the end of its patience."""
+"""What a client may take to find a leader that is there, on a busy machine; it used to be until the end
+of its patience."""
 
 
 def address(node: Node) -> str:

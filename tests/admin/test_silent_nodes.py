@@ -1,4 +1,5 @@
-"""Nodes that die, or fall silent with their connections open, while the admin client is at work: another one is asked."""
+"""Nodes that die, or fall silent with their connections open, while the admin client is at work:
+another one is asked."""
 
 from __future__ import annotations
 
@@ -18,8 +19,9 @@ from tests.broker.controllers import ScriptedController, run
 
 
 class World:
-    """Controllers 1, 2, ... `controller` is who is said to be the active one, `says` what one of them says instead; those in
-    `silent` take requests and answer none; one that is not `active` refuses to create."""
+    """Controllers 1, 2, ... `controller` is who is said to be the active one, `says` what one of them
+    says instead; those in `silent` take requests and answer none; one that is not `active` refuses to
+    create."""
 
     def __init__(self, count: int = 2) -> None:
         self.controller = 1
@@ -31,7 +33,9 @@ class World:
         self.never: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         answers = {ApiKey.DESCRIBE_CLUSTER: self.describe, ApiKey.CREATE_TOPICS: self.create}
         ids = range(1, count + 1)
-        self.nodes = {i: ScriptedController({k: self._as(i, answer) for k, answer in answers.items()}) for i in ids}
+        self.nodes = {
+            i: ScriptedController({k: self._as(i, answer) for k, answer in answers.items()}) for i in ids
+        }
 
     def _as(self, node_id: int, answer: Callable[[int, Any], Any]) -> Callable[[Any, Any], Any]:
         return lambda _context, request: self.never if node_id in self.silent else answer(node_id, request)
@@ -42,7 +46,9 @@ class World:
             for i, port in self.ports.items()
         ]
         controller = self.says.get(node_id, self.controller)
-        return DescribeClusterResponse(cluster_id="c", controller_id=controller, brokers=brokers, endpoint_type=2)
+        return DescribeClusterResponse(
+            cluster_id="c", controller_id=controller, brokers=brokers, endpoint_type=2
+        )
 
     def create(self, node_id: int, request: Any) -> CreateTopicsResponse:
         error = self.deposed.get(node_id, ErrorCode.NONE)
@@ -67,7 +73,9 @@ def test_the_successor_of_a_controller_that_is(how: str) -> None:
     async def body() -> None:
         world = World()
         servers = await world.start()
-        async with AdminClient(bootstrap_controllers=servers, request_timeout_s=0.3, api_timeout_s=15) as admin:
+        async with AdminClient(
+            bootstrap_controllers=servers, request_timeout_s=0.3, api_timeout_s=15
+        ) as admin:
             assert await admin.create_topics([NewTopic("before", 1, 1)]) == {"before": None}
             world.controller = 2
             if how == "dead":
@@ -104,7 +112,8 @@ def test_the_successor_of_a_controller_that_was_deposed(code: ErrorCode) -> None
 
 
 def test_a_successor_that_comes_late_though_only_the_dead_one_was_known_at_first() -> None:
-    """Without a majority there is no controller for a while; who the others are is not forgotten meanwhile."""
+    """Without a majority there is no controller for a while; who the others are is not forgotten
+    meanwhile."""
 
     async def body() -> None:
         world = World()
@@ -133,7 +142,9 @@ def test_a_follower_that_goes_on_naming_the_dead_one_is_not_believed_for_ever() 
             await admin.create_topics([NewTopic("before", 1, 1)])
             await world.nodes[1].close()
             world.controller = 3
-            assert await asyncio.wait_for(admin.create_topics([NewTopic("after", 1, 1)]), 3) == {"after": None}
+            assert await asyncio.wait_for(admin.create_topics([NewTopic("after", 1, 1)]), 3) == {
+                "after": None
+            }
         assert world.created[-1] == (3, "after")
         await world.close()
 
@@ -183,7 +194,9 @@ def test_another_broker_than_the_one_that_fell_silent() -> None:
             for i in range(3):
                 await admin.create_topics([NewTopic(f"after-{i}", 1, 1)])
         assert [by for by, _ in world.created] == [asked, *[3 - asked] * 3]
-        assert len([r for r in world.nodes[asked].asked if getattr(r, "topics", None)]) == 2, "the silent one is not tried again"
+        assert len([r for r in world.nodes[asked].asked if getattr(r, "topics", None)]) == 2, (
+            "the silent one is not tried again"
+        )
         await world.close()
 
     run(body)

@@ -32,7 +32,10 @@ def test_addresses_that_are_none_are_named(text: str) -> None:
 
 
 def test_partitions_are_grouped_in_order() -> None:
-    assert by_topic([TopicPartition("b", 1), TopicPartition("a", 2), TopicPartition("a", 0)]) == {"a": [0, 2], "b": [1]}
+    assert by_topic([TopicPartition("b", 1), TopicPartition("a", 2), TopicPartition("a", 0)]) == {
+        "a": [0, 2],
+        "b": [1],
+    }
 
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"\0\1\xff\xff\xff\xff\0", b"anything at all"])

@@ -1,4 +1,5 @@
-"""What is around a partition in tests: a clock that is set by hand, metadata, a controller that only notes what it is asked.
+"""What is around a partition in tests: a clock that is set by hand, metadata, a controller that only
+notes what it is asked.
 
 Logs are real ones, in a temporary directory: their guards are part of what a partition must cope with.
 """
@@ -48,7 +49,9 @@ class Asked:
         self.changes.append(pending)
 
 
-def broker(broker_id: int, *, epoch: int = 0, fenced: bool = False, shutting_down: bool = False) -> BrokerRegistration:
+def broker(
+    broker_id: int, *, epoch: int = 0, fenced: bool = False, shutting_down: bool = False
+) -> BrokerRegistration:
     return BrokerRegistration(
         broker_id,
         epoch or broker_id * 100,
@@ -81,7 +84,10 @@ def registration(
 
 
 def manager(
-    directory: Path, image: MetadataImage | None = None, loop: asyncio.AbstractEventLoop | None = None, **config: Any
+    directory: Path,
+    image: MetadataImage | None = None,
+    loop: asyncio.AbstractEventLoop | None = None,
+    **config: Any,
 ) -> tuple[ReplicaManager, FakeClock]:
     """A broker's replicas, with logs in `directory`; `config` is that of all topics."""
     clock = FakeClock()

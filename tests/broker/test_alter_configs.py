@@ -1,4 +1,5 @@
-"""Changing configurations through a broker: what it decides by itself, and what it carries to the controller."""
+"""Changing configurations through a broker: what it decides by itself, and what it carries to the
+controller."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ class Channel:
     def _answer(request: Any) -> Any:
         make = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
         return IncrementalAlterConfigsResponse(
-            responses=[make(resource_type=r.resource_type, resource_name=r.resource_name) for r in request.resources]
+            responses=[
+                make(resource_type=r.resource_type, resource_name=r.resource_name) for r in request.resources
+            ]
         )
 
 
@@ -54,7 +57,9 @@ def world(tmp_path: Path):
     made.close()
 
 
-def alter(world: Broker, *resources: tuple[int, str, list[tuple[str, int, str | None]]], validate_only: bool = False):
+def alter(
+    world: Broker, *resources: tuple[int, str, list[tuple[str, int, str | None]]], validate_only: bool = False
+):
     Request = IncrementalAlterConfigsRequest  # noqa: N806
     request = Request(
         validate_only=validate_only,
@@ -62,7 +67,9 @@ def alter(world: Broker, *resources: tuple[int, str, list[tuple[str, int, str | 
             Request.AlterConfigsResource(
                 resource_type=kind,
                 resource_name=name,
-                configs=[Request.AlterableConfig(name=k, config_operation=op, value=v) for k, op, v in changes],
+                configs=[
+                    Request.AlterableConfig(name=k, config_operation=op, value=v) for k, op, v in changes
+                ],
             )
             for kind, name, changes in resources
         ],
@@ -70,7 +77,8 @@ def alter(world: Broker, *resources: tuple[int, str, list[tuple[str, int, str | 
     answer = world.ask(request)
     assert asyncio.iscoroutine(answer)
     return [
-        (r.resource_type, r.resource_name, ErrorCode(r.error_code).name) for r in world.loop.run_until_complete(answer).responses
+        (r.resource_type, r.resource_name, ErrorCode(r.error_code).name)
+        for r in world.loop.run_until_complete(answer).responses
     ]
 
 
@@ -122,7 +130,10 @@ def test_changes_of_a_broker_are_checked_here(world, name, changes, error):
     [
         ([("max.connections.per.ip.overrides", SET, "127.0.0.1")], "INVALID_REQUEST"),
         ([("max.connections.per.ip", SET, "0")], "INVALID_REQUEST"),
-        ([("max.connections.per.ip", SET, "0"), ("max.connections.per.ip.overrides", SET, "127.0.0.1:5")], "NONE"),
+        (
+            [("max.connections.per.ip", SET, "0"), ("max.connections.per.ip.overrides", SET, "127.0.0.1:5")],
+            "NONE",
+        ),
     ],
 )
 def test_limits_on_connections_let_somebody_in(world, changes, error):
@@ -151,7 +162,9 @@ def test_an_unknown_kind_of_resource_is_refused(world):
 
 def test_levels_of_loggers_are_changed_here(world):
     logger = logging.getLogger("quorate.broker.test_levels")
-    assert alter(world, (LOGGER, "1", [(logger.name, SET, "DEBUG")]), validate_only=True) == [(LOGGER, "1", "NONE")]
+    assert alter(world, (LOGGER, "1", [(logger.name, SET, "DEBUG")]), validate_only=True) == [
+        (LOGGER, "1", "NONE")
+    ]
     assert logger.level == logging.NOTSET
     assert alter(world, (LOGGER, "1", [(logger.name, SET, "DEBUG")])) == [(LOGGER, "1", "NONE")]
     assert logger.level == logging.DEBUG

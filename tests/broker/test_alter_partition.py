@@ -57,12 +57,17 @@ class World:
     """A leader of `count` partitions whose follower is caught up, and a controller that answers by script."""
 
     def __init__(
-        self, tmp_path: Path, *script: Callable[[AlterPartitionRequest], AlterPartitionResponse], count: int = 1
+        self,
+        tmp_path: Path,
+        *script: Callable[[AlterPartitionRequest], AlterPartitionResponse],
+        count: int = 1,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.script = list(script)
         lonely = registration(replicas=(1, 2), isr=(1,))
-        image = image_of({"t": dict.fromkeys(range(count), lonely)}, brokers=(broker(1, epoch=7), broker(2, epoch=8)))
+        image = image_of(
+            {"t": dict.fromkeys(range(count), lonely)}, brokers=(broker(1, epoch=7), broker(2, epoch=8))
+        )
         self.broker = Broker(tmp_path, image, loop=loop)
         self.controller = ScriptedController({ApiKey.ALTER_PARTITION: self._answer})
         self.leader = Leader(loop)
@@ -104,7 +109,9 @@ def each(code: int) -> Callable[[AlterPartitionRequest], AlterPartitionResponse]
     return lambda request: answered(request, lambda _index: code)
 
 
-@pytest.mark.parametrize("answer", [top_level(FROM_THE_FUTURE), each(FROM_THE_FUTURE)], ids=["request", "partition"])
+@pytest.mark.parametrize(
+    "answer", [top_level(FROM_THE_FUTURE), each(FROM_THE_FUTURE)], ids=["request", "partition"]
+)
 def test_an_unknown_error_code_is_tried_again(tmp_path: Path, answer: Any) -> None:
     async def body() -> None:
         world = World(tmp_path, answer)
@@ -117,13 +124,19 @@ def test_an_unknown_error_code_is_tried_again(tmp_path: Path, answer: Any) -> No
     run(body)
 
 
-def test_a_change_that_could_not_be_sent_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The active controller has been replaced by one with an older version of the API between two looks at it."""
+def test_a_change_that_could_not_be_sent_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The active controller has been replaced by one with an older version of the API between two looks
+    at it."""
 
     async def body() -> None:
         world = World(tmp_path)
         await world.start()
-        send, failures = world.channel.send, [EncodeError("no such field in version 2"), RuntimeError("unforeseen")]
+        send, failures = (
+            world.channel.send,
+            [EncodeError("no such field in version 2"), RuntimeError("unforeseen")],
+        )
 
         async def failing(*args: Any, **kwargs: Any) -> Any:
             if failures:
@@ -139,7 +152,9 @@ def test_a_change_that_could_not_be_sent_is_tried_again(tmp_path: Path, monkeypa
     run(body)
 
 
-def test_a_partition_that_cannot_take_its_answer_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_that_cannot_take_its_answer_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def body() -> None:
         world = World(tmp_path, count=3)
         await world.start()
@@ -179,7 +194,9 @@ def test_a_partition_that_the_answer_leaves_out_is_asked_for_again(tmp_path: Pat
         await world.start()
         world.follow()
         await world.until_in_sync()
-        assert [topic.topic_id for request in world.controller.asked for topic in request.topics] == [topic_id_of("t")] * 2
+        assert [topic.topic_id for request in world.controller.asked for topic in request.topics] == [
+            topic_id_of("t")
+        ] * 2
         await world.close()
 
     run(body)

@@ -31,7 +31,9 @@ def heartbeats(*codes: ErrorCode) -> ScriptedController:
 
 
 def channel_to(leader: Leader, publisher: Any = None) -> ControllerChannel:
-    return ControllerChannel("test", leader.locator, client_id="1", publisher=publisher, loop=asyncio.get_running_loop())
+    return ControllerChannel(
+        "test", leader.locator, client_id="1", publisher=publisher, loop=asyncio.get_running_loop()
+    )
 
 
 def test_a_request_waits_until_a_leader_is_known():
@@ -88,7 +90,10 @@ def test_what_a_silent_controller_holds_goes_to_its_successor():
 
     async def body() -> None:
         never: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        silent, new = ScriptedController({ApiKey.BROKER_HEARTBEAT: lambda *_: never}), heartbeats(ErrorCode.NONE)
+        silent, new = (
+            ScriptedController({ApiKey.BROKER_HEARTBEAT: lambda *_: never}),
+            heartbeats(ErrorCode.NONE),
+        )
         leader = Leader(asyncio.get_running_loop())
         leader.set((1, "127.0.0.1", await silent.start()))
         channel = channel_to(leader)

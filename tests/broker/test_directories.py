@@ -31,7 +31,9 @@ def in_directory(directory: bytes):
 
 @pytest.fixture
 def two(tmp_path: Path):
-    image = image_of({"t": {0: in_directory(FIRST), 1: in_directory(SECOND), 2: in_directory(UNASSIGNED_DIRECTORY)}})
+    image = image_of(
+        {"t": {0: in_directory(FIRST), 1: in_directory(SECOND), 2: in_directory(UNASSIGNED_DIRECTORY)}}
+    )
     made = Broker(tmp_path, image, extra_dirs=("b",))
     yield made
     made.close()
@@ -69,7 +71,8 @@ def without_leader(replicas: tuple[int, ...], directory: bytes, partition_epoch:
 
 
 def come_back(tmp_path: Path, image: MetadataImage) -> tuple[Broker, list[tuple[bytes, int, bytes]]]:
-    """A broker with one directory, FIRST, that takes over an image at its start; and what it tells the controller."""
+    """A broker with one directory, FIRST, that takes over an image at its start; and what it tells the
+    controller."""
     world = Broker(tmp_path, image_of({}))
     told: list[tuple[bytes, int, bytes]] = []
     world.replicas.assign_directory = lambda *where: told.append(where)
@@ -99,12 +102,17 @@ def test_the_only_replica_stays_where_it_is_when_its_directory_could_not_be_load
     told: list[tuple[bytes, int, bytes]] = []
     world.replicas.assign_directory = lambda *where: told.append(where)
     world.replicas.go_offline(world.logs.mark_offline(world.config.log_dirs[1]), SECOND)
-    for image in (without_leader((1,), SECOND), registration(leader_epoch=1, partition_epoch=1)._replace(directories=(SECOND,))):
+    for image in (
+        without_leader((1,), SECOND),
+        registration(leader_epoch=1, partition_epoch=1)._replace(directories=(SECOND,)),
+    ):
         world.publish(image_of({"t": {0: image}}))
         assert told == [] and world.logs.get("t", 0) is None
         assert outcome(world.ask(produce("t", (0, batch_of(b"a"))))) == ErrorCode.KAFKA_STORAGE_ERROR
     world.publish(image_of({}))
-    world.publish(image_of({"t": {0: registration()}}))  # made anew, in a directory that is left to the broker
+    world.publish(
+        image_of({"t": {0: registration()}})
+    )  # made anew, in a directory that is left to the broker
     assert outcome(world.ask(produce("t", (0, batch_of(b"a"))))) == ErrorCode.NONE
     world.close()
 
@@ -189,8 +197,8 @@ FROM_THE_FUTURE = 30_000
 
 
 def answering(*codes: int, partitions: Any = None) -> ScriptedController:
-    """Answers with these codes, then with NONE. partitions: error codes of single partitions, by index, for the first answer;
-    None leaves one out."""
+    """Answers with these codes, then with NONE. partitions: error codes of single partitions, by index,
+    for the first answer; None leaves one out."""
     script = list(codes)
     first = dict(partitions or {})
 
@@ -222,7 +230,9 @@ def answering(*codes: int, partitions: Any = None) -> ScriptedController:
     return ScriptedController({ApiKey.ASSIGN_REPLICAS_TO_DIRS: answer})
 
 
-async def told(controller: ScriptedController, count: int, broken_sends: tuple[Exception, ...] = ()) -> list[list[int]]:
+async def told(
+    controller: ScriptedController, count: int, broken_sends: tuple[Exception, ...] = ()
+) -> list[list[int]]:
     """The partitions in each request that came until all of `count` assignments were taken."""
     loop = asyncio.get_running_loop()
     leader = Leader(loop)
@@ -245,7 +255,12 @@ async def told(controller: ScriptedController, count: int, broken_sends: tuple[E
     channel.close()
     await controller.close()
     return [
-        [part.partition_index for directory in request.directories for topic in directory.topics for part in topic.partitions]
+        [
+            part.partition_index
+            for directory in request.directories
+            for topic in directory.topics
+            for part in topic.partitions
+        ]
         for request in controller.asked
     ]
 

@@ -18,7 +18,9 @@ ME = 1
 INTERVAL_S = 2.0
 
 
-def image(count: int, leaving: tuple[int, ...] = (), fenced: tuple[int, ...] = (), epoch: int = 5) -> MetadataImage:
+def image(
+    count: int, leaving: tuple[int, ...] = (), fenced: tuple[int, ...] = (), epoch: int = 5
+) -> MetadataImage:
     """A cluster of brokers 1 to count."""
     ids = range(1, count + 1)
     made = {i: broker(i, epoch=epoch, fenced=i in fenced, shutting_down=i in leaving) for i in ids}
@@ -80,7 +82,9 @@ def test_a_hundred_brokers_report_one_shutdown_one_after_the_other() -> None:
     pauses = {}
     for node_id in range(1, 101):
         if node_id not in (3, 7, 50):
-            pauses[node_id] = EarlyHeartbeats(node_id, INTERVAL_S).metadata_applied(MetadataDelta(before, after), 10.0)
+            pauses[node_id] = EarlyHeartbeats(node_id, INTERVAL_S).metadata_applied(
+                MetadataDelta(before, after), 10.0
+            )
     expected = {node_id: n * PER_BROKER_S for n, node_id in enumerate(sorted(pauses))}
     assert pauses == pytest.approx(expected)
 

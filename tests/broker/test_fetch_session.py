@@ -22,11 +22,15 @@ from quorate.protocol.uuids import ZERO_UUID
 Answer = FetchResponse.PartitionData
 
 
-def want(topic: str, partition: int = 0, offset: int = 0, max_bytes: int = 100) -> dict[PartitionKey, FetchPartition]:
+def want(
+    topic: str, partition: int = 0, offset: int = 0, max_bytes: int = 100
+) -> dict[PartitionKey, FetchPartition]:
     return {(topic, partition): FetchPartition(topic, ZERO_UUID, partition, offset, -1, max_bytes, -1, -1)}
 
 
-def answer(partition: int = 0, high_watermark: int = 10, start: int = 0, records: bytes = b"", error: int = 0) -> Answer:
+def answer(
+    partition: int = 0, high_watermark: int = 10, start: int = 0, records: bytes = b"", error: int = 0
+) -> Answer:
     return Answer(
         partition_index=partition,
         high_watermark=high_watermark,
@@ -101,7 +105,11 @@ def test_an_incremental_answer_leaves_out_what_has_no_news():
         answer(start=1),
         answer(error=int(ErrorCode.NOT_LEADER_OR_FOLLOWER)),
         Answer(high_watermark=10, log_start_offset=0, preferred_read_replica=2),
-        Answer(high_watermark=10, log_start_offset=0, diverging_epoch=FetchResponse.EpochEndOffset(epoch=1, end_offset=2)),
+        Answer(
+            high_watermark=10,
+            log_start_offset=0,
+            diverging_epoch=FetchResponse.EpochEndOffset(epoch=1, end_offset=2),
+        ),
     ],
     ids=["high watermark", "log start", "error", "preferred replica", "diverging epoch"],
 )

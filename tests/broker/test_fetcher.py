@@ -57,8 +57,16 @@ class JoinedFetcher(LeaderFetcher):
         return self.wire
 
 
-def placed(leader: int = LEADER, epoch: int = 0, partition_epoch: int = 0, isr: tuple[int, ...] = (1, 2), partitions: int = 1):
-    one = registration(replicas=(1, 2), isr=isr, leader=leader, leader_epoch=epoch, partition_epoch=partition_epoch)
+def placed(
+    leader: int = LEADER,
+    epoch: int = 0,
+    partition_epoch: int = 0,
+    isr: tuple[int, ...] = (1, 2),
+    partitions: int = 1,
+):
+    one = registration(
+        replicas=(1, 2), isr=isr, leader=leader, leader_epoch=epoch, partition_epoch=partition_epoch
+    )
     return image_of(
         {"t": dict.fromkeys(range(partitions), one)},
         brokers=(broker(1, epoch=100), broker(2, epoch=200)),
@@ -174,7 +182,8 @@ def test_a_session_that_the_leader_lost_is_opened_anew(pair):
 
 
 def test_what_the_old_leader_never_committed_is_cut(pair):
-    """The old leader wrote what nobody copied; the new one went on in a later epoch: the old one's rest must go."""
+    """The old leader wrote what nobody copied; the new one went on in a later epoch: the old one's rest
+    must go."""
     write(pair, LEADER, b"common")
     pair.follow()
     pair.rounds(2)
@@ -237,7 +246,8 @@ def test_a_log_start_at_a_new_high_watermark_is_followed(pair):
 
 
 def test_a_log_start_within_records_that_are_not_committed_here_is_followed(pair):
-    """The leader's log start is above what this follower knows as committed, and in its log: it goes on at its end."""
+    """The leader's log start is above what this follower knows as committed, and in its log: it goes on
+    at its end."""
     write(pair, LEADER, b"a", b"b", b"c")
     pair.follow()
     pair.rounds()
@@ -264,7 +274,8 @@ def test_an_error_of_one_partition_makes_it_wait(pair):
 
 
 def test_leaders_and_followers_swap_under_load_and_agree(pair):
-    """A small random history: whoever leads writes, the other copies a bit; in the end both logs are byte-equal."""
+    """A small random history: whoever leads writes, the other copies a bit; in the end both logs are
+    byte-equal."""
     import random
 
     rng = random.Random(7)
@@ -349,8 +360,8 @@ def test_without_a_session_each_partition_has_its_turn(tmp_path):
 
 @pytest.mark.parametrize("asked", [1, 2], ids=["for the leader's end", "for the leader's start"])
 def test_an_answer_on_offsets_cuts_nothing_that_is_not_followed_any_more(pair, asked):
-    """The leader was asked for its bounds, and then the partition was given to this broker to lead, in the same epoch or not:
-    what it holds is not to be measured by the old leader's log."""
+    """The leader was asked for its bounds, and then the partition was given to this broker to lead, in
+    the same epoch or not: what it holds is not to be measured by the old leader's log."""
     for _ in range(3):
         write(pair, LEADER, b"a")
     pair.follow()
@@ -385,7 +396,8 @@ def test_an_answer_on_offsets_cuts_nothing_that_is_not_followed_any_more(pair, a
 
 
 def test_a_log_without_epochs_is_cut_at_its_high_watermark(pair):
-    """What is above it may be a former leader's; without epochs nobody can tell where the two histories part."""
+    """What is above it may be a former leader's; without epochs nobody can tell where the two histories
+    part."""
     write(pair, LEADER, b"a")
     write(pair, LEADER, b"b")
     pair.log(FOLLOWER).append_as_follower(pair.log(LEADER).read_bytes(0, 1))

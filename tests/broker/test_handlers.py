@@ -77,14 +77,18 @@ def test_metadata_of_all_topics_in_every_version(world, version):
     ],
 )
 def test_metadata_of_one_topic(world, name, error):
-    request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+    request = MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name=name)], allow_auto_topic_creation=False
+    )
     (topic,) = world.ask(request).topics
     assert (topic.name, topic.error_code) == (name, error)
 
 
 def test_metadata_by_topic_id(world):
     ids = [topic_id_of("t"), bytes(range(16))]
-    request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=None, topic_id=i) for i in ids])
+    request = MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name=None, topic_id=i) for i in ids]
+    )
     answer = world.ask(request, 12)
     assert {(topic.name, topic.error_code) for topic in answer.topics} == {
         ("t", ErrorCode.NONE),
@@ -93,7 +97,9 @@ def test_metadata_by_topic_id(world):
 
 
 def test_metadata_by_topic_id_is_refused_where_the_version_does_not_allow_it(world):
-    request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t", topic_id=topic_id_of("t"))])
+    request = MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name="t", topic_id=topic_id_of("t"))]
+    )
     with pytest.raises(KafkaError) as refused:
         world.ask(request, 10)
     assert refused.value.code == ErrorCode.INVALID_REQUEST
@@ -106,7 +112,9 @@ def test_a_fenced_broker_is_in_no_metadata(tmp_path):
 
 
 def test_a_rendered_topic_is_made_anew_when_it_changes(world):
-    request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")], allow_auto_topic_creation=False)
+    request = MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name="t")], allow_auto_topic_creation=False
+    )
     assert len(world.ask(request).topics[0].partitions) == 2
     world.publish(image_of({"t": {0: registration(leader_epoch=5, partition_epoch=1)}}))
     (part,) = world.ask(request).topics[0].partitions
@@ -128,11 +136,16 @@ def test_authorized_operations_are_told_on_request_only(world):
 def test_partitions_are_described_in_pages(world):
     request = DescribeTopicPartitionsRequest(response_partition_limit=2)
     first = world.ask(request)
-    assert [(topic.name, len(topic.partitions)) for topic in first.topics] == [("__consumer_offsets", 1), ("dead", 1)]
+    assert [(topic.name, len(topic.partitions)) for topic in first.topics] == [
+        ("__consumer_offsets", 1),
+        ("dead", 1),
+    ]
     assert (first.next_cursor.topic_name, first.next_cursor.partition_index) == ("t", 0)
     request.cursor = DescribeTopicPartitionsRequest.Cursor(topic_name="t", partition_index=1)
     rest = world.ask(request)
-    assert [(topic.name, [p.partition_index for p in topic.partitions]) for topic in rest.topics] == [("t", [1])]
+    assert [(topic.name, [p.partition_index for p in topic.partitions]) for topic in rest.topics] == [
+        ("t", [1])
+    ]
     assert rest.next_cursor is None
 
 
@@ -153,7 +166,11 @@ def test_a_cursor_that_cannot_be_is_refused(world, topic, index):
 def list_offsets(world, timestamp, version=10, partition=0, **request):
     part = ListOffsetsRequest.ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
     topic = ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[part])
-    return world.ask(ListOffsetsRequest(replica_id=-1, topics=[topic], **request), version).topics[0].partitions[0]
+    return (
+        world.ask(ListOffsetsRequest(replica_id=-1, topics=[topic], **request), version)
+        .topics[0]
+        .partitions[0]
+    )
 
 
 @pytest.mark.parametrize("version", range(1, 11))
@@ -170,7 +187,17 @@ def list_offsets(world, timestamp, version=10, partition=0, **request):
         (1_000_001, 1, (1_000_001, 1)),
         (1_000_003, 1, (-1, -1)),
     ],
-    ids=["latest", "earliest", "max timestamp", "earliest local", "latest tiered", "unknown", "first", "exact", "none"],
+    ids=[
+        "latest",
+        "earliest",
+        "max timestamp",
+        "earliest local",
+        "latest tiered",
+        "unknown",
+        "first",
+        "exact",
+        "none",
+    ],
 )
 def test_offsets_by_time(world, version, timestamp, since, found):
     world.ask(produce("t", (0, batch_of(b"a", b"b", b"c"))))
@@ -192,7 +219,9 @@ def test_the_latest_offset_by_isolation(tmp_path):
     world.close()
 
 
-@pytest.mark.parametrize(("version", "error"), [(5, ErrorCode.OFFSET_NOT_AVAILABLE), (4, ErrorCode.LEADER_NOT_AVAILABLE)])
+@pytest.mark.parametrize(
+    ("version", "error"), [(5, ErrorCode.OFFSET_NOT_AVAILABLE), (4, ErrorCode.LEADER_NOT_AVAILABLE)]
+)
 def test_a_new_leader_whose_watermark_lags_does_not_guess(tmp_path, version, error):
     world = Broker(tmp_path, image_of({"t": {0: registration(replicas=(1, 2))}}))
     world.ask(produce("t", (0, batch_of(b"a")), acks=1))
@@ -260,7 +289,9 @@ def test_deleting_records(world, topic, partition, offset, error, low):
 
 def delete_records(world, topic, partition, offset):
     part = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=partition, offset=offset)
-    request = DeleteRecordsRequest(topics=[DeleteRecordsRequest.DeleteRecordsTopic(name=topic, partitions=[part])])
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsRequest.DeleteRecordsTopic(name=topic, partitions=[part])]
+    )
     answer = world.ask(request)
     if asyncio.iscoroutine(answer):
         answer = world.wait(answer, ApiKey.DELETE_RECORDS)
@@ -280,7 +311,9 @@ def test_a_checkpoint_that_cannot_be_written_is_told_as_a_storage_error(world):
     world.replicas.storage_failed = failures.append
     (world.logs.online_dirs()[0] / "log-start-offset-checkpoint.tmp").mkdir()
     part = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=2)
-    answer = world.ask(DeleteRecordsRequest(topics=[DeleteRecordsRequest.DeleteRecordsTopic(name="t", partitions=[part])]))
+    answer = world.ask(
+        DeleteRecordsRequest(topics=[DeleteRecordsRequest.DeleteRecordsTopic(name="t", partitions=[part])])
+    )
     with pytest.raises(KafkaError) as refused:
         world.wait(answer, ApiKey.DELETE_RECORDS)
     assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -299,7 +332,11 @@ def test_compacted_topics_keep_their_records(tmp_path):
 
 def test_the_cluster_is_described(world):
     answer = world.ask(DescribeClusterRequest(include_cluster_authorized_operations=True))
-    assert (answer.cluster_id, answer.controller_id, answer.cluster_authorized_operations) == ("c", 1, CLUSTER_OPERATIONS)
+    assert (answer.cluster_id, answer.controller_id, answer.cluster_authorized_operations) == (
+        "c",
+        1,
+        CLUSTER_OPERATIONS,
+    )
     assert [b.broker_id for b in answer.brokers] == [1, 2, 3]
 
 
@@ -311,7 +348,9 @@ def test_fenced_brokers_are_described_on_request(tmp_path, include, ids):
     world.close()
 
 
-@pytest.mark.parametrize(("kind", "error"), [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)])
+@pytest.mark.parametrize(
+    ("kind", "error"), [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)]
+)
 def test_a_broker_does_not_answer_for_controllers(world, kind, error):
     assert world.ask(DescribeClusterRequest(endpoint_type=kind)).error_code == error
 
@@ -344,7 +383,9 @@ def test_no_more_topics_are_created_for_one_request_than_one_creation_may_ask_fo
 
 
 def described(world, kind, name, keys=None, **request):
-    resource = DescribeConfigsRequest.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=keys
+    )
     return world.ask(DescribeConfigsRequest(resources=[resource], **request)).results[0]
 
 
@@ -353,7 +394,10 @@ def test_a_resource_that_is_asked_for_many_times_is_described_once(world):
     whole = make(resource_type=TOPIC, resource_name="t", configuration_keys=None)
     part = make(resource_type=TOPIC, resource_name="t", configuration_keys=["retention.ms"])
     results = world.ask(DescribeConfigsRequest(resources=[whole, part] * 1_000)).results
-    assert [(result.resource_name, len(result.configs) > 1) for result in results] == [("t", True), ("t", False)]
+    assert [(result.resource_name, len(result.configs) > 1) for result in results] == [
+        ("t", True),
+        ("t", False),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -406,7 +450,9 @@ def test_configs_that_cannot_be_described(world, kind, name, error):
 
 
 def test_a_brokers_configs(world):
-    by_name = {entry.name: entry for entry in described(world, BROKER, "1", include_documentation=True).configs}
+    by_name = {
+        entry.name: entry for entry in described(world, BROKER, "1", include_documentation=True).configs
+    }
     assert (by_name["message.max.bytes"].value, by_name["message.max.bytes"].config_source) == ("2000000", 2)
     assert (by_name["log.cleaner.threads"].value, by_name["log.cleaner.threads"].config_source) == ("2", 3)
     assert (by_name["node.id"].config_source, by_name["node.id"].read_only) == (4, True)
@@ -417,7 +463,9 @@ def test_a_brokers_configs(world):
 
 def test_the_cluster_wide_default_shows_what_is_set_only(world):
     entries = described(world, BROKER, "").configs
-    assert [(entry.name, entry.value, entry.config_source) for entry in entries] == [("log.cleaner.threads", "2", 3)]
+    assert [(entry.name, entry.value, entry.config_source) for entry in entries] == [
+        ("log.cleaner.threads", "2", 3)
+    ]
 
 
 def test_broker_loggers_have_levels(world):
@@ -436,7 +484,9 @@ def test_config_resources_are_listed(world):
         (TOPIC, "dead"),
         (TOPIC, "t"),
     ]
-    assert world.ask(ListConfigResourcesRequest(resource_types=[99])).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert (
+        world.ask(ListConfigResourcesRequest(resource_types=[99])).error_code == ErrorCode.UNSUPPORTED_VERSION
+    )
 
 
 # -- log directories, producers, quotas
@@ -447,7 +497,9 @@ def test_log_directories_are_described(world):
     (directory,) = world.ask(DescribeLogDirsRequest(topics=None)).results
     assert directory.log_dir == str(world.config.log_dirs[0])
     assert directory.total_bytes >= directory.usable_bytes > 0
-    found = {(topic.name, part.partition_index): part for topic in directory.topics for part in topic.partitions}
+    found = {
+        (topic.name, part.partition_index): part for topic in directory.topics for part in topic.partitions
+    }
     assert found.keys() == {("t", 0), ("__consumer_offsets", 0)}
     assert found["t", 0].partition_size > 100
     assert found["__consumer_offsets", 0].partition_size == 0  # nobody has written to it: it has no files yet
@@ -459,7 +511,9 @@ def test_a_move_between_directories_is_answered_with_what_is_the_matter(world):
 
     def move(path, name, partition):
         topic = AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(name=name, partitions=[partition])
-        request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=path, topics=[topic])])
+        request = AlterReplicaLogDirsRequest(
+            dirs=[AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=path, topics=[topic])]
+        )
         return world.ask(request).results[0].partitions[0].error_code
 
     assert move(here, "t", 0) == ErrorCode.NONE
@@ -488,7 +542,10 @@ def test_producers_are_described(world):
     ],
 )
 def test_quota_filters_that_cannot_be(world, components, error):
-    made = [DescribeClientQuotasRequest.ComponentData(entity_type=t, match_type=m, match=v) for t, m, v in components]
+    made = [
+        DescribeClientQuotasRequest.ComponentData(entity_type=t, match_type=m, match=v)
+        for t, m, v in components
+    ]
     with pytest.raises(KafkaError) as refused:
         world.ask(DescribeClientQuotasRequest(components=made))
     assert refused.value.code == error

@@ -55,7 +55,8 @@ class World:
         self.faults: list[BaseException] = []
         self.controller = ScriptedController(
             {
-                ApiKey.BROKER_REGISTRATION: registration or (lambda _c, _r: BrokerRegistrationResponse(broker_epoch=5)),
+                ApiKey.BROKER_REGISTRATION: registration
+                or (lambda _c, _r: BrokerRegistrationResponse(broker_epoch=5)),
                 ApiKey.BROKER_HEARTBEAT: heartbeat,
             }
         )
@@ -98,7 +99,9 @@ class World:
         await self.controller.close()
 
     def heartbeats(self) -> list[Any]:
-        return [request for request in self.controller.asked if type(request).__name__ == "BrokerHeartbeatRequest"]
+        return [
+            request for request in self.controller.asked if type(request).__name__ == "BrokerHeartbeatRequest"
+        ]
 
 
 def obliging(_context: Any, request: Any) -> BrokerHeartbeatResponse:
@@ -140,7 +143,9 @@ def test_the_registration_tells_who_this_is():
         await world.until(lambda: world.life.broker_epoch == 5)
         request = world.controller.asked[0]
         assert (request.broker_id, request.cluster_id, request.incarnation_id) == (ME, "c", bytes(range(16)))
-        assert [(listener.name, listener.host, listener.port) for listener in request.listeners] == [("PLAINTEXT", "h", 9092)]
+        assert [(listener.name, listener.host, listener.port) for listener in request.listeners] == [
+            ("PLAINTEXT", "h", 9092)
+        ]
         assert request.log_dirs == [bytes([1] * 16), bytes([2] * 16)]
         assert (request.rack, request.previous_broker_epoch, request.start_time_ms) == ("r1", 3, 1234)
         assert [(f.name, f.min_supported_version, f.max_supported_version) for f in request.features] == [
@@ -244,7 +249,8 @@ def test_a_broker_that_never_ran_skips_controlled_shutdown():
 
 
 def test_the_shutdown_of_another_broker_is_reported_at_once():
-    """With the offset of the records that moved its leaderships; not at the next regular heartbeat, in two seconds."""
+    """With the offset of the records that moved its leaderships; not at the next regular heartbeat, in
+    two seconds."""
 
     async def body() -> None:
         world = await running_world(obliging)
@@ -352,10 +358,17 @@ def test_an_unknown_error_code_does_not_stop_a_broker():
 def test_an_exchange_that_fails_unforeseen_does_not_stop_a_broker(monkeypatch):
     async def body() -> None:
         world = World(obliging, broker_heartbeat_interval_ms=5)
-        send, failures = world.channel.send, [EncodeError("no such field in version 0"), RuntimeError("unforeseen")]
+        send, failures = (
+            world.channel.send,
+            [EncodeError("no such field in version 0"), RuntimeError("unforeseen")],
+        )
 
         async def failing(request: Any, *args: Any, **kwargs: Any) -> Any:
-            if failures and type(request).__name__ == ("BrokerRegistrationRequest", "BrokerHeartbeatRequest")[len(failures) % 2]:
+            if (
+                failures
+                and type(request).__name__
+                == ("BrokerRegistrationRequest", "BrokerHeartbeatRequest")[len(failures) % 2]
+            ):
                 raise failures.pop()
             return await send(request, *args, **kwargs)
 
@@ -395,7 +408,11 @@ def test_a_broker_that_runs_is_not_stopped_by_a_stale_broker_epoch():
         stale: list[bool] = []
 
         def beat(context: Any, request: Any) -> BrokerHeartbeatResponse:
-            return BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH) if stale else obliging(context, request)
+            return (
+                BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+                if stale
+                else obliging(context, request)
+            )
 
         world = await running_world(beat, broker_heartbeat_interval_ms=5)
         stale.append(True)

@@ -55,9 +55,13 @@ def answered(world: Broker, request: MetadataRequest, version: int = 12) -> Any:
     return answer if isinstance(answer, MetadataResponse) else world.wait(answer, ApiKey.METADATA, version)
 
 
-@pytest.mark.parametrize("image", [lambda: many(6000), lambda: many(1, 8000)], ids=["6000 topics", "8000 partitions"])
+@pytest.mark.parametrize(
+    "image", [lambda: many(6000), lambda: many(1, 8000)], ids=["6000 topics", "8000 partitions"]
+)
 @pytest.mark.parametrize("everything", [True, False])
-def test_a_large_answer_leaves_the_loop_to_others(made: Any, image: Callable[[], MetadataImage], everything: bool) -> None:
+def test_a_large_answer_leaves_the_loop_to_others(
+    made: Any, image: Callable[[], MetadataImage], everything: bool
+) -> None:
     world = made(image())
     names = list(world.metadata.image.topics.by_name)
     request = MetadataRequest(topics=None) if everything else named(names)
@@ -79,9 +83,13 @@ def test_a_large_answer_leaves_the_loop_to_others(made: Any, image: Callable[[],
 
     answer = world.coded(world.loop.run_until_complete(measure()), ApiKey.METADATA, 12)
     assert [topic.name for topic in answer.topics] == names
-    assert sum(len(topic.partitions) for topic in answer.topics) == world.metadata.image.topics.partition_count
+    assert (
+        sum(len(topic.partitions) for topic in answer.topics) == world.metadata.image.topics.partition_count
+    )
     longest = max(later - earlier for earlier, later in itertools.pairwise(turns))
-    assert longest < (turns[-1] - turns[0]) / 3, f"{longest * 1000:.1f} of {(turns[-1] - turns[0]) * 1000:.1f} ms at one go"
+    assert longest < (turns[-1] - turns[0]) / 3, (
+        f"{longest * 1000:.1f} of {(turns[-1] - turns[0]) * 1000:.1f} ms at one go"
+    )
 
 
 def test_a_request_of_many_topics_leaves_the_loop_to_others(made: Any) -> None:
@@ -104,7 +112,9 @@ def test_a_request_of_many_topics_leaves_the_loop_to_others(made: Any) -> None:
     order = [*range(10, 20), *range(10)]  # those that do not exist come first
     assert [topic.name for topic in answer.topics] == [f"topic-{n:05d}" for n in order]
     longest = max(later - earlier for earlier, later in itertools.pairwise(turns))
-    assert longest < (turns[-1] - turns[0]) / 3, f"{longest * 1000:.1f} of {(turns[-1] - turns[0]) * 1000:.1f} ms at one go"
+    assert longest < (turns[-1] - turns[0]) / 3, (
+        f"{longest * 1000:.1f} of {(turns[-1] - turns[0]) * 1000:.1f} ms at one go"
+    )
 
 
 @pytest.mark.parametrize("place", [0, 2500, 4999])
@@ -119,8 +129,12 @@ def test_a_request_of_many_topics_is_refused_as_a_small_one_is(made: Any, place:
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_an_answer_made_in_steps_is_the_same(made: Any, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    topics = {f"t{n}": {p: registration(replicas=(1, 9), leader=1 + n % 3) for p in range(n)} for n in range(70)}
+def test_an_answer_made_in_steps_is_the_same(
+    made: Any, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = {
+        f"t{n}": {p: registration(replicas=(1, 9), leader=1 + n % 3) for p in range(n)} for n in range(70)
+    }
     world = made(image_of(topics, brokers=(broker(1), broker(2), broker(3, fenced=True))))
     flags = {"include_topic_authorized_operations": True} if version >= 8 else {}
     if 8 <= version <= 10:
@@ -181,7 +195,9 @@ def test_a_topic_changes_while_a_large_answer_is_made(made: Any, monkeypatch: py
     old = world.wait(before, ApiKey.METADATA, 12)
     assert {topic.partitions[0].leader_epoch for topic in old.topics} == {registration().leader_epoch}
     assert len(old.brokers) == 3
-    assert {topic.partitions[0].leader_epoch for topic in answered(world, MetadataRequest(topics=None)).topics} == {9}
+    assert {
+        topic.partitions[0].leader_epoch for topic in answered(world, MetadataRequest(topics=None)).topics
+    } == {9}
 
 
 def test_what_is_kept_is_bounded(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +214,10 @@ def test_what_is_kept_is_bounded(made: Any, monkeypatch: pytest.MonkeyPatch) -> 
             assert len(world.coded(answer, ApiKey.METADATA, version).topics) == 500
     kept = [chunk for topics in answers._topics.by_shape.values() for _, chunk in topics.values()]
     assert 0 < sum(map(len, kept)) <= 10_000
-    assert sum(len(answer.body) for answer in answers._whole.values() if not isinstance(answer, asyncio.Task)) <= 10_000
+    assert (
+        sum(len(answer.body) for answer in answers._whole.values() if not isinstance(answer, asyncio.Task))
+        <= 10_000
+    )
 
 
 def test_topics_by_id_are_made_in_steps_too(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:

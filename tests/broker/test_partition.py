@@ -24,9 +24,12 @@ Leading = Callable[..., tuple[Partition, ReplicaManager, FakeClock]]
 
 @pytest.fixture
 def leading(tmp_path: Path) -> Leading:
-    """leading(config=..., **registration): a partition that this broker leads, with its replicas and clock."""
+    """leading(config=..., **registration): a partition that this broker leads, with its replicas and
+    clock."""
 
-    def make(config: dict[str, Any] | None = None, **kwargs: Any) -> tuple[Partition, ReplicaManager, FakeClock]:
+    def make(
+        config: dict[str, Any] | None = None, **kwargs: Any
+    ) -> tuple[Partition, ReplicaManager, FakeClock]:
         replicas, clock = manager(tmp_path / "data", **(config or {}))
         partition = Partition(replicas, "t", 0, TOPIC_ID)
         replicas.partitions["t", 0] = partition
@@ -235,7 +238,11 @@ def waiting_append(partition, loop, count=3, timeout_s=5.0):
     info = append(partition, count)
     settled: list[ErrorCode] = []
     waiter = DelayedAcks(
-        loop, [(partition, info.last_offset + 1)], timeout_s, lambda _i, error: settled.append(error), lambda: settled
+        loop,
+        [(partition, info.last_offset + 1)],
+        timeout_s,
+        lambda _i, error: settled.append(error),
+        lambda: settled,
     )
     return waiter.future
 
@@ -266,10 +273,12 @@ def test_acks_all_says_so_when_the_isr_shrank_below_the_minimum_after_the_append
 
 
 def alone(leading: Leading) -> tuple[Partition, Callable[[], bool]]:
-    """A partition with an in-sync follower that is silent, and the step that takes the follower from its replicas: the leader
-    goes on in a new leader epoch."""
+    """A partition with an in-sync follower that is silent, and the step that takes the follower from
+    its replicas: the leader goes on in a new leader epoch."""
     partition, _, clock = leading(replicas=(1, 2))
-    return partition, lambda: partition.make_leader(registration(leader_epoch=1, partition_epoch=1), clock.now())
+    return partition, lambda: partition.make_leader(
+        registration(leader_epoch=1, partition_epoch=1), clock.now()
+    )
 
 
 def test_acks_all_is_answered_when_the_leader_goes_on_alone_in_a_new_epoch(leading, loop):
@@ -294,14 +303,17 @@ def test_a_waiting_fetch_is_woken_when_the_leader_goes_on_alone(leading, loop):
     partition, go_on_alone = alone(leading)
     append(partition, 3, 1)
     high_watermark = partition.log.high_watermark
-    waiter = DelayedFetch(loop, [partition], 10.0, lambda: partition.log.high_watermark > high_watermark, lambda: "answered")
+    waiter = DelayedFetch(
+        loop, [partition], 10.0, lambda: partition.log.high_watermark > high_watermark, lambda: "answered"
+    )
     go_on_alone()
     loop.run_until_complete(asyncio.sleep(0))
     assert waiter.future.result() == "answered"
 
 
 def test_acks_all_is_answered_when_the_controller_refuses_the_follower_that_it_waits_for(leading, loop):
-    """A follower that was asked into the ISR counts until the answer; after a refusal the committed ISR does."""
+    """A follower that was asked into the ISR counts until the answer; after a refusal the committed ISR
+    does."""
     partition, replicas, clock = leading(replicas=(1, 2), isr=(1,))
     partition.follower_fetched(2, 200, 0, 0, 0, clock.now())
     (change,) = replicas.isr_sender.changes
@@ -313,7 +325,8 @@ def test_acks_all_is_answered_when_the_controller_refuses_the_follower_that_it_w
 
 
 def test_acks_all_is_answered_when_a_follower_that_caught_up_outside_of_the_isr_is_gone(leading, loop):
-    """Such a follower is waited for, since it is about to join. That it died is no change of the partition."""
+    """Such a follower is waited for, since it is about to join. That it died is no change of the
+    partition."""
     partition, replicas, clock = leading(replicas=(1, 2), isr=(1,))
     partition.follower_fetched(2, 200, 0, 0, 0, clock.now())
     (change,) = replicas.isr_sender.changes
@@ -351,9 +364,12 @@ def test_a_deletion_is_answered_when_the_follower_that_it_waits_for_died(leading
 
 
 def test_a_retry_of_an_earlier_batch_does_not_wait_for_later_ones(leading, loop):
-    """An idempotent producer's retry waits for the offsets of its first try, which are below those that already wait."""
+    """An idempotent producer's retry waits for the offsets of its first try, which are below those that
+    already wait."""
     partition, _, clock = leading(replicas=(1, 2))
-    first, second = (build_batch([(b"k", b"x", [], 0)], producer_id=9, producer_epoch=0, base_sequence=i) for i in (0, 1))
+    first, second = (
+        build_batch([(b"k", b"x", [], 0)], producer_id=9, producer_epoch=0, base_sequence=i) for i in (0, 1)
+    )
     futures = []
     for batch in (first, second, first):
         info = partition.append(batch, -1, 0, AppendOrigin.CLIENT)

@@ -117,7 +117,13 @@ def test_an_error_with_acks_zero_closes_the_connection(one):
         (0, batch_of(b"a") + batch_of(b"b"), -1, 12, ErrorCode.INVALID_RECORD),
         (0, batch_of(b"a" * 2_000_000), -1, 12, ErrorCode.MESSAGE_TOO_LARGE),
         (0, batch_of(b"a", compression=Compression.ZSTD), -1, 6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
-        (0, batch_of(b"a", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True), -1, 12, 53),
+        (
+            0,
+            batch_of(b"a", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True),
+            -1,
+            12,
+            53,
+        ),
         (0, batch_of(b"a", producer_id=5, producer_epoch=0, base_sequence=7), -1, 12, ErrorCode.NONE),
         (0, batch_of(b"a")[:-1] + b"!", -1, 12, ErrorCode.CORRUPT_MESSAGE),
         (0, b"\0" * 20, -1, 12, ErrorCode.CORRUPT_MESSAGE),
@@ -149,7 +155,10 @@ def test_an_unknown_topic_id_is_told(one):
 
 def test_one_bad_partition_leaves_the_other_alone(one):
     answer = one.ask(produce("t", (0, batch_of(b"a")), (2, batch_of(b"b"))))
-    assert [outcome(answer, i).error_code for i in (0, 1)] == [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert [outcome(answer, i).error_code for i in (0, 1)] == [
+        ErrorCode.NONE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ]
 
 
 def test_the_wrong_broker_names_the_right_one(one):
@@ -158,7 +167,9 @@ def test_the_wrong_broker_names_the_right_one(one):
     assert [(node.node_id, node.host, node.port) for node in answer.node_endpoints] == [(2, "host2", 9092)]
 
 
-@pytest.mark.parametrize(("client_id", "error"), [("me", ErrorCode.INVALID_TOPIC_EXCEPTION), ("__admin_client", ErrorCode.NONE)])
+@pytest.mark.parametrize(
+    ("client_id", "error"), [("me", ErrorCode.INVALID_TOPIC_EXCEPTION), ("__admin_client", ErrorCode.NONE)]
+)
 def test_internal_topics_are_closed_to_clients(tmp_path, client_id, error):
     world = Broker(tmp_path, image_of({"__consumer_offsets": {0: registration()}}))
     request = produce("__consumer_offsets", (0, batch_of(b"a")))
@@ -205,7 +216,11 @@ def test_acks_all_times_out_when_a_follower_is_silent(tmp_path):
 def test_what_was_written_is_read_in_every_version(one, version):
     one.ask(produce("t", (0, batch_of(b"a", b"b"))))
     answer = part(one.ask(fetch("t", (0, 0)), version))
-    assert (answer.error_code, answer.high_watermark, values_in(answer.records)) == (ErrorCode.NONE, 2, [b"a", b"b"])
+    assert (answer.error_code, answer.high_watermark, values_in(answer.records)) == (
+        ErrorCode.NONE,
+        2,
+        [b"a", b"b"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -281,7 +296,9 @@ def test_a_waiting_fetch_learns_that_its_topic_was_deleted(one):
 def test_a_waiting_fetch_learns_of_a_new_leader(tmp_path):
     world = Broker(tmp_path, image_of({"t": {0: registration(replicas=(1, 2))}}))
     future = world.ask(fetch("t", (0, 0), max_wait_ms=10_000, epoch=0))
-    world.publish(image_of({"t": {0: registration(replicas=(1, 2), leader=2, leader_epoch=1, partition_epoch=1)}}))
+    world.publish(
+        image_of({"t": {0: registration(replicas=(1, 2), leader=2, leader_epoch=1, partition_epoch=1)}})
+    )
     world.turn()
     assert part(world.wait(future, ApiKey.FETCH)).error_code == ErrorCode.FENCED_LEADER_EPOCH
     world.close()
@@ -299,7 +316,10 @@ def test_consumers_do_not_see_what_the_followers_lack(tmp_path):
 def test_a_follower_that_is_no_replica_is_refused(tmp_path):
     world = Broker(tmp_path, image_of({"t": {0: registration(replicas=(1, 2))}}))
     stranger = FetchRequest.ReplicaState(replica_id=3, replica_epoch=300)
-    assert part(world.ask(fetch("t", (0, 0), epoch=0, replica_state=stranger))).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert (
+        part(world.ask(fetch("t", (0, 0), epoch=0, replica_state=stranger))).error_code
+        == ErrorCode.UNKNOWN_LEADER_EPOCH
+    )
     world.close()
 
 
@@ -376,7 +396,11 @@ def test_read_committed_stops_at_an_open_transaction_and_names_aborted_ones(one)
     append(batch_of(b"plain"))
     append(batch_of(b"aborted", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True))
     marker = b"\0\0" + bytes(4)
-    append(build_control_batch([(0, marker)], producer_id=7, producer_epoch=0, is_transactional=True, timestamp=1_000_000))
+    append(
+        build_control_batch(
+            [(0, marker)], producer_id=7, producer_epoch=0, is_transactional=True, timestamp=1_000_000
+        )
+    )
     append(batch_of(b"open", producer_id=8, producer_epoch=0, base_sequence=0, is_transactional=True))
     committed = part(one.ask(fetch("t", (0, 0), isolation=1)))
     assert (committed.last_stable_offset, committed.high_watermark) == (3, 4)
@@ -409,7 +433,10 @@ def test_an_old_topic_id_in_a_session_is_inconsistent(one):
 
 def test_a_fenced_follower_does_not_join_the_isr(tmp_path):
     world = Broker(
-        tmp_path, image_of({"t": {0: registration(replicas=(1, 2), isr=(1,))}}, brokers=(broker(1), broker(2, fenced=True)))
+        tmp_path,
+        image_of(
+            {"t": {0: registration(replicas=(1, 2), isr=(1,))}}, brokers=(broker(1), broker(2, fenced=True))
+        ),
     )
     world.ask(fetch("t", (0, 0), replica_state=FetchRequest.ReplicaState(replica_id=2, replica_epoch=200)))
     assert world.replicas.isr_sender.changes == []

@@ -53,7 +53,9 @@ def test_requests_of_one_connection_are_appended_in_their_order_whatever_the_tur
     answers.append(one.ask(produce("t", (4, batch_of(b"4"))), connection=A))  # would be done at once
     for answer in run(one, *answers):
         assert all(p.error_code == ErrorCode.NONE for p in answer.responses[0].partition_responses)
-    assert [values(one, i) for i in range(PARTITIONS)] == [[b"1", b"2", b"3"]] * 4 + [[b"1", b"2", b"3", b"4"]]
+    assert [values(one, i) for i in range(PARTITIONS)] == [[b"1", b"2", b"3"]] * 4 + [
+        [b"1", b"2", b"3", b"4"]
+    ]
     assert not one.produce_handler._unfinished
 
 
@@ -88,7 +90,9 @@ def test_acks_all_counts_high_watermarks_that_moved_between_the_turns(tmp_path: 
     broker.produce_handler.turn_s = -1.0
 
     async def between_the_turns() -> Any:
-        answer = broker.loop.create_task(broker.ask(produce("t", (0, batch_of(b"a")), (1, batch_of(b"b"))), connection=A))
+        answer = broker.loop.create_task(
+            broker.ask(produce("t", (0, batch_of(b"a")), (1, batch_of(b"b"))), connection=A)
+        )
         await _until(lambda: values(broker, 0) == [b"a"])
         assert values(broker, 1) == []
         _fetched(broker, 0, 1)
@@ -106,11 +110,15 @@ def test_a_leadership_lost_between_the_turns_is_told_for_what_was_appended(tmp_p
     replicated = registration(replicas=(1, 2), isr=(1, 2))
     broker = Broker(tmp_path, image_of({"t": {0: replicated, 1: replicated}}))
     broker.produce_handler.turn_s = -1.0
-    answer = broker.loop.create_task(broker.ask(produce("t", (0, batch_of(b"a")), (1, batch_of(b"b"))), connection=A))
+    answer = broker.loop.create_task(
+        broker.ask(produce("t", (0, batch_of(b"a")), (1, batch_of(b"b"))), connection=A)
+    )
     moved = registration(replicas=(1, 2), isr=(2,), leader=2, leader_epoch=1, partition_epoch=1)
     broker.publish(image_of({"t": {0: moved, 1: moved}}))
     (done,) = run(broker, answer)
-    assert [p.error_code for p in done.responses[0].partition_responses] == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+    assert [p.error_code for p in done.responses[0].partition_responses] == [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER
+    ] * 2
     broker.close()
 
 
@@ -123,7 +131,11 @@ def _fetched(broker: Broker, partition: int, offset: int) -> None:
             FetchRequest.FetchTopic(
                 topic="t",
                 topic_id=topic_id_of("t"),
-                partitions=[FetchRequest.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)],
+                partitions=[
+                    FetchRequest.FetchPartition(
+                        partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20
+                    )
+                ],
             )
         ],
         max_bytes=1 << 20,

@@ -85,7 +85,9 @@ def test_a_snapshot_replaces_everything():
         world.publish()
         world.listener.on_commit([batch(0, *topic("old"))])
         deleted: list[str] = []
-        world.listener.subscribe("deleted", lambda d: deleted.extend(t.name for t in d.topics_deleted.values()))
+        world.listener.subscribe(
+            "deleted", lambda d: deleted.extend(t.name for t in d.topics_deleted.values())
+        )
         for _ in world.listener.on_snapshot(OffsetEpoch(50, 3), iter([batch(0, *topic("new"))])):
             pass
         assert (deleted, world.steps[-1], world.listener.offset) == (["old"], ["new"], 49)

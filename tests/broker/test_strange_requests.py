@@ -1,4 +1,5 @@
-"""Requests with random and edge values: every handler answers or refuses by the protocol; none fails, nothing half-done stays."""
+"""Requests with random and edge values: every handler answers or refuses by the protocol; none fails,
+nothing half-done stays."""
 
 from __future__ import annotations
 
@@ -57,7 +58,9 @@ def aim(value: Any, rng: random.Random) -> None:
         elif spec.name == "records":
             whole = batch_of(b"a", b"b")
             cut = rng.randrange(len(whole) + 1)
-            value.records = rng.choice((whole, None, b"", whole[:cut], whole[:cut] + b"\xff" + whole[cut + 1 :], whole * 2))
+            value.records = rng.choice(
+                (whole, None, b"", whole[:cut], whole[:cut] + b"\xff" + whole[cut + 1 :], whole * 2)
+            )
         elif spec.kind in ("int32", "int64") and not spec.array and rng.random() < 0.7:
             setattr(value, spec.name, rng.choice(_NUMBERS))
         elif spec.kind == "int32" and spec.array and isinstance(inner, list):
@@ -67,10 +70,20 @@ def aim(value: Any, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name)
-def test_strange_values_are_answered_by_the_protocol(tmp_path: Path, key: ApiKey, caplog: pytest.LogCaptureFixture) -> None:
+def test_strange_values_are_answered_by_the_protocol(
+    tmp_path: Path, key: ApiKey, caplog: pytest.LogCaptureFixture
+) -> None:
     world = Broker(
         tmp_path,
-        image_of({"t": {0: registration(), 1: registration(replicas=(1, 2)), 2: registration(replicas=(2,), leader=2)}}),
+        image_of(
+            {
+                "t": {
+                    0: registration(),
+                    1: registration(replicas=(1, 2)),
+                    2: registration(replicas=(2,), leader=2),
+                }
+            }
+        ),
         auto_create_topics_enable="false",
     )
     spec = REGISTRY[key]

@@ -47,7 +47,9 @@ class Channel:
         self.plain.append(request)
         return await self._answer(request)
 
-    async def forward_frame(self, context: RequestContext, request: Any, frame: bytes, timeout_s: float) -> Any:
+    async def forward_frame(
+        self, context: RequestContext, request: Any, frame: bytes, timeout_s: float
+    ) -> Any:
         self.forwarded.append((context, decode_request(frame)[1]))
         return await self._answer(request)
 
@@ -58,7 +60,9 @@ class Channel:
         name = request.topics[0].name
         if self.error == ErrorCode.NONE:
             self.publisher.image = image_of({name: {}})
-        return CreateTopicsResponse(topics=[CreateTopicsResponse.CreatableTopicResult(name=name, error_code=self.error)])
+        return CreateTopicsResponse(
+            topics=[CreateTopicsResponse.CreatableTopicResult(name=name, error_code=self.error)]
+        )
 
 
 def creator(error: ErrorCode | None = ErrorCode.NONE) -> tuple[TopicCreator, Channel]:
@@ -75,7 +79,11 @@ def test_a_clients_topic_is_made_in_its_name_with_the_defaults():
         context = RequestContext(int(ApiKey.METADATA), 12, 4, "me", "PLAINTEXT", principal="User:alice")
         await make.create("t", context)
         ((inner, request),) = channel.forwarded
-        assert (inner.api_key, inner.principal, inner.correlation_id) == (int(ApiKey.CREATE_TOPICS), "User:alice", 4)
+        assert (inner.api_key, inner.principal, inner.correlation_id) == (
+            int(ApiKey.CREATE_TOPICS),
+            "User:alice",
+            4,
+        )
         (topic,) = request.topics
         assert (topic.name, topic.num_partitions, topic.replication_factor, topic.configs) == ("t", 5, 1, [])
 
@@ -142,7 +150,9 @@ def test_who_gives_up_does_not_stop_the_creation():
     run(body)
 
 
-@pytest.mark.parametrize("error", [ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.TOPIC_ALREADY_EXISTS, None])
+@pytest.mark.parametrize(
+    "error", [ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.TOPIC_ALREADY_EXISTS, None]
+)
 def test_a_creation_that_fails_ends_quietly_and_may_be_tried_again(error):
     async def body() -> None:
         make, channel = creator(error)

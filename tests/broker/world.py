@@ -20,7 +20,14 @@ from quorate.config.kafka_config import KafkaConfig
 from quorate.log.config import LogConfig
 from quorate.log.files import OpenFiles
 from quorate.log.manager import LogManager
-from quorate.metadata.image import EMPTY, MetadataDelta, MetadataImage, PartitionImage, TopicImage, TopicsImage
+from quorate.metadata.image import (
+    EMPTY,
+    MetadataDelta,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+    TopicsImage,
+)
 from quorate.metadata.image.cluster import ClusterImage
 from quorate.metadata.image.partition_table import EMPTY_TABLE
 from quorate.net.dispatch import RequestContext
@@ -51,7 +58,10 @@ def image_of(
     """An image with these topics, built by hand."""
     from dataclasses import replace
 
-    made = {name: TopicImage(name, topic_id_of(name), EMPTY_TABLE.updated(partitions)) for name, partitions in topics.items()}
+    made = {
+        name: TopicImage(name, topic_id_of(name), EMPTY_TABLE.updated(partitions))
+        for name, partitions in topics.items()
+    }
     replica_index: dict[int, dict[bytes, int]] = {}
     for topic in made.values():
         for partition, image in topic.partitions.items():
@@ -101,7 +111,9 @@ class Broker:
         self.metadata = MetadataCache(image)
         self.files = OpenFiles(64)
         self.directory_ids = {data: bytes([100 + n]) * 16 for n, data in enumerate(dirs)}
-        self.logs = LogManager(dirs, LogConfig(), self.files, now_ms=self.clock.now_ms, directory_ids=self.directory_ids)
+        self.logs = LogManager(
+            dirs, LogConfig(), self.files, now_ms=self.clock.now_ms, directory_ids=self.directory_ids
+        )
         self.replicas = ReplicaManager(
             node_id=node_id,
             metadata=self.metadata,
@@ -142,8 +154,8 @@ class Broker:
         self.replicas.apply_delta(delta)
 
     def ask(self, request: Any, version: int | None = None, **context: Any) -> Any:
-        """Encodes and decodes a request, runs its handler, and does the same with the answer. A future is returned as it
-        is."""
+        """Encodes and decodes a request, runs its handler, and does the same with the answer. A future
+        is returned as it is."""
         key = type(request).KEY
         spec = REGISTRY[key]
         version = spec.max_version if version is None else version
@@ -181,7 +193,9 @@ def batch_of(*values: bytes, timestamp: int = 1_000_000, **kwargs: Any) -> bytes
     return build_batch([(None, value, [], timestamp + i) for i, value in enumerate(values)], **kwargs)
 
 
-def produce(topic: str, *batches: tuple[int, bytes], acks: int = -1, timeout_ms: int = 5000) -> ProduceRequest:
+def produce(
+    topic: str, *batches: tuple[int, bytes], acks: int = -1, timeout_ms: int = 5000
+) -> ProduceRequest:
     """One request with one batch for each (partition, batch)."""
     return ProduceRequest(
         acks=acks,
@@ -190,7 +204,10 @@ def produce(topic: str, *batches: tuple[int, bytes], acks: int = -1, timeout_ms:
             ProduceRequest.TopicProduceData(
                 name=topic,
                 topic_id=topic_id_of(topic),
-                partition_data=[ProduceRequest.PartitionProduceData(index=index, records=batch) for index, batch in batches],
+                partition_data=[
+                    ProduceRequest.PartitionProduceData(index=index, records=batch)
+                    for index, batch in batches
+                ],
             )
         ],
     )

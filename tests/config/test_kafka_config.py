@@ -114,7 +114,9 @@ REFUSED: list[tuple[dict[str, str], dict[str, str | None], str]] = [
 
 
 @pytest.mark.parametrize(("base", "change", "message"), REFUSED, ids=[str(i) for i in range(len(REFUSED))])
-def test_a_refusal_names_key_value_and_remedy(base: dict[str, str], change: dict[str, str | None], message: str) -> None:
+def test_a_refusal_names_key_value_and_remedy(
+    base: dict[str, str], change: dict[str, str | None], message: str
+) -> None:
     properties = {k: v for k, v in (base | change).items() if v is not None}
     with pytest.raises(ConfigError, match=message):
         KafkaConfig(properties)

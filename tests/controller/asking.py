@@ -40,10 +40,14 @@ async def broker(h: Harness, broker_id: int = 1) -> int:
 
 async def beat(h: Harness, broker_id: int, epoch: int, **wants: bool) -> Any:
     return await h.call(
-        BrokerHeartbeatRequest(broker_id=broker_id, broker_epoch=epoch, current_metadata_offset=h.raft.log.end, **wants)
+        BrokerHeartbeatRequest(
+            broker_id=broker_id, broker_epoch=epoch, current_metadata_offset=h.raft.log.end, **wants
+        )
     )
 
 
 def topics(*names: str, **changes: Any) -> CreateTopicsRequest:
     make = CreateTopicsRequest.CreatableTopic
-    return CreateTopicsRequest(topics=[make(name=name, num_partitions=1, replication_factor=1) for name in names], **changes)
+    return CreateTopicsRequest(
+        topics=[make(name=name, num_partitions=1, replication_factor=1) for name in names], **changes
+    )

@@ -1,4 +1,5 @@
-"""A Raft client in memory with the driver's interface, a clock that is turned by hand, and a cluster in a few lines."""
+"""A Raft client in memory with the driver's interface, a clock that is turned by hand, and a cluster in
+a few lines."""
 
 from __future__ import annotations
 
@@ -62,7 +63,9 @@ class FakeLog:
 
     def add(self, epoch: int, values: Sequence[bytes], timestamp_ms: int = 0) -> int:
         base, count = self.end, max(1, len(values))
-        self.batches.append(CommittedBatch(base, base + count - 1, epoch, timestamp_ms, values, sum(map(len, values)) + 61))
+        self.batches.append(
+            CommittedBatch(base, base + count - 1, epoch, timestamp_ms, values, sum(map(len, values)) + 61)
+        )
         self.end = base + count
         return self.end - 1
 
@@ -115,7 +118,9 @@ class FakeRaft:
         if not validate_only:
             self.kraft_version = level
 
-    async def create_snapshot(self, end_offset: int, epoch: int, timestamp_ms: int, batches: Iterable[bytes]) -> OffsetEpoch:
+    async def create_snapshot(
+        self, end_offset: int, epoch: int, timestamp_ms: int, batches: Iterable[bytes]
+    ) -> OffsetEpoch:
         self.snapshots.append((end_offset, epoch, timestamp_ms, list(batches)))
         return OffsetEpoch(end_offset, epoch)
 
@@ -242,7 +247,9 @@ class Cluster:
             self.offset += len(decoded)
             self.image = apply_records(self.image, decoded, offset=self.offset - 1, epoch=1, timestamp_ms=0)
 
-    def brokers(self, *ids: int, rack: str | None = None, fenced: bool = False, directories: int = 1) -> Cluster:
+    def brokers(
+        self, *ids: int, rack: str | None = None, fenced: bool = False, directories: int = 1
+    ) -> Cluster:
         for broker_id in ids:
             self.apply(
                 [
@@ -267,19 +274,35 @@ class Cluster:
 
     def fence(self, broker_id: int, fenced: bool = True) -> Cluster:
         self.apply(
-            [BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=100 + broker_id, fenced=1 if fenced else -1)]
+            [
+                BrokerRegistrationChangeRecord(
+                    broker_id=broker_id, broker_epoch=100 + broker_id, fenced=1 if fenced else -1
+                )
+            ]
         )
         return self
 
     def shutting_down(self, broker_id: int) -> Cluster:
-        self.apply([BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=100 + broker_id, in_controlled_shutdown=1)])
+        self.apply(
+            [
+                BrokerRegistrationChangeRecord(
+                    broker_id=broker_id, broker_epoch=100 + broker_id, in_controlled_shutdown=1
+                )
+            ]
+        )
         return self
 
     def elr(self) -> Cluster:
         self.apply([FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1)])
         return self
 
-    def topic(self, name: str, *partitions: Sequence[int], isr: Sequence[int] | None = None, leader: int | None = None) -> bytes:
+    def topic(
+        self,
+        name: str,
+        *partitions: Sequence[int],
+        isr: Sequence[int] | None = None,
+        leader: int | None = None,
+    ) -> bytes:
         """Each partition is its replica list; isr: of all of them, else the replicas."""
         topic_id = uid(0xA000 + len(self.image.topics.by_id))
         records: list[Data] = [TopicRecord(name=name, topic_id=topic_id)]
@@ -294,7 +317,9 @@ class Cluster:
                     leader=leader if leader is not None else in_sync[0],
                     leader_epoch=0,
                     partition_epoch=0,
-                    directories=[directory(r) for r in replicas] if self.image.features.metadata_version >= 17 else [],
+                    directories=[directory(r) for r in replicas]
+                    if self.image.features.metadata_version >= 17
+                    else [],
                 )
             )
         self.apply(records)
@@ -307,16 +332,37 @@ class Cluster:
 
     @property
     def view(self) -> View:
-        return View(self.image, self.broker_sessions, self.config, self.offset, kraft_version=self.kraft_version, voter_ids=(1,))
+        return View(
+            self.image,
+            self.broker_sessions,
+            self.config,
+            self.offset,
+            kraft_version=self.kraft_version,
+            voter_ids=(1,),
+        )
 
     def ctx(self, version: int = 99, principal: str = "User:ANONYMOUS") -> Context:
-        return Context(now_ms=int(self.now * 1000), now=self.now, rng=self.rng, api_version=version, principal=principal)
+        return Context(
+            now_ms=int(self.now * 1000), now=self.now, rng=self.rng, api_version=version, principal=principal
+        )
 
     def run(self, handler: Any, request: Any, version: int | None = None, **kw: Any) -> Any:
         """Runs a handler and replays what it wrote; the result."""
-        result = handler(self.view, request, self.ctx(request.MAX_VERSION if version is None else version, **kw))
+        result = handler(
+            self.view, request, self.ctx(request.MAX_VERSION if version is None else version, **kw)
+        )
         self.apply(result.records)
         return result
 
 
-__all__ = ["ApiKey", "Cluster", "FakeClock", "FakeLog", "FakeRaft", "Harness", "directory", "make_config", "uid"]
+__all__ = [
+    "ApiKey",
+    "Cluster",
+    "FakeClock",
+    "FakeLog",
+    "FakeRaft",
+    "Harness",
+    "directory",
+    "make_config",
+    "uid",
+]

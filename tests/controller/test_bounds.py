@@ -1,7 +1,8 @@
 """What one request may cost the active controller: bounded by its limits, or in proportion to the request.
 
-Work is counted in function calls, which do not depend on the machine. One turn of the loop may make as many as a change of some
-ten thousand records takes; what needs more is refused before it is begun, or done in portions.
+Work is counted in function calls, which do not depend on the machine. One turn of the loop may make as
+many as a change of some ten thousand records takes; what needs more is refused before it is begun, or
+done in portions.
 """
 
 from __future__ import annotations
@@ -112,7 +113,9 @@ def new_topic(count: int) -> CreateTopicsRequest:
 
 def new_topic_with_factor(factor: int) -> CreateTopicsRequest:
     make = CreateTopicsRequest.CreatableTopic
-    return CreateTopicsRequest(topics=[make(name="new", num_partitions=1, replication_factor=min(factor, 32_767))])
+    return CreateTopicsRequest(
+        topics=[make(name="new", num_partitions=1, replication_factor=min(factor, 32_767))]
+    )
 
 
 def with_iterations(iterations: int) -> AlterUserScramCredentialsRequest:
@@ -130,7 +133,9 @@ def with_iterations(iterations: int) -> AlterUserScramCredentialsRequest:
         (alter_user_scram_credentials, with_iterations),
     ],
 )
-def test_a_refused_number_costs_the_same_however_large_it_is(handler: Any, request_of: Callable[[int], Any]) -> None:
+def test_a_refused_number_costs_the_same_however_large_it_is(
+    handler: Any, request_of: Callable[[int], Any]
+) -> None:
     cluster = with_topic(3)
     cost(cluster, handler, request_of(LARGEST))  # what is imported on first use is no work of the handler
     _, small = cost(cluster, handler, request_of(20_000))
@@ -155,14 +160,22 @@ def test_partitions_are_added_up_to_the_limit_of_a_request_over_all_its_topics()
     assert isinstance(outcome, KafkaError)
     assert (outcome.code, calls < 500) == (ErrorCode.POLICY_VIOLATION, True)
     outcome, _ = cost(cluster, create_partitions, asked(5_001, 5_001))
-    assert [len(outcome.records), {topic.error_code for topic in outcome.response.results}] == [10_000, {ErrorCode.NONE}]
+    assert [len(outcome.records), {topic.error_code for topic in outcome.response.results}] == [
+        10_000,
+        {ErrorCode.NONE},
+    ]
 
 
 def test_a_count_of_partitions_with_too_few_assignments_is_refused_as_such() -> None:
     assignment = CreatePartitionsRequest.CreatePartitionsAssignment
-    wanted = CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=LARGEST, assignments=[assignment(broker_ids=[1])])
+    wanted = CreatePartitionsRequest.CreatePartitionsTopic(
+        name="t", count=LARGEST, assignments=[assignment(broker_ids=[1])]
+    )
     outcome, calls = cost(with_topic(3), create_partitions, CreatePartitionsRequest(topics=[wanted]))
-    assert (outcome.response.results[0].error_code, calls < 500) == (ErrorCode.INVALID_REPLICA_ASSIGNMENT, True)
+    assert (outcome.response.results[0].error_code, calls < 500) == (
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        True,
+    )
 
 
 # -- everything that there is: no byte of request for each
@@ -185,8 +198,14 @@ def test_partitions_that_need_no_election_are_looked_at_in_portions(everything: 
     count = LOOKS_PER_TURN + 10
     cluster = Cluster().brokers(1)
     cluster.topic("t", *([[1]] * count))
-    asked = None if everything else [ElectLeadersRequest.TopicPartitions(topic="t", partitions=list(range(count)))]
-    result, written = in_turns(cluster, elect_leaders, ElectLeadersRequest(election_type=0, topic_partitions=asked))
+    asked = (
+        None
+        if everything
+        else [ElectLeadersRequest.TopicPartitions(topic="t", partitions=list(range(count)))]
+    )
+    result, written = in_turns(
+        cluster, elect_leaders, ElectLeadersRequest(election_type=0, topic_partitions=asked)
+    )
     assert written == [0, 0]
     (answered,) = result.response.replica_election_results
     assert len(answered.partition_result) == (0 if everything else count)
@@ -195,7 +214,9 @@ def test_partitions_that_need_no_election_are_looked_at_in_portions(everything: 
 def test_elections_that_find_no_leader_count_as_changes() -> None:
     count = CHANGES_PER_TURN + 10
     cluster = with_topic(count).fence(1)
-    result, written = in_turns(cluster, elect_leaders, ElectLeadersRequest(election_type=0, topic_partitions=None))
+    result, written = in_turns(
+        cluster, elect_leaders, ElectLeadersRequest(election_type=0, topic_partitions=None)
+    )
     assert written == [0, 0]
     codes = {part.error_code for part in result.response.replica_election_results[0].partition_result}
     assert codes == {ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
@@ -206,8 +227,15 @@ def test_reassignments_are_listed_in_portions() -> None:
     cluster = with_topic(count)
     topic_id = cluster.image.topics.by_name["t"].id
     moving = (7, LOOKS_PER_TURN + 7)
-    cluster.apply([PartitionChangeRecord(topic_id=topic_id, partition_id=index, removing_replicas=[2]) for index in moving])
-    result, written = in_turns(cluster, list_partition_reassignments, ListPartitionReassignmentsRequest(topics=None))
+    cluster.apply(
+        [
+            PartitionChangeRecord(topic_id=topic_id, partition_id=index, removing_replicas=[2])
+            for index in moving
+        ]
+    )
+    result, written = in_turns(
+        cluster, list_partition_reassignments, ListPartitionReassignmentsRequest(topics=None)
+    )
     assert len(written) == 3
     (answered,) = result.response.topics
     assert [part.partition_index for part in answered.partitions] == list(moving)
@@ -222,13 +250,18 @@ def test_replicas_are_assigned_to_directories_in_portions() -> None:
     cluster.topic("t", *([[1]] * count))
     make = AssignReplicasToDirsRequest
     topic = make.TopicData(
-        topic_id=cluster.image.topics.by_name["t"].id, partitions=[make.PartitionData(partition_index=n) for n in range(count)]
+        topic_id=cluster.image.topics.by_name["t"].id,
+        partitions=[make.PartitionData(partition_index=n) for n in range(count)],
     )
-    request = make(broker_id=1, broker_epoch=101, directories=[make.DirectoryData(id=directory(1, 1), topics=[topic])])
+    request = make(
+        broker_id=1, broker_epoch=101, directories=[make.DirectoryData(id=directory(1, 1), topics=[topic])]
+    )
     result, written = in_turns(cluster, assign_replicas_to_dirs, request)
     assert written == [CHANGES_PER_TURN, 10]
     assert len(result.response.directories[0].topics[0].partitions) == count
-    assert {partition.directories for partition in cluster.image.topics.by_name["t"].partitions} == {(directory(1, 1),)}
+    assert {partition.directories for partition in cluster.image.topics.by_name["t"].partitions} == {
+        (directory(1, 1),)
+    }
 
 
 def test_reassignments_are_computed_no_further_than_a_request_may_go() -> None:
@@ -247,12 +280,18 @@ def test_reassignments_are_computed_no_further_than_a_request_may_go() -> None:
 
 
 def test_a_partition_is_reassigned_once_in_a_request() -> None:
-    """Two records that do not know of one another would leave it with a list of directories that does not fit its replicas."""
+    """Two records that do not know of one another would leave it with a list of directories that does
+    not fit its replicas."""
     cluster = Cluster().brokers(1, 2, 3, directories=2)
     cluster.topic("t", [1, 2])
     make = AlterPartitionReassignmentsRequest
-    moves = [make.ReassignablePartition(partition_index=0, replicas=replicas) for replicas in ([3, 1, 2], [2, 1], [3, 1, 2])]
-    result = cluster.run(alter_partition_reassignments, make(topics=[make.ReassignableTopic(name="t", partitions=moves)]))
+    moves = [
+        make.ReassignablePartition(partition_index=0, replicas=replicas)
+        for replicas in ([3, 1, 2], [2, 1], [3, 1, 2])
+    ]
+    result = cluster.run(
+        alter_partition_reassignments, make(topics=[make.ReassignableTopic(name="t", partitions=moves)])
+    )
     codes = [part.error_code for part in result.response.responses[0].partitions]
     assert codes == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
     assert len(result.records) == 1
@@ -296,9 +335,15 @@ def acl_filter(**changes: Any) -> Any:
 @pytest.mark.parametrize("pattern_type", [1, 2, 3])
 def test_filters_that_name_their_resource_do_not_look_at_every_acl(pattern_type: int) -> None:
     cluster = with_acls(2_000)
-    filters = [acl_filter(resource_name_filter=f"topic-{index}", pattern_type_filter=pattern_type) for index in range(1_000)]
+    filters = [
+        acl_filter(resource_name_filter=f"topic-{index}", pattern_type_filter=pattern_type)
+        for index in range(1_000)
+    ]
     outcome, calls = cost(cluster, delete_acls, DeleteAclsRequest(filters=filters))
-    assert (len(outcome.records), [len(result.matching_acls) for result in outcome.response.filter_results]) == (
+    assert (
+        len(outcome.records),
+        [len(result.matching_acls) for result in outcome.response.filter_results],
+    ) == (
         1_000,
         [1] * 1_000,
     )
@@ -307,7 +352,9 @@ def test_filters_that_name_their_resource_do_not_look_at_every_acl(pattern_type:
 
 def test_the_same_filter_many_times_is_applied_once() -> None:
     cluster = with_acls(2_000)
-    outcome, calls = cost(cluster, delete_acls, DeleteAclsRequest(filters=[acl_filter(host_filter="nowhere")] * 5_000))
+    outcome, calls = cost(
+        cluster, delete_acls, DeleteAclsRequest(filters=[acl_filter(host_filter="nowhere")] * 5_000)
+    )
     assert (outcome.records, len(outcome.response.filter_results)) == ([], 5_000)
     assert calls < 200_000
 
@@ -347,7 +394,9 @@ def test_a_feature_that_is_named_many_times_is_checked_once() -> None:
 
 def test_names_that_may_collide_are_looked_for_by_a_walk_when_there_are_many() -> None:
     make = CreateTopicsRequest.CreatableTopic
-    wanted = [make(name=f"a_b_c_d_e_f_{index}", num_partitions=0, replication_factor=1) for index in range(1_000)]
+    wanted = [
+        make(name=f"a_b_c_d_e_f_{index}", num_partitions=0, replication_factor=1) for index in range(1_000)
+    ]
     outcome, calls = cost(with_topic(1), create_topics, CreateTopicsRequest(topics=wanted))
     assert len(outcome.response.topics) == 1_000
     assert calls < 40_000
@@ -375,7 +424,9 @@ def test_a_topic_is_placed_without_making_a_list_of_every_broker(racks: int) -> 
 def alter(kind: int, name: str, key: str, value: str, operation: int = 0) -> IncrementalAlterConfigsRequest:
     make = IncrementalAlterConfigsRequest
     config = make.AlterableConfig(name=key, config_operation=operation, value=value)
-    return make(resources=[make.AlterConfigsResource(resource_type=kind, resource_name=name, configs=[config])])
+    return make(
+        resources=[make.AlterConfigsResource(resource_type=kind, resource_name=name, configs=[config])]
+    )
 
 
 @pytest.mark.timeout(20)
@@ -384,18 +435,32 @@ def test_a_list_is_changed_in_time_proportional_to_its_length(operation: int) ->
     """Comparing each item with each other one would take minutes."""
     cluster = with_topic(1)
     present = ",".join(f"i{index}" for index in range(5_000))
-    cluster.apply([ConfigRecord(resource_type=TOPIC, resource_name="t", name="cleanup.policy", value=present)])
+    cluster.apply(
+        [ConfigRecord(resource_type=TOPIC, resource_name="t", name="cleanup.policy", value=present)]
+    )
     items = ",".join(f"item{index}" for index in range(500_000))
-    outcome, _ = cost(cluster, incremental_alter_configs, alter(TOPIC, "t", "cleanup.policy", items, operation))
-    assert outcome.response.responses[0].error_code == ErrorCode.INVALID_CONFIG  # these are no policies of a topic
+    outcome, _ = cost(
+        cluster, incremental_alter_configs, alter(TOPIC, "t", "cleanup.policy", items, operation)
+    )
+    assert (
+        outcome.response.responses[0].error_code == ErrorCode.INVALID_CONFIG
+    )  # these are no policies of a topic
 
 
 def test_items_are_taken_from_a_list_one_for_one() -> None:
     cluster = with_topic(1)
-    cluster.apply([ConfigRecord(resource_type=TOPIC, resource_name="t", name="cleanup.policy", value="delete,compact,delete")])
+    cluster.apply(
+        [
+            ConfigRecord(
+                resource_type=TOPIC, resource_name="t", name="cleanup.policy", value="delete,compact,delete"
+            )
+        ]
+    )
     cluster.run(incremental_alter_configs, alter(TOPIC, "t", "cleanup.policy", "delete", SUBTRACT))
     assert cluster.image.configs.topic("t")["cleanup.policy"] == "compact,delete"
-    cluster.run(incremental_alter_configs, alter(TOPIC, "t", "cleanup.policy", "delete,delete,compact", APPEND))
+    cluster.run(
+        incremental_alter_configs, alter(TOPIC, "t", "cleanup.policy", "delete,delete,compact", APPEND)
+    )
     assert cluster.image.configs.topic("t")["cleanup.policy"] == "compact,delete"
 
 
@@ -405,7 +470,9 @@ def test_a_pattern_of_client_metrics_is_read_without_being_compiled() -> None:
     value = "client_id=(?i)" + "[\u0001-\uffff]" * 6_000
     outcome, _ = cost(Cluster(), incremental_alter_configs, alter(CLIENT_METRICS, "m", "match", value))
     assert outcome.response.responses[0].error_code == ErrorCode.NONE
-    outcome, _ = cost(Cluster(), incremental_alter_configs, alter(CLIENT_METRICS, "m", "match", "client_id=(a"))
+    outcome, _ = cost(
+        Cluster(), incremental_alter_configs, alter(CLIENT_METRICS, "m", "match", "client_id=(a")
+    )
     assert outcome.response.responses[0].error_code == ErrorCode.INVALID_CONFIG
 
 
@@ -447,6 +514,8 @@ def test_a_resource_that_is_asked_for_many_times_is_described_once() -> None:
 def test_a_broker_of_thousands_of_digits_is_refused_as_one_that_is_not_asked(name: str) -> None:
     cluster = with_topic(1)
     make = DescribeConfigsRequest.DescribeConfigsResource
-    request = DescribeConfigsRequest(resources=[make(resource_type=BROKER, resource_name=name, configuration_keys=None)])
+    request = DescribeConfigsRequest(
+        resources=[make(resource_type=BROKER, resource_name=name, configuration_keys=None)]
+    )
     response, _ = counted(lambda: describe_configs(cluster.image, request, cluster.config))
     assert response.results[0].error_code == ErrorCode.INVALID_REQUEST

@@ -36,7 +36,9 @@ def registration(broker_id: int = 1, **changes: Any) -> BrokerRegistrationReques
         "broker_id": broker_id,
         "cluster_id": CLUSTER,
         "incarnation_id": uid(0xB000 + broker_id),
-        "listeners": [BrokerRegistrationRequest.Listener(name="PLAINTEXT", host="b", port=9092, security_protocol=0)],
+        "listeners": [
+            BrokerRegistrationRequest.Listener(name="PLAINTEXT", host="b", port=9092, security_protocol=0)
+        ],
         "features": [
             Feature(name="metadata.version", min_supported_version=7, max_supported_version=LATEST),
             Feature(name="kraft.version", min_supported_version=0, max_supported_version=1),
@@ -59,19 +61,35 @@ def refused(cluster: Cluster, handler: Any, request: Any, version: int | None = 
     [
         ({"cluster_id": "other"}, ErrorCode.INCONSISTENT_CLUSTER_ID),
         ({"is_migrating_zk_broker": True}, ErrorCode.BROKER_ID_NOT_REGISTERED),
-        ({"listeners": [Listener(name="P", host="b", port=1, security_protocol=4)]}, ErrorCode.INVALID_REGISTRATION),
-        ({"listeners": [Listener(name="P", host="b", port=1, security_protocol=-1)]}, ErrorCode.INVALID_REGISTRATION),
+        (
+            {"listeners": [Listener(name="P", host="b", port=1, security_protocol=4)]},
+            ErrorCode.INVALID_REGISTRATION,
+        ),
+        (
+            {"listeners": [Listener(name="P", host="b", port=1, security_protocol=-1)]},
+            ErrorCode.INVALID_REGISTRATION,
+        ),
         ({"log_dirs": []}, ErrorCode.INVALID_REGISTRATION),
         ({"log_dirs": [uid(2)]}, ErrorCode.INVALID_REGISTRATION),
         ({"log_dirs": [directory(1), directory(1)]}, ErrorCode.INVALID_REGISTRATION),
         ({"log_dirs": [directory(2)]}, ErrorCode.INVALID_REGISTRATION),
         ({"features": []}, ErrorCode.INVALID_REGISTRATION),
         (
-            {"features": [Feature(name="metadata.version", min_supported_version=7, max_supported_version=LATEST - 1)]},
+            {
+                "features": [
+                    Feature(
+                        name="metadata.version", min_supported_version=7, max_supported_version=LATEST - 1
+                    )
+                ]
+            },
             ErrorCode.UNSUPPORTED_VERSION,
         ),
         (
-            {"features": [Feature(name="metadata.version", min_supported_version=7, max_supported_version=LATEST)]},
+            {
+                "features": [
+                    Feature(name="metadata.version", min_supported_version=7, max_supported_version=LATEST)
+                ]
+            },
             ErrorCode.UNSUPPORTED_VERSION,  # kraft.version 1 is in force and not offered
         ),
     ],
@@ -135,7 +153,9 @@ def test_a_new_incarnation_leaves_the_isr_before_its_registration_is_written() -
 
 
 @pytest.mark.parametrize(("previous_epoch", "version", "elr"), [(101, 4, (1,)), (-1, 4, ()), (101, 2, ())])
-def test_only_a_clean_shutdown_keeps_a_replica_eligible(previous_epoch: int, version: int, elr: tuple[int, ...]) -> None:
+def test_only_a_clean_shutdown_keeps_a_replica_eligible(
+    previous_epoch: int, version: int, elr: tuple[int, ...]
+) -> None:
     cluster = Cluster(static={"min.insync.replicas": "2"})
     cluster.elr().brokers(1, 2)
     cluster.topic("t", [1, 2])
@@ -143,7 +163,9 @@ def test_only_a_clean_shutdown_keeps_a_replica_eligible(previous_epoch: int, ver
         *registration().features,
         Feature(name="eligible.leader.replicas.version", min_supported_version=0, max_supported_version=1),
     ]
-    request = registration(incarnation_id=uid(0xB999), previous_broker_epoch=previous_epoch, features=features)
+    request = registration(
+        incarnation_id=uid(0xB999), previous_broker_epoch=previous_epoch, features=features
+    )
     cluster.run(register_broker, request, version)
     assert cluster.partition("t").isr == (2,)
     assert cluster.partition("t").elr == elr
@@ -153,7 +175,11 @@ def test_only_a_clean_shutdown_keeps_a_replica_eligible(previous_epoch: int, ver
 
 
 def heartbeat(broker_id: int = 1, **changes: Any) -> BrokerHeartbeatRequest:
-    fields: dict[str, Any] = {"broker_id": broker_id, "broker_epoch": 100 + broker_id, "current_metadata_offset": 10_000}
+    fields: dict[str, Any] = {
+        "broker_id": broker_id,
+        "broker_epoch": 100 + broker_id,
+        "current_metadata_offset": 10_000,
+    }
     fields.update(changes)
     return BrokerHeartbeatRequest(**fields)
 
@@ -211,14 +237,22 @@ def test_a_sole_member_stays_in_the_isr_without_a_leader() -> None:
     cluster.topic("t", [1, 2], isr=[1])
     cluster.run(broker_heartbeat, heartbeat(want_fence=True))
     partition = cluster.partition("t")
-    assert (partition.isr, partition.leader, partition.leader_epoch, partition.partition_epoch) == ((1,), -1, 1, 1)
+    assert (partition.isr, partition.leader, partition.leader_epoch, partition.partition_epoch) == (
+        (1,),
+        -1,
+        1,
+        1,
+    )
 
 
 def test_controlled_shutdown_moves_leaderships_and_waits_for_the_slowest_broker() -> None:
     cluster = Cluster().brokers(1, 2)
     cluster.topic("t", [1, 2])
     result = cluster.run(broker_heartbeat, heartbeat(want_shut_down=True))
-    assert [type(record) for record in result.records] == [BrokerRegistrationChangeRecord, PartitionChangeRecord]
+    assert [type(record) for record in result.records] == [
+        BrokerRegistrationChangeRecord,
+        PartitionChangeRecord,
+    ]
     assert result.touch is not None
     assert result.touch.in_controlled_shutdown
     cluster.broker_sessions.begin_shutdown(1, cluster.offset - 1)
@@ -245,7 +279,10 @@ def test_offline_directories_take_their_replicas_out_of_the_isr() -> None:
     cluster = Cluster().brokers(1, directories=2).brokers(2)
     cluster.topic("t", [1, 2])
     result = cluster.run(broker_heartbeat, heartbeat(offline_log_dirs=[directory(1, 0)]))
-    assert [type(record) for record in result.records] == [PartitionChangeRecord, BrokerRegistrationChangeRecord]
+    assert [type(record) for record in result.records] == [
+        PartitionChangeRecord,
+        BrokerRegistrationChangeRecord,
+    ]
     assert cluster.partition("t").isr == (2,)
     assert cluster.image.cluster.brokers[1].log_dirs == (directory(1, 1),)
     assert cluster.run(broker_heartbeat, heartbeat(offline_log_dirs=[directory(1, 0)])).records == []
@@ -264,14 +301,19 @@ def test_unregistering_takes_the_broker_out_of_the_isr_first() -> None:
     records = cluster.run(unregister_broker, UnregisterBrokerRequest(broker_id=1)).records
     assert [type(record) for record in records] == [PartitionChangeRecord, UnregisterBrokerRecord]
     assert 1 not in cluster.image.cluster.brokers
-    assert refused(cluster, unregister_broker, UnregisterBrokerRequest(broker_id=1)) == ErrorCode.BROKER_ID_NOT_REGISTERED
+    assert (
+        refused(cluster, unregister_broker, UnregisterBrokerRequest(broker_id=1))
+        == ErrorCode.BROKER_ID_NOT_REGISTERED
+    )
 
 
 def test_controllers_register_from_metadata_version_15_on() -> None:
     request = ControllerRegistrationRequest(
         controller_id=3,
         incarnation_id=uid(3),
-        listeners=[ControllerRegistrationRequest.Listener(name="CONTROLLER", host="c", port=9, security_protocol=0)],
+        listeners=[
+            ControllerRegistrationRequest.Listener(name="CONTROLLER", host="c", port=9, security_protocol=0)
+        ],
     )
     assert refused(Cluster(14), register_controller, request) == ErrorCode.UNSUPPORTED_VERSION
     cluster = Cluster()
@@ -281,6 +323,8 @@ def test_controllers_register_from_metadata_version_15_on() -> None:
 
 
 def test_a_controllers_security_protocol_must_be_a_known_one() -> None:
-    listener = ControllerRegistrationRequest.Listener(name="CONTROLLER", host="c", port=1, security_protocol=99)
+    listener = ControllerRegistrationRequest.Listener(
+        name="CONTROLLER", host="c", port=1, security_protocol=99
+    )
     request = ControllerRegistrationRequest(controller_id=2, incarnation_id=uid(7), listeners=[listener])
     assert refused(Cluster(), register_controller, request) == ErrorCode.INVALID_REGISTRATION

@@ -78,7 +78,9 @@ def test_a_new_active_controller_gives_every_broker_a_whole_session() -> None:
     run(test())
 
 
-@pytest.mark.parametrize(("combined", "code"), [(False, ErrorCode.DUPLICATE_BROKER_REGISTRATION), (True, ErrorCode.NONE)])
+@pytest.mark.parametrize(
+    ("combined", "code"), [(False, ErrorCode.DUPLICATE_BROKER_REGISTRATION), (True, ErrorCode.NONE)]
+)
 def test_the_broker_in_the_same_process_may_come_back_at_once(combined: bool, code: ErrorCode) -> None:
     async def test() -> None:
         log = FakeLog()
@@ -186,7 +188,9 @@ def test_a_broker_whose_connection_breaks_has_less_time_to_come_back() -> None:
 
 
 @pytest.mark.parametrize("heard", [False, True])
-def test_a_controller_that_was_stopped_does_not_take_its_own_silence_for_that_of_the_brokers(heard: bool) -> None:
+def test_a_controller_that_was_stopped_does_not_take_its_own_silence_for_that_of_the_brokers(
+    heard: bool,
+) -> None:
     async def test() -> None:
         h = Harness()
         await h.controller.start()  # with timers
@@ -215,8 +219,11 @@ def test_a_controller_that_was_stopped_does_not_take_its_own_silence_for_that_of
 
 
 @pytest.mark.parametrize(("configured_s", "seen_s"), [(2.0, 5.0), (5.0, 5.0), (2.0, 8.5)])
-def test_a_broker_whose_connection_breaks_has_time_until_its_next_heartbeat(configured_s: float, seen_s: float) -> None:
-    """However far apart they are, but no longer than its session. Early heartbeats say nothing of the distance."""
+def test_a_broker_whose_connection_breaks_has_time_until_its_next_heartbeat(
+    configured_s: float, seen_s: float
+) -> None:
+    """However far apart they are, but no longer than its session. Early heartbeats say nothing of the
+    distance."""
 
     async def test() -> None:
         h = await Harness(lost_connection_grace_s=max(3.0, 1.5 * configured_s)).start()
@@ -282,7 +289,9 @@ def test_the_grace_follows_the_configured_distance_of_heartbeats() -> None:
         (False, directory(1), ErrorCode.DUPLICATE_BROKER_REGISTRATION),
     ],
 )
-def test_a_killed_brokers_successor_on_the_same_disks_need_not_wait(lost: bool, log_dir: bytes, code: ErrorCode) -> None:
+def test_a_killed_brokers_successor_on_the_same_disks_need_not_wait(
+    lost: bool, log_dir: bytes, code: ErrorCode
+) -> None:
     async def test() -> None:
         h = await Harness().start()
         connection = Connection()
@@ -321,7 +330,10 @@ def test_leaderships_go_back_to_preferred_replicas() -> None:
         first, second = await broker(h, 1), await broker(h, 2)
         make, assignment = CreateTopicsRequest.CreatableTopic, CreateTopicsRequest.CreatableReplicaAssignment
         wanted = make(
-            name="a", num_partitions=-1, replication_factor=-1, assignments=[assignment(partition_index=0, broker_ids=[1, 2])]
+            name="a",
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[assignment(partition_index=0, broker_ids=[1, 2])],
         )
         await h.call(CreateTopicsRequest(topics=[wanted]))
         await beat(h, 1, first, want_fence=True)
@@ -330,7 +342,9 @@ def test_leaderships_go_back_to_preferred_replicas() -> None:
             partition_index=0,
             leader_epoch=1,
             partition_epoch=1,
-            new_isr_with_epochs=[AlterPartitionRequest.BrokerState(broker_id=broker_id) for broker_id in (1, 2)],
+            new_isr_with_epochs=[
+                AlterPartitionRequest.BrokerState(broker_id=broker_id) for broker_id in (1, 2)
+            ],
         )
         topic_id = h.controller.image.topics.by_name["a"].id
         data = AlterPartitionRequest.TopicData(topic_id=topic_id, partitions=[part])
@@ -351,7 +365,9 @@ def test_expired_tokens_are_removed() -> None:
     async def test() -> None:
         h = await Harness(token_secret="s").start()
         now_ms = h.clock.now_ms()
-        record = DelegationTokenRecord(owner="User:a", token_id="x", max_timestamp=now_ms + 1, expiration_timestamp=now_ms + 1)
+        record = DelegationTokenRecord(
+            owner="User:a", token_id="x", max_timestamp=now_ms + 1, expiration_timestamp=now_ms + 1
+        )
         h.controller.write([record])
         h.raft.commit()
         h.advance(3601)

@@ -32,14 +32,18 @@ TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = Operation
 
 
-def request(*resources: tuple[int, str, list[tuple[str, int, str | None]]], **changes: Any) -> IncrementalAlterConfigsRequest:
+def request(
+    *resources: tuple[int, str, list[tuple[str, int, str | None]]], **changes: Any
+) -> IncrementalAlterConfigsRequest:
     return IncrementalAlterConfigsRequest(
         resources=[
             IncrementalAlterConfigsRequest.AlterConfigsResource(
                 resource_type=kind,
                 resource_name=name,
                 configs=[
-                    IncrementalAlterConfigsRequest.AlterableConfig(name=key, config_operation=operation, value=value)
+                    IncrementalAlterConfigsRequest.AlterableConfig(
+                        name=key, config_operation=operation, value=value
+                    )
                     for key, operation, value in operations
                 ],
             )
@@ -73,7 +77,12 @@ def a_cluster(**config: Any) -> Cluster:
         (TOPIC, "t", ("retention.ms", SET, None), ErrorCode.INVALID_REQUEST),
         (TOPIC, "t", ("retention.ms", 7, "1"), ErrorCode.INVALID_REQUEST),
         (TOPIC, "t", ("remote.storage.enable", SET, "true"), ErrorCode.INVALID_CONFIG),
-        (TOPIC, "t", ("leader.replication.throttled.replicas", SET, "0:1," * 10_000 + "0:1"), ErrorCode.INVALID_CONFIG),
+        (
+            TOPIC,
+            "t",
+            ("leader.replication.throttled.replicas", SET, "0:1," * 10_000 + "0:1"),
+            ErrorCode.INVALID_CONFIG,
+        ),
         (BROKER, "x", ("log.retention.ms", SET, "1"), ErrorCode.INVALID_REQUEST),
         (BROKER, "-3", ("log.retention.ms", SET, "1"), ErrorCode.INVALID_REQUEST),
         (BROKER, "9", ("log.retention.ms", SET, "1"), ErrorCode.BROKER_ID_NOT_REGISTERED),
@@ -87,7 +96,9 @@ def a_cluster(**config: Any) -> Cluster:
         (77, "x", ("a", SET, "b"), ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
-def test_changes_that_are_refused(kind: int, name: str, operation: tuple[str, int, str | None], code: ErrorCode) -> None:
+def test_changes_that_are_refused(
+    kind: int, name: str, operation: tuple[str, int, str | None], code: ErrorCode
+) -> None:
     cluster = a_cluster()
     offset = cluster.offset
     assert alter(cluster, kind, name, operation) == code
@@ -106,10 +117,14 @@ def test_changes_that_are_refused(kind: int, name: str, operation: tuple[str, in
         ("compact", SUBTRACT, "delete", "compact"),
     ],
 )
-def test_operations_on_a_list(before: str | None, operation: int, value: str | None, after: str | None) -> None:
+def test_operations_on_a_list(
+    before: str | None, operation: int, value: str | None, after: str | None
+) -> None:
     cluster = a_cluster()
     if before is not None:
-        cluster.apply([ConfigRecord(resource_type=TOPIC, resource_name="t", name="cleanup.policy", value=before)])
+        cluster.apply(
+            [ConfigRecord(resource_type=TOPIC, resource_name="t", name="cleanup.policy", value=before)]
+        )
     assert alter(cluster, TOPIC, "t", ("cleanup.policy", operation, value)) == ErrorCode.NONE
     assert cluster.image.configs.topic("t").get("cleanup.policy") == after
 
@@ -127,7 +142,10 @@ def test_resources_fail_one_by_one() -> None:
     cluster = a_cluster()
     wanted = request((TOPIC, "t", [("retention.ms", SET, "5")]), (TOPIC, "zzz", [("retention.ms", SET, "5")]))
     result = cluster.run(incremental_alter_configs, wanted)
-    assert [answer.error_code for answer in result.response.responses] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert [answer.error_code for answer in result.response.responses] == [
+        0,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
     assert len(result.records) == 1
 
 
@@ -195,7 +213,9 @@ def test_a_topics_configuration_is_described_with_its_sources() -> None:
     alter(cluster, TOPIC, "t", ("retention.ms", SET, "5"))
     alter(cluster, BROKER, "", ("log.segment.bytes", SET, "1048576"))
     result = described(cluster, TOPIC, "t", keys=["retention.ms", "segment.bytes"], include_synonyms=True)
-    found = {c.name: (c.value, c.config_source, [(s.name, s.source) for s in c.synonyms]) for c in result.configs}
+    found = {
+        c.name: (c.value, c.config_source, [(s.name, s.source) for s in c.synonyms]) for c in result.configs
+    }
     assert found == {
         "retention.ms": ("5", 1, [("retention.ms", 1), ("log.retention.ms", 4)]),
         "segment.bytes": ("1048576", 3, [("log.segment.bytes", 3), ("log.segment.bytes", 5)]),
@@ -223,7 +243,9 @@ def test_descriptions_that_are_refused(kind: int, name: str, code: ErrorCode) ->
     assert described(a_cluster(), kind, name).error_code == code
 
 
-@pytest.mark.parametrize(("kind", "name", "key"), [(GROUP, "g", "consumer.session.timeout.ms"), (METRICS, "m", "interval.ms")])
+@pytest.mark.parametrize(
+    ("kind", "name", "key"), [(GROUP, "g", "consumer.session.timeout.ms"), (METRICS, "m", "interval.ms")]
+)
 def test_groups_and_metrics_are_described(kind: int, name: str, key: str) -> None:
     cluster = a_cluster()
     assert alter(cluster, kind, name, (key, SET, "50000")) == ErrorCode.NONE
@@ -233,7 +255,9 @@ def test_groups_and_metrics_are_described(kind: int, name: str, key: str) -> Non
 
 def test_describing_the_controllers() -> None:
     cluster = Cluster()
-    endpoint = RegisterControllerRecord.ControllerEndpoint(name="CONTROLLER", host="h", port=9093, security_protocol=0)
+    endpoint = RegisterControllerRecord.ControllerEndpoint(
+        name="CONTROLLER", host="h", port=9093, security_protocol=0
+    )
     cluster.apply([RegisterControllerRecord(controller_id=1, incarnation_id=uid(1), end_points=[endpoint])])
 
     def ask(kind: int, version: int = 1, leader: int = 1) -> Any:
@@ -246,7 +270,10 @@ def test_describing_the_controllers() -> None:
     assert response.cluster_authorized_operations == -(2**31)  # not asked for
     assert ask(2, leader=3).controller_id == -1
     everything = DescribeClusterRequest(endpoint_type=2, include_cluster_authorized_operations=True)
-    assert describe_cluster(cluster.image, everything, 1, "CONTROLLER", CLUSTER, 1).cluster_authorized_operations == 8096
+    assert (
+        describe_cluster(cluster.image, everything, 1, "CONTROLLER", CLUSTER, 1).cluster_authorized_operations
+        == 8096
+    )
     assert ask(1).error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
     assert ask(1, version=0).error_code == ErrorCode.INVALID_REQUEST
     assert ask(3).error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
@@ -255,7 +282,9 @@ def test_describing_the_controllers() -> None:
         describe_cluster(old.image, DescribeClusterRequest(endpoint_type=2), 1, "CONTROLLER", CLUSTER, 1)
     assert raised.value.code == ErrorCode.UNSUPPORTED_VERSION
     with pytest.raises(KafkaError) as raised:  # what has just started has no level at all: to be asked again
-        describe_cluster(MetadataImage(), DescribeClusterRequest(endpoint_type=2), 1, "CONTROLLER", CLUSTER, -1)
+        describe_cluster(
+            MetadataImage(), DescribeClusterRequest(endpoint_type=2), 1, "CONTROLLER", CLUSTER, -1
+        )
     assert raised.value.code == ErrorCode.NOT_CONTROLLER
 
 
@@ -267,7 +296,9 @@ UPGRADE, SAFE, UNSAFE = 1, 2, 3
 def update(cluster: Cluster, *updates: tuple[str, int, int], version: int = 2, **changes: Any) -> Any:
     key = UpdateFeaturesRequest.FeatureUpdateKey
     wanted = UpdateFeaturesRequest(
-        feature_updates=[key(feature=name, max_version_level=level, upgrade_type=kind) for name, level, kind in updates],
+        feature_updates=[
+            key(feature=name, max_version_level=level, upgrade_type=kind) for name, level, kind in updates
+        ],
         **changes,
     )
     return cluster.run(update_features, wanted, version)
@@ -337,7 +368,9 @@ def test_a_dependency_may_be_met_by_the_same_request() -> None:
 
 
 def test_below_version_2_success_is_told_for_each_feature() -> None:
-    assert [r.feature for r in update(Cluster(), ("group.version", 1, UPGRADE), version=1).response.results] == ["group.version"]
+    assert [
+        r.feature for r in update(Cluster(), ("group.version", 1, UPGRADE), version=1).response.results
+    ] == ["group.version"]
     assert update(Cluster(), ("group.version", 1, UPGRADE)).response.results == []
 
 
@@ -347,7 +380,9 @@ def test_validate_only_changes_no_level() -> None:
 
 def test_eligible_leader_replicas_make_the_minimum_cluster_wide() -> None:
     cluster = Cluster(static={"min.insync.replicas": "2"})
-    cluster.apply([ConfigRecord(resource_type=BROKER, resource_name="1", name="min.insync.replicas", value="3")])
+    cluster.apply(
+        [ConfigRecord(resource_type=BROKER, resource_name="1", name="min.insync.replicas", value="3")]
+    )
     result = update(cluster, ("eligible.leader.replicas.version", 1, UPGRADE))
     assert [type(record) for record in result.records] == [ConfigRecord, ConfigRecord, FeatureLevelRecord]
     assert dict(cluster.image.configs.cluster_default()) == {"min.insync.replicas": "2"}

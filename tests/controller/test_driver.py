@@ -1,4 +1,5 @@
-"""The driver over a replica in memory: what waits for commits, loss of leadership, kraft.version, snapshots."""
+"""The driver over a replica in memory: what waits for commits, loss of leadership, kraft.version,
+snapshots."""
 
 from __future__ import annotations
 
@@ -98,7 +99,10 @@ def test_a_standby_answers_not_controller_and_reads() -> None:
         assert "node 2" in (raised.value.message or "")
         with pytest.raises(KafkaError) as raised:  # it has heard nothing of the leader yet
             h.send(DescribeClusterRequest(endpoint_type=2))
-        assert (raised.value.code, "no metadata yet" in (raised.value.message or "")) == (ErrorCode.NOT_CONTROLLER, True)
+        assert (raised.value.code, "no metadata yet" in (raised.value.message or "")) == (
+            ErrorCode.NOT_CONTROLLER,
+            True,
+        )
 
     run(test())
 
@@ -205,7 +209,9 @@ def test_an_upgrade_of_kraft_version_goes_through_raft_first(failing: bool) -> N
         h = await Harness().start()
         h.raft.kraft_version = h.raft.kraft_version_finalised = 0
         if failing:
-            h.raft.upgrade_error = KafkaError(ErrorCode.INVALID_UPDATE_VERSION, "voter 3 has not said what it supports")
+            h.raft.upgrade_error = KafkaError(
+                ErrorCode.INVALID_UPDATE_VERSION, "voter 3 has not said what it supports"
+            )
         key = UpdateFeaturesRequest.FeatureUpdateKey
         request = UpdateFeaturesRequest(feature_updates=[key(feature="kraft.version", max_version_level=1)])
         before = len(h.records)
@@ -233,7 +239,14 @@ def test_a_snapshot_is_written_by_bytes_and_gives_the_image_again() -> None:
         assert len(h.raft.snapshots) >= 2
         end, epoch, timestamp_ms, batches = h.raft.snapshots[-1]
         whole = b"".join(
-            frame_batches(batches, epoch=epoch, last_contained_timestamp_ms=timestamp_ms, kraft_version=0, voters=None, now_ms=0)
+            frame_batches(
+                batches,
+                epoch=epoch,
+                last_contained_timestamp_ms=timestamp_ms,
+                kraft_version=0,
+                voters=None,
+                now_ms=0,
+            )
         )
         loaded = image_from_snapshot(whole, SnapshotId(end, epoch))
         assert loaded.cluster.brokers[1].epoch == h.controller.image.cluster.brokers[1].epoch
@@ -264,7 +277,14 @@ def test_a_snapshot_replaces_the_state_of_a_standby() -> None:
         await h.controller.snapshots.settled()
         end, epoch, timestamp_ms, batches = h.raft.snapshots[-1]
         whole = b"".join(
-            frame_batches(batches, epoch=epoch, last_contained_timestamp_ms=timestamp_ms, kraft_version=0, voters=None, now_ms=0)
+            frame_batches(
+                batches,
+                epoch=epoch,
+                last_contained_timestamp_ms=timestamp_ms,
+                kraft_version=0,
+                voters=None,
+                now_ms=0,
+            )
         )
         from quorate.metadata.snapshot import read_snapshot
 

@@ -27,7 +27,11 @@ LOCAL = bytes([127, 0, 0, 1])
 
 def envelope(request: Any, version: int | None = None, **changes: Any) -> EnvelopeRequest:
     data = encode_request(77, "app", request, request.MAX_VERSION if version is None else version)
-    fields: dict[str, Any] = {"request_data": data, "request_principal": PRINCIPAL, "client_host_address": LOCAL}
+    fields: dict[str, Any] = {
+        "request_data": data,
+        "request_principal": PRINCIPAL,
+        "client_host_address": LOCAL,
+    }
     return EnvelopeRequest(**{**fields, **changes})
 
 
@@ -188,7 +192,10 @@ def test_an_error_of_the_whole_request_is_an_answer_inside() -> None:
         too_much = CreateTopicsRequest(topics=[make(name="a", num_partitions=10_001, replication_factor=1)])
         response = await h.call(envelope(too_much))
         _, inner = opened(response, ApiKey.CREATE_TOPICS, 7)
-        assert (response.error_code, inner.topics[0].error_code) == (ErrorCode.NONE, ErrorCode.POLICY_VIOLATION)
+        assert (response.error_code, inner.topics[0].error_code) == (
+            ErrorCode.NONE,
+            ErrorCode.POLICY_VIOLATION,
+        )
 
     run(test())
 
@@ -200,7 +207,9 @@ def quorum(error: int) -> DescribeQuorumResponse:
 
 
 @pytest.mark.parametrize("waits", [False, True])
-@pytest.mark.parametrize(("error", "envelope_error"), [(0, 0), (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER)])
+@pytest.mark.parametrize(
+    ("error", "envelope_error"), [(0, 0), (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER)]
+)
 def test_questions_about_the_quorum_go_to_raft(error: int, envelope_error: int, waits: bool) -> None:
     async def test() -> None:
         h = await Harness().start(lead=False)

@@ -1,4 +1,5 @@
-"""Periodic tasks of the active controller that fail, and sweeps that take several turns, on a real Raft replica."""
+"""Periodic tasks of the active controller that fail, and sweeps that take several turns, on a real Raft
+replica."""
 
 from __future__ import annotations
 
@@ -55,10 +56,14 @@ async def unfenced(node: Single, *broker_ids: int) -> dict[int, int]:
 
 async def beat(node: Single, broker_id: int, epoch: int) -> None:
     offset = node.raft.log_end_offset
-    await node.call(BrokerHeartbeatRequest(broker_id=broker_id, broker_epoch=epoch, current_metadata_offset=offset))
+    await node.call(
+        BrokerHeartbeatRequest(broker_id=broker_id, broker_epoch=epoch, current_metadata_offset=offset)
+    )
 
 
-def fail_writes(node: Single, monkeypatch: pytest.MonkeyPatch, concerns: Callable[[Data], bool], times: int) -> list[Data]:
+def fail_writes(
+    node: Single, monkeypatch: pytest.MonkeyPatch, concerns: Callable[[Data], bool], times: int
+) -> list[Data]:
     """Writes that have such a record fail so many times; those records that failed."""
     write = node.controller.write
     failed: list[Data] = []
@@ -75,13 +80,17 @@ def fail_writes(node: Single, monkeypatch: pytest.MonkeyPatch, concerns: Callabl
 
 
 def fences(broker_id: int) -> Callable[[Data], bool]:
-    return lambda r: isinstance(r, BrokerRegistrationChangeRecord) and (r.broker_id, r.fenced) == (broker_id, 1)
+    return lambda r: (
+        isinstance(r, BrokerRegistrationChangeRecord) and (r.broker_id, r.fenced) == (broker_id, 1)
+    )
 
 
 # -- periodic tasks
 
 
-def test_a_periodic_task_that_fails_runs_again_in_the_same_term(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_periodic_task_that_fails_runs_again_in_the_same_term(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test() -> None:
         node = await started(tmp_path, max_idle_interval_s=0.02)
         epoch = node.controller.epoch
@@ -94,7 +103,9 @@ def test_a_periodic_task_that_fails_runs_again_in_the_same_term(tmp_path: Path, 
     run(test())
 
 
-def test_a_broker_whose_fencing_fails_is_fenced_by_the_next_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_whose_fencing_fails_is_fenced_by_the_next_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test() -> None:
         node = await started(tmp_path, broker_session_timeout_s=0.2)
         await unfenced(node, 1)
@@ -106,7 +117,9 @@ def test_a_broker_whose_fencing_fails_is_fenced_by_the_next_try(tmp_path: Path, 
     run(test())
 
 
-def test_a_broker_that_cannot_be_fenced_keeps_no_other_from_being_fenced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_cannot_be_fenced_keeps_no_other_from_being_fenced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test() -> None:
         node = await started(tmp_path, broker_session_timeout_s=0.2)
         await unfenced(node, 1, 2)
@@ -140,12 +153,18 @@ def test_a_fencing_that_fails_between_two_portions_is_done_from_its_beginning(
         fail_writes(node, monkeypatch, third_change, 1)
         leaving = []
         node.controller.add_image_listener(
-            lambda _: leaving.append([continuation.leaving for continuation in node.controller.broker_sessions.under_way])
+            lambda _: leaving.append(
+                [continuation.leaving for continuation in node.controller.broker_sessions.under_way]
+            )
         )
-        await until(node, lambda: all(broker.fenced for broker in node.controller.image.cluster.brokers.values()))
+        await until(
+            node, lambda: all(broker.fenced for broker in node.controller.image.cluster.brokers.values())
+        )
         assert node.controller.broker_sessions.under_way == []
         assert [1] in leaving or [2] in leaving  # it was done in portions
-        assert all(len(partition.isr) == 1 for partition in node.controller.image.topics.by_name["t"].partitions)
+        assert all(
+            len(partition.isr) == 1 for partition in node.controller.image.topics.by_name["t"].partitions
+        )
         await node.stop()
 
     run(test())
@@ -162,7 +181,9 @@ async def run_to_its_end(node: Single, name: str) -> list[int]:
             written.append(node.controller.next_offset - before)
             if due > now + 1:
                 return written
-            assert node.controller.last_written == -1 or task.run(now) > now  # nothing more before that is committed
+            assert (
+                node.controller.last_written == -1 or task.run(now) > now
+            )  # nothing more before that is committed
             await asyncio.sleep(0)
 
 
@@ -175,7 +196,9 @@ async def with_leaders_elsewhere(node: Single, partitions: int) -> None:
     wanted = make(name="t", num_partitions=-1, replication_factor=-1, assignments=assignments)
     await node.call(CreateTopicsRequest(topics=[wanted]))
     topic_id = node.controller.image.topics.by_name["t"].id
-    changes: list[Data] = [PartitionChangeRecord(topic_id=topic_id, partition_id=index, leader=2) for index in range(partitions)]
+    changes: list[Data] = [
+        PartitionChangeRecord(topic_id=topic_id, partition_id=index, leader=2) for index in range(partitions)
+    ]
     written = node.controller.write(changes)
     await until(node, lambda: node.controller.committed_offset >= written)
     assert set(epochs) == {1, 2}
@@ -197,7 +220,9 @@ def test_a_sweep_elects_every_preferred_leader_however_few_it_may_elect_in_one_t
     run(test())
 
 
-def test_a_sweep_that_fails_goes_on_with_what_it_has_not_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_that_fails_goes_on_with_what_it_has_not_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test() -> None:
         node = await started(tmp_path, max_elections_per_run=7)
         await with_leaders_elsewhere(node, 30)

@@ -1,4 +1,5 @@
-"""What Apache Kafka's controller wrote, asked of ours: the same requests on the same state give the same bytes."""
+"""What Apache Kafka's controller wrote, asked of ours: the same requests on the same state give the
+same bytes."""
 
 from __future__ import annotations
 
@@ -74,7 +75,9 @@ class Replay:
         self.offset = 0
 
     def ask(self, handler: Any, request: Any, ids: list[bytes] | None = None) -> Result[Any]:
-        view = View(self.image, self.broker_sessions, make_config(cluster_id=CLUSTER_ID), self.offset, voter_ids=(1,))
+        view = View(
+            self.image, self.broker_sessions, make_config(cluster_id=CLUSTER_ID), self.offset, voter_ids=(1,)
+        )
         ctx = Context(now_ms=0, now=0.0, rng=GivenIds(ids or []), api_version=request.MAX_VERSION)
         result: Result[Any] = handler(view, request, ctx)
         return result
@@ -97,7 +100,13 @@ def encoded(records: list[Data], level: int) -> list[bytes]:
 def parts_of(kind: Any, items: list[Any]) -> list[Any]:
     """Listeners or features of a request as they stand in the record that came of it."""
     return [
-        kind(**{name: getattr(item, name) for name in kind.__slots__ if hasattr(item, name) and name != "unknown_tags"})
+        kind(
+            **{
+                name: getattr(item, name)
+                for name in kind.__slots__
+                if hasattr(item, name) and name != "unknown_tags"
+            }
+        )
         for item in items
     ]
 
@@ -132,7 +141,10 @@ def asked_for(replay: Replay, records: list[Any]) -> Result[Any] | None:
             if first.fenced == 1:
                 replay.broker_sessions.begin_shutdown(1, replay.offset - 1)
             request = BrokerHeartbeatRequest(
-                broker_id=1, broker_epoch=first.broker_epoch, current_metadata_offset=10_000, want_shut_down=leaves
+                broker_id=1,
+                broker_epoch=first.broker_epoch,
+                current_metadata_offset=10_000,
+                want_shut_down=leaves,
             )
             return replay.ask(broker_heartbeat, request)
         case TopicRecord():

@@ -1,4 +1,5 @@
-"""Between two terms: requests that wait for a new active controller, changes that an old one lets commit; being ready."""
+"""Between two terms: requests that wait for a new active controller, changes that an old one lets
+commit; being ready."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 
 
 async def elected_but_not_active() -> Harness:
-    """Leads epoch 3 as Raft has it; the LeaderChange has not been delivered, so that the controller is a standby still."""
+    """Leads epoch 3 as Raft has it; the LeaderChange has not been delivered, so that the controller is
+    a standby still."""
     h = await Harness().start()
     await broker(h)
     h.raft.follow(2, 2)
@@ -82,7 +84,9 @@ async def active_before_its_first_record_commits() -> tuple[Harness, int]:
     return h, start
 
 
-def test_what_is_written_before_the_epochs_first_record_commits_is_answered_when_it_has_committed_itself() -> None:
+def test_what_is_written_before_the_epochs_first_record_commits_is_answered_when_it_has_committed_itself() -> (
+    None
+):
     async def test() -> None:
         h, start = await active_before_its_first_record_commits()
         written = h.send(topics("a"))

@@ -110,7 +110,10 @@ class World:
                 cluster_id=CLUSTER,
                 incarnation_id=uid(self.incarnations),
                 rack=f"r{broker_id % 2}",
-                features=[feature(name=name, min_supported_version=0, max_supported_version=LATEST) for name in names],
+                features=[
+                    feature(name=name, min_supported_version=0, max_supported_version=LATEST)
+                    for name in names
+                ],
                 log_dirs=[directory(broker_id, n) for n in range(2)],
                 previous_broker_epoch=known.epoch if known and self.rng.random() < 0.5 else -1,
             ),
@@ -146,7 +149,9 @@ class World:
     def create(self) -> None:
         make = CreateTopicsRequest.CreatableTopic
         wanted = make(
-            name=f"t{self.rng.randrange(6)}", num_partitions=self.rng.randrange(1, 5), replication_factor=self.rng.randrange(1, 4)
+            name=f"t{self.rng.randrange(6)}",
+            num_partitions=self.rng.randrange(1, 5),
+            replication_factor=self.rng.randrange(1, 4),
         )
         self.handle(create_topics, CreateTopicsRequest(topics=[wanted]))
 
@@ -195,7 +200,9 @@ class World:
             assert after.leader != leader.id
 
     def elect(self) -> None:
-        self.handle(elect_leaders, ElectLeadersRequest(election_type=self.rng.randrange(2), topic_partitions=None))
+        self.handle(
+            elect_leaders, ElectLeadersRequest(election_type=self.rng.randrange(2), topic_partitions=None)
+        )
 
     def reassign(self) -> None:
         topic = self.some_topic()
@@ -205,8 +212,13 @@ class World:
         if self.rng.random() < 0.3:
             target = None
         kind = AlterPartitionReassignmentsRequest
-        part = kind.ReassignablePartition(partition_index=self.rng.randrange(len(topic.partitions)), replicas=target)
-        self.handle(alter_partition_reassignments, kind(topics=[kind.ReassignableTopic(name=topic.name, partitions=[part])]))
+        part = kind.ReassignablePartition(
+            partition_index=self.rng.randrange(len(topic.partitions)), replicas=target
+        )
+        self.handle(
+            alter_partition_reassignments,
+            kind(topics=[kind.ReassignableTopic(name=topic.name, partitions=[part])]),
+        )
 
     # -- what must hold
 

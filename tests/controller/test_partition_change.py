@@ -12,7 +12,9 @@ from quorate.metadata.records import PartitionChangeRecord
 from .support import Cluster, directory, uid
 
 
-def change(cluster: Cluster, name: str = "t", *, min_isr: int = 1, election: Election = Election.ONLINE) -> PartitionChange:
+def change(
+    cluster: Cluster, name: str = "t", *, min_isr: int = 1, election: Election = Election.ONLINE
+) -> PartitionChange:
     topic = cluster.image.topics.by_name[name]
     return PartitionChange(cluster.view, topic.id, 0, topic.partitions[0], min_isr=min_isr, election=election)
 
@@ -32,7 +34,9 @@ def said(record: PartitionChangeRecord | None) -> dict[str, Any]:
         "last_known_elr": None,
         "directories": None,
     }
-    return {name: getattr(record, name) for name, default in fields.items() if getattr(record, name) != default}
+    return {
+        name: getattr(record, name) for name, default in fields.items() if getattr(record, name) != default
+    }
 
 
 def test_nothing_to_change_is_no_record() -> None:
@@ -58,7 +62,9 @@ def test_nothing_to_change_is_no_record() -> None:
         (Election.ONLINE, -1, [2], [], {"leader": 2}),
     ],
 )
-def test_elections(election: Election, leader: int, isr: list[int], fenced: list[int], expected: dict[str, Any]) -> None:
+def test_elections(
+    election: Election, leader: int, isr: list[int], fenced: list[int], expected: dict[str, Any]
+) -> None:
     cluster = Cluster().brokers(1, 2, 3)
     cluster.topic("t", [1, 2, 3], isr=isr, leader=leader)
     for broker_id in fenced:
@@ -69,7 +75,9 @@ def test_elections(election: Election, leader: int, isr: list[int], fenced: list
 def test_a_replica_in_an_offline_directory_cannot_lead() -> None:
     cluster = Cluster().brokers(1, 2)
     topic_id = cluster.topic("t", [1, 2])
-    cluster.apply([PartitionChangeRecord(topic_id=topic_id, partition_id=0, directories=[uid(0xDEAD00), directory(2)])])
+    cluster.apply(
+        [PartitionChangeRecord(topic_id=topic_id, partition_id=0, directories=[uid(0xDEAD00), directory(2)])]
+    )
     assert said(change(cluster).build()) == {"leader": 2}
 
 
@@ -148,7 +156,12 @@ def test_an_eligible_replica_is_elected_cleanly_when_the_isr_is_empty() -> None:
     cluster.apply(
         [
             PartitionChangeRecord(
-                topic_id=topic_id, partition_id=0, isr=[], leader=-1, eligible_leader_replicas=[1, 2], last_known_elr=[1]
+                topic_id=topic_id,
+                partition_id=0,
+                isr=[],
+                leader=-1,
+                eligible_leader_replicas=[1, 2],
+                last_known_elr=[1],
             )
         ]
     )
@@ -172,7 +185,9 @@ def test_the_last_known_leader_is_elected_uncleanly_if_it_lives_and_nobody_is_el
 ) -> None:
     cluster = Cluster().elr().brokers(1, 2)
     topic_id = cluster.topic("t", [1, 2], isr=[1])
-    cluster.apply([PartitionChangeRecord(topic_id=topic_id, partition_id=0, isr=[], leader=-1, last_known_elr=[1])])
+    cluster.apply(
+        [PartitionChangeRecord(topic_id=topic_id, partition_id=0, isr=[], leader=-1, last_known_elr=[1])]
+    )
     if not alive:
         cluster.fence(1)
     assert said(change(cluster, min_isr=1).build()) == expected

@@ -34,7 +34,13 @@ def isr(*members: int | tuple[int, int]) -> list[AlterPartitionRequest.BrokerSta
 
 
 def alter(
-    cluster: Cluster, topic_id: bytes, version: int = 3, *, sender: int = 1, epoch: int | None = None, **changes: Any
+    cluster: Cluster,
+    topic_id: bytes,
+    version: int = 3,
+    *,
+    sender: int = 1,
+    epoch: int | None = None,
+    **changes: Any,
 ) -> Any:
     request = AlterPartitionRequest(
         broker_id=sender,
@@ -87,7 +93,11 @@ def test_a_sender_whose_broker_epoch_is_old_is_refused_as_a_whole() -> None:
 
 @pytest.mark.parametrize(
     ("version", "changes"),
-    [(3, {"new_isr_with_epochs": isr(1, (2, -1))}), (3, {"new_isr_with_epochs": isr(1, 2)}), (2, {"new_isr": [1, 2]})],
+    [
+        (3, {"new_isr_with_epochs": isr(1, (2, -1))}),
+        (3, {"new_isr_with_epochs": isr(1, 2)}),
+        (2, {"new_isr": [1, 2]}),
+    ],
 )
 def test_an_isr_grows(version: int, changes: dict[str, Any]) -> None:
     cluster = Cluster().brokers(1, 2)
@@ -180,7 +190,13 @@ def test_the_sweep_gives_leaderships_back_within_its_limit() -> None:
 def test_the_unclean_sweep_asks_the_topic(allowed: str, count: int) -> None:
     cluster = Cluster().brokers(1, fenced=True).brokers(2)
     cluster.topic("t", [1, 2], isr=[1], leader=-1)
-    cluster.apply([ConfigRecord(resource_type=2, resource_name="t", name="unclean.leader.election.enable", value=allowed)])
+    cluster.apply(
+        [
+            ConfigRecord(
+                resource_type=2, resource_name="t", name="unclean.leader.election.enable", value=allowed
+            )
+        ]
+    )
     topic = cluster.image.topics.by_name["t"]
     assert len(unclean_elections(cluster.view, [(topic, 0, topic.partitions[0])], 10)) == count
 
@@ -188,7 +204,9 @@ def test_the_unclean_sweep_asks_the_topic(allowed: str, count: int) -> None:
 def test_a_topic_that_allows_it_elects_uncleanly_when_a_leader_is_fenced() -> None:
     cluster = Cluster().brokers(1, 2)
     cluster.topic("t", [1, 2], isr=[1])
-    cluster.apply([ConfigRecord(resource_type=4, resource_name="", name="unclean.leader.election.enable", value="true")])
+    cluster.apply(
+        [ConfigRecord(resource_type=4, resource_name="", name="unclean.leader.election.enable", value="true")]
+    )
     records: list[Any] = []
     fence(cluster.view, 1, records, ChangeBatch())
     cluster.apply(records)
@@ -208,7 +226,9 @@ def assign(cluster: Cluster, directory_id: bytes, topic_id: bytes, *partitions: 
                 topics=[
                     AssignReplicasToDirsRequest.TopicData(
                         topic_id=topic_id,
-                        partitions=[AssignReplicasToDirsRequest.PartitionData(partition_index=p) for p in partitions],
+                        partitions=[
+                            AssignReplicasToDirsRequest.PartitionData(partition_index=p) for p in partitions
+                        ],
                     )
                 ],
             )
@@ -241,7 +261,9 @@ def test_a_replica_that_got_a_new_directory_may_lead_again() -> None:
     """The broker of the preferred replica came back with an empty disk, and caught up."""
     cluster = Cluster().brokers(1, 2)
     topic_id = cluster.topic("t", [1, 2], isr=[2, 1], leader=2)
-    cluster.apply([PartitionChangeRecord(topic_id=topic_id, partition_id=0, directories=[uid(500), directory(2)])])
+    cluster.apply(
+        [PartitionChangeRecord(topic_id=topic_id, partition_id=0, directories=[uid(500), directory(2)])]
+    )
     elect = ElectLeadersRequest(
         election_type=0, topic_partitions=[ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0])]
     )
@@ -257,7 +279,9 @@ def test_a_leaderless_partition_is_led_as_soon_as_its_replica_has_a_directory() 
     """Between the return of broker 1 on an empty disk and its assignment the other broker of the ISR died."""
     cluster = Cluster().brokers(1, 2)
     topic_id = cluster.topic("t", [1, 2], isr=[1, 2], leader=2)
-    cluster.apply([PartitionChangeRecord(topic_id=topic_id, partition_id=0, directories=[uid(500), directory(2)])])
+    cluster.apply(
+        [PartitionChangeRecord(topic_id=topic_id, partition_id=0, directories=[uid(500), directory(2)])]
+    )
     records: list[Any] = []
     fence(cluster.view, 2, records, ChangeBatch())
     cluster.apply(records)
@@ -269,13 +293,17 @@ def test_a_leaderless_partition_is_led_as_soon_as_its_replica_has_a_directory() 
 # -- reassignments
 
 
-def reassign(cluster: Cluster, replicas: list[int] | None, *, name: str = "t", partition: int = 0, **changes: Any) -> ErrorCode:
+def reassign(
+    cluster: Cluster, replicas: list[int] | None, *, name: str = "t", partition: int = 0, **changes: Any
+) -> ErrorCode:
     request = AlterPartitionReassignmentsRequest(
         topics=[
             AlterPartitionReassignmentsRequest.ReassignableTopic(
                 name=name,
                 partitions=[
-                    AlterPartitionReassignmentsRequest.ReassignablePartition(partition_index=partition, replicas=replicas)
+                    AlterPartitionReassignmentsRequest.ReassignablePartition(
+                        partition_index=partition, replicas=replicas
+                    )
                 ],
             )
         ],
@@ -286,7 +314,9 @@ def reassign(cluster: Cluster, replicas: list[int] | None, *, name: str = "t", p
 
 
 def under_way(cluster: Cluster, topics: Any = None) -> list[tuple[str, int, list[int], list[int], list[int]]]:
-    response = cluster.run(list_partition_reassignments, ListPartitionReassignmentsRequest(topics=topics)).response
+    response = cluster.run(
+        list_partition_reassignments, ListPartitionReassignmentsRequest(topics=topics)
+    ).response
     return [
         (topic.name, part.partition_index, part.replicas, part.adding_replicas, part.removing_replicas)
         for topic in response.topics
@@ -326,8 +356,12 @@ def test_reassignments_are_cancelled() -> None:
     assert under_way(cluster) == []
 
 
-@pytest.mark.parametrize(("allowed", "code"), [("false", ErrorCode.INVALID_REPLICA_ASSIGNMENT), ("true", ErrorCode.NONE)])
-def test_cancelling_without_an_original_replica_in_sync_takes_an_unclean_election(allowed: str, code: ErrorCode) -> None:
+@pytest.mark.parametrize(
+    ("allowed", "code"), [("false", ErrorCode.INVALID_REPLICA_ASSIGNMENT), ("true", ErrorCode.NONE)]
+)
+def test_cancelling_without_an_original_replica_in_sync_takes_an_unclean_election(
+    allowed: str, code: ErrorCode
+) -> None:
     cluster = Cluster().brokers(1, 2, 3)
     topic_id = cluster.topic("t", [1, 2])
     reassign(cluster, [3])
@@ -342,7 +376,9 @@ def test_cancelling_without_an_original_replica_in_sync_takes_an_unclean_electio
                 adding_replicas=[3, 4],
                 directories=[directory(3), directory(4), directory(1), directory(2)],
             ),
-            ConfigRecord(resource_type=2, resource_name="t", name="unclean.leader.election.enable", value=allowed),
+            ConfigRecord(
+                resource_type=2, resource_name="t", name="unclean.leader.election.enable", value=allowed
+            ),
         ]
     )
     assert reassign(cluster, None) == code
@@ -358,7 +394,9 @@ def test_cancelling_without_an_original_replica_in_sync_takes_an_unclean_electio
         ([1], "t", 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_reassignments_that_are_refused(replicas: list[int], name: str, partition: int, code: ErrorCode) -> None:
+def test_reassignments_that_are_refused(
+    replicas: list[int], name: str, partition: int, code: ErrorCode
+) -> None:
     cluster = Cluster().brokers(1, 2)
     cluster.topic("t", [1, 2])
     assert reassign(cluster, replicas, name=name, partition=partition) == code
@@ -367,9 +405,13 @@ def test_reassignments_that_are_refused(replicas: list[int], name: str, partitio
 def test_a_change_of_the_replication_factor_can_be_forbidden() -> None:
     cluster = Cluster().brokers(1, 2, 3)
     cluster.topic("t", [1, 2])
-    assert reassign(cluster, [1], allow_replication_factor_change=False) == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert (
+        reassign(cluster, [1], allow_replication_factor_change=False) == ErrorCode.INVALID_REPLICATION_FACTOR
+    )
     assert reassign(cluster, [1, 3], allow_replication_factor_change=False) == ErrorCode.NONE
-    assert reassign(cluster, [3], allow_replication_factor_change=False) == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert (
+        reassign(cluster, [3], allow_replication_factor_change=False) == ErrorCode.INVALID_REPLICATION_FACTOR
+    )
 
 
 def test_listing_named_partitions() -> None:

@@ -1,4 +1,5 @@
-"""Changes of very many partitions of one broker: a portion in each turn of the loop, and in the end what one turn would do."""
+"""Changes of very many partitions of one broker: a portion in each turn of the loop, and in the end
+what one turn would do."""
 
 from __future__ import annotations
 
@@ -16,7 +17,12 @@ from quorate.controller.handlers.unregister_broker import unregister_broker
 from quorate.controller.replication import broker_changes as isr_updates
 from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, ChangeBatch
 from quorate.metadata.image.partitions import NO_LEADER
-from quorate.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord, RemoveTopicRecord, TopicRecord
+from quorate.metadata.records import (
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.alter_partition import AlterPartitionRequest
 from quorate.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
@@ -127,7 +133,9 @@ def test_the_registration_changes_in_the_last_portion_of_a_fence_and_in_the_firs
             if (continuation := batch.continuation) is None:
                 break
         assert len(written) == 6
-        assert [n for n, record in enumerate(written) if isinstance(record, BrokerRegistrationChangeRecord)] == positions
+        assert [
+            n for n, record in enumerate(written) if isinstance(record, BrokerRegistrationChangeRecord)
+        ] == positions
 
 
 def test_a_topic_that_goes_and_one_that_comes_between_two_portions_are_no_obstacle() -> None:
@@ -196,7 +204,9 @@ async def with_many_partitions(h: Harness) -> tuple[int, int]:
     make = CreateTopicsRequest.CreatableTopic
     assignments = [assign(partition_index=n, broker_ids=[1, 2]) for n in range(MANY)]
     created = await h.call(
-        CreateTopicsRequest(topics=[make(name="many", num_partitions=-1, replication_factor=-1, assignments=assignments)])
+        CreateTopicsRequest(
+            topics=[make(name="many", num_partitions=-1, replication_factor=-1, assignments=assignments)]
+        )
     )
     assert created.topics[0].error_code == ErrorCode.NONE
     return first, second
@@ -327,7 +337,11 @@ def test_a_new_incarnation_is_registered_when_the_old_one_is_out_of_every_isr() 
         response = await answer
         assert response.broker_epoch > first
         registered = h.controller.image.cluster.brokers[1]
-        assert (registered.epoch, registered.incarnation_id, registered.fenced) == (response.broker_epoch, uid(99), True)
+        assert (registered.epoch, registered.incarnation_id, registered.fenced) == (
+            response.broker_epoch,
+            uid(99),
+            True,
+        )
         assert h.controller.image.topics.leader_count(1) == 0
 
     run(test())
@@ -342,7 +356,9 @@ def test_every_leaderless_partition_elects_when_its_only_broker_is_unfenced() ->
         await h_call(h, BrokerHeartbeatRequest(broker_id=1, broker_epoch=first, want_fence=True))
         assert h.controller.image.topics.leader_count(NO_LEADER) == MANY
         offset = h.raft.log.end
-        await h_call(h, BrokerHeartbeatRequest(broker_id=1, broker_epoch=first, current_metadata_offset=offset))
+        await h_call(
+            h, BrokerHeartbeatRequest(broker_id=1, broker_epoch=first, current_metadata_offset=offset)
+        )
         assert h.controller.image.topics.leader_count(1) == MANY
 
     run(test())
@@ -383,12 +399,16 @@ def test_isr_changes_of_very_many_partitions_are_answered_each_after_all_portion
             for n in range(MANY)
         ]
         answer = h.send(
-            make(broker_id=1, broker_epoch=first, topics=[make.TopicData(topic_id=topic.id, partitions=wishes)]),
+            make(
+                broker_id=1, broker_epoch=first, topics=[make.TopicData(topic_id=topic.id, partitions=wishes)]
+            ),
         )
         assert await turns(h, answer.done) > MANY // CHANGES_PER_TURN
         (answered,) = (await answer).topics
         assert [part.partition_index for part in answered.partitions] == list(range(MANY))
-        assert [part.partition_index for part in answered.partitions if part.error_code != ErrorCode.NONE] == [7]
+        assert [
+            part.partition_index for part in answered.partitions if part.error_code != ErrorCode.NONE
+        ] == [7]
         changed = h.controller.image.topics.by_name["many"].partitions
         assert [n for n in range(MANY) if changed[n].isr != (1,)] == [7]
 
@@ -404,13 +424,22 @@ def test_very_many_replicas_are_assigned_to_a_directory_in_portions(online: bool
         if online:
             registered = h.controller.image.cluster.brokers[1]
             again = registration(1)
-            again.incarnation_id, again.log_dirs = registered.incarnation_id, [elsewhere, *registered.log_dirs]
+            again.incarnation_id, again.log_dirs = (
+                registered.incarnation_id,
+                [elsewhere, *registered.log_dirs],
+            )
             await h_call(h, again)
         topic_id = h.controller.image.topics.by_name["many"].id
         make = AssignReplicasToDirsRequest
         wishes = [make.PartitionData(partition_index=n) for n in range(MANY + 1)]
         topic = make.TopicData(topic_id=topic_id, partitions=wishes)
-        answer = h.send(make(broker_id=1, broker_epoch=first, directories=[make.DirectoryData(id=elsewhere, topics=[topic])]))
+        answer = h.send(
+            make(
+                broker_id=1,
+                broker_epoch=first,
+                directories=[make.DirectoryData(id=elsewhere, topics=[topic])],
+            )
+        )
         assert await turns(h, answer.done) > MANY // CHANGES_PER_TURN
         (answered,) = (await answer).directories[0].topics
         assert (await answer).directories[0].id == elsewhere and answered.topic_id == topic_id
@@ -418,7 +447,9 @@ def test_very_many_replicas_are_assigned_to_a_directory_in_portions(online: bool
         assert codes == [*[ErrorCode.NONE] * MANY, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
         changed = h.controller.image.topics.by_name["many"].partitions
         assert all(changed[n].directory(1) == elsewhere for n in range(MANY))
-        assert all((1 in changed[n].isr) is online and (changed[n].leader == 1) <= online for n in range(MANY))
+        assert all(
+            (1 in changed[n].isr) is online and (changed[n].leader == 1) <= online for n in range(MANY)
+        )
 
     run(test())
 
@@ -431,7 +462,9 @@ def test_a_request_that_is_refused_whole_in_portions_is_answered() -> None:
         first, _ = await with_many_partitions(h)
         make = AlterPartitionRequest
         wishes = [make.PartitionData(partition_index=n) for n in range(MANY)]
-        request = make(broker_id=1, broker_epoch=first, topics=[make.TopicData(topic_id=uid(1), partitions=wishes)])
+        request = make(
+            broker_id=1, broker_epoch=first, topics=[make.TopicData(topic_id=uid(1), partitions=wishes)]
+        )
         (answered,) = (await asyncio.wait_for(h.send(request), 5)).topics
         assert {part.error_code for part in answered.partitions} == {ErrorCode.UNKNOWN_TOPIC_ID}
         assert len(answered.partitions) == MANY
@@ -452,12 +485,22 @@ def test_a_handler_that_is_not_through_says_so(handler: Any, monkeypatch: pytest
     monkeypatch.setattr(ChangeBatch.__init__, "__defaults__", (None, 2, 100))
     cluster = Cluster().brokers(BROKER, 2)
     cluster.topic("t", *([[BROKER, 2]] * 5))
-    feature = BrokerRegistrationRequest.Feature(name="metadata.version", min_supported_version=7, max_supported_version=LATEST)
-    kraft = BrokerRegistrationRequest.Feature(name="kraft.version", min_supported_version=0, max_supported_version=1)
+    feature = BrokerRegistrationRequest.Feature(
+        name="metadata.version", min_supported_version=7, max_supported_version=LATEST
+    )
+    kraft = BrokerRegistrationRequest.Feature(
+        name="kraft.version", min_supported_version=0, max_supported_version=1
+    )
     request: Any = {
-        broker_heartbeat: BrokerHeartbeatRequest(broker_id=BROKER, broker_epoch=100 + BROKER, want_shut_down=True),
+        broker_heartbeat: BrokerHeartbeatRequest(
+            broker_id=BROKER, broker_epoch=100 + BROKER, want_shut_down=True
+        ),
         register_broker: BrokerRegistrationRequest(
-            broker_id=BROKER, cluster_id=CLUSTER, incarnation_id=uid(7), features=[feature, kraft], log_dirs=[directory(BROKER)]
+            broker_id=BROKER,
+            cluster_id=CLUSTER,
+            incarnation_id=uid(7),
+            features=[feature, kraft],
+            log_dirs=[directory(BROKER)],
         ),
         unregister_broker: UnregisterBrokerRequest(broker_id=BROKER),
     }[handler]

@@ -1,4 +1,5 @@
-"""A change in portions and what begins while it is under way: all of them end, and the broker where the newest leads."""
+"""A change in portions and what begins while it is under way: all of them end, and the broker where the
+newest leads."""
 
 from __future__ import annotations
 
@@ -30,10 +31,14 @@ async def partitions(h: Harness, count: int, *replicas: int) -> None:
 
 
 def heartbeat(h: Harness, broker_id: int, epoch: int, **wants: Any) -> BrokerHeartbeatRequest:
-    return BrokerHeartbeatRequest(broker_id=broker_id, broker_epoch=epoch, current_metadata_offset=h.raft.log.end, **wants)
+    return BrokerHeartbeatRequest(
+        broker_id=broker_id, broker_epoch=epoch, current_metadata_offset=h.raft.log.end, **wants
+    )
 
 
-async def through(h: Harness, *answers: asyncio.Future[Any], also: Callable[[], bool] = lambda: True) -> list[Any]:
+async def through(
+    h: Harness, *answers: asyncio.Future[Any], also: Callable[[], bool] = lambda: True
+) -> list[Any]:
     """Turns of the loop, commits and clock ticks until all are answered; what they were answered."""
     for _ in range(300):
         if all(answer.done() for answer in answers) and also():
@@ -47,7 +52,8 @@ async def through(h: Harness, *answers: asyncio.Future[Any], also: Callable[[], 
 
 
 async def unfencing(*replicas: int) -> tuple[Harness, int, asyncio.Future[Any]]:
-    """A controller, the epoch of broker 1, and the heartbeat by which it is just being unfenced, all partitions leaderless."""
+    """A controller, the epoch of broker 1, and the heartbeat by which it is just being unfenced, all
+    partitions leaderless."""
     h = await Harness().start()
     epochs = {broker_id: await broker(h, broker_id) for broker_id in replicas}
     await partitions(h, MANY, *replicas)
@@ -149,7 +155,10 @@ def test_a_broker_on_its_way_out_joins_no_isr_and_gets_no_leadership() -> None:
             partition_index=index,
             leader_epoch=partition.leader_epoch,
             partition_epoch=partition.partition_epoch,
-            new_isr_with_epochs=[make.BrokerState(broker_id=2, broker_epoch=-1), make.BrokerState(broker_id=1, broker_epoch=-1)],
+            new_isr_with_epochs=[
+                make.BrokerState(broker_id=2, broker_epoch=-1),
+                make.BrokerState(broker_id=1, broker_epoch=-1),
+            ],
         )
         topic = make.TopicData(topic_id=changed.id, partitions=[wish])
         back = h.send(make(broker_id=2, broker_epoch=epochs[2], topics=[topic]))

@@ -124,7 +124,9 @@ def test_a_standby_tries_again_until_there_is_a_leader() -> None:
     run(test())
 
 
-def test_a_standby_that_has_waited_for_long_registers_as_soon_as_there_is_a_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_standby_that_has_waited_for_long_registers_as_soon_as_there_is_a_leader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def test() -> None:
         monkeypatch.setattr(registration, "_FIRST_PAUSE_S", registration._LONGEST_PAUSE_S)
         quorum = Quorum()

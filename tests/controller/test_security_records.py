@@ -116,13 +116,16 @@ def test_filters(changes: dict[str, Any], found: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"resource_type_filter": 0}, {"pattern_type_filter": 0}, {"operation": 0}, {"permission_type": 0}]
+    "changes",
+    [{"resource_type_filter": 0}, {"pattern_type_filter": 0}, {"operation": 0}, {"permission_type": 0}],
 )
 def test_filters_of_unknown_kinds_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(KafkaError):
         describe_acls(Cluster().image.acls, wanted(DescribeAclsRequest, **changes))
     request = DeleteAclsRequest(filters=[wanted(DeleteAclsRequest.DeleteAclsFilter, **changes)])
-    assert Cluster().run(delete_acls, request).response.filter_results[0].error_code == ErrorCode.INVALID_REQUEST
+    assert (
+        Cluster().run(delete_acls, request).response.filter_results[0].error_code == ErrorCode.INVALID_REQUEST
+    )
 
 
 # -- quotas
@@ -132,7 +135,9 @@ Op = AlterClientQuotasRequest.OpData
 
 
 def quota(cluster: Cluster, entity: list[tuple[str, str | None]], *ops: Op, **changes: Any) -> Any:
-    entry = AlterClientQuotasRequest.EntryData(entity=[Entity(entity_type=k, entity_name=n) for k, n in entity], ops=list(ops))
+    entry = AlterClientQuotasRequest.EntryData(
+        entity=[Entity(entity_type=k, entity_name=n) for k, n in entity], ops=list(ops)
+    )
     return cluster.run(alter_client_quotas, AlterClientQuotasRequest(entries=[entry], **changes))
 
 
@@ -168,9 +173,14 @@ def test_quotas_are_set_changed_and_removed() -> None:
     key = (("client-id", None), ("user", "a"))
     assert quota(cluster, entity, RATE, validate_only=True).records == []
     quota(cluster, entity, RATE, Op(key="request_percentage", value=12.5))
-    assert dict(cluster.image.client_quotas.entities[key]) == {"producer_byte_rate": 1000.0, "request_percentage": 12.5}
+    assert dict(cluster.image.client_quotas.entities[key]) == {
+        "producer_byte_rate": 1000.0,
+        "request_percentage": 12.5,
+    }
     assert quota(cluster, entity, RATE).records == []
-    quota(cluster, entity, Op(key="producer_byte_rate", remove=True), Op(key="consumer_byte_rate", remove=True))
+    quota(
+        cluster, entity, Op(key="producer_byte_rate", remove=True), Op(key="consumer_byte_rate", remove=True)
+    )
     assert dict(cluster.image.client_quotas.entities[key]) == {"request_percentage": 12.5}
 
 
@@ -181,7 +191,9 @@ Delete = AlterUserScramCredentialsRequest.ScramCredentialDeletion
 
 
 def upsert(name: str = "a", mechanism: int = 1, iterations: int = 4096) -> Upsert:
-    return Upsert(name=name, mechanism=mechanism, iterations=iterations, salt=b"salt", salted_password=b"p" * 32)
+    return Upsert(
+        name=name, mechanism=mechanism, iterations=iterations, salt=b"salt", salted_password=b"p" * 32
+    )
 
 
 def scram(cluster: Cluster, *, deletions: Any = (), upsertions: Any = ()) -> dict[str, ErrorCode]:
@@ -202,7 +214,9 @@ def scram(cluster: Cluster, *, deletions: Any = (), upsertions: Any = ()) -> dic
         (10, [], [upsert()], ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
-def test_credentials_that_are_refused(level: int, deletions: list[Delete], upsertions: list[Upsert], code: ErrorCode) -> None:
+def test_credentials_that_are_refused(
+    level: int, deletions: list[Delete], upsertions: list[Upsert], code: ErrorCode
+) -> None:
     cluster = Cluster(level)
     assert list(scram(cluster, deletions=deletions, upsertions=upsertions).values()) == [code]
     assert len(cluster.image.scram.credentials) == 0
@@ -226,7 +240,9 @@ def test_a_credential_is_kept_as_what_verifies_it() -> None:
 
 
 def token(cluster: Cluster, **changes: Any) -> Any:
-    return cluster.run(create_delegation_token, CreateDelegationTokenRequest(**changes), principal="User:a").response
+    return cluster.run(
+        create_delegation_token, CreateDelegationTokenRequest(**changes), principal="User:a"
+    ).response
 
 
 def test_tokens_need_a_secret_and_metadata_version_14() -> None:
@@ -258,7 +274,9 @@ def test_the_life_of_a_token() -> None:
 
     def renew(principal: str, hmac: bytes = made.hmac) -> ErrorCode:
         request = RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=5_000)
-        return ErrorCode(cluster.run(renew_delegation_token, request, principal=principal).response.error_code)
+        return ErrorCode(
+            cluster.run(renew_delegation_token, request, principal=principal).response.error_code
+        )
 
     assert renew("User:b") == ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
     assert renew("User:a", b"x") == ErrorCode.DELEGATION_TOKEN_NOT_FOUND
@@ -268,5 +286,7 @@ def test_the_life_of_a_token() -> None:
     assert renew("User:a") == ErrorCode.DELEGATION_TOKEN_EXPIRED
     assert len(expired_tokens(cluster.view, int(cluster.now * 1000), 10)) == 1
     expire = ExpireDelegationTokenRequest(hmac=made.hmac, expiry_time_period_ms=-1)
-    assert cluster.run(expire_delegation_token, expire, principal="User:a").response.error_code == ErrorCode.NONE
+    assert (
+        cluster.run(expire_delegation_token, expire, principal="User:a").response.error_code == ErrorCode.NONE
+    )
     assert len(cluster.image.delegation_tokens.tokens) == 0

@@ -52,14 +52,22 @@ def test_before_transactions_the_bootstrap_records_are_one_batch(level: int, ato
 
 def test_a_log_with_a_metadata_version_is_taken_over_as_it_is() -> None:
     image = apply_records(
-        EMPTY, [FeatureLevelRecord(name="metadata.version", feature_level=20)], offset=0, epoch=1, timestamp_ms=0
+        EMPTY,
+        [FeatureLevelRecord(name="metadata.version", feature_level=20)],
+        offset=0,
+        epoch=1,
+        timestamp_ms=0,
     )
     assert activation_records(image, [], 1)[0] == []
 
 
 def test_a_transaction_that_a_predecessor_left_open_is_aborted() -> None:
     image = apply_records(
-        EMPTY, [BeginTransactionRecord(name="x"), TopicRecord(name="t", topic_id=uid(9))], offset=1, epoch=1, timestamp_ms=0
+        EMPTY,
+        [BeginTransactionRecord(name="x"), TopicRecord(name="t", topic_id=uid(9))],
+        offset=1,
+        epoch=1,
+        timestamp_ms=0,
     )
     records, _, _ = activation_records(image, bootstrap_records({"metadata.version": LATEST}), 1)
     assert [type(record) for record in records] == [
@@ -72,7 +80,11 @@ def test_a_transaction_that_a_predecessor_left_open_is_aborted() -> None:
 
 @pytest.mark.parametrize("bootstrap", [[], bootstrap_records({"group.version": 1, "metadata.version": 8})])
 def test_a_log_that_no_controller_can_go_on_from_is_fatal(bootstrap: list[Any]) -> None:
-    image = EMPTY if not bootstrap else apply_records(EMPTY, [BeginTransactionRecord()], offset=0, epoch=1, timestamp_ms=0)
+    image = (
+        EMPTY
+        if not bootstrap
+        else apply_records(EMPTY, [BeginTransactionRecord()], offset=0, epoch=1, timestamp_ms=0)
+    )
     with pytest.raises(ActivationError):
         activation_records(image, bootstrap, 1)
 

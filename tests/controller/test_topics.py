@@ -10,7 +10,13 @@ from quorate.controller.handlers.create_partitions import create_partitions
 from quorate.controller.handlers.create_topics import create_topics
 from quorate.controller.handlers.delete_topics import delete_topics
 from quorate.controller.topic_names import Collisions, why_invalid
-from quorate.metadata.records import ClearElrRecord, ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from quorate.metadata.records import (
+    ClearElrRecord,
+    ConfigRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.create_partitions import CreatePartitionsRequest
 from quorate.protocol.messages.create_topics import CreateTopicsRequest
@@ -34,7 +40,9 @@ def assigned(*replicas: list[int], **changes: Any) -> CreateTopicsRequest.Creata
     return topic(**{"num_partitions": -1, "replication_factor": -1, "assignments": assignments, **changes})
 
 
-def create(cluster: Cluster, *topics: CreateTopicsRequest.CreatableTopic, version: int | None = None, **changes: Any) -> Any:
+def create(
+    cluster: Cluster, *topics: CreateTopicsRequest.CreatableTopic, version: int | None = None, **changes: Any
+) -> Any:
     return cluster.run(create_topics, CreateTopicsRequest(topics=list(topics), **changes), version)
 
 
@@ -77,14 +85,21 @@ def code_of(result: Any, index: int = 0) -> ErrorCode:
         (assigned([1, 2], [1]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (assigned([3]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (
-            topic(num_partitions=-1, replication_factor=-1, assignments=[Assignment(partition_index=1, broker_ids=[1])]),
+            topic(
+                num_partitions=-1,
+                replication_factor=-1,
+                assignments=[Assignment(partition_index=1, broker_ids=[1])],
+            ),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         ),
         (
             topic(
                 num_partitions=-1,
                 replication_factor=-1,
-                assignments=[Assignment(partition_index=0, broker_ids=[1]), Assignment(partition_index=0, broker_ids=[2])],
+                assignments=[
+                    Assignment(partition_index=0, broker_ids=[1]),
+                    Assignment(partition_index=0, broker_ids=[2]),
+                ],
             ),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         ),
@@ -100,11 +115,23 @@ def test_topics_that_are_refused(wanted: CreateTopicsRequest.CreatableTopic, cod
 
 def test_a_topic_is_its_name_then_its_configuration_then_its_partitions() -> None:
     cluster = Cluster().brokers(1, 2, 3)
-    result = create(cluster, topic(num_partitions=2, replication_factor=2, configs=[Config(name="retention.ms", value="5")]))
-    assert [type(record) for record in result.records] == [TopicRecord, ConfigRecord, PartitionRecord, PartitionRecord]
+    result = create(
+        cluster,
+        topic(num_partitions=2, replication_factor=2, configs=[Config(name="retention.ms", value="5")]),
+    )
+    assert [type(record) for record in result.records] == [
+        TopicRecord,
+        ConfigRecord,
+        PartitionRecord,
+        PartitionRecord,
+    ]
     assert result.atomic
     partition = cluster.partition("t", 1)
-    assert (partition.isr, partition.leader, partition.leader_epoch) == (partition.replicas, partition.replicas[0], 0)
+    assert (partition.isr, partition.leader, partition.leader_epoch) == (
+        partition.replicas,
+        partition.replicas[0],
+        0,
+    )
     assert partition.directories == tuple(directory(replica) for replica in partition.replicas)
     assert dict(cluster.image.configs.topic("t")) == {"retention.ms": "5"}
 
@@ -134,7 +161,9 @@ def test_directories_of_new_replicas(level: int, directories: int, expected: tup
 
 
 def test_validate_only_writes_nothing_and_answers_as_if() -> None:
-    result = create(Cluster().brokers(1), topic(num_partitions=3), topic("u", replication_factor=5), validate_only=True)
+    result = create(
+        Cluster().brokers(1), topic(num_partitions=3), topic("u", replication_factor=5), validate_only=True
+    )
     assert result.records == []
     assert [ErrorCode(answer.error_code) for answer in result.response.topics] == [
         ErrorCode.NONE,
@@ -166,7 +195,9 @@ def test_a_topic_whose_records_exceed_one_batch_is_refused() -> None:
 
 def test_the_answer_has_the_effective_configuration_from_version_5_on() -> None:
     cluster = Cluster(static={"log.retention.hours": "2", "compression.type": "lz4"}).brokers(1)
-    cluster.apply([ConfigRecord(resource_type=4, resource_name="", name="log.segment.bytes", value="1048576")])
+    cluster.apply(
+        [ConfigRecord(resource_type=4, resource_name="", name="log.segment.bytes", value="1048576")]
+    )
     wanted = topic(configs=[Config(name="cleanup.policy", value="compact")])
     configs = {c.name: (c.value, c.config_source) for c in create(cluster, wanted).response.topics[0].configs}
     assert configs["cleanup.policy"] == ("compact", 1)
@@ -179,8 +210,15 @@ def test_the_answer_has_the_effective_configuration_from_version_5_on() -> None:
 
 
 def test_with_eligible_leader_replicas_a_minimum_clears_them() -> None:
-    result = create(Cluster().elr().brokers(1), topic(configs=[Config(name="min.insync.replicas", value="1")]))
-    assert [type(record) for record in result.records] == [TopicRecord, ConfigRecord, ClearElrRecord, PartitionRecord]
+    result = create(
+        Cluster().elr().brokers(1), topic(configs=[Config(name="min.insync.replicas", value="1")])
+    )
+    assert [type(record) for record in result.records] == [
+        TopicRecord,
+        ConfigRecord,
+        ClearElrRecord,
+        PartitionRecord,
+    ]
 
 
 def test_ids_are_random_and_reproducible() -> None:
@@ -207,13 +245,19 @@ def test_legal_names(name: str) -> None:
 # -- DeleteTopics
 
 
-def deleted(cluster: Cluster, version: int = 6, *, names: list[str] | None = None, states: Any = ()) -> dict[Any, int]:
+def deleted(
+    cluster: Cluster, version: int = 6, *, names: list[str] | None = None, states: Any = ()
+) -> dict[Any, int]:
     request = DeleteTopicsRequest(
         topic_names=names or [],
-        topics=[DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=topic_id) for name, topic_id in states],
+        topics=[
+            DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=topic_id) for name, topic_id in states
+        ],
     )
     result = cluster.run(delete_topics, request, version)
-    return {(answer.name, answer.topic_id): ErrorCode(answer.error_code) for answer in result.response.responses}
+    return {
+        (answer.name, answer.topic_id): ErrorCode(answer.error_code) for answer in result.response.responses
+    }
 
 
 def test_deleting_by_name_and_by_id() -> None:
@@ -237,7 +281,15 @@ def test_deleting_by_the_old_field() -> None:
 def test_deletions_that_are_refused() -> None:
     cluster = Cluster().brokers(1)
     a, b, c = cluster.topic("a", [1]), cluster.topic("b", [1]), cluster.topic("c", [1])
-    states = [(None, ZERO_UUID), ("a", a), ("b", ZERO_UUID), ("b", ZERO_UUID), (None, uid(99)), (None, c), ("c", ZERO_UUID)]
+    states = [
+        (None, ZERO_UUID),
+        ("a", a),
+        ("b", ZERO_UUID),
+        ("b", ZERO_UUID),
+        (None, uid(99)),
+        (None, c),
+        ("c", ZERO_UUID),
+    ]
     assert deleted(cluster, states=states) == {
         (None, ZERO_UUID): ErrorCode.INVALID_REQUEST,
         ("a", a): ErrorCode.INVALID_REQUEST,
@@ -248,7 +300,9 @@ def test_deletions_that_are_refused() -> None:
     assert set(cluster.image.topics.by_id) == {a, b, c}
 
 
-@pytest.mark.parametrize(("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (6, ErrorCode.TOPIC_DELETION_DISABLED)])
+@pytest.mark.parametrize(
+    ("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (6, ErrorCode.TOPIC_DELETION_DISABLED)]
+)
 def test_deletion_can_be_switched_off(version: int, code: ErrorCode) -> None:
     with pytest.raises(KafkaError) as raised:
         deleted(Cluster(delete_topic_enable=False), version, names=["a"])
@@ -265,7 +319,9 @@ def test_deleting_writes_one_record_for_each_topic() -> None:
 # -- CreatePartitions
 
 
-def add(cluster: Cluster, count: int, assignments: list[list[int]] | None = None, name: str = "t", **changes: Any) -> Any:
+def add(
+    cluster: Cluster, count: int, assignments: list[list[int]] | None = None, name: str = "t", **changes: Any
+) -> Any:
     wanted = CreatePartitionsRequest.CreatePartitionsTopic(
         name=name,
         count=count,
@@ -289,7 +345,9 @@ def add(cluster: Cluster, count: int, assignments: list[list[int]] | None = None
         (3, [[3, 4]], "t", ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_additions_that_are_refused(count: int, assignments: list[list[int]] | None, name: str, code: ErrorCode) -> None:
+def test_additions_that_are_refused(
+    count: int, assignments: list[list[int]] | None, name: str, code: ErrorCode
+) -> None:
     cluster = Cluster().brokers(1, 2).brokers(3, 4, fenced=True)
     cluster.topic("t", [1, 2], [2, 1])
     result = add(cluster, count, assignments, name)

@@ -54,7 +54,9 @@ class Single:
             NoNetwork(),  # type: ignore[arg-type]
         )
         incarnation_id = os.urandom(16)  # a process has its own
-        self.controller = QuorumController(make_config(is_broker_too=True, incarnation_id=incarnation_id, **config), self.raft)
+        self.controller = QuorumController(
+            make_config(is_broker_too=True, incarnation_id=incarnation_id, **config), self.raft
+        )
         self._activated = asyncio.Event()
         self.controller.add_image_listener(self._see)
 
@@ -74,7 +76,9 @@ class Single:
 
     async def broker(self) -> int:
         epoch: int = (await self.call(registration(incarnation=self.controller.epoch))).broker_epoch
-        beat = BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch, current_metadata_offset=self.raft.log_end_offset)
+        beat = BrokerHeartbeatRequest(
+            broker_id=1, broker_epoch=epoch, current_metadata_offset=self.raft.log_end_offset
+        )
         assert not (await self.call(beat)).is_fenced
         return epoch
 

@@ -1,4 +1,5 @@
-"""Writes and decisions of the active controller, on a real Raft replica: what a caller is told of them is true."""
+"""Writes and decisions of the active controller, on a real Raft replica: what a caller is told of them
+is true."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ TOO_LARGE = ConfigRecord(resource_type=2, resource_name="t", name="x", value="v"
     [(TOO_LARGE, KafkaError), (RemoveTopicRecord(topic_id=uid(77)), MetadataError)],
     ids=["a record that fits no batch", "a record that cannot be replayed"],
 )
-def test_a_write_of_several_batches_is_made_as_a_whole_or_not_at_all(tmp_path: Path, last: Data, error: type[Exception]) -> None:
+def test_a_write_of_several_batches_is_made_as_a_whole_or_not_at_all(
+    tmp_path: Path, last: Data, error: type[Exception]
+) -> None:
     async def test() -> None:
         node = await started(tmp_path)
         controller = node.controller
@@ -52,7 +55,8 @@ def test_a_write_of_several_batches_is_there_when_it_is_committed(tmp_path: Path
         node = await started(tmp_path)
         count = 20_001  # of 1,000 bytes each: three batches
         records: list[Data] = [
-            ConfigRecord(resource_type=2, resource_name="t", name=f"k{n}", value="v" * 1000) for n in range(count)
+            ConfigRecord(resource_type=2, resource_name="t", name=f"k{n}", value="v" * 1000)
+            for n in range(count)
         ]
         last = node.controller.write(records)
         assert last == node.controller.next_offset - 1
@@ -68,7 +72,8 @@ def test_a_write_of_several_batches_is_there_when_it_is_committed(tmp_path: Path
 
 
 def test_what_follows_an_upgrade_of_kraft_version_is_decided_when_that_is_committed(tmp_path: Path) -> None:
-    """A broker that knows no transaction.version registers while Raft writes the level: it must not be left behind."""
+    """A broker that knows no transaction.version registers while Raft writes the level: it must not be
+    left behind."""
 
     async def test() -> None:
         node = await started(tmp_path)
@@ -87,7 +92,10 @@ def test_what_follows_an_upgrade_of_kraft_version_is_decided_when_that_is_commit
         await node.call(registration(1))
         response = await asked
         finalized = node.controller.image.features.finalized
-        assert (response.error_code, finalized.get("transaction.version", 0)) == (ErrorCode.INVALID_UPDATE_VERSION, 0)
+        assert (response.error_code, finalized.get("transaction.version", 0)) == (
+            ErrorCode.INVALID_UPDATE_VERSION,
+            0,
+        )
         assert "kraft.version is now 1" in response.error_message
         assert node.raft.kraft_version_finalised == 1
         await node.stop()
@@ -126,7 +134,9 @@ def test_a_forwarded_answer_that_cannot_be_encoded_is_an_error_and_not_a_silence
         controller = node.controller
         ctx = RequestContext(ApiKey.ENVELOPE, 0, 1, None, "CONTROLLER")
         first = controller.routes[ApiKey.ENVELOPE](ctx, envelope(topics("a")))
-        answer = controller.routes[ApiKey.ENVELOPE](ctx, envelope(topics("x" * 32_700), 4))  # waits for the first to commit
+        answer = controller.routes[ApiKey.ENVELOPE](
+            ctx, envelope(topics("x" * 32_700), 4)
+        )  # waits for the first to commit
         async with asyncio.timeout(PATIENCE_S):
             assert (await first).error_code == ErrorCode.NONE
             response = await answer

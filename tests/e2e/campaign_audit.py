@@ -1,6 +1,8 @@
-"""What is on the disks of a quorum: one committed history, the same on every replica, with all that was answered in it.
+"""What is on the disks of a quorum: one committed history, the same on every replica, with all that was
+answered in it.
 
-The files are read as they are, not through the room that wrote them: every batch with its checksum, every snapshot whole.
+The files are read as they are, not through the room that wrote them: every batch with its checksum,
+every snapshot whole.
 """
 
 from __future__ import annotations
@@ -47,8 +49,9 @@ def segments(directory: Path) -> list[tuple[int, Path]]:
 
 
 def read_log(directory: Path, begin: int, end: int) -> dict[int, tuple[Entry, Batch]]:
-    """The batches in [begin, end) that are there, by base offset, read while the node may be at work: it may clean
-    segments away below, and write, or after a crash cut, above. No offset may be missing in between."""
+    """The batches in [begin, end) that are there, by base offset, read while the node may be at work:
+    it may clean segments away below, and write, or after a crash cut, above. No offset may be missing
+    in between."""
     while True:
         found: dict[int, tuple[Entry, Batch]] = {}
         expected = -1
@@ -70,7 +73,13 @@ def read_log(directory: Path, begin: int, end: int) -> dict[int, tuple[Entry, Ba
                         values = [] if header.is_control else [bytes(v) for v in metadata_values(data)]
                         found[header.base_offset] = (
                             Entry(header.base_offset, header.last_offset, header.leader_epoch, header.crc),
-                            Batch(header.base_offset, header.last_offset, header.leader_epoch, header.max_timestamp, values),
+                            Batch(
+                                header.base_offset,
+                                header.last_offset,
+                                header.leader_epoch,
+                                header.max_timestamp,
+                                values,
+                            ),
                         )
         except FileNotFoundError:  # cleaned meanwhile
             continue
@@ -98,7 +107,10 @@ class Audit:
         at = self.end
         while at < end:
             held = {i: log[at] for i, log in logs.items() if at in log}
-            assert held, f"no replica has a batch at offset {at}: { ({i: sorted(log)[:3] for i, log in logs.items()}) }"
+            assert held, (
+                f"no replica has a batch at offset {at}: "
+                f"{ ({i: sorted(log)[:3] for i, log in logs.items()}) }"
+            )
             assert len({entry for entry, _ in held.values()}) == 1, f"replicas differ at offset {at}: {held}"
             entry, batch = next(iter(held.values()))
             for i in self.directories.keys() - held.keys():
@@ -109,10 +121,17 @@ class Audit:
         self._compare_snapshots()
 
     def _covered(self, replica: int, offset: int) -> bool:
-        """Whether a snapshot of this replica contains the offset, and its log goes on from there at the latest."""
-        ids = [s for p in self.directories[replica].glob("*.checkpoint") if (s := parse_name(p.name)) is not None]
+        """Whether a snapshot of this replica contains the offset, and its log goes on from there at the
+        latest."""
+        ids = [
+            s for p in self.directories[replica].glob("*.checkpoint") if (s := parse_name(p.name)) is not None
+        ]
         files = segments(self.directories[replica])
-        return any(s.offset > offset for s in ids) and bool(files) and offset < files[0][0] <= max(s.offset for s in ids)
+        return (
+            any(s.offset > offset for s in ids)
+            and bool(files)
+            and offset < files[0][0] <= max(s.offset for s in ids)
+        )
 
     def _replay(self, batch: Batch) -> None:
         for value in batch.values:
@@ -120,7 +139,9 @@ class Audit:
             if isinstance(record, TopicRecord):
                 self._names[record.topic_id] = record.name
                 self.made[record.name] = self.made.get(record.name, 0) + 1
-                assert self.made[record.name] == 1, f"topic {record.name} is created twice, again at {batch.base_offset}"
+                assert self.made[record.name] == 1, (
+                    f"topic {record.name} is created twice, again at {batch.base_offset}"
+                )
             elif isinstance(record, RemoveTopicRecord):
                 self.removed.add(self._names[record.topic_id])
         self.image = apply_committed(self.image, [batch])
@@ -141,7 +162,9 @@ class Audit:
                     image = image_from_snapshot(path.read_bytes(), snapshot, name=str(path))
                 except FileNotFoundError:
                     continue
-                same = image.with_provenance(Provenance()) == images[snapshot.offset].with_provenance(Provenance())
+                same = image.with_provenance(Provenance()) == images[snapshot.offset].with_provenance(
+                    Provenance()
+                )
                 assert same, f"{path} is not the state at its offset"
                 self._compared.add((replica, snapshot))
                 self.snapshots += 1
@@ -162,19 +185,27 @@ class Audit:
         assert not unasked, f"topics that nobody asked for: {sorted(unasked)[:5]}"
         if ledger.config:
             value = int(self.image.configs.topic(CONFIGURED)["retention.ms"]) - FIRST_CONFIG
-            assert ledger.config <= value <= ledger.config_attempted, f"config {value}, answered {ledger.config}"
+            assert ledger.config <= value <= ledger.config_attempted, (
+                f"config {value}, answered {ledger.config}"
+            )
 
     def check_replicas(self) -> None:
         """Each replica by itself, its newest snapshot and the log after it, makes the same image."""
         for replica, directory in self.directories.items():
-            same = own_image(directory, self.end).with_provenance(Provenance()) == self.image.with_provenance(Provenance())
+            same = own_image(directory, self.end).with_provenance(Provenance()) == self.image.with_provenance(
+                Provenance()
+            )
             assert same, f"replica {replica} has another image"
 
 
 def own_image(directory: Path, end: int) -> MetadataImage:
     """What one replica's files say of the state below `end`."""
     while True:
-        ids = [s for p in directory.glob("*.checkpoint") if (s := parse_name(p.name)) is not None and 0 < s.offset <= end]
+        ids = [
+            s
+            for p in directory.glob("*.checkpoint")
+            if (s := parse_name(p.name)) is not None and 0 < s.offset <= end
+        ]
         image, begin = EMPTY, 0
         if ids:
             newest = max(ids)
@@ -184,5 +215,7 @@ def own_image(directory: Path, end: int) -> MetadataImage:
                 continue
             begin = newest.offset
         log = read_log(directory, begin, end)
-        assert begin == end or begin in log, f"{directory}: nothing at offset {begin}, where its snapshot ends"
+        assert begin == end or begin in log, (
+            f"{directory}: nothing at offset {begin}, where its snapshot ends"
+        )
         return apply_committed(image, [batch for _, (_, batch) in sorted(log.items())])

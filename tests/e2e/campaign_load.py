@@ -22,7 +22,9 @@ class Ledger:
 
     attempted: set[str] = field(default_factory=set)
     created: dict[str, float] = field(default_factory=dict)  # name -> when it was answered, perf_counter
-    exists: set[str] = field(default_factory=set)  # answered TOPIC_ALREADY_EXISTS: an earlier try of the same request did it
+    exists: set[str] = field(
+        default_factory=set
+    )  # answered TOPIC_ALREADY_EXISTS: an earlier try of the same request did it
     delete_attempted: set[str] = field(default_factory=set)
     deleted: set[str] = field(default_factory=set)
     config: int = 0
@@ -45,7 +47,9 @@ class Ledger:
 class Load:
     """Threads of creators, one that deletes what it has created, one that counts a topic's config up."""
 
-    def __init__(self, broker: Member, creators: int = 3, pause_s: float = 0.0, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self, broker: Member, creators: int = 3, pause_s: float = 0.0, timeout_s: float = 10.0
+    ) -> None:
         self.ledger = Ledger()
         self._broker = broker
         self._creators = creators
@@ -92,9 +96,9 @@ class Load:
 
     def _made(self, admin, name: str) -> bool:  # type: ignore[no-untyped-def]
         try:
-            admin.create_topics([NewTopic(name, 1, 1)], operation_timeout=self._timeout_s / 2, request_timeout=self._timeout_s)[
-                name
-            ].result(self._timeout_s * 2)
+            admin.create_topics(
+                [NewTopic(name, 1, 1)], operation_timeout=self._timeout_s / 2, request_timeout=self._timeout_s
+            )[name].result(self._timeout_s * 2)
         except KafkaException as e:
             error = e.args[0]
             if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
@@ -114,22 +118,28 @@ class Load:
             return
         self.ledger.delete_attempted.add(name)
         try:
-            admin.delete_topics([name], operation_timeout=self._timeout_s / 2, request_timeout=self._timeout_s)[name].result(
-                self._timeout_s * 2
-            )
+            admin.delete_topics(
+                [name], operation_timeout=self._timeout_s / 2, request_timeout=self._timeout_s
+            )[name].result(self._timeout_s * 2)
             self.ledger.deleted.add(name)
         except KafkaException as e:
-            if e.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:  # an earlier try of the same request did it
+            if (
+                e.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+            ):  # an earlier try of the same request did it
                 self.ledger.deleted.add(name)
             else:
                 self.ledger.failed(e.args[0])
 
     def _configure(self, admin) -> None:  # type: ignore[no-untyped-def]
         value = self.ledger.config_attempted = self.ledger.config_attempted + 1
-        entry = ConfigEntry("retention.ms", str(FIRST_CONFIG + value), incremental_operation=AlterConfigOpType.SET)
+        entry = ConfigEntry(
+            "retention.ms", str(FIRST_CONFIG + value), incremental_operation=AlterConfigOpType.SET
+        )
         resource = ConfigResource(ResourceType.TOPIC, CONFIGURED, incremental_configs=[entry])
         try:
-            for future in admin.incremental_alter_configs([resource], request_timeout=self._timeout_s).values():
+            for future in admin.incremental_alter_configs(
+                [resource], request_timeout=self._timeout_s
+            ).values():
                 future.result(self._timeout_s * 2)
             self.ledger.config = value
         except KafkaException as e:

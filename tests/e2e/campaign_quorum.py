@@ -59,7 +59,9 @@ class Member(Node):
     def start(self, **_: object) -> None:  # type: ignore[override]
         """Does not wait: see `Quorum.settle`."""
         with (self.base / "out.log").open("ab") as log:
-            self.proc = subprocess.Popen(self._command("start", self.properties), stdout=log, stderr=log, preexec_fn=self.enter)
+            self.proc = subprocess.Popen(
+                self._command("start", self.properties), stdout=log, stderr=log, preexec_fn=self.enter
+            )
 
     @property
     def running(self) -> bool:
@@ -131,7 +133,9 @@ class Quorum:
         return {**self.controllers, BROKER: self.broker}
 
     def format(self) -> None:
-        initial = ",".join(f"{i}@{c.host}:{c.controller_port}:{DIRECTORIES[i]}" for i, c in self.controllers.items())
+        initial = ",".join(
+            f"{i}@{c.host}:{c.controller_port}:{DIRECTORIES[i]}" for i, c in self.controllers.items()
+        )
         for controller in self.controllers.values():
             controller.format("--initial-controllers", initial)
         self.broker.format("--no-initial-controllers")
@@ -149,7 +153,9 @@ class Quorum:
         found: list[int] = []
 
         def leads() -> bool:
-            told = {i: t for i in among if i not in self.paused and (t := self.controllers[i].told()) is not None}
+            told = {
+                i: t for i in among if i not in self.paused and (t := self.controllers[i].told()) is not None
+            }
             epoch = max((t.epoch for t in told.values()), default=-1)
             found[:] = [i for i, t in told.items() if (t.leader, t.epoch) == (i, epoch) and epoch > after]
             return bool(found)
@@ -161,13 +167,16 @@ class Quorum:
         return max(t.epoch for c in self.controllers.values() if c.running and (t := c.told()) is not None)
 
     def settle(self, timeout_s: float = 60) -> int:
-        """Every running node follows one leader and has all that is committed now; up to which offset (exclusive)."""
+        """Every running node follows one leader and has all that is committed now; up to which offset
+        (exclusive)."""
         nodes = {i: n for i, n in self.nodes.items() if n.proc is not None}
         goal = [-1]
 
         def agreed() -> bool:
             dead = [i for i, n in nodes.items() if not n.running]
-            assert not dead, f"node {dead[0]} ended with {nodes[dead[0]].proc.returncode}\n{nodes[dead[0]].log_tail()}"  # type: ignore[union-attr]
+            assert not dead, (
+                f"node {dead[0]} ended with {nodes[dead[0]].proc.returncode}\n{nodes[dead[0]].log_tail()}"
+            )  # type: ignore[union-attr]
             told = [n.told() for n in nodes.values()]
             if None in told or len({t[:2] for t in told if t}) != 1 or told[0].leader < 0:  # type: ignore[union-attr]
                 return False

@@ -1,8 +1,10 @@
-"""All brokers stop at once under an idempotent producer, again and again: nothing is lost, nothing is there twice.
+"""All brokers stop at once under an idempotent producer, again and again: nothing is lost, nothing is
+there twice.
 
-Three combined nodes, replication factor 3, `min.insync.replicas` 2, one librdkafka producer that lives through all rounds.
-In each round all nodes get SIGTERM or SIGKILL within a moment and are started again. The producer retries what was not
-acknowledged, with the sequence numbers of the first try, so the leaders have to tell retries from gaps (KIP-98).
+Three combined nodes, replication factor 3, `min.insync.replicas` 2, one librdkafka producer that lives
+through all rounds. In each round all nodes get SIGTERM or SIGKILL within a moment and are started
+again. The producer retries what was not acknowledged, with the sequence numbers of the first try, so
+the leaders have to tell retries from gaps (KIP-98).
 
 python -m tests.e2e.idempotence_campaign --rounds 20 --seed 1 --signal TERM
 python -m tests.e2e.idempotence_campaign --rounds 3 --impl java
@@ -32,7 +34,8 @@ from tests.support.ledger import QUIET, read_partition
 TOPIC = "numbers"
 PARTITIONS = 3
 OUTSTANDING = 600
-"""Records without an answer at which the load waits: enough for five batches in flight and more behind them."""
+"""Records without an answer at which the load waits: enough for five batches in flight and more behind
+them."""
 RESTART_S = 120.0
 STOP_S = 330.0
 """Kafka's own limit of a controlled shutdown is 300 s: a node that has lost its quorum may use it up."""
@@ -80,9 +83,11 @@ def bootstrap_of(nodes: list[Node]) -> str:
 
 
 class NumberProducer:
-    """Writes the numbers 0, 1, 2, ... to each partition through one idempotent producer, in a thread of its own.
+    """Writes the numbers 0, 1, 2, ... to each partition through one idempotent producer, in a thread of
+    its own.
 
-    The producer never gives a record up, so each number has to be in its partition exactly once and in its place.
+    The producer never gives a record up, so each number has to be in its partition exactly once and in
+    its place.
     """
 
     def __init__(self, bootstrap: str) -> None:
@@ -102,7 +107,9 @@ class NumberProducer:
             }
         )
         self.sent = 0
-        self.acknowledged: dict[int, dict[int, int]] = {p: {} for p in range(PARTITIONS)}  # partition -> offset -> number
+        self.acknowledged: dict[int, dict[int, int]] = {
+            p: {} for p in range(PARTITIONS)
+        }  # partition -> offset -> number
         self.errors: list[str] = []
 
     def start(self) -> None:
@@ -153,7 +160,9 @@ class NumberProducer:
         number = int(value)
         held = self.acknowledged[partition]
         if offset in held:
-            self.errors.append(f"offset {offset} of partition {partition} was given to {held[offset]} and to {number}")
+            self.errors.append(
+                f"offset {offset} of partition {partition} was given to {held[offset]} and to {number}"
+            )
         held[offset] = number
 
     def _run(self) -> None:
@@ -162,7 +171,10 @@ class NumberProducer:
                 if len(self._producer) < OUTSTANDING:
                     for partition in range(PARTITIONS):
                         self._producer.produce(
-                            TOPIC, b"%d" % (self.sent // PARTITIONS), partition=partition, on_delivery=self._delivered
+                            TOPIC,
+                            b"%d" % (self.sent // PARTITIONS),
+                            partition=partition,
+                            on_delivery=self._delivered,
                         )
                         self.sent += 1
                 self._producer.poll(0.0005)
@@ -201,7 +213,9 @@ class Campaign:
         for partition, held in load.acknowledged.items():
             self._check_partition(bootstrap, partition, held)
         for node in self.nodes:
-            assert "Traceback" not in (node.base / "out.log").read_text(errors="replace"), f"node {node.node_id} has a traceback"
+            assert "Traceback" not in (node.base / "out.log").read_text(errors="replace"), (
+                f"node {node.node_id} has a traceback"
+            )
         return {
             "rounds": rounds,
             "records": load.answered,
@@ -234,7 +248,9 @@ class Campaign:
         """Every number once, in order, and what was acknowledged at the offset that was told."""
         there = [int(value) for value in read_partition(bootstrap, TOPIC, partition, "read_uncommitted")]
         assert there == list(range(len(there))), f"{TOPIC}-{partition}: {_first_disorder(there)}"
-        assert acknowledged == dict(enumerate(there)), f"{TOPIC}-{partition}: answers differ from what is there"
+        assert acknowledged == dict(enumerate(there)), (
+            f"{TOPIC}-{partition}: answers differ from what is there"
+        )
 
 
 def _first_disorder(numbers: list[int]) -> str:
@@ -250,7 +266,9 @@ def main() -> None:
     parser.add_argument("--impl", choices=("quorate", "java"), default="quorate")
     parser.add_argument("--segment-ms", type=int, default=300)
     args = parser.parse_args()
-    signals = {"TERM": [signal.SIGTERM], "KILL": [signal.SIGKILL], "both": [signal.SIGTERM, signal.SIGKILL]}[args.signal]
+    signals = {"TERM": [signal.SIGTERM], "KILL": [signal.SIGKILL], "both": [signal.SIGTERM, signal.SIGKILL]}[
+        args.signal
+    ]
     with tempfile.TemporaryDirectory() as base, cluster(Path(base), args.impl) as nodes:
         campaign = Campaign(
             nodes,

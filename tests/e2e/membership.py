@@ -1,4 +1,5 @@
-"""Controllers, tools and /metrics for the tests of membership: real processes, asked as an operator asks them."""
+"""Controllers, tools and /metrics for the tests of membership: real processes, asked as an operator
+asks them."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def broker_of(base: Path, nodes: list[Node], **extra: object) -> Node:
 
 
 def moved(node: Node) -> Node:
-    """The same node, which is to listen on another port when it starts again; the other nodes' files do not know."""
+    """The same node, which is to listen on another port when it starts again; the other nodes' files do
+    not know."""
     (node.controller_port,) = free_ports(1)
     node.write_properties()
     return node
@@ -98,7 +100,9 @@ def described(node: Node) -> QuorumInfo:
 
 def voters(node: Node) -> dict[int, str]:
     """id -> directory id, empty where it is not known."""
-    return {v.replica_id: uuid_text(v.directory_id) if any(v.directory_id) else "" for v in described(node).voters}
+    return {
+        v.replica_id: uuid_text(v.directory_id) if any(v.directory_id) else "" for v in described(node).voters
+    }
 
 
 def endpoints(node: Node) -> dict[int, str]:
@@ -125,7 +129,8 @@ RAFT = "kafka_server_raft_metrics_"
 
 
 def metrics(node: Node) -> dict[str, float]:
-    """Every series of /metrics; those of raft-metrics without their group's name, current_state as the state that holds."""
+    """Every series of /metrics; those of raft-metrics without their group's name, current_state as the
+    state that holds."""
     with urllib.request.urlopen(f"http://{node.extra[HTTP]}/metrics", timeout=5) as answer:
         lines = answer.read().decode().splitlines()
     pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
@@ -133,7 +138,9 @@ def metrics(node: Node) -> dict[str, float]:
 
 
 def state(node: Node) -> str:
-    found = [name for name, value in metrics(node).items() if name.startswith("current_state{") and value == 1]
+    found = [
+        name for name, value in metrics(node).items() if name.startswith("current_state{") and value == 1
+    ]
     assert len(found) == 1, found
     return found[0].split('"')[1]
 

@@ -1,10 +1,11 @@
-"""Violence on a quorum of processes under a stream of topic creations: each round one fault, then an audit of every disk.
+"""Violence on a quorum of processes under a stream of topic creations: each round one fault, then an
+audit of every disk.
 
 python -m tests.e2e.quorum_campaign --rounds 100 --seed 1 --faults kill --json FILE
 
-Faults: `kill` (-9 of the leader, now and then again while it starts), `all` (-9 of all controllers at once), `term`
-(SIGTERM of the leader), `stop` (SIGSTOP and SIGCONT), `cut` (links, as root), `disk` (full or failing, as root), `power` (of
-all controllers at once: what was not synced is gone; as root).
+Faults: `kill` (-9 of the leader, now and then again while it starts), `all` (-9 of all controllers at
+once), `term` (SIGTERM of the leader), `stop` (SIGSTOP and SIGCONT), `cut` (links, as root), `disk`
+(full or failing, as root), `power` (of all controllers at once: what was not synced is gone; as root).
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class Round:
     fault: str
     leader: int  # before the fault
     victims: list[int]
-    gap_s: float = 0.0  # longest time without an acknowledged creation, from the fault until creations flow again
+    gap_s: float = (
+        0.0  # longest time without an acknowledged creation, from the fault until creations flow again
+    )
     mended_gap_s: float = 0.0  # the same from then to the end of the round: the victim comes back
     back_s: float = 0.0  # from the victim's start until all follow one leader and have the same
     created: int = 0  # acknowledged in the whole campaign so far
@@ -74,7 +77,9 @@ class Campaign:
         for node in reversed(self.quorum.nodes.values()):
             assert node.stop() == 0, f"node {node.node_id} did not end in order"
         for node in self.quorum.nodes.values():
-            assert "Traceback" not in (node.base / "out.log").read_text(errors="replace"), f"node {node.node_id} has a traceback"
+            assert "Traceback" not in (node.base / "out.log").read_text(errors="replace"), (
+                f"node {node.node_id} has a traceback"
+            )
 
     def _round(self, number: int, tell: Callable[[str], None]) -> None:
         quorum, load, rng = self.quorum, self.load, self.rng
@@ -101,8 +106,10 @@ class Campaign:
         now.created = load.acknowledged()
         self.rounds.append(now)
         tell(
-            f"round {number}: {now.fault} {now.victims} (leader {leader}), gap {now.gap_s * 1000:.0f} ms, back after "
-            f"{now.back_s:.2f} s, {now.created} creations, {self.audit.end} offsets, {self.audit.snapshots} snapshots"
+            f"round {number}: {now.fault} {now.victims} (leader {leader}), gap {now.gap_s * 1000:.0f} ms, "
+            "back after "
+            f"{now.back_s:.2f} s, {now.created} creations, {self.audit.end} offsets, {self.audit.snapshots} "
+            "snapshots"
         )
 
     def creations_flow(self, after: str, timeout_s: float = 40) -> None:
@@ -177,7 +184,9 @@ class Campaign:
     def _cut(self, now: Round) -> Callable[[], None]:
         quorum, leader = self.quorum, now.leader
         first, second = self.rng.sample(quorum.others(leader), 2)
-        how = self.rng.choice(("leader alone", "leader dumb", "leader deaf", "leader and one", "followers", "leader and broker"))
+        how = self.rng.choice(
+            ("leader alone", "leader dumb", "leader deaf", "leader and one", "followers", "leader and broker")
+        )
         now.fault = f"cut: {how}"
         match how:
             case "leader alone":
@@ -191,7 +200,9 @@ class Campaign:
                 quorum.cut(leader, first)
             case "followers":
                 quorum.cut(first, second)
-            case _:  # nobody else can act for this leader, and it is one for its voters: only the cut's end helps
+            case (
+                _
+            ):  # nobody else can act for this leader, and it is one for its voters: only the cut's end helps
                 quorum.cut(leader, BROKER)
                 time.sleep(self.rng.uniform(0.2, 2.0))
                 quorum.heal()
@@ -256,7 +267,10 @@ def campaign(base: Path, count: int, seed: int, faults: tuple[str, ...], clean_e
     disks = {i: Disk(base / f"disk{i}", 48) for i in CONTROLLERS} if {"disk", "power"} & set(faults) else {}
     network = Network(4) if "cut" in faults else None
     try:
-        with network or nullcontext(), running(Quorum(base, network, disks, BUSY | (QUICK if quick else {}))) as quorum:
+        with (
+            network or nullcontext(),
+            running(Quorum(base, network, disks, BUSY | (QUICK if quick else {}))) as quorum,
+        ):
             done = Campaign(quorum, random.Random(seed), faults, clean_every, pause_s)
             done.run(count, tell)
             done.finish()
@@ -271,13 +285,24 @@ def _say(line: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="faults on a quorum under load, each followed by an audit of every disk")
+    parser = argparse.ArgumentParser(
+        description="faults on a quorum under load, each followed by an audit of every disk"
+    )
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", default="kill", help=f"of {','.join(FAULTS)}; each round draws one")
-    parser.add_argument("--clean-every", type=int, default=0, help="each so many-th round hits right after the log was cleaned")
+    parser.add_argument(
+        "--clean-every",
+        type=int,
+        default=0,
+        help="each so many-th round hits right after the log was cleaned",
+    )
     parser.add_argument("--pause", type=float, default=0.0, help="seconds of each client after each answer")
-    parser.add_argument("--default-timeouts", action="store_true", help="Kafka's of the quorum, not the short ones of the tests")
+    parser.add_argument(
+        "--default-timeouts",
+        action="store_true",
+        help="Kafka's of the quorum, not the short ones of the tests",
+    )
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     faults = tuple(args.faults.split(","))

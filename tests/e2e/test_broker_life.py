@@ -71,7 +71,9 @@ def test_a_broker_that_stops_before_a_controller_answered_leaves_its_logs_as_the
         ledger.produce(broker.bootstrap, "t", 50, "x")
         (deleted,) = admin.delete_records([TopicPartition("t", 0, 20)]).values()
         assert deleted.result(20).low_watermark == 20
-        wait_for("the log start to be on the disk", lambda: starts.exists() and "t 0 20" in starts.read_text(), 20)
+        wait_for(
+            "the log start to be on the disk", lambda: starts.exists() and "t 0 20" in starts.read_text(), 20
+        )
         if before == "a kill":
             broker.kill()
         else:
@@ -111,7 +113,9 @@ def test_topics_deleted_while_the_broker_was_down_are_gone(tmp_path: Path) -> No
         assert (broker.data / "gone-0").exists()
         answer = ask(
             controller.controller_port,
-            DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name="gone")], timeout_ms=10_000),
+            DeleteTopicsRequest(
+                topics=[DeleteTopicsRequest.DeleteTopicState(name="gone")], timeout_ms=10_000
+            ),
         )
         assert [r.error_code for r in answer.responses] == [ErrorCode.NONE]
         broker.start()
@@ -120,9 +124,11 @@ def test_topics_deleted_while_the_broker_was_down_are_gone(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("before", ["kill", "stop"])
-def test_a_stop_before_the_logs_were_read_changes_nothing_in_their_directory(tmp_path: Path, before: str) -> None:
-    """While no controller is there a broker waits for metadata. What it was told to delete must not come back, and what a crash
-    left must be recovered, when it is told to stop meanwhile."""
+def test_a_stop_before_the_logs_were_read_changes_nothing_in_their_directory(
+    tmp_path: Path, before: str
+) -> None:
+    """While no controller is there a broker waits for metadata. What it was told to delete must not
+    come back, and what a crash left must be recovered, when it is told to stop meanwhile."""
     controller = Node(tmp_path / "c", node_id=1, roles="controller")
     broker = Node(tmp_path / "b", node_id=2, roles="broker", voters=controller.voters)
 
@@ -147,7 +153,11 @@ def test_a_stop_before_the_logs_were_read_changes_nothing_in_their_directory(tmp
         found = checkpoints()
         assert b"trimmed 0 30" in found["log-start-offset-checkpoint"]
         broker.start(wait=False)
-        wait_for("the broker to look for a controller", lambda: broker.log_tail(200).count("is now STARTING") == 2, 30)
+        wait_for(
+            "the broker to look for a controller",
+            lambda: broker.log_tail(200).count("is now STARTING") == 2,
+            30,
+        )
         assert broker.stop() == 0
         assert checkpoints() == found
         controller.start()
@@ -172,7 +182,9 @@ def test_a_broker_gives_its_leaderships_away_before_it_stops(tmp_path: Path) -> 
         producer = Producer({"bootstrap.servers": everywhere, "acks": "all", **QUIET})
         failed: list[object] = []
         for i in range(200):
-            producer.produce("t", b"%d" % i, on_delivery=lambda error, _m: failed.append(error) if error else None)
+            producer.produce(
+                "t", b"%d" % i, on_delivery=lambda error, _m: failed.append(error) if error else None
+            )
             if i == 100:
                 assert brokers[0].stop() == 0
                 assert partition().leader == 3
@@ -186,7 +198,10 @@ def test_a_broker_gives_its_leaderships_away_before_it_stops(tmp_path: Path) -> 
 def test_a_shutdown_does_not_wait_for_the_regular_heartbeat_of_the_other_brokers(tmp_path: Path) -> None:
     patient = {"broker.heartbeat.interval.ms": 60_000, "broker.session.timeout.ms": 180_000}
     controller = Node(tmp_path / "c", node_id=1, roles="controller", extra=patient)
-    brokers = [Node(tmp_path / f"b{i}", node_id=i, roles="broker", voters=controller.voters, extra=patient) for i in (2, 3, 4)]
+    brokers = [
+        Node(tmp_path / f"b{i}", node_id=i, roles="broker", voters=controller.voters, extra=patient)
+        for i in (2, 3, 4)
+    ]
     with running(controller), running(brokers[0]), running(brokers[1]), running(brokers[2]):
         admin = brokers[2].admin()
         topics = [NewTopic(f"t{i}", 1, replica_assignment=[[2, 3, 4]]) for i in range(20)]
@@ -256,6 +271,8 @@ def test_topics_are_created_automatically_if_both_sides_want_it(
     tmp_path: Path, allowed: bool, asked: bool, error: ErrorCode
 ) -> None:
     with running(Node(tmp_path / "n", extra={"auto.create.topics.enable": str(allowed).lower()})) as node:
-        request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="new")], allow_auto_topic_creation=asked)
+        request = MetadataRequest(
+            topics=[MetadataRequest.MetadataRequestTopic(name="new")], allow_auto_topic_creation=asked
+        )
         (topic,) = ask(node.broker_port, request).topics
         assert (topic.name, topic.error_code) == ("new", error)

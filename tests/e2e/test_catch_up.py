@@ -1,4 +1,5 @@
-"""A controller with an empty disk joins a quorum that never rests: from a snapshot, then the log (KIP-630, KIP-853)."""
+"""A controller with an empty disk joins a quorum that never rests: from a snapshot, then the log
+(KIP-630, KIP-853)."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ class Creations:
         try:
             while not self._stop.is_set():
                 wanted = [f"t{len(self.names) + i}" for i in range(5)]
-                done = self._admin.create_topics([NewTopic(n, 4, 1, config={"retention.ms": "60000"}) for n in wanted])
+                done = self._admin.create_topics(
+                    [NewTopic(n, 4, 1, config={"retention.ms": "60000"}) for n in wanted]
+                )
                 for name in wanted:
                     done[name].result(20)
                 self.names += wanted
@@ -49,7 +52,9 @@ def end_of(node: Node) -> dict[int, int]:
     return {v.replica_id: v.log_end_offset for v in described(node).voters}
 
 
-def test_a_new_controller_catches_up_from_a_snapshot_while_topics_are_created_and_becomes_a_voter(tmp_path: Path) -> None:
+def test_a_new_controller_catches_up_from_a_snapshot_while_topics_are_created_and_becomes_a_voter(
+    tmp_path: Path,
+) -> None:
     nodes = controllers(tmp_path, 4, **{"metadata.log.max.record.bytes.between.snapshots": 10_000})
     old, new = nodes[:3], nodes[3]
     broker = broker_of(tmp_path, nodes)
@@ -68,10 +73,14 @@ def test_a_new_controller_catches_up_from_a_snapshot_while_topics_are_created_an
         add(old[0], new)
         assert set(voters(old[0])) == {1, 2, 3, 4}
         before = len(creations.names)
-        wait_for("more topics under four voters", lambda: creations.error or len(creations.names) > before + 50)
+        wait_for(
+            "more topics under four voters", lambda: creations.error or len(creations.names) > before + 50
+        )
         names = creations.stop()
         broker.stop()
-        ends = wait_for("all to have everything", lambda: (e := end_of(old[0])) and len(set(e.values())) == 1 and e, 20)
+        ends = wait_for(
+            "all to have everything", lambda: (e := end_of(old[0])) and len(set(e.values())) == 1 and e, 20
+        )
         assert isinstance(ends, dict)
         assert set(ends) == {1, 2, 3, 4}
         for node in nodes:
@@ -88,4 +97,6 @@ def test_a_new_controller_catches_up_from_a_snapshot_while_topics_are_created_an
 
 
 def snapshots(node: Node) -> list[Path]:
-    return [p for p in (node.data / "__cluster_metadata-0").glob("*.checkpoint") if int(p.name.split("-")[0]) > 0]
+    return [
+        p for p in (node.data / "__cluster_metadata-0").glob("*.checkpoint") if int(p.name.split("-")[0]) > 0
+    ]

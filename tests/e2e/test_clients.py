@@ -1,4 +1,5 @@
-"""Unmodified clients against a real node: each codec, acks, idempotence, a restart in between, and everything read back."""
+"""Unmodified clients against a real node: each codec, acks, idempotence, a restart in between, and
+everything read back."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ def test_librdkafka_reads_back_what_it_wrote(servers: str, codec: str, acks: str
     topic = f"rd-{codec}-{acks}"
     create(servers, topic)
     sent = [f"{codec}-{i}".encode() * 10 for i in range(500)]
-    producer = Producer({"bootstrap.servers": servers, "compression.type": codec, "acks": acks, "linger.ms": 5, **QUIET})
+    producer = Producer(
+        {"bootstrap.servers": servers, "compression.type": codec, "acks": acks, "linger.ms": 5, **QUIET}
+    )
     for value in sent:
         producer.produce(topic, value)
     assert producer.flush(20) == 0
@@ -78,7 +81,9 @@ def test_aiokafka_with_each_codec(servers: str) -> None:
     async def body() -> None:
         for codec in (None, "gzip", "snappy", "lz4", "zstd"):
             topic = f"aio-{codec}"
-            producer = AIOKafkaProducer(bootstrap_servers=servers, compression_type=codec, enable_idempotence=True)
+            producer = AIOKafkaProducer(
+                bootstrap_servers=servers, compression_type=codec, enable_idempotence=True
+            )
             await producer.start()
             sent = [f"{codec}-{i}".encode() * 20 for i in range(200)]
             for value in sent:
@@ -103,7 +108,9 @@ def test_kafka_python(servers: str, codec: str | None) -> None:
     for future in [producer.send(topic, value) for value in sent]:
         future.get(20)
     producer.close()
-    consumer = KafkaConsumer(topic, bootstrap_servers=servers, auto_offset_reset="earliest", consumer_timeout_ms=3000)
+    consumer = KafkaConsumer(
+        topic, bootstrap_servers=servers, auto_offset_reset="earliest", consumer_timeout_ms=3000
+    )
     got = []
     for record in consumer:
         got.append(record.value)

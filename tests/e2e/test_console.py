@@ -83,7 +83,10 @@ class Tool:
     """A console tool that runs; what it says goes to files, so that it never waits for its reader."""
 
     def __init__(self, base: Path, name: str, node: Node, *args: object) -> None:
-        self.out, self.err = base / f"{name}-{time.monotonic_ns()}.out", base / f"{name}-{time.monotonic_ns()}.err"
+        self.out, self.err = (
+            base / f"{name}-{time.monotonic_ns()}.out",
+            base / f"{name}-{time.monotonic_ns()}.err",
+        )
         with self.out.open("wb") as out, self.err.open("wb") as err:
             command = [str(BIN / name), "--bootstrap-server", node.bootstrap, *map(str, args)]
             self.proc = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=err)
@@ -143,12 +146,13 @@ def frozen(proc: subprocess.Popen[bytes] | None) -> Iterator[None]:
         os.kill(proc.pid, signal.SIGCONT)
 
 
-# -- the producer ----------------------------------------------------------------------------------------------------------
+# -- the producer
+# --------------------------------------------------------------------------------------------------
 
 
 def test_what_is_not_reported_as_failed_is_in_the_log(node: Node, tools: list[Tool], tmp_path: Path) -> None:
-    """A record that timed out may have been stored. The one after it must not take its sequence number, or the leader takes
-    it for a duplicate."""
+    """A record that timed out may have been stored. The one after it must not take its sequence number,
+    or the leader takes it for a duplicate."""
     topic = make_topic(node, "claims", [[1]])
     producer = start(tools, tmp_path, "producer", node, "--topic", topic, "--request-timeout-ms", 300,
                      "--producer-property", "delivery.timeout.ms=1200")  # fmt: skip
@@ -185,7 +189,9 @@ def test_a_signal_ends_the_producer_after_what_it_read(
     assert producer.said == ""
 
 
-def test_lines_before_a_bad_one_are_sent(cluster: tuple[Node, Node], tools: list[Tool], tmp_path: Path) -> None:
+def test_lines_before_a_bad_one_are_sent(
+    cluster: tuple[Node, Node], tools: list[Tool], tmp_path: Path
+) -> None:
     topic = make_topic(cluster[0], "bad-line", [[1], [2]])
     producer = start(tools, tmp_path, "producer", cluster[0], "--topic", topic, "--timeout", 20_000,
                      "--property", "parse.key=true")  # fmt: skip
@@ -195,7 +201,9 @@ def test_lines_before_a_bad_one_are_sent(cluster: tuple[Node, Node], tools: list
     assert producer.said == "No key separator found on line number 501: 'no key'\n"
 
 
-def test_the_status_tells_of_records_that_an_interrupt_left_unsent(node: Node, tools: list[Tool], tmp_path: Path) -> None:
+def test_the_status_tells_of_records_that_an_interrupt_left_unsent(
+    node: Node, tools: list[Tool], tmp_path: Path
+) -> None:
     topic = make_topic(node, "unsent", [[1]])
     producer = start(tools, tmp_path, "producer", node, "--topic", topic)
     producer.write("warm\n")
@@ -209,10 +217,13 @@ def test_the_status_tells_of_records_that_an_interrupt_left_unsent(node: Node, t
     assert re.findall(r"value: (\d+) bytes", producer.said) == ["11", "12"]
 
 
-# -- the consumer ----------------------------------------------------------------------------------------------------------
+# -- the consumer
+# --------------------------------------------------------------------------------------------------
 
 
-def test_an_interrupt_commits_what_was_printed(cluster: tuple[Node, Node], tools: list[Tool], tmp_path: Path) -> None:
+def test_an_interrupt_commits_what_was_printed(
+    cluster: tuple[Node, Node], tools: list[Tool], tmp_path: Path
+) -> None:
     """Records of one leader are there while another one says nothing; Ctrl-C comes at that moment."""
     topic = make_topic(cluster[0], "printed", [[1], [2]])
     source = Producer({"bootstrap.servers": cluster[0].bootstrap, "linger.ms": 0, "log_level": 0})
@@ -231,12 +242,25 @@ def test_an_interrupt_commits_what_was_printed(cluster: tuple[Node, Node], tools
         assert consumer.end(signal.SIGINT) == 0
         printed += len(consumer.lines)
         assert committed(cluster[0], "printed-group", topic) == {0: printed}
-    consumer = start(tools, tmp_path, "consumer", cluster[0], "--topic", topic, "--group", "printed-group", "--timeout-ms", 3000)
+    consumer = start(
+        tools,
+        tmp_path,
+        "consumer",
+        cluster[0],
+        "--topic",
+        topic,
+        "--group",
+        "printed-group",
+        "--timeout-ms",
+        3000,
+    )
     assert consumer.proc.wait(30) == 0
     assert printed + len(consumer.lines) == sent, "each record once"
 
 
-def test_a_record_is_printed_at_once_beside_an_idle_leader(cluster: tuple[Node, Node], tools: list[Tool], tmp_path: Path) -> None:
+def test_a_record_is_printed_at_once_beside_an_idle_leader(
+    cluster: tuple[Node, Node], tools: list[Tool], tmp_path: Path
+) -> None:
     topic = make_topic(cluster[0], "at-once", [[1], [2]])
     source = Producer({"bootstrap.servers": cluster[0].bootstrap, "linger.ms": 0, "log_level": 0})
     consumer = start(tools, tmp_path, "consumer", cluster[0], "--topic", topic, "--from-beginning")
@@ -250,12 +274,16 @@ def test_a_record_is_printed_at_once_beside_an_idle_leader(cluster: tuple[Node, 
     assert statistics.median(took[1:]) < 0.2, took
 
 
-def test_a_consumer_ends_when_its_group_does_not_answer(node: Node, tools: list[Tool], tmp_path: Path) -> None:
+def test_a_consumer_ends_when_its_group_does_not_answer(
+    node: Node, tools: list[Tool], tmp_path: Path
+) -> None:
     topic = make_topic(node, "no-answer", [[1]])
     source = Producer({"bootstrap.servers": node.bootstrap, "log_level": 0})
     source.produce(topic, "value")
     assert source.flush(10) == 0
-    consumer = start(tools, tmp_path, "consumer", node, "--topic", topic, "--group", "no-answer-group", "--from-beginning")
+    consumer = start(
+        tools, tmp_path, "consumer", node, "--topic", topic, "--group", "no-answer-group", "--from-beginning"
+    )
     wait_for("the record", lambda: consumer.lines == ["value"])
     with frozen(node.proc):
         assert consumer.end(signal.SIGINT) == 1
@@ -285,7 +313,10 @@ def test_a_consumer_that_was_frozen_rewinds_no_offset(
     for setting in ("session.timeout.ms=1500", "heartbeat.interval.ms=300", "auto.commit.interval.ms=2000"):
         args += ["--consumer-property", setting]
     consumer = start(tools, tmp_path, "consumer", node, *args)
-    wait_for("the first commit, which the next one follows after 2 s", lambda: send(1) or committed(node, group, topic))
+    wait_for(
+        "the first commit, which the next one follows after 2 s",
+        lambda: send(1) or committed(node, group, topic),
+    )
     before = len(consumer.lines)
     send(10)
     wait_for("the next lines", lambda: len(consumer.lines) >= before + 10)
@@ -305,7 +336,9 @@ def test_a_consumer_that_was_frozen_rewinds_no_offset(
 
     wait_for("the frozen one to be back", back)
     send(10)
-    wait_for("the last records", lambda: seen.append(committed(node, group, topic)[0]) or seen[-1] == end + 10)
+    wait_for(
+        "the last records", lambda: seen.append(committed(node, group, topic)[0]) or seen[-1] == end + 10
+    )
     assert seen == sorted(seen)
     assert consumer.end(signal.SIGINT) == 0
     assert committed(node, group, topic) == {0: end + 10}

@@ -1,4 +1,5 @@
-"""A replica of the offsets topic hangs, on real brokers: nothing uncommitted is told, and the next coordinator serves at once.
+"""A replica of the offsets topic hangs, on real brokers: nothing uncommitted is told, and the next
+coordinator serves at once.
 
 The hanging replica stays in the ISR for longer than any test here waits.
 """
@@ -38,7 +39,8 @@ IN_SYNC_MS = 120_000
 
 @dataclass
 class Brokers:
-    """The brokers, in the order of the offsets partition's replicas: the first one leads, the last one is to hang."""
+    """The brokers, in the order of the offsets partition's replicas: the first one leads, the last one
+    is to hang."""
 
     nodes: list[Node]
     peers: dict[int, Peer]
@@ -59,12 +61,21 @@ class Brokers:
         topics = [OffsetFetchRequest.OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0])]
         groups = [OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=topics)]
         found = self.ask(node, OffsetFetchRequest(groups=groups, require_stable=stable), 8).groups[0]
-        return (int(found.error_code), -1) if found.error_code else (0, int(found.topics[0].partitions[0].committed_offset))
+        return (
+            (int(found.error_code), -1)
+            if found.error_code
+            else (0, int(found.topics[0].partitions[0].committed_offset))
+        )
 
     def high_watermark(self, node: Node) -> int:
         partition = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-1)
         topic = ListOffsetsRequest.ListOffsetsTopic(name=OFFSETS, partitions=[partition])
-        return int(self.ask(node, ListOffsetsRequest(replica_id=-1, topics=[topic]), 5).topics[0].partitions[0].offset)
+        return int(
+            self.ask(node, ListOffsetsRequest(replica_id=-1, topics=[topic]), 5)
+            .topics[0]
+            .partitions[0]
+            .offset
+        )
 
 
 def high_watermark(node: Node) -> int:
@@ -110,7 +121,14 @@ def brokers(controller: Node, tmp_path: Path) -> Iterator[Brokers]:
         "replica.high.watermark.checkpoint.interval.ms": 100,
     }
     nodes = {
-        i: Node(tmp_path / f"n{i}", node_id=i, roles="broker", static=True, voters=controller.voters, extra=dict(extra))
+        i: Node(
+            tmp_path / f"n{i}",
+            node_id=i,
+            roles="broker",
+            static=True,
+            voters=controller.voters,
+            extra=dict(extra),
+        )
         for i in (1, 2, 3)
     }
     peers = {i: Peer(str(i), {"broker": node.broker_port}) for i, node in nodes.items()}
@@ -127,18 +145,26 @@ def brokers(controller: Node, tmp_path: Path) -> Iterator[Brokers]:
         peers[1].send(ListGroupsRequest(), 4)
         first = peers[1].answer(FindCoordinatorRequest(key="g"), 3).response
         peers[1].answer(ListGroupsRequest(), 4)
-        assert first.error_code == E.COORDINATOR_NOT_AVAILABLE, f"answered after {time.monotonic() - began:.2f} s"
+        assert first.error_code == E.COORDINATOR_NOT_AVAILABLE, (
+            f"answered after {time.monotonic() - began:.2f} s"
+        )
 
         def ready() -> bool:
             found = peers[1].ask(FindCoordinatorRequest(key="g"), 3).response
             return not found.error_code and served(found.node_id)
 
         def served(node_id: int) -> bool:
-            asked = OffsetFetchRequest(groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=None)])
+            asked = OffsetFetchRequest(
+                groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=None)]
+            )
             return not peers[node_id].ask(asked, 8).response.groups[0].error_code
 
         wait_for("the coordinator", ready)
-        described = peers[1].ask(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=OFFSETS)]), 8).response
+        described = (
+            peers[1]
+            .ask(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=OFFSETS)]), 8)
+            .response
+        )
         (partition,) = described.topics[0].partitions
         assert partition.leader_id == partition.replica_nodes[0] and len(partition.isr_nodes) == 3
         yield Brokers([nodes[i] for i in partition.replica_nodes], peers)
@@ -171,20 +197,30 @@ def test_a_hanging_replica_delays_no_failover(brokers: Brokers) -> None:
     coordinator, heir, hanging = brokers.nodes
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"m")
     join = JoinGroupRequest(
-        group_id="members", session_timeout_ms=60_000, rebalance_timeout_ms=60_000, protocol_type="consumer", protocols=[protocol]
+        group_id="members",
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        protocol_type="consumer",
+        protocols=[protocol],
     )
     member = brokers.ask(coordinator, join, 3)
     assert member.error_code == E.NONE
     given = [SyncGroupRequest.SyncGroupRequestAssignment(member_id=member.member_id, assignment=b"A")]
-    sync = SyncGroupRequest(group_id="members", generation_id=1, member_id=member.member_id, assignments=given)
+    sync = SyncGroupRequest(
+        group_id="members", generation_id=1, member_id=member.member_id, assignments=given
+    )
     assert brokers.ask(coordinator, sync, 3).error_code == E.NONE
     for group in ("calm", "g"):
         assert brokers.commit(coordinator, group, 1) == E.NONE
     # The heir must know that these are committed, as it does after a fetch or two.
-    wait_for("the heir to know the high watermark", lambda: high_watermark(heir) == brokers.high_watermark(coordinator))
+    wait_for(
+        "the heir to know the high watermark",
+        lambda: high_watermark(heir) == brokers.high_watermark(coordinator),
+    )
     with hung(hanging):
         assert brokers.commit(coordinator, "g", 2) == E.COORDINATOR_NOT_AVAILABLE, "timed out"
-        # It hands its leaderships over at once; its process ends when all brokers know, which the hanging one does not.
+        # It hands its leaderships over at once; its process ends when all brokers know, which the
+        # hanging one does not.
         assert coordinator.proc is not None
         coordinator.proc.send_signal(signal.SIGTERM)
         beat = HeartbeatRequest(group_id="members", generation_id=1, member_id=member.member_id)

@@ -1,4 +1,5 @@
-"""Damaged files, full and read-only disks: Kafka's own recovery or an error that names the file, never a wrong answer."""
+"""Damaged files, full and read-only disks: Kafka's own recovery or an error that names the file, never
+a wrong answer."""
 
 from __future__ import annotations
 
@@ -67,8 +68,14 @@ def one(node: Node, pattern: str) -> Path:
 
 
 RECOVERED: list[tuple[str, Callable[[Node], None]]] = [
-    ("an offset index", lambda n: [flip(p, 3) for p in n.data.glob("*/*.index") if p.stat().st_size] and None),
-    ("a time index", lambda n: [flip(p, 9) for p in n.data.glob("*/*.timeindex") if p.stat().st_size] and None),
+    (
+        "an offset index",
+        lambda n: [flip(p, 3) for p in n.data.glob("*/*.index") if p.stat().st_size] and None,
+    ),
+    (
+        "a time index",
+        lambda n: [flip(p, 9) for p in n.data.glob("*/*.timeindex") if p.stat().st_size] and None,
+    ),
     (
         "indexes gone",
         lambda n: [p.unlink() for p in (*n.data.glob("*/*.index"), *n.data.glob("*/*.timeindex"))] and None,
@@ -85,7 +92,10 @@ RECOVERED: list[tuple[str, Callable[[Node], None]]] = [
     (
         "a left-over snapshot part",
         lambda n: (
-            (n.data / "__cluster_metadata-0" / "00000000000000009999-0000000001-7.checkpoint.part").write_bytes(b"x") and None
+            (
+                n.data / "__cluster_metadata-0" / "00000000000000009999-0000000001-7.checkpoint.part"
+            ).write_bytes(b"x")
+            and None
         ),
     ),
     ("checkpoint files gone", lambda n: [p.unlink() for p in n.data.glob("*-offset-checkpoint")] and None),
@@ -205,7 +215,9 @@ def test_a_full_disk_refuses_writes_and_loses_nothing_acknowledged(small_disk: P
         node.start()
         admin = node.admin()
         Ledger().create(admin, "fill", 1)
-        p = Producer({"bootstrap.servers": node.bootstrap, "message.timeout.ms": 1500, "log_level": 0, "linger.ms": 5})
+        p = Producer(
+            {"bootstrap.servers": node.bootstrap, "message.timeout.ms": 1500, "log_level": 0, "linger.ms": 5}
+        )
         failed = []
         for i in range(60_000):
             p.produce(

@@ -1,5 +1,5 @@
-"""Disks that fill up, fail or become read-only: the metadata directory's stops the node, a data directory's takes its replicas
-offline; nothing acknowledged is lost, and what failed is named."""
+"""Disks that fill up, fail or become read-only: the metadata directory's stops the node, a data
+directory's takes its replicas offline; nothing acknowledged is lost, and what failed is named."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ def complaints(node: Node) -> str:
 
 
 @pytest.mark.parametrize("how", BREAK)
-def test_a_broken_metadata_directory_stops_the_node_and_keeps_what_was_acknowledged(disk: Disk, tmp_path: Path, how: str) -> None:
+def test_a_broken_metadata_directory_stops_the_node_and_keeps_what_was_acknowledged(
+    disk: Disk, tmp_path: Path, how: str
+) -> None:
     metadata = disk.path / "metadata"
     node = Node(tmp_path / "node", extra={"log.dirs": tmp_path / "data", "metadata.log.dir": metadata})
     node.format()
@@ -99,7 +101,9 @@ def test_a_broken_metadata_directory_stops_the_node_and_keeps_what_was_acknowled
 
 
 @pytest.mark.parametrize("how", BREAK)
-def test_a_broken_data_directory_takes_only_its_replicas_offline(disk: Disk, tmp_path: Path, how: str) -> None:
+def test_a_broken_data_directory_takes_only_its_replicas_offline(
+    disk: Disk, tmp_path: Path, how: str
+) -> None:
     good, bad = tmp_path / "good", disk.path / "bad"
     node = Node(tmp_path / "node", extra={"log.dirs": f"{good},{bad}"})
     node.format()
@@ -121,9 +125,17 @@ def test_a_broken_data_directory_takes_only_its_replicas_offline(disk: Disk, tmp
             assert not produce(node, there[0], 1)
 
         def leaders() -> dict[str, int]:
-            return {n: t.partitions[0].leader for n, t in node.admin().list_topics(timeout=5).topics.items() if n in names}
+            return {
+                n: t.partitions[0].leader
+                for n, t in node.admin().list_topics(timeout=5).topics.items()
+                if n in names
+            }
 
-        wait_for("the metadata to say so", lambda: leaders() == dict.fromkeys(there, -1) | dict.fromkeys(here, 1), 10)
+        wait_for(
+            "the metadata to say so",
+            lambda: leaders() == dict.fromkeys(there, -1) | dict.fromkeys(here, 1),
+            10,
+        )
         for n in here:
             held[n] |= produce(node, n, 20)
         assert create(node, "new") == {"new"} and len(produce(node, "new", 5)) == 5
@@ -147,7 +159,9 @@ def test_a_broken_data_directory_takes_only_its_replicas_offline(disk: Disk, tmp
             disk.replug()
         node.start()
         wait_for("all to be led", lambda: leaders() == dict.fromkeys(names, 1), 10)
-        for n in names if how == "full" else here:  # what was not synced is gone with a failed disk: other replicas are for that
+        for n in (
+            names if how == "full" else here
+        ):  # what was not synced is gone with a failed disk: other replicas are for that
             found = read_partition(node.bootstrap, n, 0)
             assert all(found[offset] == value for offset, value in held[n].items())
         assert all(len(produce(node, n, 3)) == 3 for n in names)
@@ -181,9 +195,12 @@ def test_the_last_data_directory_that_fails_stops_a_broker(disk: Disk, tmp_path:
 def test_a_disk_that_comes_back_with_the_log_of_an_earlier_topic_takes_no_other_disk_offline(
     disk: Disk, tmp_path: Path, stop: str
 ) -> None:
-    """The topic was deleted and created again while the disk was away: the log of the new one lies on the other disk."""
+    """The topic was deleted and created again while the disk was away: the log of the new one lies on
+    the other disk."""
     here, there = tmp_path / "here", disk.path / "there"
-    node = Node(tmp_path / "node", extra={"log.dirs": f"{there},{here}", "metadata.log.dir": tmp_path / "metadata"})
+    node = Node(
+        tmp_path / "node", extra={"log.dirs": f"{there},{here}", "metadata.log.dir": tmp_path / "metadata"}
+    )
     node.format()
     try:
         node.start()
@@ -208,14 +225,18 @@ def test_a_disk_that_comes_back_with_the_log_of_an_earlier_topic_takes_no_other_
         assert (there / f"{topic}-0").exists()
         node.start()
         assert read_partition(node.bootstrap, topic, 0) == [kept[offset] for offset in sorted(kept)]
-        assert [path.name.endswith("-stray") for path in there.iterdir() if path.name.startswith(f"{topic}-0")] == [True]
+        assert [
+            path.name.endswith("-stray") for path in there.iterdir() if path.name.startswith(f"{topic}-0")
+        ] == [True]
         assert node.stop() == 0
     finally:
         node.kill()
 
 
 @pytest.mark.parametrize("broken", ["log", "directory"])
-def test_a_partition_waits_for_its_directory_and_does_not_begin_anew_in_another(tmp_path: Path, broken: str) -> None:
+def test_a_partition_waits_for_its_directory_and_does_not_begin_anew_in_another(
+    tmp_path: Path, broken: str
+) -> None:
     """The directory, or one log in it, cannot be read at a start. The metadata directory is a third one."""
     dirs = [tmp_path / "first", tmp_path / "second"]
     extra = {"log.dirs": ",".join(map(str, dirs)), "metadata.log.dir": tmp_path / "metadata"}

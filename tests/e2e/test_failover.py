@@ -1,4 +1,5 @@
-"""The active controller goes, and no timeout is waited out: those of this quorum are far longer than the tests have patience."""
+"""The active controller goes, and no timeout is waited out: those of this quorum are far longer than
+the tests have patience."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ SOON_S = 10.0
 
 
 class Creator:
-    """One client that creates one topic after the other, and keeps when each was answered. It tries nothing twice."""
+    """One client that creates one topic after the other, and keeps when each was answered. It tries
+    nothing twice."""
 
     def __init__(self, broker: Node) -> None:
         self._admin = broker.admin()
@@ -37,7 +39,9 @@ class Creator:
         while not self._over.is_set():
             name = f"topic-{len(self.answered) + len(self.errors)}"
             try:
-                self._admin.create_topics([NewTopic(name, 1, 1)], operation_timeout=SOON_S, request_timeout=SOON_S)[name].result()
+                self._admin.create_topics(
+                    [NewTopic(name, 1, 1)], operation_timeout=SOON_S, request_timeout=SOON_S
+                )[name].result()
                 self.answered.append(time.perf_counter())
             except Exception as e:
                 self.errors.append(e)
@@ -61,8 +65,11 @@ class Creator:
         return max(b - a for a, b in pairwise(self.answered))
 
 
-def test_a_client_sees_neither_an_error_nor_a_timeout_when_the_active_controller_is_killed_or_stopped(tmp_path: Path) -> None:
-    """Nor TOPIC_ALREADY_EXISTS for what it has asked for once: its broker asks again for what the dead controller had done."""
+def test_a_client_sees_neither_an_error_nor_a_timeout_when_the_active_controller_is_killed_or_stopped(
+    tmp_path: Path,
+) -> None:
+    """Nor TOPIC_ALREADY_EXISTS for what it has asked for once: its broker asks again for what the dead
+    controller had done."""
     with running(Quorum(tmp_path, settings=PATIENT)) as quorum, Creator(quorum.broker).at_work() as creator:
         for how in (signal.SIGKILL, signal.SIGTERM):
             victim = quorum.controllers[quorum.leader()]

@@ -1,4 +1,5 @@
-"""Garbage, oversized frames, half-open and slow connections, on both listeners: refused or timed out, while others are served."""
+"""Garbage, oversized frames, half-open and slow connections, on both listeners: refused or timed out,
+while others are served."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ API_VERSIONS_V0 = struct.pack(">ihhih", 2 + 2 + 4 + 2, 18, 0, 7, -1)
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    with running(Node(tmp_path_factory.mktemp("garbage") / "node", extra={"connections.max.idle.ms": 4000})) as n:
+    with running(
+        Node(tmp_path_factory.mktemp("garbage") / "node", extra={"connections.max.idle.ms": 4000})
+    ) as n:
         yield n
 
 

@@ -1,4 +1,5 @@
-"""Consumer groups of unmodified clients on a real node: members come, die and return, and nothing acknowledged is lost."""
+"""Consumer groups of unmodified clients on a real node: members come, die and return, and nothing
+acknowledged is lost."""
 
 from __future__ import annotations
 
@@ -47,7 +48,14 @@ class Member(threading.Thread):
         self._seen = seen
         self._ended = threading.Event()
         self._consumer = Consumer(
-            {"bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest", **TIMES, **QUIET, **conf}
+            {
+                "bootstrap.servers": servers,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                **TIMES,
+                **QUIET,
+                **conf,
+            }
         )
         self._consumer.subscribe([topic], on_assign=self._on_assign)
         self.start()
@@ -108,7 +116,9 @@ def test_a_member_that_vanishes_is_replaced_after_its_session(servers: str) -> N
     topic, group = "vanish", "vanish-group"
     make(servers, topic, 2, 10)
     seen: list[bytes] = []
-    gone = Consumer({"bootstrap.servers": servers, "group.id": group, **TIMES, **QUIET, "max.poll.interval.ms": 6000})
+    gone = Consumer(
+        {"bootstrap.servers": servers, "group.id": group, **TIMES, **QUIET, "max.poll.interval.ms": 6000}
+    )
     gone.subscribe([topic])
     gone.poll(1.0)
     wait("the first member", lambda: bool(gone.assignment()) or gone.poll(0.1) is not None)

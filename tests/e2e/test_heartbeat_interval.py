@@ -15,20 +15,35 @@ from tests.support.cluster import Node, running, wait_for
 INTERVAL_MS = 6_000
 
 
-@pytest.mark.parametrize("configured", [True, False], ids=["configured at the controller", "seen by the controller"])
+@pytest.mark.parametrize(
+    "configured", [True, False], ids=["configured at the controller", "seen by the controller"]
+)
 @pytest.mark.parametrize("impl", ["quorate", pytest.param("java", marks=pytest.mark.java)])
-def test_a_broker_that_reconnects_for_its_next_heartbeat_is_not_fenced(tmp_path: Path, impl: str, configured: bool) -> None:
-    """The controller closes the connection between any two heartbeats, since it is idle: a firewall does the same.
+def test_a_broker_that_reconnects_for_its_next_heartbeat_is_not_fenced(
+    tmp_path: Path, impl: str, configured: bool
+) -> None:
+    """The controller closes the connection between any two heartbeats, since it is idle: a firewall
+    does the same.
 
-    A controller that is not told the interval may fence the broker once, before it has seen two regular heartbeats.
+    A controller that is not told the interval may fence the broker once, before it has seen two regular
+    heartbeats.
     """
     if impl == "java":
         java.require_java()
     interval = {"broker.heartbeat.interval.ms": INTERVAL_MS}
     session = {"broker.session.timeout.ms": 18_000}
     idle = {"connections.max.idle.ms": 1_000}
-    controller = Node(tmp_path / "c", node_id=1, roles="controller", extra=session | idle | (interval if configured else {}))
-    broker = Node(tmp_path / "b", node_id=2, roles="broker", impl=impl, voters=controller.voters, extra=session | interval)
+    controller = Node(
+        tmp_path / "c", node_id=1, roles="controller", extra=session | idle | (interval if configured else {})
+    )
+    broker = Node(
+        tmp_path / "b",
+        node_id=2,
+        roles="broker",
+        impl=impl,
+        voters=controller.voters,
+        extra=session | interval,
+    )
 
     def fenced() -> int:
         return controller.log_tail(100_000).count("Fencing broker 2 ")
@@ -52,14 +67,17 @@ def test_a_broker_that_reconnects_for_its_next_heartbeat_is_not_fenced(tmp_path:
 
 @pytest.mark.parametrize("impl", ["quorate", pytest.param("java", marks=pytest.mark.java)])
 def test_an_only_controller_that_was_stopped_fences_nobody_when_it_goes_on(tmp_path: Path, impl: str) -> None:
-    """Its first look at the clock comes before it has read the heartbeats that wait in its sockets. Apache Kafka's controller
-    notes them in another thread than the one that fences."""
+    """Its first look at the clock comes before it has read the heartbeats that wait in its sockets.
+    Apache Kafka's controller notes them in another thread than the one that fences."""
     if impl == "java":
         java.require_java()
     session = {"broker.heartbeat.interval.ms": 500, "broker.session.timeout.ms": 4_000}
     controller = Node(tmp_path / "c", node_id=1, roles="controller", extra=session)
     brokers = [
-        Node(tmp_path / f"b{i}", node_id=i, roles="broker", impl=impl, voters=controller.voters, extra=session) for i in (2, 3)
+        Node(
+            tmp_path / f"b{i}", node_id=i, roles="broker", impl=impl, voters=controller.voters, extra=session
+        )
+        for i in (2, 3)
     ]
     with running(controller), running(brokers[0]), running(brokers[1]):
         admin = brokers[0].admin()
@@ -77,6 +95,11 @@ def test_an_only_controller_that_was_stopped_fences_nobody_when_it_goes_on(tmp_p
         time.sleep(6)  # longer than a session: the subject of this test
         controller.proc.send_signal(signal.SIGCONT)
         went_on = time.monotonic()
-        wait_for("a session more", lambda: time.monotonic() - went_on > 5 or "Fencing" in controller.log_tail(1_000), 20, 0.1)
+        wait_for(
+            "a session more",
+            lambda: time.monotonic() - went_on > 5 or "Fencing" in controller.log_tail(1_000),
+            20,
+            0.1,
+        )
         assert "Fencing" not in controller.log_tail(1_000)
         assert leaders() == before

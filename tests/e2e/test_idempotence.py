@@ -1,4 +1,5 @@
-"""All brokers stop at once under an idempotent producer. `idempotence_campaign` does the same for as long as wanted."""
+"""All brokers stop at once under an idempotent producer. `idempotence_campaign` does the same for as
+long as wanted."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ def test_nothing_is_lost_or_twice_when_all_brokers_stop_at_once(tmp_path: Path, 
 
 
 def produced(node: Node, producer_id: int | None, sequences: list[int]) -> tuple[int, list[tuple[int, int]]]:
-    """Sends one batch of one record for each sequence number; the producer id (a new one for None), and for each batch its error
-    code and offset."""
+    """Sends one batch of one record for each sequence number; the producer id (a new one for None), and
+    for each batch its error code and offset."""
 
     now_ms = int(time.time() * 1000)  # a producer that wrote long ago is not remembered
 
@@ -38,18 +39,25 @@ def produced(node: Node, producer_id: int | None, sequences: list[int]) -> tuple
         known = producer_id
         if known is None:
             asks = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-            while (given := await connection.call(asks, version=4)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            while (
+                given := await connection.call(asks, version=4)
+            ).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 await asyncio.sleep(0.02)  # the broker waits for its first block of producer ids
             assert given.error_code == ErrorCode.NONE, given
             known = int(given.producer_id)
         answers = []
         for sequence in sequences:
             batch = build_batch(
-                [(None, b"%d" % sequence, [], now_ms)], producer_id=known, producer_epoch=0, base_sequence=sequence
+                [(None, b"%d" % sequence, [], now_ms)],
+                producer_id=known,
+                producer_epoch=0,
+                base_sequence=sequence,
             )
             data = ProduceRequest.PartitionProduceData(index=0, records=batch)
             topic = ProduceRequest.TopicProduceData(name="t", partition_data=[data])
-            answer = await connection.call(ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[topic]), version=9)
+            answer = await connection.call(
+                ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[topic]), version=9
+            )
             part = answer.responses[0].partition_responses[0]
             answers.append((part.error_code, part.base_offset))
         connection.close()

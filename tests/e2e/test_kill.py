@@ -1,7 +1,8 @@
 """`kill -9` under load: what was acknowledged is there afterwards, and the next start succeeds.
 
-The kill comes at a random moment of the load, now and then of a clean stop, and again at random moments of the starts that
-follow. Small segments and frequent metadata snapshots make the moments in between likely ones.
+The kill comes at a random moment of the load, now and then of a clean stop, and again at random moments
+of the starts that follow. Small segments and frequent metadata snapshots make the moments in between
+likely ones.
 
 python -m tests.e2e.test_kill --rounds 50     # the long run; the tests do a few rounds
 """
@@ -30,7 +31,8 @@ PARTITIONS = 3
 
 @dataclass
 class Load:
-    """Threads that produce, create and delete topics, alter a config and commit offsets; keeps what was answered."""
+    """Threads that produce, create and delete topics, alter a config and commit offsets; keeps what was
+    answered."""
 
     node: Node
     produced: dict[int, dict[int, bytes]] = field(default_factory=lambda: {p: {} for p in range(PARTITIONS)})
@@ -81,7 +83,9 @@ class Load:
         i = 0
         while not self._stop.is_set():
             for _ in range(20):
-                p.produce("load", b"%d-%d-" % (self.round, i) * 8, partition=i % PARTITIONS, on_delivery=delivered)
+                p.produce(
+                    "load", b"%d-%d-" % (self.round, i) * 8, partition=i % PARTITIONS, on_delivery=delivered
+                )
                 i += 1
             p.poll(0.002)
         p.purge()
@@ -94,7 +98,9 @@ class Load:
             name = f"t-{self.round}-{i}"
             i += 1
             try:
-                for f in admin.create_topics([NewTopic(name, 1, 1)], operation_timeout=1, request_timeout=1).values():
+                for f in admin.create_topics(
+                    [NewTopic(name, 1, 1)], operation_timeout=1, request_timeout=1
+                ).values():
                     f.result()
                 self.created.add(name)
             except KafkaException:
@@ -109,7 +115,9 @@ class Load:
             name = f"d-{self.round}-{i}"
             i += 1
             try:
-                admin.create_topics([NewTopic(name, 2, 1)], operation_timeout=1, request_timeout=1)[name].result()
+                admin.create_topics([NewTopic(name, 2, 1)], operation_timeout=1, request_timeout=1)[
+                    name
+                ].result()
                 p.produce(name, b"x" * 100, partition=i % 2)
                 p.flush(1)
                 admin.delete_topics([name], operation_timeout=1, request_timeout=1)[name].result()
@@ -122,10 +130,13 @@ class Load:
         admin = self.node.admin()
         while not self._stop.is_set():
             value = self.retention_attempted = self.retention_attempted + 1
-            entry = ConfigEntry("retention.ms", str(10**9 + value), incremental_operation=AlterConfigOpType.SET)
+            entry = ConfigEntry(
+                "retention.ms", str(10**9 + value), incremental_operation=AlterConfigOpType.SET
+            )
             try:
                 for f in admin.incremental_alter_configs(
-                    [ConfigResource(ResourceType.TOPIC, "load", incremental_configs=[entry])], request_timeout=1
+                    [ConfigResource(ResourceType.TOPIC, "load", incremental_configs=[entry])],
+                    request_timeout=1,
                 ).values():
                     f.result()
                 self.retention = value
@@ -133,7 +144,14 @@ class Load:
                 pass
 
     def _commit(self) -> None:
-        c = Consumer({"bootstrap.servers": self.node.bootstrap, "group.id": "committer", "enable.auto.commit": False, **QUIET})
+        c = Consumer(
+            {
+                "bootstrap.servers": self.node.bootstrap,
+                "group.id": "committer",
+                "enable.auto.commit": False,
+                **QUIET,
+            }
+        )
         while not self._stop.is_set():
             self.attempted += 1
             try:
@@ -154,7 +172,9 @@ def check(load: Load) -> None:
     for partition, held in load.produced.items():
         there = read_partition(node.bootstrap, "load", partition, "read_uncommitted")
         for offset, value in held.items():
-            assert offset < len(there), f"load-{partition}: acknowledged offset {offset} is beyond the end {len(there)}"
+            assert offset < len(there), (
+                f"load-{partition}: acknowledged offset {offset} is beyond the end {len(there)}"
+            )
             assert there[offset] == value, f"load-{partition}: offset {offset} holds another record"
         assert len(set(there)) == len(there), f"load-{partition}: an idempotent record is there twice"
     found = next(iter(admin.describe_configs([ConfigResource(ResourceType.TOPIC, "load")]).values())).result()
@@ -165,7 +185,9 @@ def check(load: Load) -> None:
         c = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "committer", **QUIET})
         offset = c.committed([TopicPartition("load", 0)], timeout=20)[0].offset
         c.close()
-        assert load.committed <= offset <= load.attempted, f"committed offset {load.committed} came back as {offset}"
+        assert load.committed <= offset <= load.attempted, (
+            f"committed offset {load.committed} came back as {offset}"
+        )
 
 
 def campaign(base: Path, rounds: int, seed: int, report: bool = False) -> dict[str, object]:
@@ -215,7 +237,8 @@ def campaign(base: Path, rounds: int, seed: int, report: bool = False) -> dict[s
             check(load)
             if report:
                 print(
-                    f"round {r + 1}/{rounds}: {sum(map(len, load.produced.values()))} records, {len(load.created)} topics, "
+                    f"round {r + 1}/{rounds}: {sum(map(len, load.produced.values()))} records, "
+                    f"{len(load.created)} topics, "
                     f"restart {starts[-1]:.2f} s",
                     file=sys.stderr,
                 )

@@ -1,4 +1,5 @@
-"""Requests of a few bytes that ask for very much: refused or done while other changes go on, on real processes."""
+"""Requests of a few bytes that ask for very much: refused or done while other changes go on, on real
+processes."""
 
 from __future__ import annotations
 
@@ -39,13 +40,23 @@ def partitions(count: int) -> CreatePartitionsRequest:
 def patterns(number: int) -> IncrementalAlterConfigsRequest:
     """Sets of characters that take a compiler of regular expressions 16 ms each."""
     make = IncrementalAlterConfigsRequest
-    config = make.AlterableConfig(name="match", config_operation=0, value="client_id=(?i)" + "[\u0001-\uffff]" * number)
-    return make(resources=[make.AlterConfigsResource(resource_type=CLIENT_METRICS, resource_name="m", configs=[config])])
+    config = make.AlterableConfig(
+        name="match", config_operation=0, value="client_id=(?i)" + "[\u0001-\uffff]" * number
+    )
+    return make(
+        resources=[
+            make.AlterConfigsResource(resource_type=CLIENT_METRICS, resource_name="m", configs=[config])
+        ]
+    )
 
 
 def descriptions(number: int) -> DescribeConfigsRequest:
-    resource = DescribeConfigsRequest.DescribeConfigsResource(resource_type=BROKER, resource_name="9", configuration_keys=None)
-    return DescribeConfigsRequest(resources=[resource] * number, include_documentation=True, include_synonyms=True)
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=BROKER, resource_name="9", configuration_keys=None
+    )
+    return DescribeConfigsRequest(
+        resources=[resource] * number, include_documentation=True, include_synonyms=True
+    )
 
 
 def moves(number: int) -> AlterPartitionReassignmentsRequest:
@@ -55,7 +66,8 @@ def moves(number: int) -> AlterPartitionReassignmentsRequest:
 
 
 async def asked_meanwhile(port: int, request: Any) -> tuple[Any, float, list[float]]:
-    """What a request comes to and in how many seconds, and how many seconds each creation took that was asked for meanwhile."""
+    """What a request comes to and in how many seconds, and how many seconds each creation took that was
+    asked for meanwhile."""
     clients = [NodeChannel("127.0.0.1", port, client_id=f"client-{number}") for number in range(2)]
     creations: list[float] = []
     try:
@@ -80,7 +92,9 @@ def test_changes_go_on_while_somebody_asks_for_very_much(tmp_path: Path) -> None
 
         async def test() -> dict[str, tuple[Any, float, list[float]]]:
             client = NodeChannel("127.0.0.1", port, client_id="client")
-            assert (await client.call(creation("t", 9_000), PATIENCE_S)).topics[0].error_code == ErrorCode.NONE
+            assert (await client.call(creation("t", 9_000), PATIENCE_S)).topics[
+                0
+            ].error_code == ErrorCode.NONE
             client.close()
             requests = {
                 "partitions": partitions(2_000_000),

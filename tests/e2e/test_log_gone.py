@@ -1,4 +1,5 @@
-"""Controllers whose metadata log is damaged or gone: who may not start, what it says, and that the way it says leads back."""
+"""Controllers whose metadata log is damaged or gone: who may not start, what it says, and that the way
+it says leads back."""
 
 from __future__ import annotations
 
@@ -82,7 +83,9 @@ def test_a_voter_comes_back_by_the_way_that_it_names_and_by_no_shorter_one(tmp_p
     nodes: list[Node] = []
     with stopping(nodes):
         nodes += begin(tmp_path, 3)
-        wait_for("directory ids", lambda: voters(nodes[0]) == {n.node_id: directory_id(n) for n in nodes}, 30, 0.1)
+        wait_for(
+            "directory ids", lambda: voters(nodes[0]) == {n.node_id: directory_id(n) for n in nodes}, 30, 0.1
+        )
         hurt = follower(nodes)
         asked = next(n for n in nodes if n is not hurt)
         assert hurt.stop() == 0
@@ -91,12 +94,15 @@ def test_a_voter_comes_back_by_the_way_that_it_names_and_by_no_shorter_one(tmp_p
         assert "copied" not in said
         assert f"move {log_of(hurt)} away" not in said
         steps = (
-            f"kafka-metadata-quorum remove-controller --controller-id {hurt.node_id}, move {hurt.data} away, kafka-storage "
+            f"kafka-metadata-quorum remove-controller --controller-id {hurt.node_id}, move {hurt.data} away, "
+            "kafka-storage "
             "format --no-initial-controllers, start this controller, kafka-metadata-quorum add-controller"
         )
         assert steps in said, said
         old = directory_id(hurt)
-        assert f"with directory id {old}" in quorum(asked, "remove-controller", "--controller-id", hurt.node_id)
+        assert f"with directory id {old}" in quorum(
+            asked, "remove-controller", "--controller-id", hurt.node_id
+        )
         hurt.data.rename(hurt.base / "data.damaged")
         hurt.format("--no-initial-controllers")
         hurt.start()
@@ -115,7 +121,10 @@ def test_a_static_voter_is_formatted_again_as_it_says(tmp_path: Path, harm) -> N
         assert hurt.stop() == 0
         harm(hurt)
         said = refusal(hurt)
-        assert f"move {hurt.data} away, format it again, start this controller, but only while every other voter runs" in said
+        assert (
+            f"move {hurt.data} away, format it again, start this controller, but only while every other "
+            "voter runs" in said
+        )
         assert "remove-controller" not in said
         wait_for("the others to be caught up", lambda: caught_up(asked, asked, True), 30, 0.1)
         hurt.data.rename(hurt.base / "data.damaged")
@@ -139,7 +148,9 @@ def test_an_only_voter_starts_with_its_log_and_not_without(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("epoch", [1, 9], ids=["cut", "of a later epoch"])
-def test_a_strange_snapshot_ahead_of_the_log_does_not_take_the_log_with_it(tmp_path: Path, epoch: int) -> None:
+def test_a_strange_snapshot_ahead_of_the_log_does_not_take_the_log_with_it(
+    tmp_path: Path, epoch: int
+) -> None:
     node = Node(tmp_path / "node")
     with stopping([node]):
         node.format()
@@ -185,7 +196,9 @@ def test_brokers_and_controllers_that_only_observe_fetch_everything_anew(tmp_pat
 
 
 @pytest.mark.java
-def test_a_directory_of_apache_kafka_is_marked_by_our_first_start_and_kafka_leaves_the_mark_alone(tmp_path: Path) -> None:
+def test_a_directory_of_apache_kafka_is_marked_by_our_first_start_and_kafka_leaves_the_mark_alone(
+    tmp_path: Path,
+) -> None:
     java.require_java()
     node = Node(tmp_path / "node", impl="java")
     with stopping([node]):

@@ -1,4 +1,5 @@
-"""Partitions whose records were deleted, and waiting writers whose partition changes: three brokers, with real clients."""
+"""Partitions whose records were deleted, and waiting writers whose partition changes: three brokers,
+with real clients."""
 
 from __future__ import annotations
 
@@ -119,7 +120,8 @@ def await_watermarks(nodes: list[Node], holds: Callable[[tuple[int, int]], bool]
 @pytest.mark.parametrize("stop", ["SIGTERM", "SIGKILL", pytest.param("to Kafka", marks=pytest.mark.java)])
 @pytest.mark.timeout(180)
 def test_a_trimmed_partition_that_moved_keeps_its_offsets(tmp_path: Path, stop: str) -> None:
-    """Its new replica begins at offset 50 without a record, and knows that after a restart, be it as Apache Kafka."""
+    """Its new replica begins at offset 50 without a record, and knows that after a restart, be it as
+    Apache Kafka."""
     if stop == "to Kafka":
         java.require_java()
     with cluster(tmp_path, "qqq") as nodes:
@@ -150,7 +152,9 @@ def test_trimmed_replicas_that_were_all_killed_agree_on_their_offsets(tmp_path: 
         assert write(nodes, 50) == list(range(50))
         assert delete_records(nodes[0]) == 50
         move(nodes[0], [2, 3])
-        await_partition(nodes[0], lambda p: p.replicas == [2, 3] and set(p.isrs) == {2, 3} and p.leader in (2, 3))  # type: ignore[attr-defined]
+        await_partition(
+            nodes[0], lambda p: p.replicas == [2, 3] and set(p.isrs) == {2, 3} and p.leader in (2, 3)
+        )  # type: ignore[attr-defined]
         for node in nodes[1:]:
             node.kill()
         for node in nodes[1:]:
@@ -166,7 +170,8 @@ def test_trimmed_replicas_that_were_all_killed_agree_on_their_offsets(tmp_path: 
 
 @pytest.mark.timeout(120)
 def test_followers_that_hear_of_records_and_of_their_deletion_at_once_go_on(tmp_path: Path) -> None:
-    """The high watermark and the log start reach a follower in one answer, and the second lies at the first."""
+    """The high watermark and the log start reach a follower in one answer, and the second lies at the
+    first."""
     with cluster(tmp_path, "qqq") as nodes:
         create(nodes[0], [1, 2, 3])
         for round_ in range(5):
@@ -185,16 +190,28 @@ def test_a_waiting_write_is_acknowledged_when_the_leader_goes_on_alone(tmp_path:
         assert follower is not None
         done: list[tuple[object, int]] = []
         producer = Producer(
-            {"bootstrap.servers": nodes[0].bootstrap, "acks": "all", "linger.ms": 0, "request.timeout.ms": 60_000, **QUIET}
+            {
+                "bootstrap.servers": nodes[0].bootstrap,
+                "acks": "all",
+                "linger.ms": 0,
+                "request.timeout.ms": 60_000,
+                **QUIET,
+            }
         )
         write(nodes[:1], 1, acks="all")
         os.kill(follower.pid, signal.SIGSTOP)
         try:
             producer.produce(
-                TOPIC, b"waiting", partition=0, on_delivery=lambda error, message: done.append((error, message.offset()))
+                TOPIC,
+                b"waiting",
+                partition=0,
+                on_delivery=lambda error, message: done.append((error, message.offset())),
             )
             segment = nodes[0].data / f"{TOPIC}-0" / f"{0:020d}.log"
-            wait_for("the record to be in the leader's log", lambda: producer.poll(0) or b"waiting" in segment.read_bytes())
+            wait_for(
+                "the record to be in the leader's log",
+                lambda: producer.poll(0) or b"waiting" in segment.read_bytes(),
+            )
             assert not done
             move(nodes[0], [1])
             asked = time.monotonic()

@@ -1,4 +1,5 @@
-"""A broker with tens of thousands of partitions comes and goes: the quorum goes on deciding other things meanwhile.
+"""A broker with tens of thousands of partitions comes and goes: the quorum goes on deciding other
+things meanwhile.
 
 python -m tests.e2e.test_many_partitions N measures it with N times 9,999 partitions.
 """
@@ -35,7 +36,9 @@ class Brokers:
     """Two brokers that are nothing but their requests to the active controller."""
 
     def __init__(self, port: int) -> None:
-        self._channels = {i: NodeChannel("127.0.0.1", port, client_id=f"broker-{i}") for i in (LEAVING, STAYING)}
+        self._channels = {
+            i: NodeChannel("127.0.0.1", port, client_id=f"broker-{i}") for i in (LEAVING, STAYING)
+        }
         self.epochs: dict[int, int] = {}
 
     async def ask(self, broker_id: int, request: Any) -> Any:
@@ -59,7 +62,11 @@ class Brokers:
                     feature(name="group.version", min_supported_version=0, max_supported_version=1),
                     feature(name="transaction.version", min_supported_version=0, max_supported_version=2),
                     feature(name="share.version", min_supported_version=0, max_supported_version=1),
-                    feature(name="eligible.leader.replicas.version", min_supported_version=0, max_supported_version=1),
+                    feature(
+                        name="eligible.leader.replicas.version",
+                        min_supported_version=0,
+                        max_supported_version=1,
+                    ),
                 ],
                 log_dirs=[(0xD000 + broker_id).to_bytes(16)],
             ),

@@ -58,11 +58,15 @@ def _elapsed(seconds: float):  # type: ignore[no-untyped-def]
 def test_a_disk_is_replaced_under_the_same_id(tmp_path: Path) -> None:
     nodes = controllers(tmp_path, 3)
     with stopping(nodes):
-        initial = ",".join(f"{n.node_id}@127.0.0.1:{n.controller_port}" for n in nodes)  # directory ids are filled in
+        initial = ",".join(
+            f"{n.node_id}@127.0.0.1:{n.controller_port}" for n in nodes
+        )  # directory ids are filled in
         for node in nodes:
             node.format("--initial-controllers", initial)
             node.start()
-        wait_for("directory ids", lambda: voters(nodes[0]) == {n.node_id: directory_id(n) for n in nodes}, 30, 0.2)
+        wait_for(
+            "directory ids", lambda: voters(nodes[0]) == {n.node_id: directory_id(n) for n in nodes}, 30, 0.2
+        )
         old = directory_id(nodes[2])
         nodes[2].stop()
         shutil.rmtree(nodes[2].data)
@@ -90,7 +94,9 @@ def test_a_replaced_disk_joins_by_itself_where_the_first_voters_had_no_directory
         (nodes[2].base / "out.log").unlink()
         nodes[2].format("--no-initial-controllers")
         nodes[2].start()
-        wait_for("it to have joined", lambda: voters(nodes[0]).get(3) == directory_id(nodes[2]) != old, 30, 0.2)
+        wait_for(
+            "it to have joined", lambda: voters(nodes[0]).get(3) == directory_id(nodes[2]) != old, 30, 0.2
+        )
         assert "removed" not in nodes[2].log_tail(9999)
 
 
@@ -100,7 +106,15 @@ def test_a_controller_that_does_not_come_is_named_when_the_time_is_over(tmp_path
         nodes[0].format("--standalone")
         nodes[0].start()
         again = subprocess.run(
-            [str(BIN / "kafka-storage"), "format", "-t", CLUSTER_ID, "-c", str(nodes[1].properties), "--standalone"],
+            [
+                str(BIN / "kafka-storage"),
+                "format",
+                "-t",
+                CLUSTER_ID,
+                "-c",
+                str(nodes[1].properties),
+                "--standalone",
+            ],
             capture_output=True,
             text=True,
             timeout=60,

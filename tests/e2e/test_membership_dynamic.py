@@ -1,4 +1,5 @@
-"""Endpoints that change, whole quorums that are replaced, a static quorum that becomes dynamic: with a broker at work."""
+"""Endpoints that change, whole quorums that are replaced, a static quorum that becomes dynamic: with a
+broker at work."""
 
 from __future__ import annotations
 
@@ -64,12 +65,16 @@ def test_three_controllers_form_a_quorum_from_the_same_list_in_any_spelling(tmp_
     text = f"1@{where[0]}:{first},2-{second}@{where[1]},3@{where[2]}"  # Kafka's, KIP-853's, and without a directory id
     with stopping(nodes):
         for node, option in zip(
-            nodes, ("--initial-controllers", "--controller-quorum-voters", "--initial-controllers"), strict=True
+            nodes,
+            ("--initial-controllers", "--controller-quorum-voters", "--initial-controllers"),
+            strict=True,
         ):
             node.format(option, text)
             node.start()
         third = directory_id(nodes[2])
-        wait_for("the third to be filled in", lambda: voters(nodes[0]) == {1: first, 2: second, 3: third}, 30, 0.2)
+        wait_for(
+            "the third to be filled in", lambda: voters(nodes[0]) == {1: first, 2: second, 3: third}, 30, 0.2
+        )
         assert [directory_id(n) for n in nodes[:2]] == [first, second]
         assert endpoints(nodes[2]) == {n.node_id: at(n) for n in nodes}
 
@@ -79,7 +84,9 @@ def test_a_voter_on_another_port_tells_where_it_is_and_everybody_follows(tmp_pat
     broker = broker_of(tmp_path, nodes)
     with stopping([*nodes, broker]):
         begin(nodes, broker)
-        for node in nodes:  # the leader among them, in its turn; in the end no configured address answers any more
+        for (
+            node
+        ) in nodes:  # the leader among them, in its turn; in the end no configured address answers any more
             node.stop()
             moved(node).start()
             wait_for("its new port", known(node, node), 30, 0.2)
@@ -92,10 +99,14 @@ def test_a_voter_on_another_port_tells_where_it_is_and_everybody_follows(tmp_pat
         create(broker, "while-it-is-away")
         moved(leader).start()
         wait_for("the old leader's new port", known(leader, leader), 30, 0.2)
-        wait_for("it to follow", lambda: metrics(leader)["current_leader"] not in (-1, leader.node_id), 10, 0.1)
+        wait_for(
+            "it to follow", lambda: metrics(leader)["current_leader"] not in (-1, leader.node_id), 10, 0.1
+        )
 
 
-def test_controllers_that_have_all_moved_at_once_find_one_another_by_one_that_goes_back(tmp_path: Path) -> None:
+def test_controllers_that_have_all_moved_at_once_find_one_another_by_one_that_goes_back(
+    tmp_path: Path,
+) -> None:
     nodes = controllers(tmp_path, 3)
     broker = broker_of(tmp_path, nodes)
     with stopping([*nodes, broker]):
@@ -106,14 +117,21 @@ def test_controllers_that_have_all_moved_at_once_find_one_another_by_one_that_go
             node.stop()
         for node in nodes:
             moved(node).start(wait=False)
-        wait_for("pre-votes in vain", lambda: all(n.log_tail(9999).count("-> prospective") > 6 for n in nodes), 30, 0.2)
+        wait_for(
+            "pre-votes in vain",
+            lambda: all(n.log_tail(9999).count("-> prospective") > 6 for n in nodes),
+            30,
+            0.2,
+        )
         nodes[0].stop()
         new_port, nodes[0].controller_port = nodes[0].controller_port, old_port
         nodes[0].write_properties()
         nodes[0].start()
         for node in nodes[1:]:
             wait_for("its new port", known(node, node), 30, 0.2)
-        create(broker, "meanwhile")  # it too knows the old places only, and has found the one of them that answers
+        create(
+            broker, "meanwhile"
+        )  # it too knows the old places only, and has found the one of them that answers
         nodes[0].stop()
         nodes[0].controller_port = new_port
         nodes[0].write_properties()
@@ -140,7 +158,14 @@ def test_every_controller_is_replaced_and_the_broker_notices_nothing(tmp_path: P
     broker = broker_of(tmp_path, old)
     ports = dict(zip((3, 4), free_ports(2), strict=True))
     new = [
-        Node(tmp_path / f"c{i}", node_id=i, roles="controller", voters=old[0].voters, controller_port=port, extra=old[0].extra)
+        Node(
+            tmp_path / f"c{i}",
+            node_id=i,
+            roles="controller",
+            voters=old[0].voters,
+            controller_port=port,
+            extra=old[0].extra,
+        )
         for i, port in ports.items()
     ]
     for node in new:
@@ -188,7 +213,9 @@ def test_a_static_quorum_becomes_a_dynamic_one(tmp_path: Path) -> None:
         refused = "Invalid update version 1 for feature kraft.version. controller 3 has not registered"
         for more in ((), ("--dry-run",)):
             assert refused in feature("upgrade", "--feature", "kraft.version=1", *more, fails=True)
-        assert "kafka-features upgrade --feature kraft.version=1" in quorum(nodes[0], "remove-controller", "-i", 3, fails=True)
+        assert "kafka-features upgrade --feature kraft.version=1" in quorum(
+            nodes[0], "remove-controller", "-i", 3, fails=True
+        )
         nodes[2].start()
         dry = ("upgrade", "--feature", "kraft.version=1", "--dry-run")
 
@@ -205,11 +232,19 @@ def test_a_static_quorum_becomes_a_dynamic_one(tmp_path: Path) -> None:
         wait_for("every node to know", lambda: ignored() == [1, 1, 1, 1], 10, 0.1)
         told = metrics(broker)["kafka_server_broker_metadata_metrics_ignored_static_voters"]
         assert (told, metrics(nodes[0])["kafka_controller_KafkaController_IgnoredStaticVoters"]) == (1, 1)
-        assert "kraft.version\tSupportedMinVersion: 0\tSupportedMaxVersion: 1\tFinalizedVersionLevel: 1" in feature("describe")
+        assert (
+            "kraft.version\tSupportedMinVersion: 0\tSupportedMaxVersion: 1\tFinalizedVersionLevel: 1"
+            in feature("describe")
+        )
         assert voters(nodes[0]) == {n.node_id: directory_id(n) for n in nodes}
-        for words in (("downgrade", "--feature", "kraft.version=0"), ("disable", "--feature", "kraft.version")):
+        for words in (
+            ("downgrade", "--feature", "kraft.version=0"),
+            ("disable", "--feature", "kraft.version"),
+        ):
             for more in ((), ("--dry-run",), ("--unsafe",)):
-                assert "Invalid update version 0 for feature kraft.version" in feature(*words, *more, fails=True)
+                assert "Invalid update version 0 for feature kraft.version" in feature(
+                    *words, *more, fails=True
+                )
         for i, node in enumerate(everyone):  # one after the other, without the static voters
             assert node.stop() == 0
             node.static = False
@@ -248,7 +283,12 @@ def test_a_leader_that_cannot_commit_its_own_removal_shows_it(tmp_path: Path) ->
         for node in nodes:
             node.format("--initial-controllers", text)
             node.start()
-        wait_for("every directory id", lambda: voters(nodes[0]) == {n.node_id: directory_id(n) for n in nodes}, 30, 0.2)
+        wait_for(
+            "every directory id",
+            lambda: voters(nodes[0]) == {n.node_id: directory_id(n) for n in nodes},
+            30,
+            0.2,
+        )
         leader = nodes[described(nodes[0]).leader_id - 1]
         others = [n for n in nodes if n is not leader]
         assert metrics(leader)["uncommitted_voter_change"] == 0
@@ -260,7 +300,12 @@ def test_a_leader_that_cannot_commit_its_own_removal_shows_it(tmp_path: Path) ->
              "remove-controller", "--controller-id", str(leader.node_id)],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
-        wait_for("the record in the leader's log", lambda: metrics(leader)["uncommitted_voter_change"] == 1, 8, 0.05)
+        wait_for(
+            "the record in the leader's log",
+            lambda: metrics(leader)["uncommitted_voter_change"] == 1,
+            8,
+            0.05,
+        )
         now = metrics(leader)
         assert (now["pending_remove_voter"], now["pending_add_voter"], now["is_observer"]) == (1, 0, 1)
         assert (now["number_of_voters"], state(leader)) == (2, "leader")
@@ -274,6 +319,9 @@ def test_a_leader_that_cannot_commit_its_own_removal_shows_it(tmp_path: Path) ->
             assert node.proc is not None
             node.proc.send_signal(signal.SIGCONT)
         out, _ = removing.communicate(timeout=40)
-        assert (removing.returncode, out.startswith(f"Removed  KRaft controller {leader.node_id}")) == (0, True), out
+        assert (removing.returncode, out.startswith(f"Removed  KRaft controller {leader.node_id}")) == (
+            0,
+            True,
+        ), out
         wait_for("one of the others to lead", lambda: "leader" in [state(n) for n in others], 20, 0.1)
         assert set(voters(others[0])) == {n.node_id for n in others}

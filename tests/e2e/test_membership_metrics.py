@@ -1,4 +1,5 @@
-"""/metrics and /health of real nodes: every name that Kafka and KIP-853 give the quorum, with the value that is the case."""
+"""/metrics and /health of real nodes: every name that Kafka and KIP-853 give the quorum, with the value
+that is the case."""
 
 from __future__ import annotations
 
@@ -8,7 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.membership import add, broker_of, controllers, directory_id, health, metrics, quorum, state, stopping, tool
+from tests.e2e.membership import (
+    add,
+    broker_of,
+    controllers,
+    directory_id,
+    health,
+    metrics,
+    quorum,
+    state,
+    stopping,
+    tool,
+)
 from tests.support.cluster import wait_for
 
 pytestmark = pytest.mark.timeout(150)
@@ -49,7 +61,12 @@ def test_raft_metrics_through_additions_an_election_and_a_removal(tmp_path: Path
         assert names(metrics(broker)) == EVERYWHERE
         shown = {name.split('"')[1] for name in metrics(first) if name.startswith("current_state{")}
         assert shown == STATES
-        assert [state(n) for n in (first, second, third, broker)] == ["leader", "observer", "observer", "observer"]
+        assert [state(n) for n in (first, second, third, broker)] == [
+            "leader",
+            "observer",
+            "observer",
+            "observer",
+        ]
         assert [metrics(n)["is_observer"] for n in nodes] == [0, 1, 1]
         assert metrics(first)["commit_latency_max"] >= metrics(first)["commit_latency_avg"] > 0
         assert metrics(first)["append_records_rate"] > 0 == metrics(first)["fetch_records_rate"]
@@ -61,10 +78,16 @@ def test_raft_metrics_through_additions_an_election_and_a_removal(tmp_path: Path
 
         for node in (second, third):  # additions
             add(first, node)
-            wait_for("it to vote", lambda n=node: (state(n), metrics(n)["is_observer"]) == ("follower", 0), 10, 0.1)
+            wait_for(
+                "it to vote", lambda n=node: (state(n), metrics(n)["is_observer"]) == ("follower", 0), 10, 0.1
+            )
         assert [metrics(n)["number_of_voters"] for n in (*nodes, broker)] == [3, 3, 3, 3]
         told = metrics(first)
-        assert (told["number_of_observers"], told["number_of_offline_voters"], told["pending_add_voter"]) == (1, 0, 0)
+        assert (told["number_of_observers"], told["number_of_offline_voters"], told["pending_add_voter"]) == (
+            1,
+            0,
+            0,
+        )
         assert told["uncommitted_voter_change"] == 0
         ends = {metrics(n)["log_end_offset"] for n in (*nodes, broker)}
         assert max(ends) - min(ends) <= 2  # no-op records go on
@@ -77,16 +100,30 @@ def test_raft_metrics_through_additions_an_election_and_a_removal(tmp_path: Path
         wait_for("the other to follow", lambda: state(other) == "follower", 10, 0.05)
         assert all(metrics(n)["current_epoch"] > epoch for n in (leader, other, broker))
         assert metrics(leader)["election_latency_max"] >= metrics(leader)["election_latency_avg"] > 0
-        wait_for("the lost voter to be missed", lambda: metrics(leader)["number_of_offline_voters"] == 1, 10, 0.1)
+        wait_for(
+            "the lost voter to be missed", lambda: metrics(leader)["number_of_offline_voters"] == 1, 10, 0.1
+        )
         assert names(metrics(leader)) == EVERYWHERE | ON_LEADERS | {"is_observer"}
 
         quorum(leader, "remove-controller", "--controller-id", 1)  # a removal
         told = metrics(leader)
-        assert (told["number_of_voters"], told["number_of_offline_voters"], told["pending_remove_voter"]) == (2, 0, 0)
-        wait_for("the others to hear", lambda: metrics(broker)["number_of_voters"] == metrics(other)["number_of_voters"] == 2, 10)
+        assert (told["number_of_voters"], told["number_of_offline_voters"], told["pending_remove_voter"]) == (
+            2,
+            0,
+            0,
+        )
+        wait_for(
+            "the others to hear",
+            lambda: metrics(broker)["number_of_voters"] == metrics(other)["number_of_voters"] == 2,
+            10,
+        )
         first.start()
-        wait_for("it to observe", lambda: (state(first), metrics(first)["is_observer"]) == ("observer", 1), 10, 0.1)
-        assert tool("kafka-topics", broker, "--create", "--topic", "after-all") == "Created topic after-all.\n"
+        wait_for(
+            "it to observe", lambda: (state(first), metrics(first)["is_observer"]) == ("observer", 1), 10, 0.1
+        )
+        assert (
+            tool("kafka-topics", broker, "--create", "--topic", "after-all") == "Created topic after-all.\n"
+        )
 
 
 def test_health_tells_the_truth_while_a_node_starts_and_stops(tmp_path: Path) -> None:
@@ -101,7 +138,9 @@ def test_health_tells_the_truth_while_a_node_starts_and_stops(tmp_path: Path) ->
         broker.format()
         broker.start(wait=False)  # before there is a controller: it is up, and knows that it is of no use yet
         wait_for("it to listen", listens, 20)
-        status, told = wait_for("its log", lambda: (h := health(broker))[1]["phase"] == "metadata log open" and h, 20)  # type: ignore[misc]
+        status, told = wait_for(
+            "its log", lambda: (h := health(broker))[1]["phase"] == "metadata log open" and h, 20
+        )  # type: ignore[misc]
         assert (status, told["ready"], told["nodeId"], told["roles"]) == (503, False, 10, ["broker"])
         assert (told["leaderId"], told["highWatermark"]) == (-1, 0)
         controller.start()

@@ -50,16 +50,28 @@ def silent_ms(leader: Node, voter: Node) -> int:
     return fetched[leader.node_id] - fetched[voter.node_id]
 
 
-def test_a_removal_that_would_leave_nobody_to_commit_it_is_refused_and_the_right_one_is_not(tmp_path: Path) -> None:
+def test_a_removal_that_would_leave_nobody_to_commit_it_is_refused_and_the_right_one_is_not(
+    tmp_path: Path,
+) -> None:
     nodes = formatted(tmp_path)
     with stopping(nodes):
         for node in nodes:
             node.start()
-        wait_for("three voters with their directories in the voter set", lambda: all(map(knows_directories, nodes)), 30, 0.2)
+        wait_for(
+            "three voters with their directories in the voter set",
+            lambda: all(map(knows_directories, nodes)),
+            30,
+            0.2,
+        )
         leader = nodes[leads(nodes[0]) - 1]
         gone, other = (n for n in nodes if n is not leader)
         gone.kill()
-        wait_for("the leader to miss it", lambda: silent_ms(leader, gone) > QUICK["controller.quorum.fetch.timeout.ms"], 10, 0.05)
+        wait_for(
+            "the leader to miss it",
+            lambda: silent_ms(leader, gone) > QUICK["controller.quorum.fetch.timeout.ms"],
+            10,
+            0.05,
+        )
         said = quorum(leader, "remove-controller", "--controller-id", other.node_id, fails=True)
         assert f"2 must be up, but voter {gone.node_id} has not fetched for" in said, said
         assert f"start {gone.node_id} first, or remove {gone.node_id} first" in said
@@ -73,7 +85,9 @@ def test_a_formatted_voter_that_was_removed_before_it_came_does_not_join_by_itse
     with stopping(nodes):
         start(nodes[:2])
         late = nodes[2]
-        assert "Removed" in quorum(nodes[0], "remove-controller", "--controller-id", 3, "--controller-directory-id", "A" * 22)
+        assert "Removed" in quorum(
+            nodes[0], "remove-controller", "--controller-id", 3, "--controller-directory-id", "A" * 22
+        )
         late.start()
         noted = late.data / "__cluster_metadata-0" / FILE_NAME
         wait_for("its removal to be noted", lambda: '"removed"' in noted.read_text(), 30, 0.1)
@@ -92,7 +106,10 @@ def test_a_static_quorum_refuses_an_addition_for_that_reason_alone(tmp_path: Pat
         nodes[0].start()
         new.format("--no-initial-controllers")
         wait_for("a leader", lambda: leads(nodes[0]) > 0, 30, 0.1)
-        for said in (add(nodes[0], new, fails=True), quorum(nodes[0], "add-controller", "--controller-id", 4, fails=True)):
+        for said in (
+            add(nodes[0], new, fails=True),
+            quorum(nodes[0], "add-controller", "--controller-id", 4, fails=True),
+        ):
             assert said.startswith("org.apache.kafka.common.errors.UnsupportedVersionException: ")
             assert said.strip().endswith("it is 0; kafka-features upgrade --feature kraft.version=1")
 
@@ -105,7 +122,9 @@ def test_voters_that_start_at_once_tell_their_directories_without_a_complaint(tm
         for node in nodes:
             node.wait_ready()
         wait_for("three directories in the voter set", lambda: all(map(knows_directories, nodes)), 30, 0.2)
-        assert not [line for node in nodes for line in node.log_tail(9999).splitlines() if "UpdateRaftVoter" in line]
+        assert not [
+            line for node in nodes for line in node.log_tail(9999).splitlines() if "UpdateRaftVoter" in line
+        ]
 
 
 def test_a_voter_whose_log_was_deleted_does_not_start(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""A broker whose disk was replaced: it copies its replicas anew, tells the controller of its new directory, and leads again."""
+"""A broker whose disk was replaced: it copies its replicas anew, tells the controller of its new
+directory, and leads again."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ def replace_disk(node: Node) -> None:
 
 def test_a_broker_with_a_new_disk_leads_again(tmp_path: Path) -> None:
     controller = Node(tmp_path / "c", node_id=1, roles="controller")
-    first, second = (Node(tmp_path / f"b{i}", node_id=i, roles="broker", voters=controller.voters) for i in (101, 102))
+    first, second = (
+        Node(tmp_path / f"b{i}", node_id=i, roles="broker", voters=controller.voters) for i in (101, 102)
+    )
     with running(controller), running(first), running(second):
         ledger = Ledger()
         create(first, "t", [102, 101])
@@ -66,7 +69,9 @@ def test_a_broker_with_a_new_disk_leads_again(tmp_path: Path) -> None:
 
 def test_a_broker_with_a_new_disk_takes_over_when_the_leader_dies(tmp_path: Path) -> None:
     controller = Node(tmp_path / "c", node_id=1, roles="controller")
-    first, second = (Node(tmp_path / f"b{i}", node_id=i, roles="broker", voters=controller.voters) for i in (101, 102))
+    first, second = (
+        Node(tmp_path / f"b{i}", node_id=i, roles="broker", voters=controller.voters) for i in (101, 102)
+    )
     with running(controller), running(first), running(second):
         ledger = Ledger()
         create(first, "t", [101, 102])
@@ -82,9 +87,12 @@ def test_a_broker_with_a_new_disk_takes_over_when_the_leader_dies(tmp_path: Path
 
 
 def test_an_empty_disk_does_not_wipe_out_the_replica_that_still_has_records(tmp_path: Path) -> None:
-    """The only in-sync replica lost its disk while the other one was down: that one may lead, by an unclean election only."""
+    """The only in-sync replica lost its disk while the other one was down: that one may lead, by an
+    unclean election only."""
     controller = Node(tmp_path / "c", node_id=1, roles="controller")
-    first, second = (Node(tmp_path / f"b{i}", node_id=i, roles="broker", voters=controller.voters) for i in (101, 102))
+    first, second = (
+        Node(tmp_path / f"b{i}", node_id=i, roles="broker", voters=controller.voters) for i in (101, 102)
+    )
     with running(controller), running(first), running(second):
         ledger = Ledger()
         create(first, "t", [102, 101])
@@ -108,7 +116,10 @@ def test_a_combined_node_with_a_new_disk_leads_again(tmp_path: Path) -> None:
     """The documented way for one of a static quorum: its directory is formatted as at first."""
     ports = free_ports(3)
     voters = dict(zip((1, 2, 3), ports, strict=True))
-    nodes = [Node(tmp_path / f"n{i}", node_id=i, static=True, voters=voters, controller_port=voters[i]) for i in voters]
+    nodes = [
+        Node(tmp_path / f"n{i}", node_id=i, static=True, voters=voters, controller_port=voters[i])
+        for i in voters
+    ]
     with contextlib.ExitStack() as stack:
         for node in nodes:
             node.format()
@@ -131,7 +142,8 @@ def test_a_combined_node_with_a_new_disk_leads_again(tmp_path: Path) -> None:
 
 
 def test_nothing_is_assigned_before_metadata_version_knows_directories(tmp_path: Path) -> None:
-    """The controller would refuse it again and again; after an upgrade the broker registers its directories."""
+    """The controller would refuse it again and again; after an upgrade the broker registers its
+    directories."""
     directories = [tmp_path / "n" / name for name in ("data", "more")]
     node = Node(tmp_path / "n", static=True, extra={"log.dirs": ",".join(map(str, directories))})
     with running(node, "--release-version", "3.6"):
@@ -143,7 +155,14 @@ def test_nothing_is_assigned_before_metadata_version_knows_directories(tmp_path:
         assert "DirectoryAssignments" not in node.log_tail(1000)
         node.start()
         subprocess.run(
-            [str(BIN / "kafka-features"), "--bootstrap-server", node.bootstrap, "upgrade", "--release-version", "3.9"],
+            [
+                str(BIN / "kafka-features"),
+                "--bootstrap-server",
+                node.bootstrap,
+                "upgrade",
+                "--release-version",
+                "3.9",
+            ],
             check=True,
             timeout=60,
         )

@@ -16,7 +16,8 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def formatted(base: Path, **places: str) -> list[Node]:
-    """Controllers 1 to 3, formatted as voters, none of them running. places: host:port instead of a voter's own."""
+    """Controllers 1 to 3, formatted as voters, none of them running. places: host:port instead of a
+    voter's own."""
     nodes = controllers(base, 3)
     where = {f"c{n.node_id}": f"127.0.0.1:{n.controller_port}" for n in nodes} | places
     for node in nodes:
@@ -26,11 +27,16 @@ def formatted(base: Path, **places: str) -> list[Node]:
 
 def told(node: Node) -> list[str]:
     """The lines of its log about a missing leader."""
-    return [line for line in node.log_tail(9999).splitlines() if "no leader for" in line or "has not been heard for" in line]
+    return [
+        line
+        for line in node.log_tail(9999).splitlines()
+        if "no leader for" in line or "has not been heard for" in line
+    ]
 
 
 def missing(node: Node, said: str) -> bool:
-    """Whether a tool has shown this node's word. A voter whose pre-vote was not answered goes back to the leader that it had."""
+    """Whether a tool has shown this node's word. A voter whose pre-vote was not answered goes back to
+    the leader that it had."""
     words = r"(no leader for \d+ s|leader \d has not been heard for \d+ s) in epoch \d+: 2 of the 3 voters are needed"
     return re.search(rf"  127\.0\.0\.1:{node.controller_port}: {words}", said) is not None
 

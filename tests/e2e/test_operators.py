@@ -26,7 +26,8 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 
 def start(node: Node, before: str = "", *words: str, env: dict[str, str] | None = None) -> None:
-    """Starts the node through a shell that first does `before`, as init scripts do, and waits until it serves."""
+    """Starts the node through a shell that first does `before`, as init scripts do, and waits until it
+    serves."""
     log = node.base / "out.log"
     command = f"{before} exec '{BIN}/kafka-server-start' '{node.properties}' {' '.join(words)}"
     with log.open("ab") as out:
@@ -94,7 +95,9 @@ def test_a_first_start_speaks_of_no_recovery(node: Node) -> None:
 
 def test_port_0_is_advertised_as_the_port_that_was_given(tmp_path: Path) -> None:
     controller = free_ports(1)[0]
-    node = Node(tmp_path / "node", extra={"listeners": f"PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:{controller}"})
+    node = Node(
+        tmp_path / "node", extra={"listeners": f"PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:{controller}"}
+    )
     node.voters = {1: controller}
     node.write_properties()
     node.format()
@@ -123,8 +126,17 @@ def served(node: Node, connections: int) -> int:
 )
 def test_limits_on_connections_are_changed_while_the_node_runs(node: Node, limit: str) -> None:
     def alter(change: str, value: str) -> None:
-        command = [str(BIN / "kafka-configs"), "--bootstrap-server", node.bootstrap, "--alter", "--entity-type", "brokers"]
-        done = subprocess.run([*command, "--entity-default", change, value], capture_output=True, text=True, check=False)
+        command = [
+            str(BIN / "kafka-configs"),
+            "--bootstrap-server",
+            node.bootstrap,
+            "--alter",
+            "--entity-type",
+            "brokers",
+        ]
+        done = subprocess.run(
+            [*command, "--entity-default", change, value], capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
     start(node)

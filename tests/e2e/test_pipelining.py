@@ -1,4 +1,5 @@
-"""Clients that pipeline and read nothing, on a node with many topics: others are served, and memory stays bounded."""
+"""Clients that pipeline and read nothing, on a node with many topics: others are served, and memory
+stays bounded."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ def answers(s: socket.socket) -> list[int]:
 
 
 def test_clients_that_pipeline_neither_starve_others_nor_take_memory(node: Node) -> None:
-    """Behind a Fetch that waits, the answers to 99 requests for all topics: 22 MB a connection, were they all made."""
+    """Behind a Fetch that waits, the answers to 99 requests for all topics: 22 MB a connection, were
+    they all made."""
     assert node.proc is not None
     process = psutil.Process(node.proc.pid)
     served_s(node)
@@ -81,7 +83,9 @@ def test_clients_that_pipeline_neither_starve_others_nor_take_memory(node: Node)
     with contextlib.ExitStack() as held:
         for i in range(5):
             s = held.enter_context(connect(node))
-            s.sendall(fetch(60_000) + b"".join(frame(n, MetadataRequest(topics=None), 8 + i) for n in range(1, 100)))
+            s.sendall(
+                fetch(60_000) + b"".join(frame(n, MetadataRequest(topics=None), 8 + i) for n in range(1, 100))
+            )
         waits = [served_s(node) for _ in range(50)]
         assert max(waits) < 1.5, waits
         assert process.memory_info().rss - rss < 40 << 20

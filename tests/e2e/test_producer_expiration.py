@@ -46,7 +46,8 @@ def set_for_the_cluster(node: Node, name: str, value: str) -> None:
 
 @pytest.mark.timeout(120)
 def test_the_expiration_time_of_producers_is_a_dynamic_config_of_the_cluster(tmp_path: Path) -> None:
-    """With the default of a day the producer stays; lowered for the cluster, it is gone at the next check, and stays so."""
+    """With the default of a day the producer stays; lowered for the cluster, it is gone at the next
+    check, and stays so."""
     with running(Node(tmp_path, extra={"producer.id.expiration.check.interval.ms": 50})) as node:
         admin = node.admin()
         admin.create_topics([NewTopic("t", 1, 1)], operation_timeout=20)["t"].result()

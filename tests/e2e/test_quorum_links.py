@@ -1,4 +1,5 @@
-"""A quorum whose links are cut, one way or both: nothing that was answered is lost, and whoever can go on goes on.
+"""A quorum whose links are cut, one way or both: nothing that was answered is lost, and whoever can go
+on goes on.
 
 After each cut the logs and snapshots of all nodes are read and compared, as in `test_quorum_violence.py`.
 """
@@ -22,7 +23,10 @@ SILENCE_S = 2.0  # no creation may be answered for so long: several election tim
 
 @pytest.fixture(scope="module")
 def quorum_at_work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
-    with Network(4) as network, running(Quorum(tmp_path_factory.mktemp("quorum"), network, settings=BUSY | QUICK)) as quorum:
+    with (
+        Network(4) as network,
+        running(Quorum(tmp_path_factory.mktemp("quorum"), network, settings=BUSY | QUICK)) as quorum,
+    ):
         yield Campaign(quorum, random.Random(20_261_122), ())
 
 
@@ -72,7 +76,9 @@ def test_a_leader_cut_from_its_followers_is_replaced_also_for_the_broker_that_st
     cut(quorum, leader)
     successor = quorum.leader(tuple(quorum.others(leader)), after=epoch)
     campaign.creations_flow("the cut")
-    wait_for("the old leader to resign", lambda: (t := quorum.controllers[leader].told()) and t.leader != leader)
+    wait_for(
+        "the old leader to resign", lambda: (t := quorum.controllers[leader].told()) and t.leader != leader
+    )
     quorum.heal()
     campaign.stop_and_check_all()
     assert quorum.leader() == successor
@@ -84,7 +90,9 @@ def test_a_follower_cut_from_the_leader_alone_unseats_nobody(campaign: Campaign)
     leader, epoch = quorum.leader(), quorum.epoch()
     lonely = quorum.others(leader)[0]
     quorum.cut(leader, lonely)
-    wait_for("it to miss the leader", lambda: "follower -> prospective" in quorum.controllers[lonely].log_tail(5))
+    wait_for(
+        "it to miss the leader", lambda: "follower -> prospective" in quorum.controllers[lonely].log_tail(5)
+    )
     campaign.creations_flow("the cut")
     assert (quorum.leader(), quorum.epoch()) == (leader, epoch)
     quorum.heal()

@@ -1,7 +1,9 @@
-"""A quorum of processes that are killed and stopped: what was answered is on every replica's disk afterwards, once.
+"""A quorum of processes that are killed and stopped: what was answered is on every replica's disk
+afterwards, once.
 
-Clients create and delete topics and alter a config without pause; after each fault the logs and snapshots of three
-controllers and a broker are read and compared. `python -m tests.e2e.quorum_campaign` does the same for as long as wanted.
+Clients create and delete topics and alter a config without pause; after each fault the logs and
+snapshots of three controllers and a broker are read and compared. `python -m tests.e2e.quorum_campaign`
+does the same for as long as wanted.
 """
 
 from __future__ import annotations
@@ -70,7 +72,11 @@ def test_a_stopped_leader_is_replaced_and_when_it_goes_on_acknowledges_nothing(c
             asked = [
                 direct.send(
                     CreateTopicsRequest(
-                        topics=[CreateTopicsRequest.CreatableTopic(name=f"late-{i}", num_partitions=1, replication_factor=1)],
+                        topics=[
+                            CreateTopicsRequest.CreatableTopic(
+                                name=f"late-{i}", num_partitions=1, replication_factor=1
+                            )
+                        ],
                         timeout_ms=5000,
                     )
                 )
@@ -80,7 +86,9 @@ def test_a_stopped_leader_is_replaced_and_when_it_goes_on_acknowledges_nothing(c
             await asyncio.to_thread(campaign.creations_flow, "the leader was replaced")
             assert not any(f.done() for f in asked)
             quorum.resume(leader)
-            return [answer.topics[0].error_code for answer in await asyncio.wait_for(asyncio.gather(*asked), 20)]
+            return [
+                answer.topics[0].error_code for answer in await asyncio.wait_for(asyncio.gather(*asked), 20)
+            ]
         finally:
             direct.close()
 

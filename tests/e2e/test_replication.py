@@ -1,4 +1,5 @@
-"""Three brokers, replication factor 3: a leader is killed, nothing acknowledged is lost, and all logs end up byte-equal."""
+"""Three brokers, replication factor 3: a leader is killed, nothing acknowledged is lost, and all logs
+end up byte-equal."""
 
 from __future__ import annotations
 
@@ -35,7 +36,11 @@ def cluster(directory: Path, implementations: str) -> Iterator[list[Node]]:
             voters=voters,
             controller_port=voters[i],
             broker_port=ports[i + 2],
-            extra={"replica.lag.time.max.ms": 3000, "broker.session.timeout.ms": 4000, "offsets.topic.replication.factor": 3},
+            extra={
+                "replica.lag.time.max.ms": 3000,
+                "broker.session.timeout.ms": 4000,
+                "offsets.topic.replication.factor": 3,
+            },
         )
         for i in voters
     ]
@@ -82,7 +87,15 @@ def write(nodes: list[Node], tag: str, count: int, acknowledged: dict[int, list[
         else:
             failed.append(error)
 
-    producer = Producer({"bootstrap.servers": all_of(nodes), "acks": "all", "enable.idempotence": True, "linger.ms": 2, **QUIET})
+    producer = Producer(
+        {
+            "bootstrap.servers": all_of(nodes),
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 2,
+            **QUIET,
+        }
+    )
     for i in range(count):
         producer.produce(TOPIC, f"{tag}-{i}".encode() * 8, partition=i % PARTITIONS, on_delivery=delivered)
     assert producer.flush(60) == 0
@@ -96,7 +109,8 @@ def segment(node: Node, partition: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "implementations", ["qqq", pytest.param("qjq", marks=pytest.mark.java), pytest.param("jqj", marks=pytest.mark.java)]
+    "implementations",
+    ["qqq", pytest.param("qjq", marks=pytest.mark.java), pytest.param("jqj", marks=pytest.mark.java)],
 )
 @pytest.mark.timeout(280)
 def test_a_leader_dies_and_comes_back(tmp_path: Path, implementations: str) -> None:
@@ -135,7 +149,9 @@ def move(node: Node, partition: int, target: list[int]) -> None:
         connection = await Connection.connect("127.0.0.1", node.broker_port, client_id="test")
         Request = AlterPartitionReassignmentsRequest  # noqa: N806
         part = Request.ReassignablePartition(partition_index=partition, replicas=target)
-        request = Request(timeout_ms=20_000, topics=[Request.ReassignableTopic(name=TOPIC, partitions=[part])])
+        request = Request(
+            timeout_ms=20_000, topics=[Request.ReassignableTopic(name=TOPIC, partitions=[part])]
+        )
         answer = await connection.call(request)
         assert answer.error_code == 0, answer
         assert answer.responses[0].partitions[0].error_code == 0, answer
@@ -159,7 +175,10 @@ def test_a_replica_moves_with_its_data(tmp_path: Path) -> None:
         move(nodes[0], 0, [new])
         wait_for(
             "the move to be complete",
-            lambda: (p := partitions(nodes[0]).get(0)) is not None and (p.replicas, p.isrs, p.leader) == ([new], [new], new),
+            lambda: (
+                (p := partitions(nodes[0]).get(0)) is not None
+                and (p.replicas, p.isrs, p.leader) == ([new], [new], new)
+            ),
         )
         assert segment(target, 0) == before
         wait_for("the old replica to go", lambda: not (source.data / f"{TOPIC}-0").exists())

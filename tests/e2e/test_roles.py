@@ -76,7 +76,8 @@ def test_a_broker_outlives_a_restart_of_its_controller(pair: tuple[Node, Node]) 
 
 
 def test_a_broker_that_leaves_without_a_controller_takes_nothing_more(pair: tuple[Node, Node]) -> None:
-    """Nobody can move its leaderships. What it still took might be lost when another replica leads after the restart."""
+    """Nobody can move its leaderships. What it still took might be lost when another replica leads
+    after the restart."""
     controller, broker = pair
     controller.start()
     broker.start()
@@ -89,7 +90,9 @@ def test_a_broker_that_leaves_without_a_controller_takes_nothing_more(pair: tupl
         record = [(b"k", b"v", [], 1)]
         data = ProduceRequest.PartitionProduceData(index=0, records=build_batch(record))
         request = ProduceRequest(
-            acks=1, timeout_ms=1000, topic_data=[ProduceRequest.TopicProduceData(name="t", partition_data=[data])]
+            acks=1,
+            timeout_ms=1000,
+            topic_data=[ProduceRequest.TopicProduceData(name="t", partition_data=[data])],
         )
         answer = await connection.call(request, version=12)
         taken = 0

@@ -1,6 +1,8 @@
-"""A node on a slow disk: work that waits for it does not hold the event loop, which Raft, heartbeats and clients share.
+"""A node on a slow disk: work that waits for it does not hold the event loop, which Raft, heartbeats
+and clients share.
 
-Each operation of the disk takes as long as SLOW_MS; one that the event loop waited for would show in the probe's answers.
+Each operation of the disk takes as long as SLOW_MS; one that the event loop waited for would show in
+the probe's answers.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ pytestmark = pytest.mark.timeout(180)
 
 SLOW_MS = 600
 BOUND_S = SLOW_MS / 1000 / 2
-"""Half of one operation: far above what a busy machine adds, and below what one operation in the event loop costs."""
+"""Half of one operation: far above what a busy machine adds, and below what one operation in the event
+loop costs."""
 
 
 @pytest.fixture
@@ -70,7 +73,8 @@ def fill(node: Node, topic: str, partitions: int, count: int, size: int) -> None
 
 
 def slow_fsyncs(node: Node, disk: SlowDisk) -> None:
-    """From here on the metadata log is synced in a thread as well: its first slow fsync was found out in the event loop."""
+    """From here on the metadata log is synced in a thread as well: its first slow fsync was found out
+    in the event loop."""
     disk.set(fsync_ms=SLOW_MS)
     create(node, "first-slow-one")
 
@@ -108,7 +112,8 @@ def test_the_first_appends_to_a_thousand_partitions_in_one_request(node: Node, d
     slow_fsyncs(node, disk)
     batch = build_batch([(None, b"value", [], time.time_ns() // 1_000_000)])
     topic = ProduceRequest.TopicProduceData(
-        name="t", partition_data=[ProduceRequest.PartitionProduceData(index=i, records=batch) for i in range(1000)]
+        name="t",
+        partition_data=[ProduceRequest.PartitionProduceData(index=i, records=batch) for i in range(1000)],
     )
 
     async def produce() -> None:
@@ -130,7 +135,13 @@ def test_reading_what_is_not_in_the_page_cache(node: Node, disk: SlowDisk) -> No
     drop_from_page_cache(node.data)
     disk.set(read_ms=SLOW_MS)
     consumer = Consumer(
-        {"bootstrap.servers": node.bootstrap, "group.id": "g", "auto.offset.reset": "earliest", "check.crcs": True, **QUIET}
+        {
+            "bootstrap.servers": node.bootstrap,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "check.crcs": True,
+            **QUIET,
+        }
     )
     with probing(node.controller_port) as probe, contextlib.closing(consumer):
         consumer.subscribe(["t"])
@@ -175,9 +186,15 @@ def test_stopping(node: Node, disk: SlowDisk) -> None:
 def test_loading_the_groups_of_a_broker_that_died(tmp_path: Path, disk: SlowDisk) -> None:
     (port,) = free_ports(1)
     quorum = {"static": True, "voters": {9: port}}
-    extra = {"offsets.topic.replication.factor": 2, "offsets.topic.num.partitions": 1, "broker.session.timeout.ms": 3000}
+    extra = {
+        "offsets.topic.replication.factor": 2,
+        "offsets.topic.num.partitions": 1,
+        "broker.session.timeout.ms": 3000,
+    }
     controller = Node(tmp_path / "c", node_id=9, roles="controller", controller_port=port, **quorum)
-    nodes = {i: Node(tmp_path / f"n{i}", node_id=i, roles="broker", extra=dict(extra), **quorum) for i in (1, 2)}
+    nodes = {
+        i: Node(tmp_path / f"n{i}", node_id=i, roles="broker", extra=dict(extra), **quorum) for i in (1, 2)
+    }
     with running(controller), running(nodes[1], env=disk.env), running(nodes[2], env=disk.env):
         admin = nodes[1].admin()
         admin.create_topics([NewTopic("t", 200, 2)])["t"].result(20)
@@ -186,18 +203,32 @@ def test_loading_the_groups_of_a_broker_that_died(tmp_path: Path, disk: SlowDisk
         for number in range(200):
             offsets = [TopicPartition("t", p, number, metadata="m" * 100) for p in range(200)]
             consumer.commit(offsets=offsets, asynchronous=False)
-        leader = admin.list_topics("__consumer_offsets", timeout=10).topics["__consumer_offsets"].partitions[0].leader
+        leader = (
+            admin.list_topics("__consumer_offsets", timeout=10)
+            .topics["__consumer_offsets"]
+            .partitions[0]
+            .leader
+        )
         heir = nodes[3 - leader]
         last = max(heir.data.glob("__consumer_offsets-0/*.log"))
         size = (
-            max(heir.data.glob("../../n*/data/__consumer_offsets-0/*.log"), key=lambda path: path.stat().st_size).stat().st_size
+            max(
+                heir.data.glob("../../n*/data/__consumer_offsets-0/*.log"),
+                key=lambda path: path.stat().st_size,
+            )
+            .stat()
+            .st_size
         )
         wait_for("the heir to have all", lambda: last.stat().st_size == size)
         drop_from_page_cache(heir.data)
         disk.set(read_ms=SLOW_MS)
         with probing(heir.broker_port) as probe:
             nodes[leader].kill()
-            wait_for("the heir to be the coordinator", lambda: "Loaded __consumer_offsets-0: 1 groups" in heir.log_tail(), 60)
+            wait_for(
+                "the heir to be the coordinator",
+                lambda: "Loaded __consumer_offsets-0: 1 groups" in heir.log_tail(),
+                60,
+            )
             disk.set()
         assert probe.longest_s < BOUND_S
         assert consumer.committed([TopicPartition("t", 0)], timeout=30)[0].offset == 199

@@ -1,5 +1,6 @@
-"""Well-formed requests that no sane client sends, and the answers that Apache Kafka gives to them (seen side by side in
-tests/interop/test_differential.py): the same codes here, also where there is no Java to compare with."""
+"""Well-formed requests that no sane client sends, and the answers that Apache Kafka gives to them (seen
+side by side in tests/interop/test_differential.py): the same codes here, also where there is no Java to
+compare with."""
 
 from __future__ import annotations
 
@@ -67,7 +68,9 @@ def one_record(**options: Any) -> bytes:
 @pytest.mark.parametrize("version", [3, 9])
 def test_batches_of_old_formats_are_invalid_not_damaged(peer: Peer, magic: int, version: int) -> None:
     body = (
-        struct.pack(">bb", magic, 0) + (struct.pack(">q", 0) if magic else b"") + struct.pack(">i3si5s", 3, b"key", 5, b"value")
+        struct.pack(">bb", magic, 0)
+        + (struct.pack(">q", 0) if magic else b"")
+        + struct.pack(">i3si5s", 3, b"key", 5, b"value")
     )
     message = struct.pack(">I", zlib.crc32(body)) + body
     old = struct.pack(">qi", 0, len(message)) + message
@@ -100,9 +103,14 @@ def test_a_topic_with_neither_name_nor_id_is_refused(peer: Peer) -> None:
 
 
 def test_operations_on_a_topic_that_cannot_be(peer: Peer) -> None:
-    asked = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="a b")], include_topic_authorized_operations=True)
+    asked = MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name="a b")], include_topic_authorized_operations=True
+    )
     answer = peer.ask(asked, 8).response.topics[0]
-    assert (answer.error_code, answer.topic_authorized_operations) == (ErrorCode.INVALID_TOPIC_EXCEPTION, 3576)
+    assert (answer.error_code, answer.topic_authorized_operations) == (
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        3576,
+    )
 
 
 # -- groups
@@ -122,13 +130,17 @@ def test_a_sync_without_its_protocol_is_inconsistent_before_anything_else(peer: 
 
 def test_an_offset_for_a_topic_without_a_name(peer: Peer) -> None:
     part = OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
-    request = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequest.OffsetCommitRequestTopic(partitions=[part])])
+    request = OffsetCommitRequest(
+        group_id="g", topics=[OffsetCommitRequest.OffsetCommitRequestTopic(partitions=[part])]
+    )
     answer = peer.ask(request, 8).response.topics[0].partitions[0]
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_a_negative_leader_epoch_in_a_fetch_is_none(peer: Peer) -> None:
-    part = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000, current_leader_epoch=-2)
+    part = FetchRequest.FetchPartition(
+        partition=0, fetch_offset=0, partition_max_bytes=1000, current_leader_epoch=-2
+    )
     request = FetchRequest(max_wait_ms=0, topics=[FetchRequest.FetchTopic(topic="t", partitions=[part])])
     assert peer.ask(request, 12).response.responses[0].partitions[0].error_code == 0
 
@@ -144,7 +156,9 @@ def test_acls_are_disabled_where_nothing_enforces_them(peer: Peer, to: str) -> N
     created = peer.ask(CreateAclsRequest(creations=[acl, acl]), 3, to=to).response.results
     assert [r.error_code for r in created] == [ErrorCode.SECURITY_DISABLED] * 2
     assert "No Authorizer is configured" in created[0].error_message
-    some = DeleteAclsRequest.DeleteAclsFilter(resource_type_filter=2, pattern_type_filter=3, operation=2, permission_type=2)
+    some = DeleteAclsRequest.DeleteAclsFilter(
+        resource_type_filter=2, pattern_type_filter=3, operation=2, permission_type=2
+    )
     deleted = peer.ask(DeleteAclsRequest(filters=[some]), 3, to=to).response.filter_results
     assert [r.error_code for r in deleted] == [ErrorCode.SECURITY_DISABLED]
     every = DescribeAclsRequest(resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1)
@@ -155,9 +169,13 @@ def test_quotas_that_nothing_enforces_are_refused_and_can_be_removed(peer: Peer)
     entry = AlterClientQuotasRequest.EntryData
 
     def ask(to: str, *, remove: bool) -> Any:
-        op = AlterClientQuotasRequest.OpData(key="producer_byte_rate", value=0.0 if remove else 1000.0, remove=remove)
+        op = AlterClientQuotasRequest.OpData(
+            key="producer_byte_rate", value=0.0 if remove else 1000.0, remove=remove
+        )
         who = AlterClientQuotasRequest.EntityData(entity_type="user", entity_name="a")
-        return peer.ask(AlterClientQuotasRequest(entries=[entry(entity=[who], ops=[op])]), 1, to=to).response.entries[0]
+        return peer.ask(
+            AlterClientQuotasRequest(entries=[entry(entity=[who], ops=[op])]), 1, to=to
+        ).response.entries[0]
 
     for to in LISTENERS:
         answer = ask(to, remove=False)
@@ -198,7 +216,9 @@ def test_a_plaintext_listener_answers_sasl_with_illegal_state(peer: Peer, to: st
 
 def alter(peer: Peer, kind: int, name: str, key: str, value: str) -> Any:
     config = IncrementalAlterConfigsRequest.AlterableConfig(name=key, config_operation=0, value=value)
-    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=kind, resource_name=name, configs=[config])
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+        resource_type=kind, resource_name=name, configs=[config]
+    )
     return peer.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).response.responses[0]
 
 
@@ -234,7 +254,9 @@ def test_client_metrics_subscriptions_are_checked(peer: Peer, key: str, value: s
         ("consumer.heartbeat.interval.ms", "15001", ErrorCode.INVALID_CONFIG),
     ],
 )
-def test_group_settings_stay_within_the_brokers_bounds(peer: Peer, key: str, value: str, code: ErrorCode) -> None:
+def test_group_settings_stay_within_the_brokers_bounds(
+    peer: Peer, key: str, value: str, code: ErrorCode
+) -> None:
     assert alter(peer, 32, "g", key, value).error_code == code
 
 

@@ -1,4 +1,5 @@
-"""A controller of a newer version answers with error codes that this version does not know. Brokers ask again."""
+"""A controller of a newer version answers with error codes that this version does not know. Brokers ask
+again."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def refused_partitions(request: AlterPartitionRequest) -> AlterPartitionResponse
             Response.TopicData(
                 topic_id=topic.topic_id,
                 partitions=[
-                    Response.PartitionData(partition_index=partition.partition_index, error_code=FROM_THE_FUTURE)
+                    Response.PartitionData(
+                        partition_index=partition.partition_index, error_code=FROM_THE_FUTURE
+                    )
                     for partition in topic.partitions
                 ],
             )
@@ -53,7 +56,9 @@ def test_brokers_ask_again_after_error_codes_that_they_do_not_know(tmp_path: Pat
         extra={"advertised.listeners": f"CONTROLLER://127.0.0.1:{proxied}"},
     )
     quick = {"broker.heartbeat.interval.ms": 200}
-    brokers = [Node(tmp_path / f"b{i}", node_id=i, roles="broker", voters={1: proxied}, extra=quick) for i in (2, 3)]
+    brokers = [
+        Node(tmp_path / f"b{i}", node_id=i, roles="broker", voters={1: proxied}, extra=quick) for i in (2, 3)
+    ]
     answers = {
         ApiKey.BROKER_REGISTRATION: [refused(BrokerRegistrationResponse)],
         ApiKey.BROKER_HEARTBEAT: [refused(BrokerHeartbeatResponse)] * 3,

@@ -30,7 +30,16 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (wheel,) = base.glob("*.whl")
     subprocess.run([sys.executable, "-m", "venv", str(base / "env")], check=True)
     env = {**os.environ, "CC": "/bin/false", "CXX": "/bin/false"}
-    pip = [str(base / "env/bin/python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", "--only-binary", ":all:"]
+    pip = [
+        str(base / "env/bin/python"),
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--disable-pip-version-check",
+        "--only-binary",
+        ":all:",
+    ]
     subprocess.run([*pip, str(wheel)], check=True, env=env)
     return base / "env" / "bin"
 
@@ -63,7 +72,9 @@ def address(proc: subprocess.Popen[str], out: Path) -> str:
     return match.group()
 
 
-def test_quorate_up_runs_from_the_wheel_and_stops_cleanly(up: tuple[subprocess.Popen[str], Path], installed: Path) -> None:
+def test_quorate_up_runs_from_the_wheel_and_stops_cleanly(
+    up: tuple[subprocess.Popen[str], Path], installed: Path
+) -> None:
     proc, out = up
     bootstrap = address(proc, out)
     made = subprocess.run(
@@ -78,13 +89,17 @@ def test_quorate_up_runs_from_the_wheel_and_stops_cleanly(up: tuple[subprocess.P
     command = [str(installed / "kafka-console-producer"), *where]
     subprocess.run(command, input="one\ntwo\n", text=True, check=True, capture_output=True, timeout=30)
     command = [str(installed / "kafka-console-consumer"), *where, "--from-beginning", "--max-messages", "2"]
-    assert subprocess.run(command, text=True, check=True, capture_output=True, timeout=30).stdout == "one\ntwo\n"
+    assert (
+        subprocess.run(command, text=True, check=True, capture_output=True, timeout=30).stdout == "one\ntwo\n"
+    )
     proc.send_signal(signal.SIGINT)
     assert proc.wait(20) == 0, out.read_text()
     assert "Traceback" not in out.read_text()
 
 
-def test_a_busy_port_is_named_with_what_to_do(up: tuple[subprocess.Popen[str], Path], installed: Path, tmp_path: Path) -> None:
+def test_a_busy_port_is_named_with_what_to_do(
+    up: tuple[subprocess.Popen[str], Path], installed: Path, tmp_path: Path
+) -> None:
     proc, out = up
     port = address(proc, out).rpartition(":")[2]
     second = subprocess.run(
@@ -124,7 +139,16 @@ def test_faults(kafka_cluster_factory):
 
 def test_pytest_finds_the_fixtures_of_the_wheel(installed: Path, tmp_path: Path) -> None:
     (wheel,) = installed.parent.parent.glob("*.whl")
-    pip = [str(installed / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", "--only-binary", ":all:"]
+    pip = [
+        str(installed / "python"),
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--disable-pip-version-check",
+        "--only-binary",
+        ":all:",
+    ]
     subprocess.run([*pip, f"{wheel}[testing]"], check=True)
     (tmp_path / "test_user.py").write_text(TEST_OF_A_USER)
     run = subprocess.run(

@@ -39,7 +39,8 @@ def imported_names(module: str, path: Path) -> Iterator[str]:
 
 
 def used_attributes(path: Path, module: str) -> set[str]:
-    """What a file uses of a module that it imports whole, as `module.name`; the module alone if nothing is."""
+    """What a file uses of a module that it imports whole, as `module.name`; the module alone if nothing
+    is."""
     names = {
         f"{module}.{node.attr}"
         for node in _nodes(path)
@@ -68,12 +69,15 @@ def import_circles(graph: Mapping[str, set[str]]) -> set[frozenset[str]]:
     """The sets of modules of which each reaches every other one by its imports."""
     reached = {module: _reached_from(graph, module) for module in graph}
     return {
-        frozenset(other for other in reached[module] if module in reached[other]) for module in graph if module in reached[module]
+        frozenset(other for other in reached[module] if module in reached[other])
+        for module in graph
+        if module in reached[module]
     }
 
 
 def _reached_from(graph: Mapping[str, set[str]], module: str) -> set[str]:
-    """What a module imports, directly or through others; the module itself is in it if a circle leads back."""
+    """What a module imports, directly or through others; the module itself is in it if a circle leads
+    back."""
     reached: set[str] = set()
     pending = [module]
     while pending:

@@ -42,6 +42,7 @@ def test_links_lead_somewhere(document: Path) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_named_source_files_exist(document: Path) -> None:
     for path in re.findall(
-        r"`((?:src/quorate|tests|simulation|bench|scripts|spec|docs)/[\w/.-]+\.(?:py|md|sh|json|xml))`", document.read_text()
+        r"`((?:src/quorate|tests|simulation|bench|scripts|spec|docs)/[\w/.-]+\.(?:py|md|sh|json|xml))`",
+        document.read_text(),
     ):
         assert (ROOT / path).exists(), path

@@ -21,7 +21,8 @@ KNOWN_CIRCLES = (
     "quorate.controller: broker_connections driver envelope periodic_tasks reads registration requests",
     "quorate.controller: broker_sessions config context",
     "quorate.net: connection dispatch server",
-    "quorate.raft.core: auto_join election follower leader leader_conflict membership raft transitions voter_changes",
+    "quorate.raft.core: auto_join election follower leader leader_conflict membership raft transitions "
+    "voter_changes",
     "quorate.raft.runtime: metrics view",
 )
 """The circles that are still there: a package, and the modules in it. The list only shrinks: whoever
@@ -48,13 +49,20 @@ ALLOWED = {"random.Random"}  # the type of a generator that is handed in
 
 @pytest.fixture(scope="module")
 def files() -> dict[str, Path]:
-    return {name: path for root, packages in SOURCES.items() for name, path in module_files(root, packages).items()}
+    return {
+        name: path
+        for root, packages in SOURCES.items()
+        for name, path in module_files(root, packages).items()
+    }
 
 
 def test_no_new_circle_of_imports(files: dict[str, Path]) -> None:
     found = {_described(circle) for circle in import_circles(import_graph(files))}
     new = [f"new: {circle}" for circle in sorted(found.difference(KNOWN_CIRCLES))]
-    gone = [f"to be taken from KNOWN_CIRCLES, as it is no longer there: {c}" for c in sorted(set(KNOWN_CIRCLES) - found)]
+    gone = [
+        f"to be taken from KNOWN_CIRCLES, as it is no longer there: {c}"
+        for c in sorted(set(KNOWN_CIRCLES) - found)
+    ]
     assert not new + gone, "\n".join(["circles of imports", *new, *gone])
 
 
@@ -62,18 +70,25 @@ def _described(circle: frozenset[str]) -> str:
     """The package that all of a circle is in, and its modules from there on."""
     names = [module.split(".") for module in sorted(circle)]
     shared = sum(1 for _ in takewhile(lambda parts: len(set(parts)) == 1, zip(*names, strict=False)))
-    return f"{'.'.join(names[0][:shared])}: {' '.join('.'.join(name[shared:]) or '__init__' for name in names)}"
+    return (
+        f"{'.'.join(names[0][:shared])}: {' '.join('.'.join(name[shared:]) or '__init__' for name in names)}"
+    )
 
 
 @pytest.mark.parametrize("room", PURE_ROOMS)
-def test_a_pure_room_has_no_clock_no_randomness_and_no_input_or_output(room: str, files: dict[str, Path]) -> None:
+def test_a_pure_room_has_no_clock_no_randomness_and_no_input_or_output(
+    room: str, files: dict[str, Path]
+) -> None:
     modules = {name: path for name, path in files.items() if name == room or name.startswith(f"{room}.")}
     assert modules, f"{room} is not there any more: correct PURE_ROOMS"
-    assert not {f"{module}: {name}" for module, path in modules.items() for name in impure_names(module, path)}
+    assert not {
+        f"{module}: {name}" for module, path in modules.items() for name in impure_names(module, path)
+    }
 
 
 def impure_names(module: str, path: Path) -> set[str]:
-    """What a module takes from IMPURE_MODULES; an import of a whole module counts with all that is used of it."""
+    """What a module takes from IMPURE_MODULES; an import of a whole module counts with all that is used
+    of it."""
     names = set()
     for name in imported_names(module, path):
         if name.partition(".")[0] in IMPURE_MODULES:
@@ -81,7 +96,7 @@ def impure_names(module: str, path: Path) -> set[str]:
     return names - ALLOWED
 
 
-# --- the reader itself ------------------------------------------------------------------------------------------------
+# --- the reader itself ----------------------------------------------------------------------------
 
 
 def written(root: Path, texts: dict[str, str]) -> dict[str, Path]:

@@ -1,4 +1,5 @@
-"""The mark `process` is on every test that starts a process, and on no other one outside of the folders for them."""
+"""The mark `process` is on every test that starts a process, and on no other one outside of the folders
+for them."""
 
 from __future__ import annotations
 
@@ -69,7 +70,16 @@ def not_at_all() -> str:
     return CLUSTER_ID
 
 
-STARTING = (directly, by_a_helper, by_a_closure, by_an_import, by_a_node, by_a_running_node, decorated.__wrapped__, by_a_class)
+STARTING = (
+    directly,
+    by_a_helper,
+    by_a_closure,
+    by_an_import,
+    by_a_node,
+    by_a_running_node,
+    decorated.__wrapped__,
+    by_a_class,
+)
 
 
 @pytest.mark.parametrize("function", STARTING)
@@ -84,12 +94,17 @@ def test_what_only_shares_a_file_with_it_is_not() -> None:
 def test_a_process_that_our_own_code_starts_fails_a_test_that_is_not_marked() -> None:
     """However it is started: a name that is put together is nothing that can be found in the code."""
     module = importlib.import_module("sub" + "process")
-    with refusing_processes("this test"), pytest.raises(pytest.fail.Exception, match="this test starts a process"):
+    with (
+        refusing_processes("this test"),
+        pytest.raises(pytest.fail.Exception, match="this test starts a process"),
+    ):
         module.run(["true"], check=True)
     with refusing_processes("this test"), pytest.raises(pytest.fail.Exception, match=r"os\.fork"):
         os.fork()
 
 
 def test_every_test_is_watched_that_is_not_marked() -> None:
-    with pytest.raises(pytest.fail.Exception, match=r"test_every_test_is_watched_that_is_not_marked starts a process"):
+    with pytest.raises(
+        pytest.fail.Exception, match=r"test_every_test_is_watched_that_is_not_marked starts a process"
+    ):
         os.posix_spawn("/bin/true", ["true"], {})

@@ -1,16 +1,19 @@
-"""One metadata quorum of Apache Kafka's controllers and ours, under load and random faults, for as long as is wished.
+"""One metadata quorum of Apache Kafka's controllers and ours, under load and random faults, for as long
+as is wished.
 
     python -m tests.interop.soak --minutes 60 --seed 1 --json bench/results/soak.json
 
-Three controllers start as ours, Java's, ours; six times in the run one of them is stopped and goes on as the other implementation
-on the same directory, so that every proportion of two and one occurs. A broker of each creates, configures and deletes topics.
-Every 20 to 60 s the leader or a follower is killed or shut down, never two at once; now and then a voter of each kind is removed
-and added by either side's tool, also with a new disk.
+Three controllers start as ours, Java's, ours; six times in the run one of them is stopped and goes on
+as the other implementation on the same directory, so that every proportion of two and one occurs. A
+broker of each creates, configures and deletes topics. Every 20 to 60 s the leader or a follower is
+killed or shut down, never two at once; now and then a voter of each kind is removed and added by either
+side's tool, also with a new disk.
 
-Checked every few minutes and at the end, while the load is paused: all disks have the same bytes at the same offsets, over the
-whole run; the metadata that the three disks make are equal; every answered creation is there with the id that was answered, once,
-and every deleted one is gone; the brokers tell the same. After each fault all three catch up within --bound. The first thing that
-is not so ends the run with status 1; the directories stay where --keep says.
+Checked every few minutes and at the end, while the load is paused: all disks have the same bytes at the
+same offsets, over the whole run; the metadata that the three disks make are equal; every answered
+creation is there with the id that was answered, once, and every deleted one is gone; the brokers tell
+the same. After each fault all three catch up within --bound. The first thing that is not so ends the
+run with status 1; the directories stay where --keep says.
 
 What the random numbers choose depends on the seed alone; when it happens depends on the machine.
 """
@@ -43,7 +46,14 @@ from tests.interop.soak_cluster import SMALL, Change, Cluster, Fault
 from tests.interop.soak_load import Load, Stream, longest_gap
 from tests.support import java
 from tests.support.cluster import BIN, Node
-from tests.support.metadata_disk import Disk, DiskBatch, configs_of_no_topic, differences, read_disk, same_metadata
+from tests.support.metadata_disk import (
+    Disk,
+    DiskBatch,
+    configs_of_no_topic,
+    differences,
+    read_disk,
+    same_metadata,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 SWAPS = (3, 2, 1, 3, 2)
@@ -76,14 +86,20 @@ class Soak:
         self.first_epoch = self.last_epoch = 0
         self.took_s = 0.0
 
-    # -- the run ----------------------------------------------------------------------------------------------------------
+    # -- the run
+    # ----------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         cluster, length_s = self.cluster, self.args.minutes * 60
         cluster.started = time.monotonic()
         self._period()
         least, most = self.args.fault_every
-        steps = {"swap": length_s / (len(SWAPS) + 1), "voters": length_s / 15, "check": length_s / 20, "sample": length_s / 12}
+        steps = {
+            "swap": length_s / (len(SWAPS) + 1),
+            "voters": length_s / 15,
+            "check": length_s / 20,
+            "sample": length_s / 12,
+        }
         due = {"fault": self.random.uniform(least, most), **steps}
         swaps = iter(SWAPS)
         rounds = 0
@@ -96,7 +112,11 @@ class Soak:
             match what:
                 case "fault":
                     kind = self.random.choice(("kill", "shutdown"))
-                    self._after(cluster.disturb(kind, self.random.choice(("leader", "follower")), self.random.uniform(0.5, 6)))
+                    self._after(
+                        cluster.disturb(
+                            kind, self.random.choice(("leader", "follower")), self.random.uniform(0.5, 6)
+                        )
+                    )
                     due["fault"] = time.monotonic() - cluster.started + self.random.uniform(least, most)
                     continue
                 case "swap":
@@ -122,7 +142,9 @@ class Soak:
         self._memory_is_bounded()
 
     def _period(self) -> None:
-        self.periods.append({"from_s": round(time.monotonic() - self.cluster.started), "controllers": self.cluster.letters})
+        self.periods.append(
+            {"from_s": round(time.monotonic() - self.cluster.started), "controllers": self.cluster.letters}
+        )
         self.say(f"controllers are {self.cluster.letters}")
 
     def _after(self, fault: Fault) -> None:
@@ -130,7 +152,9 @@ class Soak:
         deadline = time.monotonic() + self.args.bound
         for stream in self.load.streams:
             while not stream.ledger.answered or stream.ledger.answered[-1] <= fault.end:
-                assert time.monotonic() < deadline, f"no answer through broker {stream.name} for 60 s after {fault}"
+                assert time.monotonic() < deadline, (
+                    f"no answer through broker {stream.name} for 60 s after {fault}"
+                )
                 assert self.load.failure is None, self.load.failure
                 time.sleep(0.02)
             gap = longest_gap(stream.ledger.answered, fault.start, fault.end)
@@ -146,17 +170,23 @@ class Soak:
         """Each kind of voter in turn, each pair of tools, every other time with a new disk."""
         cluster = self.cluster
         kind = ("quorate", "java")[number % 2]
-        tools = (("java", "quorate"), ("quorate", "java"), ("java", "java"), ("quorate", "quorate"))[number // 2 % 4]
+        tools = (("java", "quorate"), ("quorate", "java"), ("java", "java"), ("quorate", "quorate"))[
+            number // 2 % 4
+        ]
         victim = self.random.choice([c for c in cluster.controllers if c.impl == kind])
         done = cluster.change_voter(victim, tools, new_disk=number % 4 >= 2)
         self.changes += done
         for change in done:
-            self.say(f"{change.what} {change.victim} ({change.role}) under {change.leader} by the tool of {change.tool}")
+            self.say(
+                f"{change.what} {change.victim} ({change.role}) under {change.leader} by the tool of "
+                f"{change.tool}"
+            )
 
     def say(self, text: str) -> None:
         print(f"{time.monotonic() - self.cluster.started:7.1f} {text}", flush=True)
 
-    # -- what must hold ---------------------------------------------------------------------------------------------------
+    # -- what must hold
+    # ----------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         """Raises AssertionError with all that is wrong."""
@@ -188,7 +218,9 @@ class Soak:
         assert not wrong, "\n".join(wrong[:50])
         self._brokers_tell(set(living))
         self.checks += 1
-        self.say(f"check {self.checks}: {len(living)} topics, offset {end}, {len(self._sums)} batches compared")
+        self.say(
+            f"check {self.checks}: {len(living)} topics, offset {end}, {len(self._sums)} batches compared"
+        )
         self.load.resume()
 
     def _disks(self, watermark: int) -> dict[int, Disk]:
@@ -202,7 +234,8 @@ class Soak:
             time.sleep(0.1)
 
     def _replay(self, disks: dict[int, Disk], end: int) -> None:
-        """Goes through all batches since the last look, from whichever disk has them: no topic twice, no id twice."""
+        """Goes through all batches since the last look, from whichever disk has them: no topic twice,
+        no id twice."""
         batches: dict[int, DiskBatch] = {}
         for disk in disks.values():
             batches |= {b.base_offset: b for b in disk.batches if self._next_offset <= b.base_offset <= end}
@@ -216,7 +249,9 @@ class Soak:
             for value in batch.values:
                 match decode_record(value)[0]:
                     case TopicRecord(name=name, topic_id=topic_id):
-                        assert name not in self._topics or self.never_seen, f"{name} was created twice, at {base_offset}"
+                        assert name not in self._topics or self.never_seen, (
+                            f"{name} was created twice, at {base_offset}"
+                        )
                         assert topic_id not in self._ids, f"the id of {name} was given before"
                         self._topics[name] = topic_id
                         self._ids.add(topic_id)
@@ -234,7 +269,9 @@ class Soak:
     def _brokers_tell(self, living: set[str]) -> None:
         deadline = time.monotonic() + 30
         while any(names != living for names in self.load.names()):
-            assert time.monotonic() < deadline, f"a broker tells other topics than there are: {self.load.names()}"
+            assert time.monotonic() < deadline, (
+                f"a broker tells other topics than there are: {self.load.names()}"
+            )
             time.sleep(0.1)
 
     def sample(self) -> None:
@@ -250,13 +287,15 @@ class Soak:
             )  # fmt: skip
 
     def _memory_is_bounded(self) -> None:
-        """Our broker lives through the whole run: its second half may add little to what the first half took."""
+        """Our broker lives through the whole run: its second half may add little to what the first half
+        took."""
         own = [s for s in self.samples if s["node"] == self.cluster.broker.node_id]
         half = own[len(own) // 2]
         assert own[-1]["rss_mb"] <= 1.25 * half["rss_mb"], own  # type: ignore[operator]
         assert own[-1]["files"] <= half["files"] + 50, own  # type: ignore[operator]
 
-    # -- the record -------------------------------------------------------------------------------------------------------
+    # -- the record
+    # ----------------------------------------------------------------------------------------------
 
     def result(self, violation: str | None) -> dict[str, object]:
         ledgers = [s.ledger for s in self.load.streams]
@@ -326,20 +365,30 @@ class Soak:
 
 
 def spread(xs: list[float]) -> dict[str, float]:
-    return {"count": len(xs), "median": round(statistics.median(xs), 3), "max": round(max(xs), 3)} if xs else {"count": 0}
+    return (
+        {"count": len(xs), "median": round(statistics.median(xs), 3), "max": round(max(xs), 3)}
+        if xs
+        else {"count": 0}
+    )
 
 
 def rss_bytes_and_files(node: Node) -> tuple[int, int]:
     """Resident memory and open files of a node that runs."""
     assert node.proc is not None
     process = Path(f"/proc/{node.proc.pid}")
-    kib = next(line.split()[1] for line in (process / "status").read_text().splitlines() if line.startswith("VmRSS:"))
+    kib = next(
+        line.split()[1] for line in (process / "status").read_text().splitlines() if line.startswith("VmRSS:")
+    )
     return int(kib) * 1024, len(list((process / "fd").iterdir()))
 
 
 def versions() -> dict[str, str]:
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    jvm = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr.splitlines()
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    jvm = subprocess.run(
+        ["java", "-version"], capture_output=True, text=True, check=False
+    ).stderr.splitlines()
     return {
         "commit": commit.stdout.strip(), "quorate": quorate.__version__, "kafka": java.KAFKA_VERSION,
         "python": platform.python_version(), "java": jvm[0] if jvm else "",
@@ -351,18 +400,30 @@ def same_code() -> None:
     asked = [str(BIN / "python"), "-c", "import quorate; print(quorate.__file__)"]
     found = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
     if not Path(found).is_relative_to(ROOT / "src"):
-        raise SystemExit(f"the nodes would run {found}, not the code of {ROOT}: set PYTHONPATH={ROOT / 'src'}")
+        raise SystemExit(
+            f"the nodes would run {found}, not the code of {ROOT}: set PYTHONPATH={ROOT / 'src'}"
+        )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, help="where the record of the run is written")
-    parser.add_argument("--keep", type=Path, help="the nodes' directories, instead of temporary ones that vanish")
-    parser.add_argument("--fault-every", type=float, nargs=2, default=(20, 60), metavar="S", help="least and most seconds")
-    parser.add_argument("--bound", type=float, default=90, metavar="S", help="until all have caught up after a fault")
-    parser.add_argument("--pause", type=float, default=0.15, help="seconds between the changes of one stream, on average")
+    parser.add_argument(
+        "--keep", type=Path, help="the nodes' directories, instead of temporary ones that vanish"
+    )
+    parser.add_argument(
+        "--fault-every", type=float, nargs=2, default=(20, 60), metavar="S", help="least and most seconds"
+    )
+    parser.add_argument(
+        "--bound", type=float, default=90, metavar="S", help="until all have caught up after a fault"
+    )
+    parser.add_argument(
+        "--pause", type=float, default=0.15, help="seconds between the changes of one stream, on average"
+    )
     args = parser.parse_args()
     same_code()
     logging.getLogger("quorate").setLevel(logging.ERROR)  # that a controller is away is the purpose
@@ -381,7 +442,11 @@ def main() -> int:
             violation = f"{type(e).__name__}: {e}"
             traceback.print_exc()
             for node in cluster.nodes:
-                lines = [line for line in node.log_tail(2000).splitlines() if node.impl == "quorate" or " INFO " not in line]
+                lines = [
+                    line
+                    for line in node.log_tail(2000).splitlines()
+                    if node.impl == "quorate" or " INFO " not in line
+                ]
                 print(f"--- {node.node_id} {node.impl}", *lines[-15:], sep="\n", file=sys.stderr)
         finally:
             cluster.down()

@@ -1,4 +1,5 @@
-"""The soak's cluster: three controllers that change their implementation, a broker of each, and what is done to them."""
+"""The soak's cluster: three controllers that change their implementation, a broker of each, and what is
+done to them."""
 
 from __future__ import annotations
 
@@ -93,10 +94,12 @@ class Cluster(MixedQuorum):
         """Which implementation a controller was at a time, seconds since 1970."""
         return [impl for since, node_id, impl in self.history if node_id == controller and since <= at][-1]
 
-    # -- faults -----------------------------------------------------------------------------------------------------------
+    # -- faults
+    # ----------------------------------------------------------------------------------------------
 
     def disturb(self, what: str, role: str, down_s: float) -> Fault:
-        """Kills or stops the leader or a follower, and starts it again, for `swap` as the other implementation."""
+        """Kills or stops the leader or a follower, and starts it again, for `swap` as the other
+        implementation."""
         leader = self.leader()
         if role == "leader":
             victim = leader
@@ -105,7 +108,9 @@ class Cluster(MixedQuorum):
         return self.disturb_node(victim, what, role, down_s)
 
     def disturb_node(self, victim: MixedNode, what: str, role: str, down_s: float) -> Fault:
-        fault = Fault(time.monotonic() - self.started, what, role, victim.impl, self.letters, time.monotonic())
+        fault = Fault(
+            time.monotonic() - self.started, what, role, victim.impl, self.letters, time.monotonic()
+        )
         if what == "kill" or (what == "swap" and self.dice.random() < 0.5):
             victim.kill()
         else:
@@ -130,10 +135,12 @@ class Cluster(MixedQuorum):
         # Apache Kafka ends with 1 when it is told to stop before all of its publishers are there.
         assert status == 0 or node.impl == "java", f"{node.impl} {node.node_id} ended with status {status}"
 
-    # -- voters -----------------------------------------------------------------------------------------------------------
+    # -- voters
+    # ----------------------------------------------------------------------------------------------
 
     def change_voter(self, victim: MixedNode, tools: tuple[str, str], new_disk: bool) -> list[Change]:
-        """Removes a voter by the first tool, gives it an empty disk if so wanted, and adds it by the second."""
+        """Removes a voter by the first tool, gives it an empty disk if so wanted, and adds it by the
+        second."""
         leader = self.leader()
         role = "leader" if victim is leader else "follower"
         key = ("--controller-id", victim.node_id, "--controller-directory-id", victim.directory_text)
@@ -148,14 +155,19 @@ class Cluster(MixedQuorum):
         self.observes(victim, self.bound_s, CAUGHT_UP_RECORDS)
         leader = self.leader()
         here = (victim.node_id, victim.directory_id)
-        tries = self._tool(tools[1], ("--command-config", victim.properties, "add-controller"), lambda keys: here in keys)
+        tries = self._tool(
+            tools[1], ("--command-config", victim.properties, "add-controller"), lambda keys: here in keys
+        )
         what = "add with a new disk" if new_disk else "add"
         changes.append(Change(what, victim.impl, "observer", leader.impl, tools[1], tries))
         self.caught_up()
         return changes
 
-    def _tool(self, impl: str, args: tuple[object, ...], done: Callable[[set[tuple[int, bytes]]], bool]) -> int:
-        """Runs kafka-metadata-quorum of either side until it did what it was to do; how many runs that took."""
+    def _tool(
+        self, impl: str, args: tuple[object, ...], done: Callable[[set[tuple[int, bytes]]], bool]
+    ) -> int:
+        """Runs kafka-metadata-quorum of either side until it did what it was to do; how many runs that
+        took."""
         words = [*("--bootstrap-controller", self.bootstrap), *map(str, args)]
         said = []
         for tries in range(1, 6):

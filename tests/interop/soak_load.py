@@ -1,4 +1,5 @@
-"""The soak's stream of changes: topics created, configured and deleted through each broker, and what was answered."""
+"""The soak's stream of changes: topics created, configured and deleted through each broker, and what
+was answered."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ ATTEMPT_S = 8.0
 
 @dataclass(slots=True)
 class Ledger:
-    """What one stream was told. Every change is asked for until it is answered, so nothing in here is in doubt."""
+    """What one stream was told. Every change is asked for until it is answered, so nothing in here is
+    in doubt."""
 
     living: dict[str, str] = field(default_factory=dict)
     """topic -> the value of its retention.ms"""
@@ -50,7 +52,9 @@ class Stream:
     def __init__(self, name: str, bootstrap: str, seed: int, *, pause_s: float, keep: int) -> None:
         self.name, self.ledger = name, Ledger()
         self._random = random.Random(f"{seed} {name}")
-        self._transport = Transport(bootstrap, endpoint_type=BROKERS, client_id=f"soak-{name}", request_timeout_s=ATTEMPT_S)
+        self._transport = Transport(
+            bootstrap, endpoint_type=BROKERS, client_id=f"soak-{name}", request_timeout_s=ATTEMPT_S
+        )
         self._address = next(iter(self._transport._bootstrap))
         self._pause_s, self._keep = pause_s, keep
         self._number = 0
@@ -98,8 +102,12 @@ class Stream:
             self.ledger.ids[name] = bytes(answer.topic_id)
 
     async def _delete(self, name: str, over: Callable[[], bool]) -> None:
-        request = DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name=name)], timeout_ms=5000)
-        answer = await self._until(request, lambda a: a.responses[0], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, over)
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicsRequest.DeleteTopicState(name=name)], timeout_ms=5000
+        )
+        answer = await self._until(
+            request, lambda a: a.responses[0], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, over
+        )
         if answer is not None:
             del self.ledger.living[name]
             self.ledger.deleted.add(name)
@@ -107,13 +115,17 @@ class Stream:
     async def _configure(self, name: str, over: Callable[[], bool]) -> None:
         value = str(self._random.randrange(10**6, 10**9))
         change = Alter.AlterableConfig(name="retention.ms", config_operation=SET, value=value)
-        request = Alter(resources=[Alter.AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=[change])])
+        request = Alter(
+            resources=[Alter.AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=[change])]
+        )
         answer = await self._until(request, lambda a: a.responses[0], ErrorCode.NONE, over)
         if answer is not None:
             self.ledger.living[name] = value
             self.ledger.configured += 1
 
-    async def _until(self, request: Request, part: Callable[[Any], Any], also: ErrorCode, over: Callable[[], bool]) -> Any:
+    async def _until(
+        self, request: Request, part: Callable[[Any], Any], also: ErrorCode, over: Callable[[], bool]
+    ) -> Any:
         """The answer's part; None when the soak is over before there is one."""
         while True:
             try:
@@ -123,7 +135,9 @@ class Stream:
                     return answer
                 code = ErrorCode.of(answer.error_code)
                 if not code.retriable and code is not ErrorCode.UNKNOWN_SERVER_ERROR:
-                    raise AssertionError(f"{self.name}: {request} was answered with {code.name}: {answer.error_message}")
+                    raise AssertionError(
+                        f"{self.name}: {request} was answered with {code.name}: {answer.error_message}"
+                    )
             except (NetError, OSError, TimeoutError, KafkaError):
                 pass
             self.ledger.retried += 1
@@ -161,7 +175,8 @@ class Load:
             self.failure = e
 
     def pause(self, timeout_s: float) -> None:
-        """Returns when every change that was asked for is answered. AssertionError when one is not in time."""
+        """Returns when every change that was asked for is answered. AssertionError when one is not in
+        time."""
         self._go.clear()
         deadline = time.monotonic() + timeout_s
         while any(s.asking_since is not None for s in self.streams):

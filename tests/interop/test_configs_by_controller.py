@@ -1,5 +1,5 @@
-"""kafka-configs --bootstrap-controller, ours and Apache Kafka's, on controllers of both: a controller's own configuration is
-asked of that controller, whoever leads."""
+"""kafka-configs --bootstrap-controller, ours and Apache Kafka's, on controllers of both: a controller's
+own configuration is asked of that controller, whoever leads."""
 
 from __future__ import annotations
 
@@ -21,9 +21,14 @@ def nodes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     java.require_java()
     base = tmp_path_factory.mktemp(f"by-controller-{request.param}")
     ports = dict(zip((1, 2), free_ports(2), strict=True))
-    found = [Node(base / f"n{i}", i, impl=request.param, voters=ports, controller_port=port) for i, port in ports.items()]
+    found = [
+        Node(base / f"n{i}", i, impl=request.param, voters=ports, controller_port=port)
+        for i, port in ports.items()
+    ]
     both = ["MvDxzVmcRsaTz33bUuRU6A", "JsaTz33bUuRU6AMvDxzVmw"]
-    text = ",".join(f"{n.node_id}@127.0.0.1:{n.controller_port}:{i}" for n, i in zip(found, both, strict=True))
+    text = ",".join(
+        f"{n.node_id}@127.0.0.1:{n.controller_port}:{i}" for n, i in zip(found, both, strict=True)
+    )
     with stopping(found):
         for node in found:
             node.format("--initial-controllers", text)
@@ -75,7 +80,11 @@ def test_the_text_is_that_of_apache_kafkas_tool(nodes: list[Node]) -> None:
         change_and_take_back("theirs", asked, target)
         entity = ("--entity-type", "brokers", "--entity-name", str(target.node_id))
         assert run("ours", asked, "--alter", *entity, "--add-config", f"{KEY}=123456789")[0] == 0
-        wait_for("it to be known", lambda: "=123456789" in run("ours", asked, "--describe", *entity)[1], 20, 0.1)  # noqa: B023
+
+        def known(asked: Node = asked, entity: tuple[str, ...] = entity) -> bool:
+            return "=123456789" in run("ours", asked, "--describe", *entity)[1]
+
+        wait_for("the value", known, 20, 0.1)
         assert f"DYNAMIC_BROKER_CONFIG:{KEY}=123456789" in both(asked, "--describe", *entity)
 
 
@@ -89,6 +98,9 @@ def change_and_take_back(tool: str, asked: Node, target: Node) -> None:
 
 
 def test_all_controllers_at_once_and_one_that_is_not_there(nodes: list[Node]) -> None:
-    assert "Default configs for brokers in the cluster are:" in run("ours", nodes[0], "--describe", "--entity-type", "brokers")[1]
+    assert (
+        "Default configs for brokers in the cluster are:"
+        in run("ours", nodes[0], "--describe", "--entity-type", "brokers")[1]
+    )
     said = both(nodes[1], "--describe", "--entity-type", "brokers", "--entity-name", "77")
     assert said == "The broker '77' doesn't exist and doesn't have dynamic config.\n"

@@ -1,4 +1,5 @@
-"""One raw-socket client against both implementations: pipelined requests, half-closed connections, strange bytes."""
+"""One raw-socket client against both implementations: pipelined requests, half-closed connections,
+strange bytes."""
 
 from __future__ import annotations
 
@@ -54,7 +55,11 @@ def frame(correlation_id: int, request: Any, version: int, client_id: bytes = b"
 def fetch(correlation_id: int, wait_ms: int, offset: int = 0) -> bytes:
     partition = FetchRequest.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
     topic = FetchRequest.FetchTopic(topic="t", partitions=[partition])
-    return frame(correlation_id, FetchRequest(max_wait_ms=wait_ms, min_bytes=1 << 20, max_bytes=1 << 20, topics=[topic]), 12)
+    return frame(
+        correlation_id,
+        FetchRequest(max_wait_ms=wait_ms, min_bytes=1 << 20, max_bytes=1 << 20, topics=[topic]),
+        12,
+    )
 
 
 def produce(correlation_id: int, acks: int) -> bytes:
@@ -129,7 +134,9 @@ def test_a_client_id_may_be_any_bytes(node: Node, client_id: bytes) -> None:
         assert ids(answers(s)) == [1, 0]
 
 
-@pytest.mark.parametrize(("raw", "read"), [(b"t\xff", "t\ufffd"), (b"\xed\xa0\x80x", "\ufffdx"), (b"\xe2\x82x", "\ufffdx")])
+@pytest.mark.parametrize(
+    ("raw", "read"), [(b"t\xff", "t\ufffd"), (b"\xed\xa0\x80x", "\ufffdx"), (b"\xe2\x82x", "\ufffdx")]
+)
 def test_a_topic_name_that_is_not_utf8_is_invalid(node: Node, raw: bytes, read: str) -> None:
     with connect(node) as s:
         s.sendall(metadata(1, "@" * len(raw)).replace(b"@" * len(raw), raw))
@@ -140,7 +147,9 @@ def test_a_topic_name_that_is_not_utf8_is_invalid(node: Node, raw: bytes, read: 
 
 
 def test_a_group_name_that_is_not_utf8_is_served(node: Node) -> None:
-    asked = frame(1, FindCoordinatorRequest(key_type=0, coordinator_keys=["@@@"]), 4).replace(b"@@@", b"g\xff\xfe")
+    asked = frame(1, FindCoordinatorRequest(key_type=0, coordinator_keys=["@@@"]), 4).replace(
+        b"@@@", b"g\xff\xfe"
+    )
 
     def found() -> bool:
         with connect(node) as s:

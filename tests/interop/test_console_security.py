@@ -1,4 +1,5 @@
-"""The console tools against a secured listener of Apache Kafka, with the properties that Java's clients take."""
+"""The console tools against a secured listener of Apache Kafka, with the properties that Java's clients
+take."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
         yield f"127.0.0.1:{port}", certificate
 
 
-def console(tool: str, servers: str, config: Path, *args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def console(
+    tool: str, servers: str, config: Path, *args: str, stdin: str = ""
+) -> subprocess.CompletedProcess[str]:
     command = [
         str(BIN / f"kafka-console-{tool}"),
         "--bootstrap-server",
@@ -83,7 +86,9 @@ def test_records_go_through_a_secured_listener(secured: tuple[str, Path], tmp_pa
 @pytest.mark.parametrize("tool", ["producer", "consumer"])
 def test_a_wrong_password_ends_the_tool_at_once(secured: tuple[str, Path], tmp_path: Path, tool: str) -> None:
     servers, certificate = secured
-    done = console(tool, servers, properties(tmp_path / "client.properties", certificate, "wrong"), stdin="one\n")
+    done = console(
+        tool, servers, properties(tmp_path / "client.properties", certificate, "wrong"), stdin="one\n"
+    )
     assert done.returncode == 1
     told = [line for line in done.stderr.splitlines() if not line.startswith("Processed a total of")]
     assert len(told) == 1 and "Authentication failed" in told[0], done.stderr

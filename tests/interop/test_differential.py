@@ -1,8 +1,9 @@
-"""The same strange requests to this node and to Apache Kafka, and every difference between the answers accounted for.
+"""The same strange requests to this node and to Apache Kafka, and every difference between the answers
+accounted for.
 
-Two kinds: cases that someone thought of (`differential/cases_*.py`), and for every served API requests made from their
-declaration alone (`differential/strange.py`). A difference is either in `ACCEPTED`, with the reason, or a failure; so is
-a row of `ACCEPTED` that nothing needs any more.
+Two kinds: cases that someone thought of (`differential/cases_*.py`), and for every served API requests
+made from their declaration alone (`differential/strange.py`). A difference is either in `ACCEPTED`,
+with the reason, or a failure; so is a row of `ACCEPTED` that nothing needs any more.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ class Pair:
             row = next((i for i, a in enumerate(ACCEPTED) if a.covers(where, label, line)), None)
             if row is None:
                 texts = "".join(
-                    f"\n        {who}: {m[:200]}" for who, a in (("ours", mine), ("Kafka", kafkas)) for m in a.messages[:2]
+                    f"\n        {who}: {m[:200]}"
+                    for who, a in (("ours", mine), ("Kafka", kafkas))
+                    for m in a.messages[:2]
                 )
                 found.append(f"{where} / {label}\n    {line[:400]}{texts}")
             else:
@@ -80,7 +83,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     try:
         with ThreadPoolExecutor(2) as both:
             list(both.map(lambda node: (node.format(), node.start()), nodes))
-        peers = [Peer(n.impl, {"broker": n.broker_port, "controller": n.controller_port}, str(n.data)) for n in nodes]
+        peers = [
+            Peer(n.impl, {"broker": n.broker_port, "controller": n.controller_port}, str(n.data))
+            for n in nodes
+        ]
         for peer in peers:  # the first of these is told to come again
             Script(peer, "warm").group("up")
             Script(peer, "warm").producer_id()
@@ -101,7 +107,9 @@ def test_answers_are_apache_kafkas(pair: Pair, name: str) -> None:
     ours, theirs = scripts
     assert [label for label, _ in ours.steps] == [label for label, _ in theirs.steps]
     labels = [label for label, _ in ours.steps]
-    assert len(set(labels)) == len(labels), f"labels twice: {[label for label in labels if labels.count(label) > 1]}"
+    assert len(set(labels)) == len(labels), (
+        f"labels twice: {[label for label in labels if labels.count(label) > 1]}"
+    )
     wrong = [
         line
         for (label, mine), (_, kafkas) in zip(ours.steps, theirs.steps, strict=True)
@@ -127,7 +135,9 @@ def test_strange_fillings_of_every_field_are_answered_alike(pair: Pair, to: str,
         ours, theirs = both.map(run, (pair.ours, pair.theirs))
     pair.ran.add(where)
     wrong = [
-        line for (label, mine), (_, kafkas) in zip(ours, theirs, strict=True) for line in pair.judge(where, label, mine, kafkas)
+        line
+        for (label, mine), (_, kafkas) in zip(ours, theirs, strict=True)
+        for line in pair.judge(where, label, mine, kafkas)
     ]
     assert not wrong, f"{len(wrong)} unexpected differences:\n" + "\n".join(wrong[:200])
 
@@ -135,7 +145,10 @@ def test_strange_fillings_of_every_field_are_answered_alike(pair: Pair, to: str,
 def test_the_same_versions_are_advertised_but_for_what_is_not_served(pair: Pair) -> None:
     for to in ("broker", "controller"):
         mine, kafkas = (
-            {k.api_key: (k.min_version, k.max_version) for k in peer.ask(ApiVersionsRequest(), 2, to=to).response.api_keys}
+            {
+                k.api_key: (k.min_version, k.max_version)
+                for k in peer.ask(ApiVersionsRequest(), 2, to=to).response.api_keys
+            }
             for peer in (pair.ours, pair.theirs)
         )
         assert kafkas.keys() - mine.keys() == (NOT_SERVED if to == "broker" else NOT_HANDLED)
@@ -143,5 +156,7 @@ def test_the_same_versions_are_advertised_but_for_what_is_not_served(pair: Pair)
 
 
 def test_every_accepted_difference_is_still_there(pair: Pair) -> None:
-    stale = [a for i, a in enumerate(ACCEPTED) if i not in pair.met and any(a.about(name) for name in pair.ran)]
+    stale = [
+        a for i, a in enumerate(ACCEPTED) if i not in pair.met and any(a.about(name) for name in pair.ran)
+    ]
     assert not stale, "no longer needed:\n" + "\n".join(f"{a.where} / {a.label}: {a.line}" for a in stale)

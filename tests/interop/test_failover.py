@@ -1,4 +1,5 @@
-"""Apache Kafka's brokers when an active controller of ours goes: they too find the next one without waiting out a timeout."""
+"""Apache Kafka's brokers when an active controller of ours goes: they too find the next one without
+waiting out a timeout."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ def test_a_java_broker_finds_the_next_active_controller_without_waiting_out_a_ti
             quorum.leader().kill()
             creator.goes_on()
         assert creator.longest_wait_s < SOON_S
-        assert {_code(e) for e in creator.errors} <= {KafkaError.TOPIC_ALREADY_EXISTS}  # Kafka's brokers do not name a request
+        assert {_code(e) for e in creator.errors} <= {
+            KafkaError.TOPIC_ALREADY_EXISTS
+        }  # Kafka's brokers do not name a request
 
 
 def _code(error: Exception) -> int:

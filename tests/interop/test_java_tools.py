@@ -25,7 +25,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 def tool(node: Node, name: str, *args: object, stdin: str | None = None, controller: bool = False) -> str:
     """Standard output of a tool that must succeed."""
     where = (
-        ("--bootstrap-controller", f"127.0.0.1:{node.controller_port}") if controller else ("--bootstrap-server", node.bootstrap)
+        ("--bootstrap-controller", f"127.0.0.1:{node.controller_port}")
+        if controller
+        else ("--bootstrap-server", node.bootstrap)
     )
     cmd = java.command(f"{TOOLS}.{name}", *where, *args)
     done = subprocess.run(cmd, input=stdin, capture_output=True, text=True, timeout=90, check=False)
@@ -34,7 +36,17 @@ def tool(node: Node, name: str, *args: object, stdin: str | None = None, control
 
 
 def test_topics_records_groups_and_configs_through_kafkas_tools(node: Node) -> None:
-    tool(node, "TopicCommand", "--create", "--topic", "orders", "--partitions", 3, "--config", "retention.ms=86400000")
+    tool(
+        node,
+        "TopicCommand",
+        "--create",
+        "--topic",
+        "orders",
+        "--partitions",
+        3,
+        "--config",
+        "retention.ms=86400000",
+    )
     described = tool(node, "TopicCommand", "--describe", "--topic", "orders")
     assert "PartitionCount: 3" in described and "retention.ms=86400000" in described
 
@@ -89,7 +101,16 @@ def test_topics_records_groups_and_configs_through_kafkas_tools(node: Node) -> N
         "--execute",
     )
     again = tool(
-        node, "consumer.ConsoleConsumer", "--topic", "orders", "--group", "java", "--max-messages", 100, "--timeout-ms", 30000
+        node,
+        "consumer.ConsoleConsumer",
+        "--topic",
+        "orders",
+        "--group",
+        "java",
+        "--max-messages",
+        100,
+        "--timeout-ms",
+        30000,
     )
     assert len([line for line in again.splitlines() if line.startswith("value-")]) == 100
     tool(node, "consumer.group.ConsumerGroupCommand", "--delete", "--group", "java")
@@ -102,9 +123,13 @@ def test_topics_records_groups_and_configs_through_kafkas_tools(node: Node) -> N
 
 
 def test_the_cluster_through_kafkas_tools(node: Node) -> None:
-    assert "Cluster ID: " in java.run(f"{TOOLS}.ClusterTool", "cluster-id", "--bootstrap-server", node.bootstrap)
+    assert "Cluster ID: " in java.run(
+        f"{TOOLS}.ClusterTool", "cluster-id", "--bootstrap-server", node.bootstrap
+    )
     status = tool(node, "MetadataQuorumCommand", "describe", "--status")
-    assert "LeaderId:               1" in status and f"CONTROLLER://127.0.0.1:{node.controller_port}" in status
+    assert (
+        "LeaderId:               1" in status and f"CONTROLLER://127.0.0.1:{node.controller_port}" in status
+    )
     assert "Leader" in tool(node, "MetadataQuorumCommand", "describe", "--replication", controller=True)
     assert "metadata.version" in tool(node, "FeatureCommand", "describe")
     assert "Fetch(1): 4 to 18" in tool(node, "BrokerApiVersionsCommand")
@@ -132,5 +157,13 @@ def test_kafkas_performance_tools_run(node: Node, acks: str) -> None:
         "enable.idempotence=" + str(acks == "all").lower(),
     )
     assert "20000 records sent" in out
-    read = java.run(f"{TOOLS}.ConsumerPerformance", "--bootstrap-server", node.bootstrap, "--topic", topic, "--messages", 20000)
+    read = java.run(
+        f"{TOOLS}.ConsumerPerformance",
+        "--bootstrap-server",
+        node.bootstrap,
+        "--topic",
+        topic,
+        "--messages",
+        20000,
+    )
     assert int(read.strip().splitlines()[-1].split(",")[4]) >= 20000

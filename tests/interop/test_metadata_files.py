@@ -34,7 +34,10 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @pytest.mark.parametrize(
     ("options", "patterns"),
     [
-        (["--cluster-metadata-decoder"], ["*.checkpoint", "__cluster_metadata-0/*.checkpoint", "__cluster_metadata-0/*.log"]),
+        (
+            ["--cluster-metadata-decoder"],
+            ["*.checkpoint", "__cluster_metadata-0/*.checkpoint", "__cluster_metadata-0/*.log"],
+        ),
         (["--cluster-metadata-decoder", "--skip-record-metadata"], ["__cluster_metadata-0/*.log"]),
         (["--print-data-log"], ["plain-*/*.log", "compact-*/*.log"]),
         (["--offsets-decoder"], ["__consumer_offsets-*/*.log"]),
@@ -47,9 +50,15 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_both_dump_tools_print_the_same(
     kafka: Path, capsys: pytest.CaptureFixture[str], state: str, options: list[str], patterns: list[str]
 ) -> None:
-    files = [path for pattern in patterns for path in sorted((kafka / state).glob(pattern)) if path.stat().st_size]
+    files = [
+        path for pattern in patterns for path in sorted((kafka / state).glob(pattern)) if path.stat().st_size
+    ]
     # The running node's preallocated indexes of empty logs make Java's tool fail.
-    files = [path for path in files if not path.suffix.endswith("index") or state == "data" or "plain-0" in str(path)]
+    files = [
+        path
+        for path in files
+        if not path.suffix.endswith("index") or state == "data" or "plain-0" in str(path)
+    ]
     arguments = [*options, "--files", ",".join(map(str, files))]
     theirs = java.run(DUMP, *arguments)
     main(arguments)
@@ -58,9 +67,15 @@ def test_both_dump_tools_print_the_same(
 
 def records_of_every_kind() -> list[Data]:
     topic_id, directory = bytes([7] * 16), bytes([0x71] * 16)
-    endpoint = r.RegisterBrokerRecord.BrokerEndpoint(name="PLAINTEXT", host="h", port=9092, security_protocol=0)
-    feature = r.RegisterBrokerRecord.BrokerFeature(name=METADATA_VERSION, min_supported_version=7, max_supported_version=27)
-    controller = r.RegisterControllerRecord.ControllerEndpoint(name="CONTROLLER", host="h", port=9093, security_protocol=0)
+    endpoint = r.RegisterBrokerRecord.BrokerEndpoint(
+        name="PLAINTEXT", host="h", port=9092, security_protocol=0
+    )
+    feature = r.RegisterBrokerRecord.BrokerFeature(
+        name=METADATA_VERSION, min_supported_version=7, max_supported_version=27
+    )
+    controller = r.RegisterControllerRecord.ControllerEndpoint(
+        name="CONTROLLER", host="h", port=9093, security_protocol=0
+    )
     user = r.ClientQuotaRecord.EntityData(entity_type="user", entity_name="bob")
     return [
         r.FeatureLevelRecord(name=METADATA_VERSION, feature_level=27),
@@ -118,16 +133,21 @@ def snapshot(image: MetadataImage, tmp_path: Path) -> Path:
     return path
 
 
-def test_kafka_dumps_a_snapshot_of_ours_without_a_complaint(snapshot: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_kafka_dumps_a_snapshot_of_ours_without_a_complaint(
+    snapshot: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = ["--cluster-metadata-decoder", "--files", str(snapshot)]
     theirs = java.run(DUMP, *arguments)
     assert "Error" not in theirs
     assert "isvalid: false" not in theirs
     assert main(arguments) == 0
     ours = capsys.readouterr().out
-    # Java does not know the start time that our registrations carry in a tagged field; everything else is equal.
+    # Java does not know the start time that our registrations carry in a tagged field; everything else
+    # is equal.
     assert ours.replace(',"startTimeMs":1700000000000', "") == theirs
-    payloads = [json.loads(line.partition("payload: ")[2]) for line in theirs.splitlines() if "payload: " in line]
+    payloads = [
+        json.loads(line.partition("payload: ")[2]) for line in theirs.splitlines() if "payload: " in line
+    ]
     assert [payload["type"] for payload in payloads] == [
         "FEATURE_LEVEL_RECORD", "FEATURE_LEVEL_RECORD", "REGISTER_BROKER_RECORD", "REGISTER_CONTROLLER_RECORD", "TOPIC_RECORD",
         "PARTITION_RECORD", "PARTITION_RECORD", "CONFIG_RECORD", "CONFIG_RECORD", "CLIENT_QUOTA_RECORD", "PRODUCER_IDS_RECORD",
@@ -136,7 +156,8 @@ def test_kafka_dumps_a_snapshot_of_ours_without_a_complaint(snapshot: Path, caps
 
 
 def shell(snapshot: Path, path: str, first: str) -> str:
-    """What Kafka's shell shows; asked again while `first` is not there: it does not always wait for what it loads."""
+    """What Kafka's shell shows; asked again while `first` is not there: it does not always wait for
+    what it loads."""
     command = java.command("org.apache.kafka.shell.MetadataShell", "--snapshot", snapshot, "tree", path)
     for _ in range(8):
         done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
@@ -149,7 +170,10 @@ def shell(snapshot: Path, path: str, first: str) -> str:
 def test_the_metadata_shell_reads_a_snapshot_of_ours(snapshot: Path) -> None:
     topics = shell(snapshot, "/image/topics/byName", "PartitionRegistration")
     assert "PartitionRegistration(replicas=[1]" in topics
-    assert "elr=[1], lastKnownElr=[1], leader=-1, leaderRecoveryState=RECOVERED, leaderEpoch=3, partitionEpoch=4" in topics
+    assert (
+        "elr=[1], lastKnownElr=[1], leader=-1, leaderRecoveryState=RECOVERED, leaderEpoch=3, partitionEpoch=4"
+        in topics
+    )
     rest = shell(snapshot, "/image", "retention.ms")
     for fact in (
         "retention.ms", "4.1-IV1", "BrokerRegistration(id=1, epoch=5", "ControllerRegistration(id=2", "user(bob)",

@@ -18,7 +18,9 @@ ONE, TWO = bytes([1] * 16), bytes([2] * 16)
 FEATURES = FeatureLevelRecord(name="metadata.version", feature_level=27)
 
 
-def disk(tmp_path: Path, name: str, *batches: Sequence[Data], base_offsets: Sequence[int] | None = None) -> Path:
+def disk(
+    tmp_path: Path, name: str, *batches: Sequence[Data], base_offsets: Sequence[int] | None = None
+) -> Path:
     """A metadata directory whose log holds these batches."""
     folder = tmp_path / name / FOLDER
     folder.mkdir(parents=True)
@@ -56,7 +58,9 @@ def test_only_a_deleted_topics_configuration_may_be_left_over(tmp_path: Path) ->
         return ConfigRecord(resource_type=2, resource_name=name, name="retention.ms", value="1")
 
     topic = TopicRecord(name="a", topic_id=ONE)
-    clean = read_disk(disk(tmp_path, "clean", [FEATURES, topic, config("a"), RemoveTopicRecord(topic_id=ONE)]))
+    clean = read_disk(
+        disk(tmp_path, "clean", [FEATURES, topic, config("a"), RemoveTopicRecord(topic_id=ONE)])
+    )
     left = read_disk(disk(tmp_path, "left", [FEATURES, topic, RemoveTopicRecord(topic_id=ONE), config("a")]))
     assert configs_of_no_topic(clean.image_at(3)) == set()
     assert configs_of_no_topic(left.image_at(3)) == {(2, "a")}
@@ -79,7 +83,14 @@ def test_a_hole_and_a_changed_byte_are_not_read_over(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("answered", "gap"),
-    [([1.0, 2.0, 6.0, 6.5], 4.0), ([4.5, 4.75], 3.25), ([1.0, 2.0, 4.0, 4.5, 9.0, 10.0], 4.5), ([0.0, 3.0, 3.5, 20.0], 16.5)],
+    [
+        ([1.0, 2.0, 6.0, 6.5], 4.0),
+        ([4.5, 4.75], 3.25),
+        ([1.0, 2.0, 4.0, 4.5, 9.0, 10.0], 4.5),
+        ([0.0, 3.0, 3.5, 20.0], 16.5),
+    ],
 )
-def test_the_gap_is_the_longest_between_two_answers_that_overlaps_the_fault(answered: list[float], gap: float) -> None:
+def test_the_gap_is_the_longest_between_two_answers_that_overlaps_the_fault(
+    answered: list[float], gap: float
+) -> None:
     assert longest_gap(answered, 3.0, 8.0) == gap

@@ -1,7 +1,8 @@
-"""The voters of a quorum of both implementations, changed under a leader of each, by the tools of either side.
+"""The voters of a quorum of both implementations, changed under a leader of each, by the tools of
+either side.
 
-Each quorum starts static, with one controller of the other kind beside two of the leader's, and becomes dynamic before the first
-test; all go on with the same processes.
+Each quorum starts static, with one controller of the other kind beside two of the leader's, and becomes
+dynamic before the first test; all go on with the same processes.
 """
 
 from __future__ import annotations
@@ -99,7 +100,9 @@ def test_a_leader_of_each_kind_upgrades_kraft_version_by_the_others_tool(dynamic
 
 
 @pytest.mark.parametrize("victim", ["of the other kind", "of the leader's kind"])
-def test_a_voter_is_replaced_by_one_with_a_new_disk_through_a_leader_of_each_kind(dynamic: MixedQuorum, victim: str) -> None:
+def test_a_voter_is_replaced_by_one_with_a_new_disk_through_a_leader_of_each_kind(
+    dynamic: MixedQuorum, victim: str
+) -> None:
     leading = leader_kind(dynamic)
     leader = dynamic.lead(leading)
     same = next(c for c in dynamic.controllers if c.impl == leading and c is not leader)
@@ -149,7 +152,9 @@ def test_a_leader_of_each_kind_removes_itself_and_is_added_again(dynamic: MixedQ
     dynamic.create("after-the-leader-left")
     assert dynamic.leader() is not leader
     dynamic.observes(leader)
-    dynamic.tool(leader.impl, "kafka-metadata-quorum", "--command-config", leader.properties, "add-controller")
+    dynamic.tool(
+        leader.impl, "kafka-metadata-quorum", "--command-config", leader.properties, "add-controller"
+    )
     dynamic.whole()
 
 

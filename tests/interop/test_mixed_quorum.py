@@ -1,4 +1,5 @@
-"""One metadata quorum of Apache Kafka's controllers and ours: each votes for, follows and replaces the other."""
+"""One metadata quorum of Apache Kafka's controllers and ours: each votes for, follows and replaces the
+other."""
 
 from __future__ import annotations
 
@@ -25,7 +26,12 @@ def test_elections_by_kill_and_by_shutdown_of_each_side(
     topics = []
     with quorum.killed_at_the_end():
         quorum.start()
-        for kind, by in (("quorate", "shutdown"), ("java", "shutdown"), ("java", "kill"), ("quorate", "kill")):
+        for kind, by in (
+            ("quorate", "shutdown"),
+            ("java", "shutdown"),
+            ("java", "kill"),
+            ("quorate", "kill"),
+        ):
             quorum.whole()
             led = quorum.lead(kind)
             topics += [f"before-{by}-of-{kind}", f"after-{by}-of-{kind}"]

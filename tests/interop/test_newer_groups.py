@@ -1,4 +1,5 @@
-"""Groups of the newer protocol (KIP-848) that Apache Kafka made: kept and readable here, and alive again under Kafka."""
+"""Groups of the newer protocol (KIP-848) that Apache Kafka made: kept and readable here, and alive
+again under Kafka."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def consume(node: Node, group: str, count: int) -> str:
 
 
 def stop(node: Node) -> None:
-    assert node.stop() in ((0,) if node.impl == "quorate" else (0, 143)), "Java says that it ended by a signal"
+    assert node.stop() in ((0,) if node.impl == "quorate" else (0, 143)), (
+        "Java says that it ended by a signal"
+    )
 
 
 def test_a_group_of_the_newer_protocol_survives_our_turn(tmp_path: Path) -> None:
@@ -59,7 +62,9 @@ def test_a_group_of_the_newer_protocol_survives_our_turn(tmp_path: Path) -> None
             assert isinstance(committed, OffsetAndMetadata) and committed.offset == 5
             refused = admin.delete_groups(["live"])["live"]
             assert refused is not None and refused.code is ErrorCode.NON_EMPTY_GROUP
-            denied = admin.alter_group_offsets("live", {TopicPartition("t", 0): OffsetAndMetadata(1)})[TopicPartition("t", 0)]
+            denied = admin.alter_group_offsets("live", {TopicPartition("t", 0): OffsetAndMetadata(1)})[
+                TopicPartition("t", 0)
+            ]
             assert isinstance(denied, KafkaError)
             # Without members its offsets may be moved, as Kafka lets them be.
             assert admin.alter_group_offsets("left", {TopicPartition("t", 0): OffsetAndMetadata(7)}) == {
@@ -85,15 +90,27 @@ def test_a_classic_member_takes_over_an_empty_group_of_the_newer_protocol(tmp_pa
         stop(node)
         node.impl = "quorate"
         node.start()
-        command = [str(BIN / "kafka-console-consumer"), "--bootstrap-server", node.bootstrap, "--topic", "t", "--group", "g"]
-        done = subprocess.run([*command, "--max-messages", "2"], capture_output=True, text=True, check=True, timeout=60)
+        command = [
+            str(BIN / "kafka-console-consumer"),
+            "--bootstrap-server",
+            node.bootstrap,
+            "--topic",
+            "t",
+            "--group",
+            "g",
+        ]
+        done = subprocess.run(
+            [*command, "--max-messages", "2"], capture_output=True, text=True, check=True, timeout=60
+        )
         assert done.stdout == "5\n6\n"
         with AdminClient(node.bootstrap) as admin:
             assert [(g.group_id, g.group_type) for g in admin.list_groups()] == [("g", "classic")]
         stop(node)
         node.impl = "java"
         node.start()
-        done = subprocess.run([*command, "--max-messages", "2"], capture_output=True, text=True, check=True, timeout=60)
+        done = subprocess.run(
+            [*command, "--max-messages", "2"], capture_output=True, text=True, check=True, timeout=60
+        )
         assert done.stdout == "7\n8\n"
         with AdminClient(node.bootstrap) as admin:
             assert [(g.group_id, g.group_type) for g in admin.list_groups()] == [("g", "classic")]

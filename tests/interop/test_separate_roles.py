@@ -1,4 +1,5 @@
-"""A broker beside a controller in another process, of either implementation: registration, forwarding, shutdown."""
+"""A broker beside a controller in another process, of either implementation: registration, forwarding,
+shutdown."""
 
 from __future__ import annotations
 
@@ -23,13 +24,24 @@ def make_pair(tmp_path: Path, controller_impl: str, broker_impl: str) -> tuple[N
     if "java" in (controller_impl, broker_impl):
         java.require_java()
     often: dict[str, object] = {"metadata.log.max.record.bytes.between.snapshots": 1000}
-    controller = Node(tmp_path / "controller", node_id=1, roles="controller", impl=controller_impl, extra=often)
-    broker = Node(tmp_path / "broker", node_id=2, roles="broker", impl=broker_impl, voters=controller.voters, extra=often)
+    controller = Node(
+        tmp_path / "controller", node_id=1, roles="controller", impl=controller_impl, extra=often
+    )
+    broker = Node(
+        tmp_path / "broker",
+        node_id=2,
+        roles="broker",
+        impl=broker_impl,
+        voters=controller.voters,
+        extra=often,
+    )
     return controller, broker
 
 
 @pytest.mark.parametrize(("controller_impl", "broker_impl"), PAIRS)
-def test_a_broker_works_with_a_controller_in_another_process(tmp_path: Path, controller_impl: str, broker_impl: str) -> None:
+def test_a_broker_works_with_a_controller_in_another_process(
+    tmp_path: Path, controller_impl: str, broker_impl: str
+) -> None:
     controller, broker = make_pair(tmp_path, controller_impl, broker_impl)
     ledger = Ledger(patience_s=10 if broker_impl == "java" else 0)
     try:

@@ -1,4 +1,5 @@
-"""A broker of one implementation beside a controller of the other, under a static quorum (kraft.version 0)."""
+"""A broker of one implementation beside a controller of the other, under a static quorum (kraft.version
+0)."""
 
 from __future__ import annotations
 
@@ -14,11 +15,17 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(180)]
 
 
 @pytest.mark.parametrize(("controller_impl", "broker_impl"), [("quorate", "java"), ("java", "quorate")])
-def test_a_broker_of_one_serves_under_a_controller_of_the_other(tmp_path: Path, controller_impl: str, broker_impl: str) -> None:
+def test_a_broker_of_one_serves_under_a_controller_of_the_other(
+    tmp_path: Path, controller_impl: str, broker_impl: str
+) -> None:
     java.require_java()
-    controller = Node(tmp_path / "controller", node_id=1, roles="controller", impl=controller_impl, static=True)
+    controller = Node(
+        tmp_path / "controller", node_id=1, roles="controller", impl=controller_impl, static=True
+    )
     voters = {1: controller.controller_port}
-    broker = Node(tmp_path / "broker", node_id=101, roles="broker", impl=broker_impl, static=True, voters=voters)
+    broker = Node(
+        tmp_path / "broker", node_id=101, roles="broker", impl=broker_impl, static=True, voters=voters
+    )
     controller.format()
     broker.format()
     ledger = Ledger(patience_s=10 if "java" in (controller_impl, broker_impl) else 0)

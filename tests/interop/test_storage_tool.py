@@ -1,4 +1,5 @@
-"""kafka-storage beside Apache Kafka's own: the same words on the same directories, and each reads what the other wrote."""
+"""kafka-storage beside Apache Kafka's own: the same words on the same directories, and each reads what
+the other wrote."""
 
 from __future__ import annotations
 
@@ -15,18 +16,30 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(180)]
 
 
 def ours(*words: object) -> tuple[int, str]:
-    done = subprocess.run([str(BIN / "kafka-storage"), *map(str, words)], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [str(BIN / "kafka-storage"), *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     return done.returncode, done.stdout + done.stderr
 
 
 def theirs(*words: object) -> tuple[int, str]:
     done = subprocess.run(
-        java.command("kafka.tools.StorageTool", *words), capture_output=True, text=True, check=False, timeout=90
+        java.command("kafka.tools.StorageTool", *words),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=90,
     )
     lines = [
         line
         for line in (done.stdout + done.stderr).splitlines(keepends=True)
-        if not line.startswith("\t") and " INFO " not in line and " WARN " not in line  # Kafka logs its configuration here
+        if not line.startswith("\t")
+        and " INFO " not in line
+        and " WARN " not in line  # Kafka logs its configuration here
     ]
     return done.returncode, "".join(lines)
 
@@ -76,7 +89,9 @@ def test_each_reads_what_the_other_formatted(tmp_path: Path) -> None:
         assert write("format", "-c", node.properties, "-t", "abc", "--standalone")[0] == 0
         status, text = read("info", "-c", node.properties)
         assert status == 0, text
-        assert re.search(r"Found metadata: \{cluster\.id=abc, directory\.id=[\w-]{22}, node\.id=1, version=1\}", text)
+        assert re.search(
+            r"Found metadata: \{cluster\.id=abc, directory\.id=[\w-]{22}, node\.id=1, version=1\}", text
+        )
 
 
 def test_the_files_have_the_same_bytes_up_to_ids_and_times(tmp_path: Path) -> None:
@@ -87,7 +102,15 @@ def test_the_files_have_the_same_bytes_up_to_ids_and_times(tmp_path: Path) -> No
         node = Node(tmp_path / name)
         argument = 'SCRAM-SHA-256=[name=alice,iterations=8192,salt="N3E=",saltedpassword="YCE="]'
         status, text = tool(
-            "format", "-c", node.properties, "-t", "abc", "--initial-controllers", voters, "--add-scram", argument
+            "format",
+            "-c",
+            node.properties,
+            "-t",
+            "abc",
+            "--initial-controllers",
+            voters,
+            "--add-scram",
+            argument,
         )
         assert status == 0, text
         written[name] = {}
@@ -95,11 +118,19 @@ def test_the_files_have_the_same_bytes_up_to_ids_and_times(tmp_path: Path) -> No
             if path.is_file():
                 content = path.read_bytes()
                 if path.name == "meta.properties":
-                    written[name][path.name] = sorted(line for line in content.splitlines() if not line.startswith(b"#"))
+                    written[name][path.name] = sorted(
+                        line for line in content.splitlines() if not line.startswith(b"#")
+                    )
                 else:
-                    dumped = java.run("kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", path)
+                    dumped = java.run(
+                        "kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", path
+                    )
                     plain = re.sub(r"(crc|CreateTime): \d+", r"\1", dumped)
                     plain = re.sub(r'"lastContainedLogTimestamp":\d+', "", plain).replace(str(path), "")
                     written[name][path.name] = [plain.encode()]
     assert written["ours"] == written["theirs"]
-    assert written["ours"].keys() == {"meta.properties", "bootstrap.checkpoint", "00000000000000000000-0000000000.checkpoint"}
+    assert written["ours"].keys() == {
+        "meta.properties",
+        "bootstrap.checkpoint",
+        "00000000000000000000-0000000000.checkpoint",
+    }

@@ -55,7 +55,9 @@ def third_life(node: Node, ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("static", [False, True], ids=["kraft.version 1", "kraft.version 0"])
-@pytest.mark.parametrize("order", [("java", "quorate", "java"), ("quorate", "java", "quorate")], ids=" then ".join)
+@pytest.mark.parametrize(
+    "order", [("java", "quorate", "java"), ("quorate", "java", "quorate")], ids=" then ".join
+)
 def test_a_directory_goes_from_one_implementation_to_the_other_and_back(
     tmp_path: Path, order: tuple[str, ...], static: bool
 ) -> None:

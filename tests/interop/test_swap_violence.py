@@ -1,4 +1,5 @@
-"""The swap without manners: each implementation is killed at work and the other takes over; neither runs beside the other."""
+"""The swap without manners: each implementation is killed at work and the other takes over; neither
+runs beside the other."""
 
 from __future__ import annotations
 
@@ -57,7 +58,12 @@ class Faithful(threading.Thread):
             else:
                 self.acknowledged[message.offset()] = message.value()
 
-        conf = {"bootstrap.servers": self.node.bootstrap, "enable.idempotence": True, "message.timeout.ms": 0, **QUIET}
+        conf = {
+            "bootstrap.servers": self.node.bootstrap,
+            "enable.idempotence": True,
+            "message.timeout.ms": 0,
+            **QUIET,
+        }
         p = Producer(conf)
         while not self.enough.is_set():
             for _ in range(5):
@@ -78,13 +84,16 @@ class Faithful(threading.Thread):
 
 
 def settled(load: Load) -> None:
-    """What was acknowledged is there. Kafka answers before all is visible, and leads its partitions one after the other."""
+    """What was acknowledged is there. Kafka answers before all is visible, and leads its partitions one
+    after the other."""
     deadline = time.monotonic() + 60
     while True:
         try:
             return check(load)
         except (AssertionError, KafkaException) as e:
-            if time.monotonic() > deadline or not any(word in str(e) for word in ("topics lost", "oordinator")):
+            if time.monotonic() > deadline or not any(
+                word in str(e) for word in ("topics lost", "oordinator")
+            ):
                 raise
             time.sleep(0.3)
 
@@ -100,7 +109,9 @@ def test_killed_under_load_the_other_goes_on_where_it_was(tmp_path: Path, static
             if life == 0:
                 ledger.create(node.admin(), "load", PARTITIONS, **{"segment.ms": "300"})
                 ledger.create(node.admin(), "ever", 1, **{"segment.ms": "500"})
-                wait_for("the topics", lambda: {"load", "ever"} <= set(node.admin().list_topics(timeout=5).topics))
+                wait_for(
+                    "the topics", lambda: {"load", "ever"} <= set(node.admin().list_topics(timeout=5).topics)
+                )
                 faithful.start()
             else:
                 load.join()
@@ -108,7 +119,11 @@ def test_killed_under_load_the_other_goes_on_where_it_was(tmp_path: Path, static
             if life < 2:
                 load.start(life)
                 enough, commits = len(faithful.acknowledged) + 200, load.committed + 20
-                wait_for("work", lambda n=enough, c=commits: len(faithful.acknowledged) > n and load.committed > c, 30)
+                wait_for(
+                    "work",
+                    lambda n=enough, c=commits: len(faithful.acknowledged) > n and load.committed > c,
+                    30,
+                )
                 time.sleep(0.5)  # somewhere in the midst of it
                 node.kill()
                 load.stop()
@@ -125,7 +140,8 @@ def test_killed_under_load_the_other_goes_on_where_it_was(tmp_path: Path, static
 
 
 def test_the_lock_keeps_the_second_from_running(tmp_path: Path) -> None:
-    """With a metadata directory of its own: without, Kafka's Raft writes for a while before it asks for the lock."""
+    """With a metadata directory of its own: without, Kafka's Raft writes for a while before it asks for
+    the lock."""
     metadata = {"metadata.log.dir": tmp_path / "metadata"}
     node = Node(tmp_path / "node", extra=dict(BUSY) | metadata)
     node.format()
@@ -145,7 +161,9 @@ def test_the_lock_keeps_the_second_from_running(tmp_path: Path) -> None:
             ledger.verify(node.admin(), node.bootstrap)
             assert node.stop() in (0, 143)
         except BaseException:
-            print("\n".join(line for line in node.log_tail(3000).splitlines() if " INFO " not in line)[-6000:])
+            print(
+                "\n".join(line for line in node.log_tail(3000).splitlines() if " INFO " not in line)[-6000:]
+            )
             raise
         finally:
             second.kill()
@@ -161,8 +179,20 @@ def everything(mode: str, node: Node, sasl_port: int) -> str:
     """What Kafka's admin client says of all that is not topics; "write" makes one of each first."""
     done = subprocess.run(
         [
-            *("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"),
-            *("-cp", f"{java.require_java()}/*", str(HERE / "Everything.java"), mode, node.bootstrap, f"127.0.0.1:{sasl_port}"),
+            *(
+                "java",
+                "-Xmx256m",
+                "-XX:TieredStopAtLevel=1",
+                "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+            ),
+            *(
+                "-cp",
+                f"{java.require_java()}/*",
+                str(HERE / "Everything.java"),
+                mode,
+                node.bootstrap,
+                f"127.0.0.1:{sasl_port}",
+            ),
         ],
         capture_output=True,
         text=True,
@@ -174,7 +204,8 @@ def everything(mode: str, node: Node, sasl_port: int) -> str:
 
 
 def test_what_has_no_handler_here_yet_survives_our_turn(node: Node) -> None:
-    """ACLs, quotas, SCRAM, a delegation token, client metrics, group configs, KIP-848 groups, transactions (one left open)."""
+    """ACLs, quotas, SCRAM, a delegation token, client metrics, group configs, KIP-848 groups,
+    transactions (one left open)."""
     sasl_port = free_ports(1)[0]
     plain = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice-secret";'
     own = {
@@ -201,7 +232,12 @@ def test_what_has_no_handler_here_yet_survives_our_turn(node: Node) -> None:
         node.start()
         everything("write", node, sasl_port)
         open_one = Producer(
-            {"bootstrap.servers": node.bootstrap, "transactional.id": "open", "transaction.timeout.ms": 900_000, **QUIET}
+            {
+                "bootstrap.servers": node.bootstrap,
+                "transactional.id": "open",
+                "transaction.timeout.ms": 900_000,
+                **QUIET,
+            }
         )
         open_one.init_transactions(20)
         open_one.begin_transaction()
@@ -209,9 +245,15 @@ def test_what_has_no_handler_here_yet_survives_our_turn(node: Node) -> None:
             open_one.produce("entities", b"open %d" % i, partition=0)
         open_one.flush(20)
         told = everything("read", node, sasl_port)
-        held = {i: read_partition(node.bootstrap, "entities", 0, i) for i in ("read_committed", "read_uncommitted")}
+        held = {
+            i: read_partition(node.bootstrap, "entities", 0, i)
+            for i in ("read_committed", "read_uncommitted")
+        }
         assert len(held["read_uncommitted"]) > len(held["read_committed"]) + 10
-        assert all(told.count(word) for word in ("acl ", "quota ", "scram ", "token ", "CLIENT_METRICS", "Consumer", "txn "))
+        assert all(
+            told.count(word)
+            for word in ("acl ", "quota ", "scram ", "token ", "CLIENT_METRICS", "Consumer", "txn ")
+        )
         node.kill()
 
         become("quorate")
@@ -222,7 +264,11 @@ def test_what_has_no_handler_here_yet_survives_our_turn(node: Node) -> None:
         ledger = Ledger()
         for i in range(15):
             ledger.create(node.admin(), f"ours-{i}")
-        wait_for("a snapshot of ours", lambda: len(set(node.data.glob("__cluster_metadata-0/*.checkpoint")) - snapshots) >= 2, 10)
+        wait_for(
+            "a snapshot of ours",
+            lambda: len(set(node.data.glob("__cluster_metadata-0/*.checkpoint")) - snapshots) >= 2,
+            10,
+        )
         node.kill()
 
         become("java")

@@ -22,9 +22,29 @@ QUORUM = f"{TOOLS}.MetadataQuorumCommand"
 def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     java.require_java()
     with running(Node(tmp_path_factory.mktemp(f"outputs-{request.param}") / "node", impl=request.param)) as n:
-        ours(n, "kafka-topics", "--create", "--topic", "t", "--partitions", "2", "--config", "retention.ms=604800001")
+        ours(
+            n,
+            "kafka-topics",
+            "--create",
+            "--topic",
+            "t",
+            "--partitions",
+            "2",
+            "--config",
+            "retention.ms=604800001",
+        )
         ours(n, "kafka-console-producer", "--topic", "t", stdin="1\n2\n3\n")
-        ours(n, "kafka-console-consumer", "--topic", "t", "--from-beginning", "--group", "g", "--max-messages", "2")
+        ours(
+            n,
+            "kafka-console-consumer",
+            "--topic",
+            "t",
+            "--from-beginning",
+            "--group",
+            "g",
+            "--max-messages",
+            "2",
+        )
         yield n
 
 
@@ -43,7 +63,8 @@ def theirs(node: Node, main: str, *args: str) -> str:
 
 
 def settled(text: str) -> list[str]:
-    """Lines without what moves on by itself, those that Java takes from hash tables in an order of their own."""
+    """Lines without what moves on by itself, those that Java takes from hash tables in an order of
+    their own."""
     text = re.sub(r"(HighWatermark: +|Epoch: )\d+", r"\1N", text)
     text = re.sub(r"(?m)^(\d+ +\t\S+\t)\d+ *\t(\d+ +\t)\d+ *\t\d+ *\t", r"\1N\t\2N\tN\t", text)
     text = re.sub(r"(?m)(Configs: )(.*)$", lambda m: m[1] + ",".join(sorted(m[2].split(","))), text)
@@ -59,11 +80,19 @@ def settled(text: str) -> list[str]:
         ("kafka-consumer-groups", GROUPS, ["--list", "--state", "--type"]),
         ("kafka-consumer-groups", GROUPS, ["--describe", "--group", "g"]),
         ("kafka-consumer-groups", GROUPS, ["--describe", "--group", "g", "--state", "--verbose"]),
-        ("kafka-consumer-groups", GROUPS, ["--reset-offsets", "--group", "g", "--topic", "t", "--to-earliest", "--dry-run"]),
+        (
+            "kafka-consumer-groups",
+            GROUPS,
+            ["--reset-offsets", "--group", "g", "--topic", "t", "--to-earliest", "--dry-run"],
+        ),
         ("kafka-metadata-quorum", QUORUM, ["describe", "--status"]),
         ("kafka-metadata-quorum", QUORUM, ["describe", "--replication"]),
         ("kafka-features", f"{TOOLS}.FeatureCommand", ["describe"]),
-        ("kafka-features", f"{TOOLS}.FeatureCommand", ["upgrade", "--feature", "kraft.version=1", "--dry-run"]),
+        (
+            "kafka-features",
+            f"{TOOLS}.FeatureCommand",
+            ["upgrade", "--feature", "kraft.version=1", "--dry-run"],
+        ),
         ("kafka-broker-api-versions", f"{TOOLS}.BrokerApiVersionsCommand", []),
         ("kafka-get-offsets", f"{TOOLS}.GetOffsetShell", ["--topic", "t"]),
         ("kafka-cluster", f"{TOOLS}.ClusterTool", ["list-endpoints"]),
@@ -82,7 +111,10 @@ def test_a_refusal_has_the_same_text(node: Node) -> None:
     words = ["--bootstrap-server", node.bootstrap, "downgrade", "--feature", "kraft.version=0", "--dry-run"]
     both = [
         subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        for command in ([str(BIN / "kafka-features"), *words], java.command(f"{TOOLS}.FeatureCommand", *words))
+        for command in (
+            [str(BIN / "kafka-features"), *words],
+            java.command(f"{TOOLS}.FeatureCommand", *words),
+        )
     ]
     assert (both[0].returncode, both[0].stdout) == (both[1].returncode, both[1].stdout)
     assert both[0].returncode == 1
@@ -94,14 +126,18 @@ def test_committed_offsets_read_the_same(node: Node) -> None:
             "--formatter", f"{TOOLS}.consumer.OffsetsMessageFormatter"]  # fmt: skip
     mine = ours(node, "kafka-console-consumer", *args)
     assert mine
-    assert sorted(mine.split("}{")) == sorted(theirs(node, f"{TOOLS}.consumer.ConsoleConsumer", *args).split("}{"))
+    assert sorted(mine.split("}{")) == sorted(
+        theirs(node, f"{TOOLS}.consumer.ConsoleConsumer", *args).split("}{")
+    )
 
 
 def test_what_each_writes_the_other_reads(node: Node) -> None:
     lines = "".join(f"{i}\tvalue {i}\n" for i in range(100))
     keyed = ["--topic", "both", "--property", "parse.key=true"]
     ours(node, "kafka-console-producer", *keyed, "--compression-codec", "snappy", stdin=lines)
-    command = java.command(f"{TOOLS}.ConsoleProducer", "--bootstrap-server", node.bootstrap, *keyed, "--compression-codec", "lz4")
+    command = java.command(
+        f"{TOOLS}.ConsoleProducer", "--bootstrap-server", node.bootstrap, *keyed, "--compression-codec", "lz4"
+    )
     subprocess.run(command, input=lines, text=True, capture_output=True, check=True, timeout=60)
     read = ["--topic", "both", "--from-beginning", "--max-messages", "200", "--property", "print.key=true"]
     mine = ours(node, "kafka-console-consumer", *read)

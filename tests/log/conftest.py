@@ -33,14 +33,17 @@ def golden(golden_archive: Path, tmp_path: Path):
                 return target
             return shutil.copy2(source, target)
 
-        return Path(shutil.copytree(golden_archive / name, tmp_path / name, ignore=ignored, copy_function=link))
+        return Path(
+            shutil.copytree(golden_archive / name, tmp_path / name, ignore=ignored, copy_function=link)
+        )
 
     return copy
 
 
 @pytest.fixture(autouse=True)
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The paths that were synced, in order. The disk itself is spared: what it does then cannot be seen by a test."""
+    """The paths that were synced, in order. The disk itself is spared: what it does then cannot be seen
+    by a test."""
     paths: list[str] = []
 
     def note(fd: int) -> None:

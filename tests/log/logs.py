@@ -14,19 +14,29 @@ NOW = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))
 
 
-def open_log(directory: Path, files: OpenFiles | None = None, *, name: str = "topic-0", **options: Any) -> PartitionLog:
+def open_log(
+    directory: Path, files: OpenFiles | None = None, *, name: str = "topic-0", **options: Any
+) -> PartitionLog:
     config = {key: options.pop(key) for key in list(options) if key in LogConfig.__slots__}
     options.setdefault("now_ms", NOW)
     options.setdefault("topic_id", TOPIC_ID)
-    return PartitionLog.open(directory / name, LogConfig(**config), files=OpenFiles(64) if files is None else files, **options)
+    return PartitionLog.open(
+        directory / name, LogConfig(**config), files=OpenFiles(64) if files is None else files, **options
+    )
 
 
-def put(log: PartitionLog, *values: bytes, epoch: int = 0, timestamp: int = NOW, now_ms: int = NOW, **options: Any) -> AppendInfo:
+def put(
+    log: PartitionLog, *values: bytes, epoch: int = 0, timestamp: int = NOW, now_ms: int = NOW, **options: Any
+) -> AppendInfo:
     """One batch, as a client's."""
-    return log.append_as_leader(build_batch([(b"k", v, [], timestamp) for v in values], **options), epoch, now_ms)
+    return log.append_as_leader(
+        build_batch([(b"k", v, [], timestamp) for v in values], **options), epoch, now_ms
+    )
 
 
-def contents(log: PartitionLog, *, max_bytes: int = 1 << 20, upper_offset: int | None = None) -> list[tuple[int, bytes | None]]:
+def contents(
+    log: PartitionLog, *, max_bytes: int = 1 << 20, upper_offset: int | None = None
+) -> list[tuple[int, bytes | None]]:
     """(offset, value) of every record from the log start on, read as a consumer would."""
     found: list[tuple[int, bytes | None]] = []
     offset = log.log_start_offset

@@ -28,7 +28,9 @@ def test_an_append_syncs_nothing(tmp_path: Path, synced: list[str]) -> None:
     assert synced == []
 
 
-def test_a_first_flush_makes_the_log_findable_and_later_ones_sync_its_data_alone(tmp_path: Path, synced: list[str]) -> None:
+def test_a_first_flush_makes_the_log_findable_and_later_ones_sync_its_data_alone(
+    tmp_path: Path, synced: list[str]
+) -> None:
     log = open_log(tmp_path)
     put(log, b"a")
     log.flush()
@@ -48,7 +50,9 @@ def test_a_first_flush_makes_the_log_findable_and_later_ones_sync_its_data_alone
     assert synced == []
 
 
-def test_a_new_epoch_is_in_its_file_before_the_recovery_point_passes_it(tmp_path: Path, synced: list[str]) -> None:
+def test_a_new_epoch_is_in_its_file_before_the_recovery_point_passes_it(
+    tmp_path: Path, synced: list[str]
+) -> None:
     log = open_log(tmp_path)
     put(log, b"a")
     log.flush()
@@ -73,7 +77,9 @@ def test_a_log_that_is_read_whole_when_it_is_opened_syncs_its_data_alone_and_not
     assert (log.dir / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n5 1\n"
 
 
-def test_a_rolled_segment_is_synced_with_its_indexes_before_the_recovery_point_moves(tmp_path: Path, synced: list[str]) -> None:
+def test_a_rolled_segment_is_synced_with_its_indexes_before_the_recovery_point_moves(
+    tmp_path: Path, synced: list[str]
+) -> None:
     log = open_log(tmp_path)
     put(log, b"a")
     synced.clear()
@@ -119,7 +125,9 @@ def test_a_start_above_0_is_durable_at_once(tmp_path: Path, synced: list[str]) -
     assert names(synced)[2:] == ["partition.metadata"]
 
 
-def test_a_sync_that_fails_moves_nothing_and_fails_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sync_that_fails_moves_nothing_and_fails_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = open_log(tmp_path)
     put(log, b"a")
 
@@ -132,7 +140,9 @@ def test_a_sync_that_fails_moves_nothing_and_fails_the_directory(tmp_path: Path,
     assert log.recovery_point == 0
 
 
-def test_an_unexpected_error_of_a_background_job_ends_that_job_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_error_of_a_background_job_ends_that_job_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     background = Background()
     ran: list[str] = []
 
@@ -147,7 +157,9 @@ def test_an_unexpected_error_of_a_background_job_ends_that_job_alone(tmp_path: P
     assert "a bug" in caplog.text
 
 
-def test_a_sync_that_fails_in_the_background_is_told_by_the_next_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sync_that_fails_in_the_background_is_told_by_the_next_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     logs = LogManager([tmp_path], LogConfig(segment_bytes=200), OpenFiles(8), now_ms=lambda: NOW)
     logs.load()
     log = logs.create("t", 0, TOPIC_ID)
@@ -174,7 +186,9 @@ def test_an_atomic_write_syncs_the_file_before_the_rename_and_the_directory_afte
     assert synced == [str(tmp_path / "file.tmp"), "renamed", str(tmp_path)]
 
 
-def test_the_clean_shutdown_marker_is_the_last_thing_and_goes_first(tmp_path: Path, synced: list[str]) -> None:
+def test_the_clean_shutdown_marker_is_the_last_thing_and_goes_first(
+    tmp_path: Path, synced: list[str]
+) -> None:
     logs = LogManager([tmp_path], LogConfig(), OpenFiles(8), now_ms=lambda: NOW)
     logs.load()
     put(logs.create("t", 0, TOPIC_ID), b"a")

@@ -12,7 +12,14 @@ from quorate.log.config import LogConfig
 from quorate.log.files import OpenFiles
 from quorate.log.manager import LogManager
 from quorate.log.producer_state import decode_snapshot, encode_snapshot
-from quorate.records.batch import Compression, build_batch, decode_records, iter_batches, parse_header, verify_crc
+from quorate.records.batch import (
+    Compression,
+    build_batch,
+    decode_records,
+    iter_batches,
+    parse_header,
+    verify_crc,
+)
 
 from .logs import NOW
 
@@ -32,7 +39,11 @@ def loaded(directory: Path) -> LogManager:
 
 
 def batches_of(directory: Path) -> list[bytes]:
-    return [bytes(data) for path in sorted(directory.glob("*-*/*.log")) for _, data in iter_batches(path.read_bytes())]
+    return [
+        bytes(data)
+        for path in sorted(directory.glob("*-*/*.log"))
+        for _, data in iter_batches(path.read_bytes())
+    ]
 
 
 @pytest.mark.parametrize("state", ["data", "running"])
@@ -69,7 +80,9 @@ def test_producers_are_known_alike_after_an_orderly_stop_and_after_a_kill(golden
     def producers(state: str) -> dict[str, list[tuple[int, int, int]]]:
         found = {}
         for log in loaded(golden(state)).all_logs():
-            found[log.name] = sorted((p.producer_id, p.producer_epoch, p.last_sequence) for p in log.active_producers())
+            found[log.name] = sorted(
+                (p.producer_id, p.producer_epoch, p.last_sequence) for p in log.active_producers()
+            )
         return found
 
     stopped, killed = producers("data"), producers("running")

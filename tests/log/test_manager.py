@@ -52,7 +52,11 @@ def test_logs_come_back_after_an_orderly_stop(tmp_path: Path) -> None:
     assert ".kafka_cleanshutdown" not in names(tmp_path / "d")
     for partition in range(3):
         log = again.get("t", partition)
-        assert log is not None and (log.topic_id, log.high_watermark, log.latest_epoch) == (TOPIC_ID, 1, partition)
+        assert log is not None and (log.topic_id, log.high_watermark, log.latest_epoch) == (
+            TOPIC_ID,
+            1,
+            partition,
+        )
         assert (log.recovery_point, contents(log)) == (2, [(0, b"a"), (1, b"b")])
 
 
@@ -76,7 +80,9 @@ def test_logs_come_back_after_a_kill(tmp_path: Path) -> None:
 
 
 def all_files(directory: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()
+    }
 
 
 @pytest.mark.parametrize("before", ["kill", "stop"])
@@ -106,7 +112,9 @@ def test_a_directory_that_was_not_loaded_is_left_as_it_was(tmp_path: Path, befor
     assert (reopened.log_start_offset, reopened.high_watermark, contents(reopened)) == (2, 3, [(2, b"c")])
 
 
-def test_a_marker_gets_the_epoch_of_a_broker_that_registered_and_stopped_before_its_logs_were_read(tmp_path: Path) -> None:
+def test_a_marker_gets_the_epoch_of_a_broker_that_registered_and_stopped_before_its_logs_were_read(
+    tmp_path: Path,
+) -> None:
     logs = manager(tmp_path / "d")
     manager(tmp_path / "d").close(broker_epoch=32)
     assert logs.previous_broker_epoch == -1
@@ -158,8 +166,9 @@ def test_the_log_start_of_a_killed_node_comes_from_its_checkpoint(tmp_path: Path
 
 @pytest.mark.parametrize("stop", ["killed", "checkpointed, then killed", "closed"])
 def test_a_new_replica_keeps_the_offset_that_it_starts_at(tmp_path: Path, stop: str) -> None:
-    """Its leader's records were deleted up to 50. The on-disk form is Kafka's: an empty segment with that name, a recovery
-    point and a high watermark; no log start, since it does not pass the first segment's."""
+    """Its leader's records were deleted up to 50. The on-disk form is Kafka's: an empty segment with
+    that name, a recovery point and a high watermark; no log start, since it does not pass the first
+    segment's."""
     logs = manager(tmp_path / "d")
     logs.load()
     logs.create("t", 0, TOPIC_ID).truncate_fully_and_start_at(50)
@@ -181,7 +190,8 @@ def test_a_new_replica_keeps_the_offset_that_it_starts_at(tmp_path: Path, stop: 
 
 
 def test_checkpoints_of_a_deleted_log_say_nothing_of_the_next_one_of_its_name(tmp_path: Path) -> None:
-    """A log start above its end would delete all its records, a recovery point above it would leave them unchecked."""
+    """A log start above its end would delete all its records, a recovery point above it would leave
+    them unchecked."""
     logs = manager(tmp_path / "d")
     logs.load()
     first = logs.create("t", 0, TOPIC_ID)
@@ -197,7 +207,11 @@ def test_checkpoints_of_a_deleted_log_say_nothing_of_the_next_one_of_its_name(tm
     again = manager(tmp_path / "d")
     again.load()
     found = again.get("t", 0)
-    assert found is not None and (found.log_start_offset, found.recovery_point, found.high_watermark) == (0, 0, 0)
+    assert found is not None and (found.log_start_offset, found.recovery_point, found.high_watermark) == (
+        0,
+        0,
+        0,
+    )
     assert contents(found) == [(0, b"a"), (1, b"b")]
 
 
@@ -222,7 +236,11 @@ def test_checkpoints_do_not_claim_more_than_a_truncated_log_holds(tmp_path: Path
     again.load()
     found = again.get("t", 0)
     assert found is not None
-    assert (found.log_start_offset, found.recovery_point, found.high_watermark) == (min(80, target), target, target)
+    assert (found.log_start_offset, found.recovery_point, found.high_watermark) == (
+        min(80, target),
+        target,
+        target,
+    )
     assert contents(found)[-1] == (target, b"new")
 
 
@@ -260,7 +278,15 @@ def test_a_log_keeps_the_descriptors_of_all_logs_within_the_limit(tmp_path: Path
 def test_what_is_not_the_managers_is_left_alone(tmp_path: Path) -> None:
     directory = tmp_path / "d"
     directory.mkdir()
-    for name in ("__cluster_metadata-0", "t-0-stray", "t-1.abc-stray", "lost+found", "t-2.x-future", "readme", "to-delete"):
+    for name in (
+        "__cluster_metadata-0",
+        "t-0-stray",
+        "t-1.abc-stray",
+        "lost+found",
+        "t-2.x-future",
+        "readme",
+        "to-delete",
+    ):
         (directory / name).mkdir()
     (directory / "file-0").write_text("x")
     (directory / "backup-2024").mkdir()
@@ -331,7 +357,9 @@ def test_epochs_of_a_deleted_topic_do_not_reach_the_directory_of_its_successor(t
     logs.close()
 
 
-def test_the_recovery_point_moves_over_a_rolled_segment_when_its_epochs_are_on_the_disk(tmp_path: Path) -> None:
+def test_the_recovery_point_moves_over_a_rolled_segment_when_its_epochs_are_on_the_disk(
+    tmp_path: Path,
+) -> None:
     logs = manager(tmp_path / "d")
     logs.load()
     log = logs.create("t", 0, TOPIC_ID)
@@ -360,7 +388,9 @@ def test_a_checkpoint_that_was_collected_earlier_does_not_replace_a_later_one(tm
     logs.close()
 
 
-def test_checkpoints_that_were_collected_before_a_truncation_do_not_undo_what_it_wrote(tmp_path: Path) -> None:
+def test_checkpoints_that_were_collected_before_a_truncation_do_not_undo_what_it_wrote(
+    tmp_path: Path,
+) -> None:
     logs = manager(tmp_path / "d")
     logs.load()
     log = logs.create("t", 0, TOPIC_ID)
@@ -377,7 +407,9 @@ def test_checkpoints_that_were_collected_before_a_truncation_do_not_undo_what_it
     logs.close()
 
 
-def test_checkpoints_that_were_collected_before_a_deletion_say_nothing_of_the_next_log_of_that_name(tmp_path: Path) -> None:
+def test_checkpoints_that_were_collected_before_a_deletion_say_nothing_of_the_next_log_of_that_name(
+    tmp_path: Path,
+) -> None:
     logs = manager(tmp_path / "d")
     logs.load()
     put(logs.create("t", 0, TOPIC_ID), b"a", b"b")
@@ -410,7 +442,10 @@ def test_strays_are_deleted(tmp_path: Path) -> None:
     logs.load()
     for partition in range(4):
         put(logs.create("t", partition, TOPIC_ID), b"a")
-    assert logs.delete_strays(lambda topic, partition, topic_id: partition % 2 == 0 and topic_id == TOPIC_ID) == 2
+    assert (
+        logs.delete_strays(lambda topic, partition, topic_id: partition % 2 == 0 and topic_id == TOPIC_ID)
+        == 2
+    )
     assert sorted(log.partition for log in logs.all_logs()) == [1, 3]
 
 
@@ -430,7 +465,8 @@ def test_a_stray_whose_name_is_wanted_is_set_aside_with_its_records(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"]
+    "name",
+    ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"],
 )
 @pytest.mark.parametrize("content", [b"9\n", b"0\n5\n", bytes(range(150, 150 + 40))])
 def test_a_damaged_checkpoint_costs_time_alone(tmp_path: Path, name: str, content: bytes) -> None:
@@ -459,7 +495,9 @@ def test_a_partition_in_two_directories_is_refused_by_name(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("old", [0, 1])
 @pytest.mark.parametrize("stop", ["stop", "kill"])
-def test_the_log_of_an_earlier_topic_in_another_directory_is_set_aside(tmp_path: Path, old: int, stop: str) -> None:
+def test_the_log_of_an_earlier_topic_in_another_directory_is_set_aside(
+    tmp_path: Path, old: int, stop: str
+) -> None:
     """Its directory was offline when the topic was deleted and created again."""
     dirs = [tmp_path / "a", tmp_path / "b"]
     ids = {old: TOPIC_ID, 1 - old: bytes(15) + b"\x09"}
@@ -510,13 +548,17 @@ def test_a_directory_that_fails_goes_offline_and_takes_its_logs_along(tmp_path: 
     assert not logs.is_online(tmp_path / "a") and logs.get("t", 0) is None and logs.get("t", 1) is not None
     assert logs.create("u", 0, TOPIC_ID, directory_id=IDS[0]).dir.parent == tmp_path / "b"
     logs.close(broker_epoch=1)
-    assert ".kafka_cleanshutdown" not in names(tmp_path / "a") and ".kafka_cleanshutdown" in names(tmp_path / "b")
+    assert ".kafka_cleanshutdown" not in names(tmp_path / "a") and ".kafka_cleanshutdown" in names(
+        tmp_path / "b"
+    )
     logs.mark_offline(tmp_path / "b")
     with pytest.raises(LogDirFailure):
         logs.create("v", 0, TOPIC_ID)
 
 
-def test_every_directory_that_failed_in_the_background_is_not_marked_as_closed_in_order(tmp_path: Path) -> None:
+def test_every_directory_that_failed_in_the_background_is_not_marked_as_closed_in_order(
+    tmp_path: Path,
+) -> None:
     dirs = [tmp_path / "a", tmp_path / "b", tmp_path / "c"]
     logs = manager(*dirs)
     logs.load()
@@ -530,7 +572,9 @@ def test_every_directory_that_failed_in_the_background_is_not_marked_as_closed_i
     assert [".kafka_cleanshutdown" in names(directory) for directory in dirs] == [False, False, True]
 
 
-def test_a_disk_error_names_the_directory_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_error_names_the_directory_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     logs = manager(tmp_path / "a", tmp_path / "b")
     logs.load()
     log = logs.create("t", 0, TOPIC_ID, directory_id=IDS[1])
@@ -580,7 +624,9 @@ def test_flush_ms_is_honoured(tmp_path: Path) -> None:
 
 
 def idempotent(log: PartitionLog, sequence: int, producer: int = 7) -> None:
-    data = build_batch([(b"k", b"v", [], NOW)], producer_id=producer, producer_epoch=0, base_sequence=sequence)
+    data = build_batch(
+        [(b"k", b"v", [], NOW)], producer_id=producer, producer_epoch=0, base_sequence=sequence
+    )
     log.append_as_leader(data, 0, NOW)
 
 

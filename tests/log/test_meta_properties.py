@@ -91,14 +91,18 @@ def test_directories_of_one_node_must_agree(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spelling", ["link", "a/../a", "link/../a"])
-def test_one_directory_under_two_names_is_told_as_that_and_keeps_its_id(tmp_path: Path, spelling: str) -> None:
+def test_one_directory_under_two_names_is_told_as_that_and_keeps_its_id(
+    tmp_path: Path, spelling: str
+) -> None:
     """Whoever removed the id, as from a copy, would make a voter a stranger to its quorum."""
     (tmp_path / "a").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "a")
     meta_properties.write(tmp_path / "a", MetaProperties("x", 1, random_uuid()))
     with pytest.raises(MetaPropertiesError) as e:
         meta_properties.load([tmp_path / "a", tmp_path / spelling], node_id=1)
-    assert str(e.value).startswith(f"{tmp_path / 'a'} and {tmp_path / spelling} are the same directory: name it once")
+    assert str(e.value).startswith(
+        f"{tmp_path / 'a'} and {tmp_path / spelling} are the same directory: name it once"
+    )
     assert "directory.id" not in str(e.value)
 
 
@@ -110,7 +114,12 @@ def test_one_directory_under_two_names_is_seen_before_it_is_there(tmp_path: Path
 @pytest.mark.parametrize(
     ("with_log", "metadata", "remedy"),
     [
-        ("", "", "take the copy out of log.dirs, or, to use both, remove the line directory.id from its meta.properties"),
+        (
+            "",
+            "",
+            "take the copy out of log.dirs, or, to use both, remove the line directory.id from its "
+            "meta.properties",
+        ),
         ("b", "", "remove the line directory.id from {a}'s meta.properties (never from {b},"),
         ("", "a", "remove the line directory.id from {b}'s meta.properties (never from {a},"),
         ("ab", "a", "one is a copy; take the copy out of log.dirs (never from {a} or {b},"),
@@ -127,7 +136,9 @@ def test_the_id_of_a_copy_is_never_taken_from_where_the_metadata_log_is(
     for name in with_log:
         (tmp_path / name / "__cluster_metadata-0").mkdir()
     with pytest.raises(MetaPropertiesError) as e:
-        meta_properties.load([c, a, b], node_id=1, metadata_directory=tmp_path / metadata if metadata else None)
+        meta_properties.load(
+            [c, a, b], node_id=1, metadata_directory=tmp_path / metadata if metadata else None
+        )
     assert remedy.format(a=a, b=b) in str(e.value)
     assert meta_properties.read(c) == MetaProperties("x", 1), "nothing is written before all is checked"
 
@@ -142,7 +153,9 @@ def test_a_locked_directory_refuses_another_process(tmp_path: Path) -> None:
     lock = DirLock(tmp_path)
     lock.acquire()
     code = "import sys; from pathlib import Path; from quorate.log.lock import DirLock; DirLock(Path(sys.argv[1])).acquire()"
-    taken = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    taken = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
+    )
     assert taken.returncode and "in use by another process" in taken.stderr
     lock.release()
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 0

@@ -1,4 +1,5 @@
-"""Bytes that no checksum covers: a batch's base offset is checked against its place; ends against what was committed."""
+"""Bytes that no checksum covers: a batch's base offset is checked against its place; ends against what
+was committed."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ SEGMENT = "00000000000000000000"
 
 
 def reopened(log: PartitionLog, **options: int) -> PartitionLog:
-    return PartitionLog.open(log.dir, log.config, files=OpenFiles(8), now_ms=NOW, clean_shutdown=True, **options)
+    return PartitionLog.open(
+        log.dir, log.config, files=OpenFiles(8), now_ms=NOW, clean_shutdown=True, **options
+    )
 
 
 def flip(path: Path, at: int) -> None:
@@ -31,7 +34,9 @@ def flip(path: Path, at: int) -> None:
 
 @pytest.mark.parametrize("byte", range(8))
 @pytest.mark.parametrize("batch", [0, 2, 3])
-def test_a_batch_with_a_wrong_base_offset_is_no_answer_to_a_lookup(tmp_path: Path, batch: int, byte: int) -> None:
+def test_a_batch_with_a_wrong_base_offset_is_no_answer_to_a_lookup(
+    tmp_path: Path, batch: int, byte: int
+) -> None:
     """Silence would be worse than an error: its records would be skipped, or waited for without an end."""
     log = open_log(tmp_path, index_interval_bytes=50)
     for i in range(6):
@@ -46,7 +51,9 @@ def test_a_batch_with_a_wrong_base_offset_is_no_answer_to_a_lookup(tmp_path: Pat
 
 
 @pytest.mark.parametrize("byte", range(8))
-def test_the_end_of_a_log_is_not_taken_from_a_batch_that_is_out_of_its_place(tmp_path: Path, byte: int) -> None:
+def test_the_end_of_a_log_is_not_taken_from_a_batch_that_is_out_of_its_place(
+    tmp_path: Path, byte: int
+) -> None:
     log = open_log(tmp_path)
     for i in range(5):
         put(log, b"%d" % i, b"x")
@@ -60,7 +67,8 @@ def test_the_end_of_a_log_is_not_taken_from_a_batch_that_is_out_of_its_place(tmp
 
 
 @pytest.mark.parametrize(
-    ("batch", "byte"), [(b, i) for b in (2, 4) for i in (0, 3, 6, 8, 16) if (b, i) not in ((4, 6), (4, 0), (4, 3))] + [(2, 11)]
+    ("batch", "byte"),
+    [(b, i) for b in (2, 4) for i in (0, 3, 6, 8, 16) if (b, i) not in ((4, 6), (4, 0), (4, 3))] + [(2, 11)],
 )
 def test_a_closed_log_is_not_cut_where_a_header_is_damaged(tmp_path: Path, batch: int, byte: int) -> None:
     """Recovery after a kill may cut there, as Kafka's does; a log that was closed was whole."""
@@ -76,7 +84,9 @@ def test_a_closed_log_is_not_cut_where_a_header_is_damaged(tmp_path: Path, batch
     assert path.read_bytes() == before
 
 
-def test_a_damaged_batch_does_not_have_the_indexes_rebuilt_at_each_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_batch_does_not_have_the_indexes_rebuilt_at_each_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from quorate.log.segment import Segment
 
     log = open_log(tmp_path, index_interval_bytes=50)
@@ -88,7 +98,9 @@ def test_a_damaged_batch_does_not_have_the_indexes_rebuilt_at_each_read(tmp_path
     again = reopened(log)
     rebuilt: list[int] = []
     original = Segment.rebuild_indexes
-    monkeypatch.setattr(Segment, "rebuild_indexes", lambda self, end: rebuilt.append(end) or original(self, end))
+    monkeypatch.setattr(
+        Segment, "rebuild_indexes", lambda self, end: rebuilt.append(end) or original(self, end)
+    )
     for _ in range(5):
         with pytest.raises(CorruptRecordError):
             again.read_bytes(15, 1 << 20)

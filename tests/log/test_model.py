@@ -112,7 +112,8 @@ class LogMachine(RuleBasedStateMachine):
             clean_shutdown=clean,
             now_ms=NOW,
         )
-        # An end inside of what a truncation or a gap left is not on disk: it comes back as the end of the last batch.
+        # An end inside of what a truncation or a gap left is not on disk: it comes back as the end of
+        # the last batch.
         found = self.log.log_end_offset
         if last_batch_end is not None and found != self.end:
             assert found in (last_batch_end, self.start, self.log.segments[-1].base_offset)
@@ -125,7 +126,10 @@ class LogMachine(RuleBasedStateMachine):
         log = self.log
         assert (log.log_start_offset, log.log_end_offset) == (self.start, self.end)
         expected = [
-            (base + i, value) for base, _, _, values in self.batches for i, value in enumerate(values) if base + i >= self.start
+            (base + i, value)
+            for base, _, _, values in self.batches
+            for i, value in enumerate(values)
+            if base + i >= self.start
         ]
         assert contents(log, max_bytes=700) == expected
         for offset, _ in expected[:: max(1, len(expected) // 5)]:

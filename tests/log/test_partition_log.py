@@ -64,7 +64,7 @@ def test_every_codec_is_stored_as_it_came(tmp_path: Path, codec: Compression) ->
     assert log.read_bytes(0, 1 << 20)[16:] == data[16:]
 
 
-# ---- what is refused
+# --- what is refused ------------------------------------------------------------------------------
 
 
 def refused(log: object, data: bytes, origin: AppendOrigin = AppendOrigin.CLIENT) -> ErrorCode:
@@ -92,11 +92,16 @@ def test_two_batches_in_one_append_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_client_may_not_choose_offsets(tmp_path: Path) -> None:
-    assert refused(open_log(tmp_path), build_batch([(b"k", b"v", [], NOW)], base_offset=3)) == ErrorCode.INVALID_RECORD
+    assert (
+        refused(open_log(tmp_path), build_batch([(b"k", b"v", [], NOW)], base_offset=3))
+        == ErrorCode.INVALID_RECORD
+    )
 
 
 def test_a_client_may_not_write_control_records(tmp_path: Path) -> None:
-    marker = build_control_batch([(0, b"\0\0\0\0\0\0")], timestamp=NOW, producer_id=1, producer_epoch=0, is_transactional=True)
+    marker = build_control_batch(
+        [(0, b"\0\0\0\0\0\0")], timestamp=NOW, producer_id=1, producer_epoch=0, is_transactional=True
+    )
     assert refused(open_log(tmp_path), marker) == ErrorCode.INVALID_RECORD
 
 
@@ -111,7 +116,7 @@ def test_a_batch_above_the_segment_size_is_refused(tmp_path: Path) -> None:
     assert refused(open_log(tmp_path, segment_bytes=1000), data) == ErrorCode.RECORD_LIST_TOO_LARGE
 
 
-# ---- Raft and followers
+# --- Raft and followers ---------------------------------------------------------------------------
 
 
 def test_the_raft_leaders_batches_are_written_as_they_are(tmp_path: Path) -> None:
@@ -122,15 +127,21 @@ def test_the_raft_leaders_batches_are_written_as_they_are(tmp_path: Path) -> Non
     assert (info.first_offset, info.last_offset) == (0, 1)
     assert log.read_bytes(0, 1000) == first + second
     with pytest.raises(KafkaError):  # another epoch
-        log.append_as_leader(build_batch([(None, b"c", [], NOW)], base_offset=2, leader_epoch=6), 7, NOW, AppendOrigin.RAFT)
+        log.append_as_leader(
+            build_batch([(None, b"c", [], NOW)], base_offset=2, leader_epoch=6), 7, NOW, AppendOrigin.RAFT
+        )
     with pytest.raises(UnexpectedAppendOffset):
-        log.append_as_leader(build_batch([(None, b"c", [], NOW)], base_offset=3, leader_epoch=7), 7, NOW, AppendOrigin.RAFT)
+        log.append_as_leader(
+            build_batch([(None, b"c", [], NOW)], base_offset=3, leader_epoch=7), 7, NOW, AppendOrigin.RAFT
+        )
 
 
 def test_a_follower_keeps_offsets_and_epochs_and_leaves_out_a_cut_batch(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     first = build_batch([(None, b"a", [], NOW)] * 3, base_offset=0, leader_epoch=2)
-    second = build_batch([(None, b"b", [], NOW)], base_offset=10, leader_epoch=5)  # a compacted leader has gaps
+    second = build_batch(
+        [(None, b"b", [], NOW)], base_offset=10, leader_epoch=5
+    )  # a compacted leader has gaps
     third = build_batch([(None, b"c", [], NOW)], base_offset=11, leader_epoch=5)
     info = log.append_as_follower(first + second + third[:-1], NOW)
     assert (info.first_offset, info.last_offset, log.log_end_offset) == (0, 10, 11)
@@ -157,7 +168,7 @@ def test_a_follower_refuses_a_batch_with_a_wrong_checksum_and_those_around_it(tm
     assert log.log_end_offset == 0
 
 
-# ---- reading
+# --- reading --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -229,7 +240,7 @@ def test_the_next_offset_of_a_read_bounds_what_was_read(long_log) -> None:
             assert last <= data.next_offset <= 600
 
 
-# ---- time
+# --- time -----------------------------------------------------------------------------------------
 
 
 def test_the_first_record_of_a_time_is_found(long_log) -> None:
@@ -253,7 +264,7 @@ def test_the_greatest_timestamp_is_found_even_if_it_is_not_the_last(tmp_path: Pa
     assert log.offset_of_max_timestamp() == (NOW + 1000, 26, 1)
 
 
-# ---- leader epochs
+# --- leader epochs --------------------------------------------------------------------------------
 
 
 def test_epochs_are_taken_from_batches(tmp_path: Path) -> None:
@@ -273,7 +284,7 @@ def test_an_epoch_without_records_is_noted(tmp_path: Path) -> None:
     assert log.end_offset_for_epoch(3) == (1, 1) and log.latest_epoch == 4
 
 
-# ---- truncation
+# --- truncation -----------------------------------------------------------------------------------
 
 
 def test_truncation_drops_whole_batches_and_what_belongs_to_them(long_log) -> None:
@@ -360,12 +371,14 @@ def test_a_crash_inside_of_a_full_truncation_leaves_a_segment(
     assert put(again, b"next").first_offset >= 190
 
 
-# ---- rolling
+# --- rolling --------------------------------------------------------------------------------------
 
 
 def test_a_full_segment_rolls(long_log) -> None:
     assert all(segment.size <= 30_000 for segment in long_log.segments)
-    assert [s.base_offset for s in long_log.segments] == sorted(int(p.name[:20]) for p in long_log.dir.glob("*.log"))
+    assert [s.base_offset for s in long_log.segments] == sorted(
+        int(p.name[:20]) for p in long_log.dir.glob("*.log")
+    )
     assert long_log.recovery_point == long_log.segments[-1].base_offset
 
 
@@ -415,7 +428,7 @@ def test_indexes_have_an_entry_after_every_interval(tmp_path: Path) -> None:
     assert times == [(NOW + i, i) for i, _ in positions] + [(NOW + 99, 99)]
 
 
-# ---- the rest
+# --- the rest -------------------------------------------------------------------------------------
 
 
 def test_the_high_watermark_only_rises_and_stays_in_the_log(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""Producer state found on disk equals the state that the writer had in memory, whatever was written and however it stopped."""
+"""Producer state found on disk equals the state that the writer had in memory, whatever was written and
+however it stopped."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["data", "txn"]), st.integers(1, 4), st.integers(1, 3)),
         st.tuples(st.sampled_from(["commit", "abort", "bump"]), st.integers(1, 4), st.just(0)),
-        st.tuples(st.sampled_from(["plain", "roll", "flush", "reopen", "reopen clean"]), st.just(0), st.just(0)),
+        st.tuples(
+            st.sampled_from(["plain", "roll", "flush", "reopen", "reopen clean"]), st.just(0), st.just(0)
+        ),
         st.tuples(st.just("truncate"), st.just(0), st.integers(1, 12)),
     ),
     max_size=30,
@@ -43,11 +46,22 @@ class Writer:
         log = self.log
         log.high_watermark = log.log_end_offset
         producers = {
-            (p.producer_id, p.producer_epoch, tuple(p.batches), p.current_txn_first_offset, p.coordinator_epoch)
+            (
+                p.producer_id,
+                p.producer_epoch,
+                tuple(p.batches),
+                p.current_txn_first_offset,
+                p.coordinator_epoch,
+            )
             for p in log.active_producers()
         }
         aborted = log.aborted_transactions(0, log.log_end_offset)
-        return log.log_end_offset, producers, log.last_stable_offset, sorted(aborted, key=lambda pair: pair[1])
+        return (
+            log.log_end_offset,
+            producers,
+            log.last_stable_offset,
+            sorted(aborted, key=lambda pair: pair[1]),
+        )
 
     def step(self, kind: str, producer: int, count: int) -> None:
         log = self.log
@@ -124,9 +138,13 @@ def test_state_on_disk_is_the_state_in_memory(clean: bool, steps: list) -> None:
         shutil.rmtree(root)
 
 
-def send(log: PartitionLog, sequence: int, *, producer: int = 7, epoch: int = 0, value: bytes = b"v") -> AppendInfo:
+def send(
+    log: PartitionLog, sequence: int, *, producer: int = 7, epoch: int = 0, value: bytes = b"v"
+) -> AppendInfo:
     """One batch of two records."""
-    data = build_batch([(b"k", value, [], NOW)] * 2, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+    data = build_batch(
+        [(b"k", value, [], NOW)] * 2, producer_id=producer, producer_epoch=epoch, base_sequence=sequence
+    )
     return log.append_as_leader(data, 0, NOW)
 
 
@@ -134,7 +152,12 @@ def reopen(log: PartitionLog, *, clean: bool) -> PartitionLog:
     if clean:
         log.close()
     return PartitionLog.open(
-        log.dir, log.config, files=OpenFiles(4), recovery_point=log.recovery_point, clean_shutdown=clean, now_ms=NOW
+        log.dir,
+        log.config,
+        files=OpenFiles(4),
+        recovery_point=log.recovery_point,
+        clean_shutdown=clean,
+        now_ms=NOW,
     )
 
 
@@ -152,8 +175,11 @@ LAST_FIVE = {2 * i: 2 * i for i in range(1, 6)}  # sequence -> offset, of six ba
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("roll_after", [-1, 0, 3, 5])
-def test_the_last_five_batches_of_a_producer_are_known_after_a_restart(tmp_path: Path, clean: bool, roll_after: int) -> None:
-    """A producer may have five requests in flight; it sends all of them again if their answers were lost by the restart."""
+def test_the_last_five_batches_of_a_producer_are_known_after_a_restart(
+    tmp_path: Path, clean: bool, roll_after: int
+) -> None:
+    """A producer may have five requests in flight; it sends all of them again if their answers were
+    lost by the restart."""
     log = open_log(tmp_path)
     for i in range(6):
         send(log, 2 * i)
@@ -193,7 +219,9 @@ def test_batches_below_the_log_start_are_not_restored(tmp_path: Path) -> None:
         send(log, 2 * i)
     log.high_watermark = log.log_end_offset
     log.close()
-    log = PartitionLog.open(log.dir, log.config, files=OpenFiles(4), log_start_offset=8, clean_shutdown=True, now_ms=NOW)
+    log = PartitionLog.open(
+        log.dir, log.config, files=OpenFiles(4), log_start_offset=8, clean_shutdown=True, now_ms=NOW
+    )
     assert [batch.first_offset for batch in log.active_producers()[0].batches] == [8, 10]
 
 
@@ -215,7 +243,9 @@ def test_sequence_numbers_that_wrap_are_restored(tmp_path: Path) -> None:
     assert_known(log, {MAX_INT32 - 2: 0, MAX_INT32: 2, 1: 4})
 
 
-def test_how_far_back_batches_are_searched_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_far_back_batches_are_searched_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A producer whose earlier batches lie far back must not make each start read the whole log."""
     log = open_log(tmp_path, segment_bytes=100_000)
     for i in range(3):
@@ -244,7 +274,8 @@ def test_how_far_back_batches_are_searched_is_bounded(tmp_path: Path, monkeypatc
 def test_a_truncation_reads_the_end_of_the_log_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int, known: int
 ) -> None:
-    """A follower truncates in the event loop. Reading a segment of a gigabyte there would cost a broker its session."""
+    """A follower truncates in the event loop. Reading a segment of a gigabyte there would cost a broker
+    its session."""
     log = open_log(tmp_path, segment_bytes=10_000_000)
     batches = 6 * RECENT_BATCHES_READ
     for i in range(batches):
@@ -268,7 +299,8 @@ def test_a_truncation_reads_the_end_of_the_log_alone(
 
 
 def test_producers_are_known_after_a_truncation_as_after_reading_the_whole_log(tmp_path: Path) -> None:
-    """One is not touched, one loses some batches, one all that are retained, one an epoch, one is gone, one wrote long ago."""
+    """One is not touched, one loses some batches, one all that are retained, one an epoch, one is gone,
+    one wrote long ago."""
     log = open_log(tmp_path, segment_bytes=200_000)
     send(log, 0, producer=6)
     for _ in range(2 * RECENT_BATCHES_READ):
@@ -289,15 +321,25 @@ def test_producers_are_known_after_a_truncation_as_after_reading_the_whole_log(t
     log.truncate_to(end)
 
     def states() -> list[tuple[object, ...]]:
-        return sorted((p.producer_id, p.producer_epoch, p.last_timestamp, *p.batches) for p in log.active_producers())
+        return sorted(
+            (p.producer_id, p.producer_epoch, p.last_timestamp, *p.batches) for p in log.active_producers()
+        )
 
     found = states()
-    assert [(row[0], row[1], len(row) - 3) for row in found] == [(1, 0, 5), (2, 0, 5), (3, 0, 5), (4, 0, 5), (6, 0, 1)]
+    assert [(row[0], row[1], len(row) - 3) for row in found] == [
+        (1, 0, 5),
+        (2, 0, 5),
+        (3, 0, 5),
+        (4, 0, 5),
+        (6, 0, 1),
+    ]
     log._rebuild_producers(end, NOW)
     assert states() == found
 
 
-def test_a_producer_with_all_of_its_batches_makes_no_start_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_producer_with_all_of_its_batches_makes_no_start_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = open_log(tmp_path)
     send(log, 0)  # a short-lived producer: its first batch is its last one
     for i in range(100):
@@ -310,7 +352,8 @@ def test_a_producer_with_all_of_its_batches_makes_no_start_search(tmp_path: Path
 
 
 def test_damage_in_front_of_the_end_does_not_keep_a_closed_log_from_opening(tmp_path: Path) -> None:
-    """What was flushed is not read at a clean start in Kafka; searching for batches must not make it a condition."""
+    """What was flushed is not read at a clean start in Kafka; searching for batches must not make it a
+    condition."""
     log = open_log(tmp_path)
     for i in range(40):
         send(log, 2 * i, value=b"v" * 1000)

@@ -27,7 +27,13 @@ LAST = 0x7FFFFFFF
 
 
 def send(
-    log: PartitionLog, epoch: int, sequence: int, count: int = 1, *, producer: int = 7, transactional: bool = False
+    log: PartitionLog,
+    epoch: int,
+    sequence: int,
+    count: int = 1,
+    *,
+    producer: int = 7,
+    transactional: bool = False,
 ) -> AppendInfo:
     data = build_batch(
         [(b"k", b"v", [], NOW)] * count,
@@ -39,7 +45,9 @@ def send(
     return log.append_as_leader(data, 0, NOW)
 
 
-def marker(log: PartitionLog, *, commit: bool, producer: int = 7, epoch: int = 0, coordinator_epoch: int = 0) -> None:
+def marker(
+    log: PartitionLog, *, commit: bool, producer: int = 7, epoch: int = 0, coordinator_epoch: int = 0
+) -> None:
     data = build_control_batch(
         [(int(commit), struct.pack(">hi", 0, coordinator_epoch))],
         timestamp=NOW,
@@ -58,12 +66,21 @@ def marker(log: PartitionLog, *, commit: bool, producer: int = 7, epoch: int = 0
         pytest.param([(0, 5, 1, 0), (0, 6, 1, 1)], id="an unknown producer may begin anywhere"),
         pytest.param([(0, 0, 1, 0), (0, 2, 1, SEQUENCE), (0, 1, 1, 1)], id="a gap"),
         pytest.param([(0, 0, 2, 0), (0, 0, 2, "dup 0"), (0, 2, 1, 2)], id="a retry"),
-        pytest.param([(0, i, 1, i) for i in range(6)] + [(0, 1, 1, "dup 1"), (0, 0, 1, SEQUENCE)], id="five are remembered"),
-        pytest.param([(0, 0, 2, 0), (0, 0, 1, SEQUENCE), (0, 1, 1, SEQUENCE)], id="a part of a batch is no retry"),
+        pytest.param(
+            [(0, i, 1, i) for i in range(6)] + [(0, 1, 1, "dup 1"), (0, 0, 1, SEQUENCE)],
+            id="five are remembered",
+        ),
+        pytest.param(
+            [(0, 0, 2, 0), (0, 0, 1, SEQUENCE), (0, 1, 1, SEQUENCE)], id="a part of a batch is no retry"
+        ),
         pytest.param([(1, 0, 1, 0), (0, 1, 1, EPOCH), (1, 1, 1, 1)], id="an older epoch"),
-        pytest.param([(0, 0, 1, 0), (1, 1, 1, SEQUENCE), (1, 0, 1, 1), (1, 1, 1, 2)], id="a new epoch begins at 0"),
+        pytest.param(
+            [(0, 0, 1, 0), (1, 1, 1, SEQUENCE), (1, 0, 1, 1), (1, 1, 1, 2)], id="a new epoch begins at 0"
+        ),
         pytest.param([(0, LAST - 1, 2, 0), (0, 0, 1, 2), (0, 1, 1, 3)], id="wrapping between batches"),
-        pytest.param([(0, LAST - 1, 4, 0), (0, 2, 1, 4), (0, LAST - 1, 4, "dup 0")], id="wrapping inside of a batch"),
+        pytest.param(
+            [(0, LAST - 1, 4, 0), (0, 2, 1, 4), (0, LAST - 1, 4, "dup 0")], id="wrapping inside of a batch"
+        ),
     ],
 )
 def test_sequences(tmp_path: Path, steps: list) -> None:
@@ -117,7 +134,7 @@ def test_producers_expire_unless_their_transaction_is_open(tmp_path: Path) -> No
     assert [p.producer_id for p in log.active_producers()] == [2]
 
 
-# ---- transactions
+# --- transactions ---------------------------------------------------------------------------------
 
 
 def test_the_last_stable_offset_waits_for_the_oldest_open_transaction(tmp_path: Path) -> None:
@@ -186,10 +203,12 @@ def test_aborted_transactions_of_many_segments_are_found(tmp_path: Path) -> None
         if round_ % 2:
             log.roll(NOW)
     assert log.aborted_transactions(0, log.log_end_offset) == aborted
-    assert log.aborted_transactions(10, 19) == [(7, first) for _, first in aborted if first + 2 >= 10 and first < 19]
+    assert log.aborted_transactions(10, 19) == [
+        (7, first) for _, first in aborted if first + 2 >= 10 and first < 19
+    ]
 
 
-# ---- snapshots
+# --- snapshots ------------------------------------------------------------------------------------
 
 states = st.builds(
     ProducerState,

@@ -19,8 +19,34 @@ Loader = Callable[[bytes], dict[str, str] | None]
 
 _PIECES = [
     *(bytes([c]) for c in b"ab=: \t\f\n\r\\#!\0\x0b\x1c\x85\xa0\xe9\xff"),
-    *(b"\r\n", b"\\\\", b"\\\n", b"\\\r\n", b"\\\r", b"\\ ", b"\\=", b"\\:", b"\\#", b"\\n", b"\\t", b"\\r", b"\\f", b"\\x"),
-    *(b"\\u0041", b"\\u00e9", b"\\u20AC", b"\\uD83D", b"\\uDE00", b"\\u00", b"\\u+041", b"\\u 041", b"\\u0_41", b"\\u00g1"),
+    *(
+        b"\r\n",
+        b"\\\\",
+        b"\\\n",
+        b"\\\r\n",
+        b"\\\r",
+        b"\\ ",
+        b"\\=",
+        b"\\:",
+        b"\\#",
+        b"\\n",
+        b"\\t",
+        b"\\r",
+        b"\\f",
+        b"\\x",
+    ),
+    *(
+        b"\\u0041",
+        b"\\u00e9",
+        b"\\u20AC",
+        b"\\uD83D",
+        b"\\uDE00",
+        b"\\u00",
+        b"\\u+041",
+        b"\\u 041",
+        b"\\u0_41",
+        b"\\u00g1",
+    ),
     *(b"key=value", b"# comment\n", "schlüssel".encode()),
 ]
 
@@ -31,7 +57,10 @@ def java() -> Iterator[Loader]:
     require_java()
     program = Path(__file__).with_name("LoadProperties.java")
     with subprocess.Popen(
-        ["java", "-Xmx64m", "-XX:TieredStopAtLevel=1", str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ["java", "-Xmx64m", "-XX:TieredStopAtLevel=1", str(program)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -85,7 +114,11 @@ def test_any_file_is_read_as_java_reads_it(java: Loader, content: bytes) -> None
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"]))))
+@given(
+    st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"]))
+    )
+)
 def test_java_reads_what_is_written(java: Loader, values: dict[str, str]) -> None:
     assert java(properties_text.render(values, ("", " a comment")).encode("latin-1")) == values
 

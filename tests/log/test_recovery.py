@@ -67,7 +67,9 @@ def test_flushed_segments_are_not_read_again(tmp_path: Path, monkeypatch: pytest
 
     scanned: list[int] = []
     original = Segment.recover
-    monkeypatch.setattr(Segment, "recover", lambda self, *a, **k: scanned.append(self.base_offset) or original(self, *a, **k))
+    monkeypatch.setattr(
+        Segment, "recover", lambda self, *a, **k: scanned.append(self.base_offset) or original(self, *a, **k)
+    )
     again = reopened(log, recovery_point=log.recovery_point)
     assert scanned == [log.segments[-1].base_offset] and contents(again) == expected(120)
     reopened(log, recovery_point=log.segments[1].base_offset + 1)
@@ -89,7 +91,9 @@ def test_a_log_torn_at_any_byte_keeps_every_whole_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "tail", [b"\0", b"\0" * 12, b"\0" * 500, b"\xff" * 100, os.urandom(300)], ids=["1", "12", "500", "ff", "random"]
+    "tail",
+    [b"\0", b"\0" * 12, b"\0" * 500, b"\xff" * 100, os.urandom(300)],
+    ids=["1", "12", "500", "ff", "random"],
 )
 def test_what_is_not_a_batch_at_the_end_is_cut(tmp_path: Path, tail: bytes) -> None:
     log = filled(tmp_path, 4)
@@ -110,7 +114,8 @@ def test_every_flipped_byte_is_found_and_cuts_there(tmp_path: Path) -> None:
         found = contents(reopened(log))
         in_batch = position - first.size_bytes
         if in_batch < b.LENGTH or b.LEADER_EPOCH <= in_batch < b.MAGIC:
-            # Outside of the checksum: the base offset breaks the order of offsets, or leaves a gap; the epoch is not checked.
+            # Outside of the checksum: the base offset breaks the order of offsets, or leaves a gap; the
+            # epoch is not checked.
             assert found[:2] == expected(2)
         else:
             assert found == expected(2), position
@@ -127,7 +132,9 @@ def test_segments_behind_a_damaged_one_go(tmp_path: Path) -> None:
     assert second < again.log_end_offset < log.segments[2].base_offset
     assert contents(again) == expected(again.log_end_offset)
     assert [s.base_offset for s in again.segments] == [0, second]
-    assert not any(int(name[:20]) > second for name in files_of(again) if name.endswith((".log", ".index", ".timeindex")))
+    assert not any(
+        int(name[:20]) > second for name in files_of(again) if name.endswith((".log", ".index", ".timeindex"))
+    )
     put(again, b"new", epoch=9)
     assert contents(reopened(again))[-1] == (again.log_end_offset - 1, b"new")
 
@@ -197,7 +204,8 @@ def test_a_damaged_index_never_gives_a_wrong_answer(
         header, _ = next(iter_batches(again.read_bytes(offset, 1)))
         assert header.base_offset <= offset <= header.last_offset
     if suffix == ".index" or damage in (damage_remove, damage_cut, damage_zero, damage_random):
-        # A time index that was only shortened or moved within the possible is not told from a right one at its end.
+        # A time index that was only shortened or moved within the possible is not told from a right one
+        # at its end.
         for i in (59, 3, 38, 20):
             assert again.offset_for_timestamp(NOW + i) == (NOW + i, 2 * i, i // 20)
     assert contents(again) == expected(120)
@@ -205,7 +213,9 @@ def test_a_damaged_index_never_gives_a_wrong_answer(
 
 @pytest.mark.parametrize("stop", ["clean", "unclean", "unclean, behind a recovery point"])
 @pytest.mark.parametrize("damage", [damage_remove, damage_empty, damage_cut, damage_random])
-def test_leader_epochs_are_found_again_in_the_batches(tmp_path: Path, stop: str, damage: Callable[[Path], None]) -> None:
+def test_leader_epochs_are_found_again_in_the_batches(
+    tmp_path: Path, stop: str, damage: Callable[[Path], None]
+) -> None:
     """Without them a follower would cut its log at its high watermark."""
     log = filled(tmp_path)
     log.close()
@@ -235,13 +245,20 @@ def test_a_log_without_records_needs_no_epoch_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "entries",
-    [[(0, 0), (1, 40), (3, 60)], [(0, 0), (1, 40), (3, 80)], [(0, 0), (5, 20), (6, 100)], [(0, 0), (1, 50), (2, 90)], [(7, 0)]],
+    [
+        [(0, 0), (1, 40), (3, 60)],
+        [(0, 0), (1, 40), (3, 80)],
+        [(0, 0), (5, 20), (6, 100)],
+        [(0, 0), (1, 50), (2, 90)],
+        [(7, 0)],
+    ],
     ids=str,
 )
 def test_after_a_crash_the_epochs_of_the_batches_are_believed_before_those_of_the_file(
     tmp_path: Path, entries: list[tuple[int, int]]
 ) -> None:
-    """The file is durable when a log was truncated and written anew, the log itself not yet: the older one may come back."""
+    """The file is durable when a log was truncated and written anew, the log itself not yet: the older
+    one may come back."""
     log = filled(tmp_path)
     write_epochs(str(log.dir / "leader-epoch-checkpoint"), entries)
     again = reopened(log)
@@ -251,7 +268,9 @@ def test_after_a_crash_the_epochs_of_the_batches_are_believed_before_those_of_th
 
 def test_an_epoch_without_records_is_kept_by_recovery(tmp_path: Path) -> None:
     log = filled(tmp_path)
-    write_epochs(str(log.dir / "leader-epoch-checkpoint"), [(0, 0), (1, 36), (2, 80)])  # its first batches were compacted away
+    write_epochs(
+        str(log.dir / "leader-epoch-checkpoint"), [(0, 0), (1, 36), (2, 80)]
+    )  # its first batches were compacted away
     assert reopened(log, recovery_point=70).epoch_entries() == [(0, 0), (1, 36), (2, 80)]
 
 
@@ -270,7 +289,9 @@ def test_an_empty_partition_metadata_file_after_a_crash_is_written_anew(tmp_path
     assert (log.dir / "partition.metadata").read_text().startswith("version: 0\ntopic_id: ")
 
 
-def test_an_append_that_fails_half_way_leaves_the_log_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_append_that_fails_half_way_leaves_the_log_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = filled(tmp_path, 4)
     real = os.pwritev
 
@@ -329,19 +350,27 @@ def test_the_log_start_offset_survives(tmp_path: Path) -> None:
     assert again.epoch_entries() == [(1, 51), (2, 80)] and contents(again)[0][0] == 51
 
 
-# ---- producers
+# --- producers ------------------------------------------------------------------------------------
 
 
 def produced(log: PartitionLog, producer: int, sequence: int, *, transactional: bool = False) -> int:
     data = build_batch(
-        [(b"k", b"v", [], NOW)], producer_id=producer, producer_epoch=0, base_sequence=sequence, is_transactional=transactional
+        [(b"k", b"v", [], NOW)],
+        producer_id=producer,
+        producer_epoch=0,
+        base_sequence=sequence,
+        is_transactional=transactional,
     )
     return log.append_as_leader(data, 0, NOW).first_offset
 
 
 def ended(log: PartitionLog, producer: int, *, commit: bool) -> None:
     marker = build_control_batch(
-        [(int(commit), struct.pack(">hi", 0, 0))], timestamp=NOW, producer_id=producer, producer_epoch=0, is_transactional=True
+        [(int(commit), struct.pack(">hi", 0, 0))],
+        timestamp=NOW,
+        producer_id=producer,
+        producer_epoch=0,
+        is_transactional=True,
     )
     log.append_as_leader(marker, 0, NOW, AppendOrigin.COORDINATOR)
 
@@ -361,7 +390,9 @@ def test_producers_and_open_transactions_survive(tmp_path: Path, clean: bool, ro
         log.close()
     again = reopened(log, clean_shutdown=clean)
     again.high_watermark = again.log_end_offset
-    assert {(p.producer_id, p.last_sequence, p.current_txn_first_offset) for p in again.active_producers()} == {
+    assert {
+        (p.producer_id, p.last_sequence, p.current_txn_first_offset) for p in again.active_producers()
+    } == {
         (7, 3, -1),
         (8, 1, 6),
     }
@@ -388,7 +419,9 @@ def test_a_damaged_snapshot_is_not_believed(tmp_path: Path, damage: Callable[[Pa
 
 @pytest.mark.parametrize("damage", [damage_cut, damage_first_entry, damage_random])
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_damaged_transaction_index_is_made_anew(tmp_path: Path, clean: bool, damage: Callable[[Path], None]) -> None:
+def test_a_damaged_transaction_index_is_made_anew(
+    tmp_path: Path, clean: bool, damage: Callable[[Path], None]
+) -> None:
     log = open_log(tmp_path)
     for round_ in range(3):
         produced(log, 7, round_, transactional=True)

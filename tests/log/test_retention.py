@@ -39,7 +39,9 @@ def bases(log: PartitionLog) -> list[int]:
         (NOW + 4_501, [50]),
     ],
 )
-def test_segments_go_when_their_last_record_is_old_enough(tmp_path: Path, now_ms: int, left: list[int]) -> None:
+def test_segments_go_when_their_last_record_is_old_enough(
+    tmp_path: Path, now_ms: int, left: list[int]
+) -> None:
     log = segmented(tmp_path, retention_ms=500)
     log.delete_old_segments(now_ms)
     assert bases(log) == left and log.log_start_offset == left[0]
@@ -57,9 +59,12 @@ def test_segments_of_records_without_time_go_by_the_age_of_their_file(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("segments_of_size", "left"), [(5, [0, 10, 20, 30, 40]), (3, [20, 30, 40]), (2.5, [20, 30, 40]), (0, [50])]
+    ("segments_of_size", "left"),
+    [(5, [0, 10, 20, 30, 40]), (3, [20, 30, 40]), (2.5, [20, 30, 40]), (0, [50])],
 )
-def test_the_oldest_segments_go_while_the_rest_is_large_enough(tmp_path: Path, segments_of_size: float, left: list[int]) -> None:
+def test_the_oldest_segments_go_while_the_rest_is_large_enough(
+    tmp_path: Path, segments_of_size: float, left: list[int]
+) -> None:
     size = segmented(tmp_path / "probe").segments[0].size
     log = segmented(tmp_path, retention_bytes=int(size * segments_of_size))
     log.delete_old_segments(NOW)

@@ -18,7 +18,7 @@ from quorate.log.partition_metadata import read_topic_id, write_topic_id
 from quorate.records.batch import TimestampType
 from quorate.records.compression import Compression
 
-# ---- checkpoints
+# --- checkpoints ----------------------------------------------------------------------------------
 
 
 def test_an_offset_checkpoint_has_kafkas_bytes_and_comes_back(tmp_path: Path) -> None:
@@ -67,13 +67,17 @@ def test_a_missing_or_empty_checkpoint_has_no_entries(tmp_path: Path, content: b
         b"\xff\xfe",
     ],
 )
-def test_a_checkpoint_that_does_not_follow_its_format_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+def test_a_checkpoint_that_does_not_follow_its_format_is_refused_by_name(
+    tmp_path: Path, content: bytes
+) -> None:
     (tmp_path / "c").write_bytes(content)
     with pytest.raises(CheckpointError, match=str(tmp_path / "c")):
         checkpoints.read_offsets(str(tmp_path / "c"))
 
 
-def test_an_atomic_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_atomic_write_that_fails_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "c"
     path.write_bytes(b"old")
 
@@ -86,7 +90,7 @@ def test_an_atomic_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypa
     assert path.read_bytes() == b"old"
 
 
-# ---- epochs
+# --- epochs ---------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=30))
@@ -125,13 +129,14 @@ def test_truncation_from_the_end(end: int, kept: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("epoch", "expected"), [(-1, (-1, -1)), (0, (0, 5)), (1, (1, 10)), (2, (2, 20)), (3, (2, 20)), (5, (5, 33)), (6, (-1, -1))]
+    ("epoch", "expected"),
+    [(-1, (-1, -1)), (0, (0, 5)), (1, (1, 10)), (2, (2, 20)), (3, (2, 20)), (5, (5, 33)), (6, (-1, -1))],
 )
 def test_the_end_of_an_epoch(epoch: int, expected: tuple[int, int]) -> None:
     assert EpochCache([(1, 5), (2, 10), (5, 20)]).end_offset_for(epoch, 33) == expected
 
 
-# ---- partition.metadata and the marker
+# --- partition.metadata and the marker ------------------------------------------------------------
 
 
 def test_partition_metadata_comes_back(tmp_path: Path) -> None:
@@ -152,7 +157,9 @@ def test_partition_metadata_comes_back(tmp_path: Path) -> None:
         b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA",
     ],
 )
-def test_partition_metadata_that_does_not_follow_its_format_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+def test_partition_metadata_that_does_not_follow_its_format_is_refused_by_name(
+    tmp_path: Path, content: bytes
+) -> None:
     path = tmp_path / "partition.metadata"
     path.write_bytes(content)
     with pytest.raises(CheckpointError, match=str(path)):
@@ -160,7 +167,8 @@ def test_partition_metadata_that_does_not_follow_its_format_is_refused_by_name(t
 
 
 @pytest.mark.parametrize(
-    ("content", "epoch"), [(None, None), (b"", -1), (b'{"version":0,"brokerEpoch":42}', 42), (b"{", -1), (b'{"version":0}', -1)]
+    ("content", "epoch"),
+    [(None, None), (b"", -1), (b'{"version":0,"brokerEpoch":42}', 42), (b"{", -1), (b'{"version":0}', -1)],
 )
 def test_the_clean_shutdown_marker(tmp_path: Path, content: bytes | None, epoch: int | None) -> None:
     if content is not None:
@@ -172,7 +180,7 @@ def test_the_clean_shutdown_marker(tmp_path: Path, content: bytes | None, epoch:
     assert (tmp_path / ".kafka_cleanshutdown").read_bytes() == b'{"version":0,"brokerEpoch":7}'
 
 
-# ---- open files
+# --- open files -----------------------------------------------------------------------------------
 
 
 def test_the_cache_keeps_to_its_limit_and_drops_the_least_used(tmp_path: Path) -> None:
@@ -195,7 +203,7 @@ def test_forgetting_a_directory_forgets_its_files_alone(tmp_path: Path) -> None:
     assert len(files) == 1 and str(tmp_path / "d2/x") in files
 
 
-# ---- configuration
+# --- configuration --------------------------------------------------------------------------------
 
 
 def test_topic_configs_by_kafkas_names() -> None:
@@ -211,9 +219,20 @@ def test_topic_configs_by_kafkas_names() -> None:
             "min.cleanable.dirty.ratio": "0.3",
         }
     )
-    assert (config.retention_ms, config.deletes, config.compacts, config.segment_bytes) == (5, True, True, 1048576)
-    assert config.message_timestamp_type is TimestampType.LOG_APPEND_TIME and config.unclean_leader_election_enable
-    assert config.target_compression(Compression.GZIP) is Compression.LZ4 and config.min_cleanable_dirty_ratio == 0.3
+    assert (config.retention_ms, config.deletes, config.compacts, config.segment_bytes) == (
+        5,
+        True,
+        True,
+        1048576,
+    )
+    assert (
+        config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        and config.unclean_leader_election_enable
+    )
+    assert (
+        config.target_compression(Compression.GZIP) is Compression.LZ4
+        and config.min_cleanable_dirty_ratio == 0.3
+    )
 
 
 @pytest.mark.parametrize(

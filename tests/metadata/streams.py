@@ -53,7 +53,9 @@ def _next(rng: random.Random, image: MetadataImage, inside: bool, transactions: 
         return _tagged(rng, r.TopicRecord(name=name, topic_id=_uuid(rng)))
     if choice < 7:
         topic = rng.choice(topics)
-        return _tagged(rng, _partition(rng, topic.id, rng.randrange(70) if rng.random() < 0.3 else len(topic.partitions)))
+        return _tagged(
+            rng, _partition(rng, topic.id, rng.randrange(70) if rng.random() < 0.3 else len(topic.partitions))
+        )
     if choice < 12:
         topic = rng.choice(topics)
         if not topic.partitions:
@@ -69,12 +71,18 @@ def _next(rng: random.Random, image: MetadataImage, inside: bool, transactions: 
         dirs = [_uuid(rng)] if rng.random() < 0.3 else []
         fenced, shutdown = rng.choice((-1, 0, 1)), rng.choice((0, 1))
         return r.BrokerRegistrationChangeRecord(
-            broker_id=broker.id, broker_epoch=broker.epoch, fenced=fenced, in_controlled_shutdown=shutdown, log_dirs=dirs
+            broker_id=broker.id,
+            broker_epoch=broker.epoch,
+            fenced=fenced,
+            in_controlled_shutdown=shutdown,
+            log_dirs=dirs,
         )
     if choice < 16:
         kind, name = rng.choice(((2, "topic-0"), (2, "topic-1"), (4, ""), (4, "1"), (32, "g"), (16, "m")))
         value = rng.choice((None, "", "x", "y"))
-        return _tagged(rng, r.ConfigRecord(resource_type=kind, resource_name=name, name=rng.choice("abc"), value=value))
+        return _tagged(
+            rng, r.ConfigRecord(resource_type=kind, resource_name=name, name=rng.choice("abc"), value=value)
+        )
     return _entity(rng, image)
 
 
@@ -106,8 +114,12 @@ def _change(rng: random.Random, topic_id: bytes, partition_id: int) -> r.Partiti
 
 def _broker(rng: random.Random) -> r.RegisterBrokerRecord:
     make = r.RegisterBrokerRecord
-    endpoint = _tagged(rng, make.BrokerEndpoint(name="A", host="h", port=rng.randrange(65536), security_protocol=0))
-    feature = _tagged(rng, make.BrokerFeature(name="f", min_supported_version=0, max_supported_version=rng.randrange(5)))
+    endpoint = _tagged(
+        rng, make.BrokerEndpoint(name="A", host="h", port=rng.randrange(65536), security_protocol=0)
+    )
+    feature = _tagged(
+        rng, make.BrokerFeature(name="f", min_supported_version=0, max_supported_version=rng.randrange(5))
+    )
     return make(
         broker_id=rng.randrange(5), broker_epoch=rng.randrange(1000), incarnation_id=_uuid(rng), end_points=[endpoint],
         features=[feature], rack=rng.choice((None, "r")), fenced=rng.random() < 0.5, log_dirs=[_uuid(rng), _uuid(rng)],
@@ -119,29 +131,49 @@ def _entity(rng: random.Random, image: MetadataImage) -> Data:
     match rng.randrange(11):
         case 0:
             quota = r.ClientQuotaRecord.EntityData(entity_type="user", entity_name=rng.choice((None, "u")))
-            return _tagged(rng, r.ClientQuotaRecord(entity=[quota], key=rng.choice("kl"), value=1.5, remove=rng.random() < 0.3))
+            return _tagged(
+                rng,
+                r.ClientQuotaRecord(
+                    entity=[quota], key=rng.choice("kl"), value=1.5, remove=rng.random() < 0.3
+                ),
+            )
         case 1:
-            return _tagged(rng, r.ProducerIdsRecord(broker_id=1, broker_epoch=2, next_producer_id=rng.randrange(10**6)))
+            return _tagged(
+                rng, r.ProducerIdsRecord(broker_id=1, broker_epoch=2, next_producer_id=rng.randrange(10**6))
+            )
         case 2:
-            return _tagged(rng, r.AccessControlEntryRecord(id=_uuid(rng), resource_name="n", principal="User:a", host="*"))
+            return _tagged(
+                rng,
+                r.AccessControlEntryRecord(id=_uuid(rng), resource_name="n", principal="User:a", host="*"),
+            )
         case 3 if len(image.acls.by_id):
             return r.RemoveAccessControlEntryRecord(id=next(iter(image.acls.by_id)))
         case 4:
             return _tagged(
-                rng, r.UserScramCredentialRecord(name=rng.choice("uv"), mechanism=rng.choice((1, 2)), salt=b"s", iterations=9)
+                rng,
+                r.UserScramCredentialRecord(
+                    name=rng.choice("uv"), mechanism=rng.choice((1, 2)), salt=b"s", iterations=9
+                ),
             )
         case 5:
             return r.RemoveUserScramCredentialRecord(name=rng.choice("uv"), mechanism=1)
         case 6:
-            return _tagged(rng, r.DelegationTokenRecord(owner="User:o", token_id=rng.choice("ab"), renewers=["User:r"]))
+            return _tagged(
+                rng, r.DelegationTokenRecord(owner="User:o", token_id=rng.choice("ab"), renewers=["User:r"])
+            )
         case 7:
             return r.RemoveDelegationTokenRecord(token_id=rng.choice("ab"))
         case 8:
             make = r.RegisterControllerRecord
             endpoint = make.ControllerEndpoint(name="C", host="h", port=1, security_protocol=0)
-            return _tagged(rng, make(controller_id=rng.randrange(3), incarnation_id=_uuid(rng), end_points=[endpoint]))
+            return _tagged(
+                rng, make(controller_id=rng.randrange(3), incarnation_id=_uuid(rng), end_points=[endpoint])
+            )
         case 9:
-            return _tagged(rng, r.FeatureLevelRecord(name=rng.choice(("group.version", "x")), feature_level=rng.randrange(2)))
+            return _tagged(
+                rng,
+                r.FeatureLevelRecord(name=rng.choice(("group.version", "x")), feature_level=rng.randrange(2)),
+            )
         case 10:
             names = list(image.topics.by_name)
             return r.ClearElrRecord(topic_name=rng.choice(["", *names]))

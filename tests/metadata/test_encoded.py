@@ -17,7 +17,13 @@ from quorate.metadata.image.encoded import decoded, form_of
 from quorate.metadata.image.partition_table import PartitionTable
 from quorate.metadata.image.writer import image_records
 from quorate.metadata.loader import apply_committed
-from quorate.metadata.records import FeatureLevelRecord, PartitionChangeRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from quorate.metadata.records import (
+    FeatureLevelRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 from quorate.metadata.snapshot import SnapshotBatch, SnapshotId, image_from_snapshot, snapshot_batches
 from quorate.protocol.schema import Data
 
@@ -51,7 +57,9 @@ def head(version: int) -> list[bytes]:
 
 def loaded(values: list[bytes]) -> MetadataImage:
     """As the loader has it."""
-    return apply_committed(EMPTY, [SnapshotBatch(0, len(values) - 1, 1, 5, [memoryview(v) for v in values], 0)])
+    return apply_committed(
+        EMPTY, [SnapshotBatch(0, len(values) - 1, 1, 5, [memoryview(v) for v in values], 0)]
+    )
 
 
 def replayed(values: list[bytes]) -> MetadataImage:
@@ -78,7 +86,11 @@ def outcome(make: Any, values: list[bytes]) -> tuple[object, ...]:
 
 def held(image: MetadataImage) -> list[bool]:
     """Whether each partition is held encoded."""
-    return [isinstance(entry, bytes) for topic in image.topics.by_id.values() for _, entry in topic.partitions.entries()]
+    return [
+        isinstance(entry, bytes)
+        for topic in image.topics.by_id.values()
+        for _, entry in topic.partitions.entries()
+    ]
 
 
 @pytest.mark.parametrize("version", LEVELS)
@@ -93,13 +105,22 @@ def test_usual_partitions_stay_encoded_and_mean_what_their_records_say(version: 
 
 
 UNUSUAL: dict[str, dict[str, Any]] = {
-    "being removed": {"replicas": [1, 2], "isr": [1], "removing_replicas": [2], "directories": [bytes(16)] * 2},
+    "being removed": {
+        "replicas": [1, 2],
+        "isr": [1],
+        "removing_replicas": [2],
+        "directories": [bytes(16)] * 2,
+    },
     "being added": {"replicas": [1, 2], "isr": [1], "adding_replicas": [2], "directories": [bytes(16)] * 2},
     "recovering": {"leader_recovery_state": 1},
     "with an ELR": {"eligible_leader_replicas": [7]},
     "with a last known ELR": {"last_known_elr": [7]},
     "without directories": {"replicas": [1, 2], "isr": [1], "directories": []},
-    "of 200 replicas": {"replicas": list(range(200)), "isr": list(range(200)), "directories": [bytes(16)] * 200},
+    "of 200 replicas": {
+        "replicas": list(range(200)),
+        "isr": list(range(200)),
+        "directories": [bytes(16)] * 200,
+    },
 }
 
 
@@ -165,7 +186,10 @@ def test_changes_to_encoded_partitions_are_those_to_decoded_ones(seed: int) -> N
     values = head(2) + [encode_record(partition(rng, 2, n), 2) for n in range(70)]
     for _ in range(40):
         change: Data = PartitionChangeRecord(
-            topic_id=TOPIC, partition_id=rng.randrange(70), isr=rng.choice([None, [1, 2]]), leader=rng.choice([-2, -1, 3])
+            topic_id=TOPIC,
+            partition_id=rng.randrange(70),
+            isr=rng.choice([None, [1, 2]]),
+            leader=rng.choice([-2, -1, 3]),
         )
         if rng.random() < 0.2:  # a whole record again
             change = partition(rng, 2, rng.randrange(70))
@@ -187,7 +211,12 @@ def test_tables_are_compared_by_what_they_mean() -> None:
     assert other != as_bytes
     assert [(n, old) for n, old, _ in other.changes_since(as_bytes)] == [(77, decoded(entries[77]))]
     assert [n for n, _, _ in as_bytes.changes_since(other)] == [77]
-    assert (as_bytes.get(3), as_bytes.get(200), 199 in as_bytes, list(as_bytes)[5]) == (as_images[3], None, True, as_images[5])
+    assert (as_bytes.get(3), as_bytes.get(200), 199 in as_bytes, list(as_bytes)[5]) == (
+        as_images[3],
+        None,
+        True,
+        as_images[5],
+    )
 
 
 @pytest.mark.parametrize("level", (16, 17, 24, 27))
@@ -199,7 +228,9 @@ def test_a_snapshot_is_the_same_bytes_whether_partitions_are_encoded_or_not(leve
     values.append(encode_record(FeatureLevelRecord(name="metadata.version", feature_level=level), 0))
 
     def written(image: MetadataImage) -> bytes:
-        batches = snapshot_batches(image, kraft_version=0, voters=None, last_contained_timestamp_ms=5, now_ms=9)
+        batches = snapshot_batches(
+            image, kraft_version=0, voters=None, last_contained_timestamp_ms=5, now_ms=9
+        )
         return b"".join(batches)
 
     assert any(held(loaded(values)))

@@ -46,10 +46,42 @@ def test_supported_ranges_are_those_of_kafka_4_1() -> None:
 @pytest.mark.parametrize(
     ("level", "expected"),
     [
-        (7, {"kraft.version": 0, "transaction.version": 0, "group.version": 0, "eligible.leader.replicas.version": 0}),
-        (21, {"kraft.version": 1, "transaction.version": 0, "group.version": 0, "eligible.leader.replicas.version": 0}),
-        (25, {"kraft.version": 1, "transaction.version": 2, "group.version": 1, "eligible.leader.replicas.version": 0}),
-        (27, {"kraft.version": 1, "transaction.version": 2, "group.version": 1, "eligible.leader.replicas.version": 1}),
+        (
+            7,
+            {
+                "kraft.version": 0,
+                "transaction.version": 0,
+                "group.version": 0,
+                "eligible.leader.replicas.version": 0,
+            },
+        ),
+        (
+            21,
+            {
+                "kraft.version": 1,
+                "transaction.version": 0,
+                "group.version": 0,
+                "eligible.leader.replicas.version": 0,
+            },
+        ),
+        (
+            25,
+            {
+                "kraft.version": 1,
+                "transaction.version": 2,
+                "group.version": 1,
+                "eligible.leader.replicas.version": 0,
+            },
+        ),
+        (
+            27,
+            {
+                "kraft.version": 1,
+                "transaction.version": 2,
+                "group.version": 1,
+                "eligible.leader.replicas.version": 1,
+            },
+        ),
     ],
 )
 def test_defaults_of_a_new_cluster_follow_its_metadata_version(level: int, expected: dict[str, int]) -> None:

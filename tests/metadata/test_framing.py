@@ -55,7 +55,9 @@ def test_committed_batches_make_an_image_and_control_batches_move_it() -> None:
 
 def test_an_undecodable_record_is_named_by_its_offset() -> None:
     good = encode_record(r.NoOpRecord(), 0)
-    with pytest.raises(MetadataError, match="at offset 8 cannot be replayed: record type 6 is unknown") as caught:
+    with pytest.raises(
+        MetadataError, match="at offset 8 cannot be replayed: record type 6 is unknown"
+    ) as caught:
         apply_committed(EMPTY, [Batch(7, 8, values=[good, b"\x01\x06\x00"])])
     assert caught.value.offset == 8
 

@@ -6,7 +6,14 @@ import pytest
 
 from quorate.metadata import records as r
 from quorate.metadata.errors import MetadataError
-from quorate.metadata.image import EMPTY, MIGRATING_DIRECTORY, TOPIC_RESOURCE, MetadataDelta, MetadataImage, PartitionImage
+from quorate.metadata.image import (
+    EMPTY,
+    MIGRATING_DIRECTORY,
+    TOPIC_RESOURCE,
+    MetadataDelta,
+    MetadataImage,
+    PartitionImage,
+)
 from quorate.metadata.image.builder import apply_records
 from quorate.metadata.image.writer import image_records
 from quorate.protocol.schema import Data
@@ -36,8 +43,12 @@ def change(**changes: Any) -> r.PartitionChangeRecord:
 
 
 def broker(broker_id: int = 1, epoch: int = 10, **changes: Any) -> r.RegisterBrokerRecord:
-    endpoint = r.RegisterBrokerRecord.BrokerEndpoint(name="PLAINTEXT", host="h", port=9092, security_protocol=0)
-    feature = r.RegisterBrokerRecord.BrokerFeature(name="metadata.version", min_supported_version=7, max_supported_version=27)
+    endpoint = r.RegisterBrokerRecord.BrokerEndpoint(
+        name="PLAINTEXT", host="h", port=9092, security_protocol=0
+    )
+    feature = r.RegisterBrokerRecord.BrokerFeature(
+        name="metadata.version", min_supported_version=7, max_supported_version=27
+    )
     fields: dict[str, Any] = {
         "incarnation_id": bytes([9] * 16), "end_points": [endpoint], "features": [feature], "rack": None, "log_dirs": [D2, D1],
         "start_time_ms": 77,
@@ -77,8 +88,14 @@ def test_a_topic_is_found_by_name_and_id() -> None:
         (change(leader=-1, isr=[]), {"leader": -1, "leader_epoch": 1, "isr": ()}),
         (change(leader_recovery_state=1), {"leader_recovery_state": 1}),
         (change(eligible_leader_replicas=[2], last_known_elr=[1]), {"elr": (2,), "last_known_elr": (1,)}),
-        (change(removing_replicas=[2], adding_replicas=[3]), {"removing_replicas": (2,), "adding_replicas": (3,)}),
-        (change(replicas=[1, 2, 3], directories=[D1, D2, D3]), {"replicas": (1, 2, 3), "directories": (D1, D2, D3)}),
+        (
+            change(removing_replicas=[2], adding_replicas=[3]),
+            {"removing_replicas": (2,), "adding_replicas": (3,)},
+        ),
+        (
+            change(replicas=[1, 2, 3], directories=[D1, D2, D3]),
+            {"replicas": (1, 2, 3), "directories": (D1, D2, D3)},
+        ),
         (change(directories=[D3, D2]), {"directories": (D3, D2)}),
         (change(), {}),
     ],
@@ -123,7 +140,9 @@ def test_indexes_follow_replicas_and_leaders() -> None:
     image = replay(topic(), *[partition(n, leader=1 + n % 2) for n in range(130)])
     assert sorted(image.topics.leaders_of(2)) == [(T1, n) for n in range(1, 130, 2)]
     image = replay(
-        change(partition_id=129, leader=-1), change(partition_id=128, replicas=[3, 1], directories=[D3, D1]), base=image
+        change(partition_id=129, leader=-1),
+        change(partition_id=128, replicas=[3, 1], directories=[D3, D1]),
+        base=image,
     )
     assert list(image.topics.leaderless()) == [(T1, 129)]
     assert list(image.topics.partitions_of(3)) == [(T1, 128)]
@@ -137,7 +156,12 @@ def test_indexes_follow_replicas_and_leaders() -> None:
 def test_a_broker_registers_and_changes() -> None:
     image = replay(broker())
     registered = image.cluster.brokers[1]
-    assert (registered.fenced, registered.log_dirs, registered.start_time_ms, registered.registered_offset) == (
+    assert (
+        registered.fenced,
+        registered.log_dirs,
+        registered.start_time_ms,
+        registered.registered_offset,
+    ) == (
         True,
         (D1, D2),
         77,
@@ -159,7 +183,9 @@ def test_old_fencing_records_still_replay() -> None:
 
 
 def test_end_points_of_a_change_replace_those_of_the_registration() -> None:
-    endpoint = r.BrokerRegistrationChangeRecord.BrokerEndpoint(name="A", host="new", port=1, security_protocol=1)
+    endpoint = r.BrokerRegistrationChangeRecord.BrokerEndpoint(
+        name="A", host="new", port=1, security_protocol=1
+    )
     image = replay(broker(), registration(10, end_points=[endpoint]))
     assert image.cluster.brokers[1].listeners == (("A", "new", 1, 1),)
 
@@ -179,7 +205,9 @@ def test_feature_levels_are_finalised_and_removed_and_kraft_version_is_not_one()
     def level(name: str, value: int) -> r.FeatureLevelRecord:
         return r.FeatureLevelRecord(name=name, feature_level=value)
 
-    image = replay(level("metadata.version", 27), level("group.version", 1), level("kraft.version", 1), r.NoOpRecord())
+    image = replay(
+        level("metadata.version", 27), level("group.version", 1), level("kraft.version", 1), r.NoOpRecord()
+    )
     assert dict(image.features.finalized) == {"metadata.version": 27, "group.version": 1}
     assert (image.features.metadata_version, image.features.epoch) == (27, 1)
     assert dict(replay(level("group.version", 0), base=image).features.finalized) == {"metadata.version": 27}
@@ -190,12 +218,20 @@ def test_quotas_credentials_tokens_acls_and_producer_ids_come_and_go() -> None:
     client = r.ClientQuotaRecord.EntityData(entity_type="client-id", entity_name="c")
     quota = r.ClientQuotaRecord(entity=[user, client], key="k", value=2.5)
     acl = r.AccessControlEntryRecord(id=T1, resource_name="x", principal="User:a", host="*")
-    scram = r.UserScramCredentialRecord(name="u", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"v", iterations=4096)
+    scram = r.UserScramCredentialRecord(
+        name="u", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"v", iterations=4096
+    )
     token = r.DelegationTokenRecord(owner="User:a", token_id="id")
-    image = replay(quota, acl, scram, token, r.ProducerIdsRecord(broker_id=1, broker_epoch=1, next_producer_id=1000))
+    image = replay(
+        quota, acl, scram, token, r.ProducerIdsRecord(broker_id=1, broker_epoch=1, next_producer_id=1000)
+    )
     entity = (("client-id", "c"), ("user", None))
     assert dict(image.client_quotas.entities[entity]) == {"k": 2.5}
-    assert (image.acls.by_id[T1], image.scram.get(1, "u"), image.delegation_tokens.tokens["id"]) == (acl, scram, token)
+    assert (image.acls.by_id[T1], image.scram.get(1, "u"), image.delegation_tokens.tokens["id"]) == (
+        acl,
+        scram,
+        token,
+    )
     assert image.producer_ids.next_producer_id == 1000
     image = replay(
         r.ClientQuotaRecord(entity=[client, user], key="k", remove=True),
@@ -204,7 +240,12 @@ def test_quotas_credentials_tokens_acls_and_producer_ids_come_and_go() -> None:
         r.RemoveDelegationTokenRecord(token_id="id"),
         base=image,
     )
-    assert not (image.client_quotas.entities or image.acls.by_id or image.scram.credentials or image.delegation_tokens.tokens)
+    assert not (
+        image.client_quotas.entities
+        or image.acls.by_id
+        or image.scram.credentials
+        or image.delegation_tokens.tokens
+    )
 
 
 def test_a_transaction_shows_at_its_end_and_not_before() -> None:
@@ -260,7 +301,9 @@ def test_an_aborted_transaction_leaves_nothing() -> None:
         ([r.BeginTransactionRecord(), r.BeginTransactionRecord()], "begun at offset 100 is still open"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_replayed_is_refused_with_offset_record_and_reason(values: list[Data], reason: str) -> None:
+def test_what_cannot_be_replayed_is_refused_with_offset_record_and_reason(
+    values: list[Data], reason: str
+) -> None:
     with pytest.raises(MetadataError, match=reason) as caught:
         apply_records(EMPTY, values, offset=99 + len(values), epoch=1, timestamp_ms=0)
     assert caught.value.offset == 99 + len(values)
@@ -321,14 +364,17 @@ def test_an_image_is_not_written_inside_a_transaction() -> None:
         (7, broker(is_migrating_zk_broker=True), "migration"),
     ],
 )
-def test_what_a_metadata_version_cannot_say_is_not_dropped_in_silence(level: int, record: Data, lost: str) -> None:
+def test_what_a_metadata_version_cannot_say_is_not_dropped_in_silence(
+    level: int, record: Data, lost: str
+) -> None:
     image = replay(r.FeatureLevelRecord(name="metadata.version", feature_level=level), record)
     with pytest.raises(MetadataError, match=lost):
         list(image_records(image))
 
 
 def test_a_big_batch_costs_in_proportion() -> None:
-    """2,000 partitions in one batch, and one change after it, which must touch a few chunks and not the topic."""
+    """2,000 partitions in one batch, and one change after it, which must touch a few chunks and not the
+    topic."""
     image = replay(topic(), *[partition(n) for n in range(2000)])
     before = image.topics.by_id[T1].partitions
     after = replay(change(partition_id=1000, leader=2), base=image).topics.by_id[T1].partitions

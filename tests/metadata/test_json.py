@@ -9,7 +9,13 @@ from quorate.metadata.json import dump_json, java_double, record_from_json, reco
 
 def test_a_record_is_shown_as_kafka_shows_it() -> None:
     record = r.PartitionRecord(
-        partition_id=0, topic_id=bytes(15) + b"\x01", replicas=[1], isr=[1], leader=1, leader_epoch=0, partition_epoch=0
+        partition_id=0,
+        topic_id=bytes(15) + b"\x01",
+        replicas=[1],
+        isr=[1],
+        leader=1,
+        leader_epoch=0,
+        partition_epoch=0,
     )
     assert dump_json(record_json(record, 2)) == (
         '{"type":"PARTITION_RECORD","version":2,"data":{"partitionId":0,"topicId":"AAAAAAAAAAAAAAAAAAAAAQ","replicas":[1],"isr":[1],'
@@ -30,7 +36,10 @@ def test_doubles_are_those_of_java(value: float, text: str) -> None:
 
 
 def test_text_is_escaped_as_jackson_does() -> None:
-    assert dump_json({'a"\\': "\x1f\n/é中", "b": [True, None, 3]}) == '{"a\\"\\\\":"\\u001F\\n/é中","b":[true,null,3]}'
+    assert (
+        dump_json({'a"\\': "\x1f\n/é中", "b": [True, None, 3]})
+        == '{"a\\"\\\\":"\\u001F\\n/é中","b":[true,null,3]}'
+    )
 
 
 @pytest.mark.parametrize(

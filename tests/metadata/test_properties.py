@@ -50,7 +50,9 @@ def test_an_image_survives_its_own_records(seed: int) -> None:
 @given(SEEDS)
 def test_an_image_survives_a_snapshot_unknown_tags_included(seed: int) -> None:
     image = whole(stream(seed, 150))
-    data = b"".join(snapshot_batches(image, kraft_version=0, voters=None, last_contained_timestamp_ms=5, now_ms=9))
+    data = b"".join(
+        snapshot_batches(image, kraft_version=0, voters=None, last_contained_timestamp_ms=5, now_ms=9)
+    )
     name = snapshot_name(image.provenance.offset + 1, 1)
     snapshot_id = parse_name(name)
     assert snapshot_id is not None
@@ -75,7 +77,9 @@ def test_a_delta_finds_what_differs_by_its_journal_and_without_it(seed: int, at:
         assert set(found.topics_deleted) == {i for i in before if i not in after}
         assert set(found.topics_changed) == {i for i in after if i in before and before[i] != after[i]}
         resources = {*old.configs.resources, *image.configs.resources}
-        assert set(found.configs_changed) == {k for k in resources if old.configs.get(*k) != image.configs.get(*k)}
+        assert set(found.configs_changed) == {
+            k for k in resources if old.configs.get(*k) != image.configs.get(*k)
+        }
         expected = {
             (topic_id, n)
             for topic_id in {*before, *after}
@@ -95,7 +99,9 @@ def test_the_indexes_agree_with_the_partitions(seed: int) -> None:
     every = [(i, n, p) for i, topic in topics.by_id.items() for n, p in topic.partitions.items()]
     assert topics.partition_count == len(every)
     for broker in range(-1, 6):
-        assert sorted(topics.partitions_of(broker)) == sorted((i, n) for i, n, p in every if broker in p.replicas)
+        assert sorted(topics.partitions_of(broker)) == sorted(
+            (i, n) for i, n, p in every if broker in p.replicas
+        )
         assert sorted(topics.leaders_of(broker)) == sorted((i, n) for i, n, p in every if broker == p.leader)
         assert topics.leader_count(broker) == len(list(topics.leaders_of(broker)))
 

@@ -47,7 +47,11 @@ def test_only_who_asks_for_it_gets_an_image_that_is_ahead() -> None:
 def test_an_image_that_is_offered_is_taken_over() -> None:
     shared = SharedReplay()
     mine = apply_records(
-        EMPTY, [FeatureLevelRecord(name="metadata.version", feature_level=27)], offset=0, epoch=1, timestamp_ms=0
+        EMPTY,
+        [FeatureLevelRecord(name="metadata.version", feature_level=27)],
+        offset=0,
+        epoch=1,
+        timestamp_ms=0,
     )
     shared.offer(mine)
     assert shared.apply(EMPTY, BATCHES[:1]) is mine
@@ -76,7 +80,13 @@ def test_batches_that_an_image_contains_are_not_replayed_again() -> None:
 def many(count: int) -> list[CommittedBatch]:
     """Batches of 700 topics each."""
     return [
-        batch(at, *[TopicRecord(name=f"t{n}", topic_id=n.to_bytes(16, "big")) for n in range(at, min(at + 700, count))])
+        batch(
+            at,
+            *[
+                TopicRecord(name=f"t{n}", topic_id=n.to_bytes(16, "big"))
+                for n in range(at, min(at + 700, count))
+            ],
+        )
         for at in range(0, count, 700)
     ]
 

@@ -41,16 +41,23 @@ def test_bootstrap_checkpoint_is_byte_for_byte_that_of_kafka(golden: dict[str, P
     theirs = (golden[kind] / "formatted" / "bootstrap.checkpoint").read_bytes()
     levels = {METADATA_VERSION: LATEST_STABLE_LEVEL, **default_levels(LATEST_STABLE_LEVEL)}
     ours = bootstrap.encode_bootstrap(bootstrap.bootstrap_records(levels), now_ms=timestamps(theirs)[0])
-    # Kafka stamps each batch with the time at which it was made: the same but for these, and the checksums over them.
+    # Kafka stamps each batch with the time at which it was made: the same but for these, and the
+    # checksums over them.
     for (mine, a), (his, b) in zip(iter_batches(ours), iter_batches(theirs), strict=True):
-        assert (mine.base_offset, mine.size_bytes, mine.attributes) == (his.base_offset, his.size_bytes, his.attributes)
+        assert (mine.base_offset, mine.size_bytes, mine.attributes) == (
+            his.base_offset,
+            his.size_bytes,
+            his.attributes,
+        )
         assert a[:17] == b[:17]
         assert a[43:] == b[43:]
     assert [record for record, _ in bootstrap.decode_bootstrap(theirs)] == bootstrap.bootstrap_records(levels)
 
 
 def test_the_first_snapshot_is_byte_for_byte_that_of_kafka(golden: dict[str, Path]) -> None:
-    theirs = (golden["dynamic"] / "formatted" / "__cluster_metadata-0" / bootstrap.FIRST_SNAPSHOT_NAME).read_bytes()
+    theirs = (
+        golden["dynamic"] / "formatted" / "__cluster_metadata-0" / bootstrap.FIRST_SNAPSHOT_NAME
+    ).read_bytes()
     read = read_snapshot(theirs)
     assert read.voters is not None
     assert (read.kraft_version, read.batches) == (1, [])
@@ -91,17 +98,25 @@ def test_a_snapshot_of_ours_equals_that_of_kafka_but_for_order(golden: dict[str,
     )
     mine, his = (sorted(bytes(v) for b in s.batches for v in b.values) for s in (ours, theirs))
     assert mine == his
-    assert (ours.voters, ours.last_contained_timestamp_ms) == (theirs.voters, theirs.last_contained_timestamp_ms)
+    assert (ours.voters, ours.last_contained_timestamp_ms) == (
+        theirs.voters,
+        theirs.last_contained_timestamp_ms,
+    )
 
 
 def test_a_big_snapshot_is_written_in_small_batches(tmp_path: Path) -> None:
     topic_id = bytes([1] * 16)
     values = [r.TopicRecord(name="t", topic_id=topic_id)]
-    values += [r.PartitionRecord(partition_id=n, topic_id=topic_id, replicas=[1], isr=[1], leader=1) for n in range(3000)]  # type: ignore[misc]
+    values += [
+        r.PartitionRecord(partition_id=n, topic_id=topic_id, replicas=[1], isr=[1], leader=1)
+        for n in range(3000)
+    ]  # type: ignore[misc]
     image = apply_records(EMPTY, values, offset=3000, epoch=4, timestamp_ms=1)
     path = tmp_path / snapshot_name(3001, 4)
     voters = VotersRecord(voters=[VotersRecord.Voter(voter_id=1, voter_directory_id=topic_id)])
-    size = write_snapshot(path, image, kraft_version=1, voters=voters, last_contained_timestamp_ms=7, now_ms=8)
+    size = write_snapshot(
+        path, image, kraft_version=1, voters=voters, last_contained_timestamp_ms=7, now_ms=8
+    )
     data = path.read_bytes()
     assert size == len(data)
     headers = [header for header, _ in iter_batches(data)]
@@ -114,8 +129,12 @@ def test_a_big_snapshot_is_written_in_small_batches(tmp_path: Path) -> None:
 
 
 def snapshot_bytes() -> bytes:
-    image = apply_records(EMPTY, [r.TopicRecord(name="t", topic_id=bytes([1] * 16))], offset=0, epoch=1, timestamp_ms=1)
-    return b"".join(snapshot_batches(image, kraft_version=0, voters=None, last_contained_timestamp_ms=7, now_ms=8))
+    image = apply_records(
+        EMPTY, [r.TopicRecord(name="t", topic_id=bytes([1] * 16))], offset=0, epoch=1, timestamp_ms=1
+    )
+    return b"".join(
+        snapshot_batches(image, kraft_version=0, voters=None, last_contained_timestamp_ms=7, now_ms=8)
+    )
 
 
 def test_a_snapshot_cut_anywhere_is_refused() -> None:
@@ -126,7 +145,8 @@ def test_a_snapshot_cut_anywhere_is_refused() -> None:
 
 
 def test_a_snapshot_with_a_flipped_byte_is_refused_or_equal() -> None:
-    """Offsets, length and epoch before a batch's checksum are not under it: those that matter make the file fall apart."""
+    """Offsets, length and epoch before a batch's checksum are not under it: those that matter make the
+    file fall apart."""
     data = snapshot_bytes()
     values = [bytes(v) for b in read_snapshot(data).batches for v in b.values]
     for position in range(len(data)):
@@ -147,7 +167,9 @@ def test_parts_out_of_order_are_refused() -> None:
 
 
 def test_bootstrap_is_written_and_read(tmp_path: Path) -> None:
-    scram = r.UserScramCredentialRecord(name="admin", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"v", iterations=4096)
+    scram = r.UserScramCredentialRecord(
+        name="admin", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"v", iterations=4096
+    )
     written = bootstrap.bootstrap_records(
         {METADATA_VERSION: 27, "group.version": 1, "kraft.version": 1, "share.version": 0}, [scram]
     )
@@ -169,4 +191,6 @@ def test_a_damaged_bootstrap_file_is_named(tmp_path: Path) -> None:
 
 def test_scram_needs_a_metadata_version_that_has_it() -> None:
     with pytest.raises(ValueError, match=r"3\.5-IV2"):
-        bootstrap.bootstrap_records({METADATA_VERSION: 10}, [r.UserScramCredentialRecord(name="u", mechanism=1)])
+        bootstrap.bootstrap_records(
+            {METADATA_VERSION: 10}, [r.UserScramCredentialRecord(name="u", mechanism=1)]
+        )

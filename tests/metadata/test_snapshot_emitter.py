@@ -23,14 +23,18 @@ class Store:
         self.error: Exception | None = error
         self.snapshots: list[int] = []
 
-    async def create_snapshot(self, end_offset: int, epoch: int, last_timestamp_ms: int, batches: Iterable[bytes]) -> None:
+    async def create_snapshot(
+        self, end_offset: int, epoch: int, last_timestamp_ms: int, batches: Iterable[bytes]
+    ) -> None:
         error, self.error = self.error, None
         if error is not None:
             raise error
         self.snapshots.append(end_offset)
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), LogDirFailure("/d", "Error while reading from log")])
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), LogDirFailure("/d", "Error while reading from log")]
+)
 def test_a_disk_that_fails_is_told_and_the_next_time_it_is_tried_again(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -45,7 +49,9 @@ def test_a_disk_that_fails_is_told_and_the_next_time_it_is_tried_again(
                 emitter.committed(image, offset, 100, 1.0)
                 await emitter.settled()
                 await asyncio.sleep(0)
-        assert [r.getMessage() for r in caplog.records] == [f"[SnapshotEmitter id=1] Snapshot at offset 1 failed: {error}"]
+        assert [r.getMessage() for r in caplog.records] == [
+            f"[SnapshotEmitter id=1] Snapshot at offset 1 failed: {error}"
+        ]
         assert store.snapshots == [2] and not unhandled
 
     asyncio.run(body())

@@ -58,7 +58,9 @@ def serve(path: Path, test: Callable[[Connection, bytes], asyncio.Future[None]])
                 FetchResponse.PartitionData(partition_index=0, records=FileRegion(file, 10, SIZE - 10)),
                 FetchResponse.PartitionData(partition_index=1, records=b"behind"),
             ]
-            answer = FetchResponse(responses=[FetchResponse.FetchableTopicResponse(topic="t", partitions=partitions)])
+            answer = FetchResponse(
+                responses=[FetchResponse.FetchableTopicResponse(topic="t", partitions=partitions)]
+            )
             dispatcher = Dispatcher(ListenerKind.BROKER)
             dispatcher.register(ApiKey.FETCH, lambda context, request: answer)
             listener = Listener()

@@ -27,7 +27,11 @@ def filled(struct: type, message: type, version: int) -> Struct:
             if nested is not None:
                 setattr(item, field.name, [filled(nested, message, version)])
             else:
-                setattr(item, field.name, ["it"] if field.kind == "str" else [7] if field.kind.startswith("int") else [])
+                setattr(
+                    item,
+                    field.name,
+                    ["it"] if field.kind == "str" else [7] if field.kind.startswith("int") else [],
+                )
         elif field.kind == "str":
             setattr(item, field.name, "it")
     return item

@@ -1,4 +1,5 @@
-"""Peers that send no more: what they have asked before is answered, and nothing is left of them afterwards."""
+"""Peers that send no more: what they have asked before is answered, and nothing is left of them
+afterwards."""
 
 from __future__ import annotations
 
@@ -94,7 +95,9 @@ async def answered(reader: asyncio.StreamReader) -> list[int]:
     """The correlation ids of the answers until the connection ends."""
     ids = []
     while head := await reader.read(4):
-        (size,) = struct.unpack(">i", head if len(head) == 4 else head + await reader.readexactly(4 - len(head)))
+        (size,) = struct.unpack(
+            ">i", head if len(head) == 4 else head + await reader.readexactly(4 - len(head))
+        )
         ids.append(struct.unpack_from(">i", await reader.readexactly(size))[0])
     return ids
 
@@ -157,7 +160,9 @@ def test_what_is_not_the_protocol_does_not_take_away_the_answers_before_it(run: 
 
     async def test(world: World) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", world.listener.port)
-        writer.write(metadata(1) + fetch(2) + metadata(3) + struct.pack(">ihhih", 10, 999, 0, 1, -1) + metadata(4))
+        writer.write(
+            metadata(1) + fetch(2) + metadata(3) + struct.pack(">ihhih", 10, 999, 0, 1, -1) + metadata(4)
+        )
         await world.fetching()
         world.fetches[0].set_result(FetchResponse())
         assert await answered(reader) == [1, 2, 3]

@@ -1,4 +1,5 @@
-"""Requests of many elements take long to decode: others are served meanwhile, and the connection's order holds."""
+"""Requests of many elements take long to decode: others are served meanwhile, and the connection's
+order holds."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 
 class World:
-    """One listener whose decoder waits, at a Metadata request of more than 100,000 bytes, until the test lets it go on."""
+    """One listener whose decoder waits, at a Metadata request of more than 100,000 bytes, until the
+    test lets it go on."""
 
     def __init__(self) -> None:
         self.listener = Listener()

@@ -81,7 +81,8 @@ async def answer(reader: asyncio.StreamReader) -> int:
 
 
 def test_a_request_that_we_do_not_read_further_is_not_the_clients_fault(run: Callable[..., None]) -> None:
-    """A part of the next one has arrived when reading is paused, because too many bytes of answers wait for an earlier one."""
+    """A part of the next one has arrived when reading is paused, because too many bytes of answers wait
+    for an earlier one."""
 
     async def test(world: World) -> None:
         made: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -137,7 +138,9 @@ def test_a_reader_may_pause_for_as_long_as_a_connection_may_be_idle(run: Callabl
     run(test, ConnectionLimits(max_idle_s=60, first_request_s=0.2, frame_stall_s=0.1))
 
 
-def test_an_answer_that_cannot_be_made_ends_the_connection(run: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_cannot_be_made_ends_the_connection(
+    run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Otherwise the answers behind it would wait for ever."""
 
     def broken(*_: Any) -> Any:

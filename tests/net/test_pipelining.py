@@ -31,7 +31,8 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 
 
 class World:
-    """One listener on which a Fetch waits until the test answers it; FindCoordinator and Metadata are the test's."""
+    """One listener on which a Fetch waits until the test answers it; FindCoordinator and Metadata are
+    the test's."""
 
     def __init__(self) -> None:
         self.listener = Listener()
@@ -192,7 +193,8 @@ def test_a_request_larger_than_what_may_be_in_flight_is_served(run: Callable[...
 
 
 def test_connections_that_pipeline_slow_requests_leave_others_their_turn(run: Callable[..., None]) -> None:
-    """Six connections have a hundred requests each that take 2 ms: others wait for a few of them, not for all."""
+    """Six connections have a hundred requests each that take 2 ms: others wait for a few of them, not
+    for all."""
 
     async def test(world: World) -> None:
         runs = 0
@@ -250,7 +252,8 @@ def test_a_lost_connection_keeps_no_answer_in_memory(run: Callable[..., None]) -
 
 
 def test_a_fetch_that_waits_ends_with_its_connection(run: Callable[..., None]) -> None:
-    """It would otherwise be looked at with each append until its own time is over, which the client chooses."""
+    """It would otherwise be looked at with each append until its own time is over, which the client
+    chooses."""
 
     async def test(world: World) -> None:
         _, writer = await world.raw()

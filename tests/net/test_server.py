@@ -12,8 +12,21 @@ from typing import Any
 import pytest
 import uvloop
 
-from quorate.net.client import Connection, KafkaConnectionError, NodeChannel, RequestTimedOut, UnsupportedVersion
-from quorate.net.dispatch import Dispatcher, FeatureLevel, FeatureRange, FeatureState, ListenerKind, RequestContext
+from quorate.net.client import (
+    Connection,
+    KafkaConnectionError,
+    NodeChannel,
+    RequestTimedOut,
+    UnsupportedVersion,
+)
+from quorate.net.dispatch import (
+    Dispatcher,
+    FeatureLevel,
+    FeatureRange,
+    FeatureState,
+    ListenerKind,
+    RequestContext,
+)
 from quorate.net.errors import ListenerError
 from quorate.net.limits import ConnectionLimits
 from quorate.net.server import Listener
@@ -51,8 +64,12 @@ class World:
     def __init__(self) -> None:
         self.listener = Listener()
         self.seen: list[RequestContext] = []
-        self.metadata: Callable[[RequestContext, MetadataRequest], Any] = lambda c, r: MetadataResponse(cluster_id="here")
-        self.coordinator: Callable[[RequestContext, FindCoordinatorRequest], Any] = lambda c, r: FindCoordinatorResponse()
+        self.metadata: Callable[[RequestContext, MetadataRequest], Any] = lambda c, r: MetadataResponse(
+            cluster_id="here"
+        )
+        self.coordinator: Callable[[RequestContext, FindCoordinatorRequest], Any] = lambda c, r: (
+            FindCoordinatorResponse()
+        )
         self.fetch: Callable[[RequestContext, FetchRequest], Any] = lambda c, r: FetchResponse()
         self.produce: Callable[[RequestContext, ProduceRequest], Any] = lambda c, r: ProduceResponse()
         self.dispatcher = Dispatcher(ListenerKind.BROKER, features=self.features)
@@ -122,7 +139,9 @@ def test_negotiates_versions_and_features() -> None:
 def test_older_api_versions_leave_out_features_from_level_zero() -> None:
     async def test(world: World) -> None:
         connection = await world.connect()
-        answer = await connection.call(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 5, 3)
+        answer = await connection.call(
+            ApiVersionsRequest(client_software_name="a", client_software_version="1"), 5, 3
+        )
         assert [f.name for f in answer.supported_features] == ["metadata.version"]
 
     run(test)
@@ -132,7 +151,9 @@ def test_older_api_versions_leave_out_features_from_level_zero() -> None:
 def test_bad_software_names_are_refused(name: str, version: str) -> None:
     async def test(world: World) -> None:
         connection = await world.connect()
-        answer = await connection.call(ApiVersionsRequest(client_software_name=name, client_software_version=version), 5, 3)
+        answer = await connection.call(
+            ApiVersionsRequest(client_software_name=name, client_software_version=version), 5, 3
+        )
         assert answer.error_code == ErrorCode.INVALID_REQUEST
 
     run(test)
@@ -163,7 +184,18 @@ def test_an_unknown_api_versions_version_is_answered_in_version_0() -> None:
         struct.pack(">ihhih", 10, 0, 0, 1, -1),
         struct.pack(">ihhih", 70_000, 18, 3, 1, -1),
     ],
-    ids=["http", "negative", "tiny", "huge", "other listener's", "version", "key", "body", "produce 0", "big first"],
+    ids=[
+        "http",
+        "negative",
+        "tiny",
+        "huge",
+        "other listener's",
+        "version",
+        "key",
+        "body",
+        "produce 0",
+        "big first",
+    ],
 )
 def test_what_is_not_the_protocol_is_cut_off(request_bytes: bytes) -> None:
     async def test(world: World) -> None:
@@ -365,7 +397,10 @@ def test_file_regions_are_sent_in_their_place(tmp_path: Path) -> None:
                                 partition(partition_index=0, records=FileRegion(file, 100, 5_000_000)),
                                 partition(partition_index=1, records=b"between"),
                                 partition(partition_index=2, records=FileRegion(file, 7, 0)),
-                                partition(partition_index=3, records=[FileRegion(file, 1, 2), FileRegion(file, 9, 3)]),
+                                partition(
+                                    partition_index=3,
+                                    records=[FileRegion(file, 1, 2), FileRegion(file, 9, 3)],
+                                ),
                             ],
                         )
                     ]
@@ -551,7 +586,9 @@ def test_an_answer_that_does_not_come_times_out_and_the_connection_stays_usable(
         with pytest.raises(RequestTimedOut, match="METADATA"):
             await connection.call(MetadataRequest(), 0.05)
         late[0].set_result(MetadataResponse())
-        assert isinstance(await connection.call(FindCoordinatorRequest(key="g"), 5, 2), FindCoordinatorResponse)
+        assert isinstance(
+            await connection.call(FindCoordinatorRequest(key="g"), 5, 2), FindCoordinatorResponse
+        )
 
     run(test)
 

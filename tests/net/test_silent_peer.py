@@ -32,7 +32,8 @@ class Peer:
 
 
 def test_a_connection_on_which_nothing_came_for_as_long_as_a_request_may_take_is_given_up() -> None:
-    """Behind a link that was cut TCP itself tries again ever more rarely: it would be back half a minute after the link."""
+    """Behind a link that was cut TCP itself tries again ever more rarely: it would be back half a
+    minute after the link."""
 
     async def body() -> None:
         peer = Peer()

@@ -19,7 +19,9 @@ from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
 from quorate.protocol.messages.produce import ProduceRequest, ProduceResponse
 from quorate.protocol.regions import FileRegion
 
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is missing: it makes the test's certificate")
+pytestmark = pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="openssl is missing: it makes the test's certificate"
+)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,9 @@ def contexts(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, 
     return server, ssl.create_default_context(cafile=certificate)
 
 
-def test_requests_and_file_regions_over_tls(contexts: tuple[ssl.SSLContext, ssl.SSLContext], tmp_path: Path) -> None:
+def test_requests_and_file_regions_over_tls(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], tmp_path: Path
+) -> None:
     content = os.urandom(3 << 20)
     path = tmp_path / "segment"
     path.write_bytes(content)
@@ -51,7 +55,9 @@ def test_requests_and_file_regions_over_tls(contexts: tuple[ssl.SSLContext, ssl.
                     FetchResponse.PartitionData(partition_index=0, records=FileRegion(file, 10, 2_500_000)),
                     FetchResponse.PartitionData(partition_index=1, records=b"behind"),
                 ]
-                return FetchResponse(responses=[FetchResponse.FetchableTopicResponse(topic="t", partitions=partitions)])
+                return FetchResponse(
+                    responses=[FetchResponse.FetchableTopicResponse(topic="t", partitions=partitions)]
+                )
 
             def produce(context: object, request: ProduceRequest) -> ProduceResponse:
                 received.append(bytes(request.topic_data[0].partition_data[0].records))  # type: ignore[arg-type]
@@ -61,7 +67,9 @@ def test_requests_and_file_regions_over_tls(contexts: tuple[ssl.SSLContext, ssl.
             dispatcher.register(ApiKey.FETCH, fetch)
             dispatcher.register(ApiKey.PRODUCE, produce)
             listener = Listener()
-            await listener.start("127.0.0.1", 0, dispatcher, "SSL", security_protocol=SecurityProtocol.SSL, ssl=contexts[0])
+            await listener.start(
+                "127.0.0.1", 0, dispatcher, "SSL", security_protocol=SecurityProtocol.SSL, ssl=contexts[0]
+            )
             connection = await Connection.connect("127.0.0.1", listener.port, ssl=contexts[1])
             data = ProduceRequest.PartitionProduceData(records=content)
             topic = ProduceRequest.TopicProduceData(name="t", partition_data=[data])
@@ -71,7 +79,10 @@ def test_requests_and_file_regions_over_tls(contexts: tuple[ssl.SSLContext, ssl.
                 connection.call(FetchRequest(), 10, 12),
             )
             for answer in (answers[0], answers[2]):
-                assert [bytes(p.records) for p in answer.responses[0].partitions] == [content[10:2_500_010], b"behind"]
+                assert [bytes(p.records) for p in answer.responses[0].partitions] == [
+                    content[10:2_500_010],
+                    b"behind",
+                ]
             assert received == [content]
             with pytest.raises(KafkaConnectionError):  # in the clear on a TLS listener
                 await Connection.connect("127.0.0.1", listener.port, timeout_s=5)
@@ -85,7 +96,9 @@ def test_a_certificate_of_nobody_known_is_refused(contexts: tuple[ssl.SSLContext
         listener = Listener()
         await listener.start("127.0.0.1", 0, Dispatcher(ListenerKind.BROKER), "SSL", ssl=contexts[0])
         with pytest.raises(KafkaConnectionError):
-            await Connection.connect("127.0.0.1", listener.port, ssl=ssl.create_default_context(), timeout_s=5)
+            await Connection.connect(
+                "127.0.0.1", listener.port, ssl=ssl.create_default_context(), timeout_s=5
+            )
         await listener.close()
 
     asyncio.run(asyncio.wait_for(main(), 30))

@@ -127,10 +127,23 @@ def test_a_broker_needs_none_of_the_flags(box: Box) -> None:
 
 
 REFUSED = [
-    ((), {}, "you must specify one of the following: --standalone, --initial-controllers, or --no-initial-controllers"),
+    (
+        (),
+        {},
+        "you must specify one of the following: --standalone, --initial-controllers, or "
+        "--no-initial-controllers",
+    ),
     (("-s",), {"controller.quorum.voters": "1@h:1"}, "You cannot specify controller.quorum.voters"),
-    (("-s",), {"process.roles": "broker", "listeners": "PLAINTEXT://h:1"}, "You can only use --standalone on a controller"),
-    (("-s", "-r", "3.8"), {}, "kraft.version could not be set to 1 because it depends on metadata.version level 21"),
+    (
+        ("-s",),
+        {"process.roles": "broker", "listeners": "PLAINTEXT://h:1"},
+        "You can only use --standalone on a controller",
+    ),
+    (
+        ("-s", "-r", "3.8"),
+        {},
+        "kraft.version could not be set to 1 because it depends on metadata.version level 21",
+    ),
     (("-s", "-r", "2.8"), {}, "Version 2.8 is not a valid version"),
     (("-s", "-r", "4.2"), {}, "is not yet stable"),
     (("-s", "-r", "4.1", "-f", "metadata.version=27"), {}, "Use --release-version instead"),
@@ -141,7 +154,11 @@ REFUSED = [
     (("-s", "-f", "group.version=99999"), {}, "unable to parse 99999 as a short"),
     (("-s", "-f", "group.version=0_1"), {}, "unable to parse 0_1 as a short"),
     (("-s", "-f", "kraft.version=0"), {}, "Cannot set kraft.version to 0"),
-    (("-f", "kraft.version=1"), {"controller.quorum.voters": "1@h:1"}, "Cannot set kraft.version to 1 unless"),
+    (
+        ("-f", "kraft.version=1"),
+        {"controller.quorum.voters": "1@h:1"},
+        "Cannot set kraft.version to 1 unless",
+    ),
     (("-s", "-N"), {}, "not allowed with argument"),
     (("-I", "1@h"), {}, "is no controller"),
     (("-I", f"1@h :1:{DIRECTORY_ID}"), {}, "is no controller"),
@@ -168,14 +185,27 @@ def test_refuses_in_one_line_and_writes_nothing(
 OTHER_ID = "MvDxzVmcRsaTz33bUuRU6A"
 BROKER = {"process.roles": "broker", "listeners": "PLAINTEXT://127.0.0.1:9092"}
 DOUBTFUL = [
-    (("-I", f"2@h:2:{OTHER_ID},3@h:3"), {}, "does not name this controller, node.id 1 (it names 2, 3): formatted as an observer"),
+    (
+        ("-I", f"2@h:2:{OTHER_ID},3@h:3"),
+        {},
+        "does not name this controller, node.id 1 (it names 2, 3): formatted as an observer",
+    ),
     (("-I", f"1@h:1:{DIRECTORY_ID}"), BROKER, "names this node, node.id 1, which has no controller role"),
-    (("-I", f"1@h:1:{DIRECTORY_ID},2@H:1:{OTHER_ID}"), {}, "gives controllers 1 and 2 the same endpoint h:1,"),
-    (("-I", f"1@[::1]:1:{DIRECTORY_ID},2@[::1]:1"), {}, "gives controllers 1 and 2 the same endpoint [::1]:1,"),
+    (
+        ("-I", f"1@h:1:{DIRECTORY_ID},2@H:1:{OTHER_ID}"),
+        {},
+        "gives controllers 1 and 2 the same endpoint h:1,",
+    ),
+    (
+        ("-I", f"1@[::1]:1:{DIRECTORY_ID},2@[::1]:1"),
+        {},
+        "gives controllers 1 and 2 the same endpoint [::1]:1,",
+    ),
     (
         ("-I", f"1@a:1:{DIRECTORY_ID},3@c:1:{DIRECTORY_ID},2@b:1:{DIRECTORY_ID}"),
         {},
-        f"gives controllers 1, 2 and 3 the same directory id {DIRECTORY_ID}: give each its own (kafka-storage random-uuid",
+        f"gives controllers 1, 2 and 3 the same directory id {DIRECTORY_ID}: give each its own "
+        "(kafka-storage random-uuid",
     ),
     (
         ("-s", "-f", "group.version=1", "-f", "group.version=0"),
@@ -190,7 +220,9 @@ DOUBTFUL = [
 ]
 
 
-@pytest.mark.parametrize(("words", "changes", "message"), DOUBTFUL, ids=[str(i) for i in range(len(DOUBTFUL))])
+@pytest.mark.parametrize(
+    ("words", "changes", "message"), DOUBTFUL, ids=[str(i) for i in range(len(DOUBTFUL))]
+)
 def test_warns_of_what_kafka_accepts_and_nobody_means(
     box: Box, words: tuple[str, ...], changes: dict[str, str | None], message: str
 ) -> None:
@@ -201,9 +233,12 @@ def test_warns_of_what_kafka_accepts_and_nobody_means(
     assert "Formatting" in out
 
 
-@pytest.mark.parametrize(("changes", "text"), [({}, f"1@h:1:{DIRECTORY_ID}==,2@h:2,3@h:3"), (BROKER, f"7@h:1:{OTHER_ID}")])
+@pytest.mark.parametrize(
+    ("changes", "text"), [({}, f"1@h:1:{DIRECTORY_ID}==,2@h:2,3@h:3"), (BROKER, f"7@h:1:{OTHER_ID}")]
+)
 def test_warns_of_nothing_where_all_is_well(box: Box, changes: dict[str, str | None], text: str) -> None:
-    """Directory ids that are left out are no duplicates; a broker is formatted with the same list and is not in it."""
+    """Directory ids that are left out are no duplicates; a broker is formatted with the same list and
+    is not in it."""
     box.write(**changes)
     assert box.format("-I", text)[::2] == (0, "")
 
@@ -234,7 +269,8 @@ def test_ignore_formatted_adds_a_new_directory(box: Box) -> None:
 def test_standalone_beside_a_controller_that_says_nothing_warns_that_it_may_be_a_second_quorum(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who refuses connections is not there, and no reason to warn. A script that formats goes on either way."""
+    """Who refuses connections is not there, and no reason to warn. A script that formats goes on either
+    way."""
     monkeypatch.setattr(storage, "ANSWER_WITHIN_S", 0.3)
     with socket.socket() as hangs, socket.socket() as gone:
         for s in (hangs, gone):
@@ -244,7 +280,10 @@ def test_standalone_beside_a_controller_that_says_nothing_warns_that_it_may_be_a
         box.write(**{"controller.quorum.bootstrap.servers": ",".join(places)})
         status, out, err = box.format("-s")
     assert (status, err.count("\n")) == (0, 1), err
-    assert err.startswith(f"Warning: {places[0]} accepts connections but did not answer within 0.3 s: if that is a controller of")
+    assert err.startswith(
+        f"Warning: {places[0]} accepts connections but did not answer within 0.3 s: if that is a controller "
+        "of"
+    )
     assert "remove its directories and format with --no-initial-controllers" in err
     assert "Formatting" in out
 
@@ -258,7 +297,9 @@ OLD_LOGS = [
 
 
 @pytest.mark.parametrize("words", [("-s",), ("-N",), ("-I", f"1@h:1:{DIRECTORY_ID}")])
-@pytest.mark.parametrize(("files", "named"), OLD_LOGS, ids=["log", "log-and-first-snapshot", "snapshot", "vote"])
+@pytest.mark.parametrize(
+    ("files", "named"), OLD_LOGS, ids=["log", "log-and-first-snapshot", "snapshot", "vote"]
+)
 def test_the_metadata_log_of_a_node_that_ran_before_is_refused_and_kept(
     box: Box, words: tuple[str, ...], files: list[str], named: str
 ) -> None:
@@ -269,7 +310,10 @@ def test_the_metadata_log_of_a_node_that_ran_before_is_refused_and_kept(
             (directory / METADATA_DIRECTORY / name).write_bytes(b"old")
         status, out, err = box.format(*words)
         assert (status, out, err.count("\n")) == (1, "", 1), err
-        assert f"Log directory {directory} has no meta.properties, but the metadata log of a node that ran" in err
+        assert (
+            f"Log directory {directory} has no meta.properties, but the metadata log of a node that ran"
+            in err
+        )
         assert named in err and f"move {directory / METADATA_DIRECTORY} away and format again" in err
         left = [p for d in box.dirs for p in d.rglob("*") if p.is_file()]
         assert {p.read_bytes() for p in left} == {b"old"} and len(left) == len(files)
@@ -293,7 +337,9 @@ def test_what_an_interrupted_format_leaves_is_formatted_over(box: Box, words: tu
 
 @pytest.mark.parametrize("spelling", ["link", "b/../a"])
 @pytest.mark.parametrize("there", [True, False])
-def test_one_directory_named_twice_is_refused_before_anything_is_written(box: Box, spelling: str, there: bool) -> None:
+def test_one_directory_named_twice_is_refused_before_anything_is_written(
+    box: Box, spelling: str, there: bool
+) -> None:
     """Formatted twice, its second id would not be the voter's any more."""
     if there:
         box.dirs[0].mkdir()
@@ -311,7 +357,10 @@ def test_a_directory_that_cannot_be_made_is_named_before_any_is_formatted(box: B
     box.write(log_dirs=f"{box.dirs[0]},{nowhere}")
     status, out, err = box.format("-s")
     assert (status, out, err.count("\n")) == (1, "", 1)
-    assert f"The log directory {nowhere} cannot be made or written to ({nowhere}: No such file or directory): correct" in err
+    assert (
+        f"The log directory {nowhere} cannot be made or written to ({nowhere}: No such file or directory): "
+        "correct" in err
+    )
     assert list(box.dirs[0].iterdir()) == []
 
 
@@ -324,11 +373,16 @@ def test_another_cluster_or_node_is_refused(box: Box) -> None:
 
 def test_info_tells_what_is_there_and_what_is_wrong(box: Box) -> None:
     status, out, _ = box.info()
-    assert (status, out) == (1, f"Found problems:\n  {box.dirs[0]} does not exist\n  {box.dirs[1]} does not exist\n\n")
+    assert (status, out) == (
+        1,
+        f"Found problems:\n  {box.dirs[0]} does not exist\n  {box.dirs[1]} does not exist\n\n",
+    )
     box.format("-s")
     status, out, _ = box.info()
     assert status == 0
-    assert out.startswith(f"Found log directories:\n  {box.dirs[0]}\n  {box.dirs[1]}\n\nFound metadata: {{cluster.id=abc, ")
+    assert out.startswith(
+        f"Found log directories:\n  {box.dirs[0]}\n  {box.dirs[1]}\n\nFound metadata: {{cluster.id=abc, "
+    )
     (box.dirs[1] / "meta.properties").unlink()
     status, out, _ = box.info()
     assert status == 1
@@ -336,7 +390,10 @@ def test_info_tells_what_is_there_and_what_is_wrong(box: Box) -> None:
 
 
 def test_version_mapping_and_dependencies(box: Box) -> None:
-    assert box.run("version-mapping", "-r", "3.9")[1].splitlines()[:2] == ["metadata.version=21 (3.9)", "kraft.version=1"]
+    assert box.run("version-mapping", "-r", "3.9")[1].splitlines()[:2] == [
+        "metadata.version=21 (3.9)",
+        "kraft.version=1",
+    ]
     assert box.run("version-mapping")[1].splitlines()[0] == "metadata.version=27 (4.1-IV1)"
     assert "Unknown release version '9'" in box.run("version-mapping", "-r", "9")[2]
     out = box.run("feature-dependencies", "-f", "kraft.version=1", "-f", "metadata.version=20")[1]
@@ -369,7 +426,9 @@ def test_scram_credentials_go_into_the_bootstrap(box: Box) -> None:
 
 
 def test_scram_keys_are_those_of_rfc_7677() -> None:
-    record = parse_scram('SCRAM-SHA-256=[name=user,password=pencil,iterations=4096,salt="W22ZaJ0SNY7soEsUEjb6gQ=="]')
+    record = parse_scram(
+        'SCRAM-SHA-256=[name=user,password=pencil,iterations=4096,salt="W22ZaJ0SNY7soEsUEjb6gQ=="]'
+    )
     # From the RFC's exchange: the proof and the server signature verify against these keys.
     import base64
     import hashlib

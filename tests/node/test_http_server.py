@@ -96,15 +96,26 @@ def test_metrics_are_named_after_kafkas_and_a_broken_source_is_left_out() -> Non
     assert head.startswith(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=")
     lines = body.decode().splitlines()
     assert "kafka_server_raft_metrics_current_epoch 7.0" in lines
-    assert 'kafka_server_raft_metrics_current_state{kafka_server_raft_metrics_current_state="leader"} 1.0' in lines
-    assert 'kafka_server_raft_metrics_current_state{kafka_server_raft_metrics_current_state="follower"} 0.0' in lines
-    assert 'kafka_server_raft_metrics_current_vote_directory_id_info{current_vote_directory_id="abc"} 1.0' in lines
+    assert (
+        'kafka_server_raft_metrics_current_state{kafka_server_raft_metrics_current_state="leader"} 1.0'
+        in lines
+    )
+    assert (
+        'kafka_server_raft_metrics_current_state{kafka_server_raft_metrics_current_state="follower"} 0.0'
+        in lines
+    )
+    assert (
+        'kafka_server_raft_metrics_current_vote_directory_id_info{current_vote_directory_id="abc"} 1.0'
+        in lines
+    )
     assert "kafka_server_raft_metrics_commit_latency_avg NaN" in lines
     assert f"Content-Length: {len(body)}".encode() in head
 
 
 @pytest.mark.parametrize(("ready", "status"), [(True, b"200 OK"), (False, b"503 Service Unavailable")])
-def test_health_tells_the_phase_and_by_its_status_whether_the_node_is_ready(ready: bool, status: bytes) -> None:
+def test_health_tells_the_phase_and_by_its_status_whether_the_node_is_ready(
+    ready: bool, status: bytes
+) -> None:
     [answer] = ask(get("/health?verbose"), ready=ready)
     assert answer.startswith(b"HTTP/1.1 " + status)
     assert json.loads(answer.partition(b"\r\n\r\n")[2]) == {"ready": ready, "phase": "testing"}
@@ -168,7 +179,10 @@ def test_a_page_that_fails_is_answered_with_500_and_logged(caplog: pytest.LogCap
     ("accept", "content_type"),
     [
         ("*/*", b"text/plain; version=0.0.4; charset=utf-8"),
-        ("application/openmetrics-text; version=1.0.0", b"application/openmetrics-text; version=1.0.0; charset=utf-8"),
+        (
+            "application/openmetrics-text; version=1.0.0",
+            b"application/openmetrics-text; version=1.0.0; charset=utf-8",
+        ),
     ],
 )
 def test_a_scraper_chooses_the_format_of_the_metrics(accept: str, content_type: bytes) -> None:
@@ -183,7 +197,9 @@ def test_head_gives_the_same_without_a_body() -> None:
     assert answer.endswith(b"\r\n\r\n")
 
 
-@pytest.mark.parametrize("request_", [b"GET /health HT", b"GET /" + b"x" * (MAX_REQUEST_BYTES + 100) + b"\r\n\r\n"])
+@pytest.mark.parametrize(
+    "request_", [b"GET /health HT", b"GET /" + b"x" * (MAX_REQUEST_BYTES + 100) + b"\r\n\r\n"]
+)
 def test_cut_and_endless_requests_are_dropped_and_the_next_one_is_served(request_: bytes) -> None:
     dropped, served = ask(request_, get("/health"))
     assert dropped == b""
@@ -277,7 +293,9 @@ def test_closing_ends_idle_connections_and_frees_the_port() -> None:
     run(main())
 
 
-@pytest.mark.parametrize(("text", "parsed"), [("", None), ("127.0.0.1:9100", ("127.0.0.1", 9100)), ("[::1]:1", ("::1", 1))])
+@pytest.mark.parametrize(
+    ("text", "parsed"), [("", None), ("127.0.0.1:9100", ("127.0.0.1", 9100)), ("[::1]:1", ("::1", 1))]
+)
 def test_where_it_listens_is_configured(tmp_path: Path, text: str, parsed: tuple[str, int] | None) -> None:
     assert config(tmp_path, text).http_listen == parsed
 

@@ -44,7 +44,9 @@ class Up:
     def start(self, *words: str) -> tuple[subprocess.Popen[bytes], str]:
         """Starts it, gives the process and its bootstrap servers."""
         with self.out.open("wb") as out:
-            proc = subprocess.Popen([str(BIN / "quorate"), "up", *words], stdout=out, stderr=out, cwd=self.folder)
+            proc = subprocess.Popen(
+                [str(BIN / "quorate"), "up", *words], stdout=out, stderr=out, cwd=self.folder
+            )
         self.procs.append(proc)
 
         def ready() -> re.Match[str] | None:
@@ -57,7 +59,12 @@ class Up:
 
     def refused(self, *words: str) -> str:
         done = subprocess.run(
-            [str(BIN / "quorate"), "up", *words], capture_output=True, text=True, cwd=self.folder, check=False, timeout=30
+            [str(BIN / "quorate"), "up", *words],
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            check=False,
+            timeout=30,
         )
         assert done.returncode == 1, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
@@ -120,7 +127,8 @@ def stop(proc: subprocess.Popen[bytes]) -> None:
 
 
 def test_several_controllers_that_would_not_find_one_another_are_not_started(up: Up) -> None:
-    """They look for one another where their log says. Two of three may stay, and lead the third to the quorum."""
+    """They look for one another where their log says. Two of three may stay, and lead the third to the
+    quorum."""
     port = port_range(6)
     proc, bootstrap = up.start("--controllers", "3", "--port", str(port))
     create(bootstrap, "kept")
@@ -128,18 +136,29 @@ def test_several_controllers_that_would_not_find_one_another_are_not_started(up:
     before = files(up.folder / "quorate-data")
     for other in (port_range(6), port + 2):  # each node at the place of the next one is no better
         said = up.refused("--controllers", "3", "--port", str(other))
-        assert f"look for one another at 1@127.0.0.1:{port + 1}, 2@127.0.0.1:{port + 3}, 3@127.0.0.1:{port + 5}," in said
-        assert f"would not meet at --port {other}: start it with --port {port}, or name another folder with --data" in said
+        assert (
+            f"look for one another at 1@127.0.0.1:{port + 1}, 2@127.0.0.1:{port + 3}, 3@127.0.0.1:{port + 5},"
+            in said
+        )
+        assert (
+            f"would not meet at --port {other}: start it with --port {port}, or name another folder with "
+            "--data" in said
+        )
     assert files(up.folder / "quorate-data") == before
     quorum = [str(BIN / "kafka-metadata-quorum"), "--bootstrap-server", bootstrap, "describe", "--status"]
-    for node, place in zip((3, 2), free_ports(2), strict=True):  # for the second, the first is where only the log says so
+    for node, place in zip(
+        (3, 2), free_ports(2), strict=True
+    ):  # for the second, the first is where only the log says so
         local = up.folder / "quorate-data" / f"node-{node}" / "local.properties"
         local.write_text(f"listeners=CONTROLLER://127.0.0.1:{place}\n")
         proc, bootstrap = up.start("--controllers", "3", "--port", str(port), "--host", "localhost")
         assert "kept" in admin(bootstrap).list_topics(timeout=5).topics
 
         def told(place: int = place) -> bool:
-            return f":{place}" in subprocess.run(quorum, capture_output=True, text=True, check=True, timeout=30).stdout
+            return (
+                f":{place}"
+                in subprocess.run(quorum, capture_output=True, text=True, check=True, timeout=30).stdout
+            )
 
         wait_for("the voters to know where it is", told)
         stop(proc)
@@ -150,9 +169,16 @@ def test_a_second_one_on_the_same_folder_changes_nothing(up: Up) -> None:
     up.start("--port", str(port))
     properties = up.folder / "quorate-data" / "node-1" / "server.properties"
     before = properties.read_bytes()
-    for words in (["--port", str(port_range(2))], ["--port", str(port)], ["--port", str(port), "--brokers", "2"]):
+    for words in (
+        ["--port", str(port_range(2))],
+        ["--port", str(port)],
+        ["--port", str(port), "--brokers", "2"],
+    ):
         said = up.refused(*words)
-        assert said.startswith("quorate-data is in use by another process (node 1 runs, ") and "stop that first" in said
+        assert (
+            said.startswith("quorate-data is in use by another process (node 1 runs, ")
+            and "stop that first" in said
+        )
         assert properties.read_bytes() == before
     assert not (up.folder / "quorate-data" / "node-2").exists()
 
@@ -197,7 +223,11 @@ def test_every_node_tells_its_metrics_where_asked_to(up: Up) -> None:
 
 
 def node_process(proc: subprocess.Popen[bytes], node_id: int) -> psutil.Process:
-    return next(c for c in psutil.Process(proc.pid).children() if any(f"node-{node_id}/" in word for word in c.cmdline()))
+    return next(
+        c
+        for c in psutil.Process(proc.pid).children()
+        if any(f"node-{node_id}/" in word for word in c.cmdline())
+    )
 
 
 def test_a_node_that_dies_ends_it_with_the_reason(up: Up) -> None:
@@ -277,7 +307,9 @@ def test_refusals_say_what_to_do(up: Up) -> None:
     assert "in use by another process" in up.refused("--port", str(port_range(2)))
     proc.send_signal(signal.SIGINT)
     assert proc.wait(10) == 0
-    assert "with --controllers 1: start it so" in up.refused("--controllers", "3", "--port", str(port_range(6)))
+    assert "with --controllers 1: start it so" in up.refused(
+        "--controllers", "3", "--port", str(port_range(6))
+    )
 
 
 def test_topics_and_groups_work_without_settings(up: Up) -> None:

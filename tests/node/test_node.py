@@ -56,7 +56,9 @@ def test_a_directory_that_is_not_formatted_is_refused_with_the_command_to_run(no
 
 
 def test_a_wrong_value_is_refused_with_key_and_value(node: Node) -> None:
-    assert "Invalid value none for configuration num.partitions" in refused(node, "--override", "num.partitions=none")
+    assert "Invalid value none for configuration num.partitions" in refused(
+        node, "--override", "num.partitions=none"
+    )
     assert "ZooKeeper" in refused(node, "--override", "process.roles=")
 
 
@@ -70,7 +72,9 @@ def test_security_that_is_not_there_is_refused_not_left_out(node: Node) -> None:
 
 def test_another_nodes_directory_is_refused(node: Node) -> None:
     node.format()
-    assert re.search(r"node\.id=1, but the configuration says node\.id=2", refused(node, "--override", "node.id=2"))
+    assert re.search(
+        r"node\.id=1, but the configuration says node\.id=2", refused(node, "--override", "node.id=2")
+    )
 
 
 def test_a_busy_port_is_named_with_what_to_do(node: Node) -> None:
@@ -85,7 +89,9 @@ def test_two_nodes_never_share_a_directory(node: Node) -> None:
     node.format()
     node.start()
     ports = free_ports(2)
-    text = refused(node, "--override", f"listeners=PLAINTEXT://127.0.0.1:{ports[0]},CONTROLLER://127.0.0.1:{ports[1]}")
+    text = refused(
+        node, "--override", f"listeners=PLAINTEXT://127.0.0.1:{ports[0]},CONTROLLER://127.0.0.1:{ports[1]}"
+    )
     assert f"{node.data} is in use by another process" in text
     node.wait_ready()
 
@@ -106,8 +112,11 @@ def test_stops_cleanly_and_goes_on_where_it_was(node: Node) -> None:
     assert not (node.data / ".kafka_cleanshutdown").exists()
 
 
-def test_a_node_that_is_told_to_stop_holds_its_directory_until_nothing_writes_there_any_more(node: Node) -> None:
-    """Its metadata log is still being opened, which cuts what a crash has torn: nobody else may append there meanwhile."""
+def test_a_node_that_is_told_to_stop_holds_its_directory_until_nothing_writes_there_any_more(
+    node: Node,
+) -> None:
+    """Its metadata log is still being opened, which cuts what a crash has torn: nobody else may append
+    there meanwhile."""
     node.format()
     blocked = node.data / VOTER_MARKER  # is read first; a pipe stands for a disk that takes its time
     os.mkfifo(blocked)
@@ -131,7 +140,9 @@ def test_stops_also_while_it_waits_for_a_controller(tmp_path: Path, number: sign
     (nowhere,) = free_ports(1)
     broker = Node(tmp_path / "broker", node_id=7, roles="broker", voters={1: nowhere})
     broker.format()
-    ours = signal.signal(number, signal.SIG_DFL)  # under `nohup` it is ignored, and so it would be by the broker
+    ours = signal.signal(
+        number, signal.SIG_DFL
+    )  # under `nohup` it is ignored, and so it would be by the broker
     broker.start(wait=False)
     signal.signal(number, ours)
     try:
@@ -173,9 +184,13 @@ def test_unknown_keys_warn_and_lines_have_kafkas_layout(tmp_path: Path) -> None:
         node.format()
         node.start()
         text = node.log_tail(1000)
-        assert "num.partition is not a known configuration and is ignored (did you mean num.partitions?)" in text
+        assert (
+            "num.partition is not a known configuration and is ignored (did you mean num.partitions?)" in text
+        )
         assert "zookeeper.connect is obsolete" in text
-        layout = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] (DEBUG|INFO|WARN|ERROR|FATAL) .* \([\w.]+\)")
+        layout = re.compile(
+            r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] (DEBUG|INFO|WARN|ERROR|FATAL) .* \([\w.]+\)"
+        )
         assert [line for line in text.splitlines() if not layout.fullmatch(line)] == []
     finally:
         node.kill()
@@ -218,7 +233,9 @@ def test_a_signal_that_comes_when_all_is_closed_makes_no_failure_of_a_clean_stop
         assert node.proc is not None
         node.proc.send_signal(signal.SIGTERM)
         with (tmp_path / "out.log").open() as log:
-            while "Shut down" not in log.read():  # seen within microseconds: the interpreter takes milliseconds to end
+            while (
+                "Shut down" not in log.read()
+            ):  # seen within microseconds: the interpreter takes milliseconds to end
                 assert node.proc.poll() is None
         node.proc.send_signal(signal.SIGTERM)
         assert node.proc.wait(20) == 0
@@ -234,7 +251,9 @@ def test_a_second_signal_waits_for_nobody(tmp_path: Path) -> None:
             node.format()
             node.start()
         assert controller.proc is not None and broker.proc is not None
-        controller.proc.send_signal(signal.SIGSTOP)  # silent, not gone: the broker's controlled shutdown gets no answer
+        controller.proc.send_signal(
+            signal.SIGSTOP
+        )  # silent, not gone: the broker's controlled shutdown gets no answer
         broker.proc.terminate()
         wait_for("the first signal", lambda: "SIGTERM: shutting down" in broker.log_tail(1000))
         broker.proc.terminate()
@@ -246,7 +265,9 @@ def test_a_second_signal_waits_for_nobody(tmp_path: Path) -> None:
 
 
 def stop(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(BIN / "kafka-server-stop"), *words], capture_output=True, text=True, check=False, timeout=30)
+    return subprocess.run(
+        [str(BIN / "kafka-server-stop"), *words], capture_output=True, text=True, check=False, timeout=30
+    )
 
 
 def test_the_stop_script_finds_the_node_by_its_id_and_no_other(tmp_path: Path) -> None:
@@ -293,7 +314,9 @@ def test_a_daemon_detaches_and_is_stopped(tmp_path: Path) -> None:
     node = Node(tmp_path / "node", node_id=870_003)
     node.format()
     env = {**os.environ, "LOG_DIR": str(tmp_path / "logs")}
-    done = subprocess.run([str(BIN / "kafka-server-start"), "-daemon", str(node.properties)], env=env, check=False, timeout=20)
+    done = subprocess.run(
+        [str(BIN / "kafka-server-start"), "-daemon", str(node.properties)], env=env, check=False, timeout=20
+    )
     try:
         assert done.returncode == 0
         out = tmp_path / "logs" / "kafkaServer.out"
@@ -305,11 +328,14 @@ def test_a_daemon_detaches_and_is_stopped(tmp_path: Path) -> None:
 def test_starting_imports_only_what_a_node_needs() -> None:
     """The budget of DESIGN 5: a node is up within a third of a second, most of which is imports."""
     code = (
-        "import sys, quorate.tools.server_start, quorate.node.main, quorate.broker.server, quorate.controller.driver\n"
+        "import sys, quorate.tools.server_start, quorate.node.main, quorate.broker.server, "
+        "quorate.controller.driver\n"
         "print('\\n'.join(sys.modules))"
     )
     env = {**os.environ, "PYTHONPATH": ""}
-    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env).stdout.split()
+    modules = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env
+    ).stdout.split()
     heavy = {
         "pyspark",
         "pyarrow",
@@ -339,5 +365,7 @@ def test_a_voter_whose_directory_id_changed_says_why_it_does_not_lead(node: Node
     meta.write_text(meta.read_text().replace(was[1], "mwBBvG3oSIWDRk7crIrIug"))
     node.start(wait=False)
     wait_for(
-        "the reason", lambda: f"directory.id={was[1]}" in node.log_tail() and "mwBBvG3oSIWDRk7crIrIug" in node.log_tail(), 20
+        "the reason",
+        lambda: f"directory.id={was[1]}" in node.log_tail() and "mwBBvG3oSIWDRk7crIrIug" in node.log_tail(),
+        20,
     )

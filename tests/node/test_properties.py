@@ -27,7 +27,12 @@ def config_file(folder: Path, content: bytes) -> Path:
 
 
 @pytest.mark.parametrize(
-    "content", ["log.dirs=/data/é".encode("latin-1"), b"log.dirs=/data/\\u00e9", "# Prüfung\nlog.dirs=/data/\\u00E9".encode()]
+    "content",
+    [
+        "log.dirs=/data/é".encode("latin-1"),
+        b"log.dirs=/data/\\u00e9",
+        "# Prüfung\nlog.dirs=/data/\\u00E9".encode(),
+    ],
 )
 def test_a_file_is_iso_8859_1_with_escapes(tmp_path: Path, content: bytes) -> None:
     config = load_config(config_file(tmp_path, content))

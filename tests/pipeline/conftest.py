@@ -31,7 +31,13 @@ def topic(name: str, topic_id: bytes) -> r.TopicRecord:
 
 
 def partition(topic_id: bytes, number: int = 0, **changes: object) -> r.PartitionRecord:
-    fields: dict[str, object] = {"replicas": [1, 2], "isr": [1, 2], "leader": 1, "leader_epoch": 0, "partition_epoch": 0}
+    fields: dict[str, object] = {
+        "replicas": [1, 2],
+        "isr": [1, 2],
+        "leader": 1,
+        "leader_epoch": 0,
+        "partition_epoch": 0,
+    }
     return r.PartitionRecord(partition_id=number, topic_id=topic_id, **{**fields, **changes})  # type: ignore[arg-type]
 
 
@@ -51,7 +57,9 @@ def write_log(folder: Path, base_offset: int, batches: list[list[Data]]) -> Path
     with path.open("wb") as out:
         for records in batches:
             values = [encode_record(record, record_version(record.KEY, 27)) for record in records]
-            out.write(build_metadata_batch(values, base_offset=offset, leader_epoch=1, timestamp=offset * 1000))
+            out.write(
+                build_metadata_batch(values, base_offset=offset, leader_epoch=1, timestamp=offset * 1000)
+            )
             offset += len(records)
     return path
 

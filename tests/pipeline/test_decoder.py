@@ -32,7 +32,9 @@ def all_rows(folder: Path, **options: Any) -> list[dict[str, Any]]:
 
 def test_a_log_becomes_rows_with_the_columns_of_their_entities(tmp_path: Path) -> None:
     broker = r.BrokerRegistrationChangeRecord(broker_id=7, broker_epoch=1, fenced=1)
-    write_log(tmp_path, 5, [[topic("orders", ORDERS), partition(ORDERS, 3)], [config("orders", "a", None), broker]])
+    write_log(
+        tmp_path, 5, [[topic("orders", ORDERS), partition(ORDERS, 3)], [config("orders", "a", None), broker]]
+    )
     rows = all_rows(tmp_path)
     assert [(row["offset"], row["type"], row["version"], row["epoch"], row["timestamp"]) for row in rows] == [
         (5, "TOPIC_RECORD", 0, 1, 5_000_000),
@@ -91,7 +93,9 @@ def test_damage_elsewhere_is_an_error_that_names_the_file(tmp_path: Path) -> Non
     write_log(tmp_path, 2, [[topic("gone", GONE)]])
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    with pytest.raises(MetadataError, match=r"00000000000000000000\.log: the batch at byte \d+ has a wrong checksum"):
+    with pytest.raises(
+        MetadataError, match=r"00000000000000000000\.log: the batch at byte \d+ has a wrong checksum"
+    ):
         all_rows(tmp_path)
     path.write_bytes(whole[:-1])
     with pytest.raises(MetadataError, match="is cut"):
@@ -123,7 +127,9 @@ def test_a_big_segment_is_cut_at_batches_of_its_index(tmp_path: Path) -> None:
     cut = list(slices(scan(tmp_path), snapshots=(), slice_bytes=size * 30))
     assert len(cut) > 3
     assert [row["offset"] for part in cut for row in rows_of(part)] == list(range(200))
-    path.with_suffix(".index").write_bytes(index.replace((30 * size).to_bytes(4, "big"), (30 * size + 1).to_bytes(4, "big")))
+    path.with_suffix(".index").write_bytes(
+        index.replace((30 * size).to_bytes(4, "big"), (30 * size + 1).to_bytes(4, "big"))
+    )
     assert len(list(slices(scan(tmp_path), snapshots=(), slice_bytes=size * 30))) == 1
 
 

@@ -23,7 +23,13 @@ def events(spark: SparkSession, folder: Path) -> list[tuple[Any, ...]]:
 
     rows = history(spark, str(folder)).orderBy("offset", "position", "topic", "event").collect()
     return [
-        (row["topic"], row["offset"], row["event"], row["partition"], {c["field"]: (c["old"], c["new"]) for c in row["changes"]})
+        (
+            row["topic"],
+            row["offset"],
+            row["event"],
+            row["partition"],
+            {c["field"]: (c["old"], c["new"]) for c in row["changes"]},
+        )
         for row in rows
     ]
 
@@ -31,7 +37,11 @@ def events(spark: SparkSession, folder: Path) -> list[tuple[Any, ...]]:
 def test_the_source_gives_every_row_once_with_its_types(spark: SparkSession, kafka: Path) -> None:
     frame = spark.read.format("quorate_metadata").option("snapshots", "latest").load(str(kafka / "running"))
     log = frame.where("snapshot is null")
-    assert (log.count(), log.select("offset").distinct().count(), log.agg({"offset": "max"}).collect()[0][0]) == (60, 60, 59)
+    assert (
+        log.count(),
+        log.select("offset").distinct().count(),
+        log.agg({"offset": "max"}).collect()[0][0],
+    ) == (60, 60, 59)
     assert dict(frame.dtypes)["timestamp"] == "timestamp"
     assert {row["snapshot"] for row in frame.select("snapshot").distinct().collect()} == {None, 38}
 
@@ -60,13 +70,24 @@ def test_topics_partitions_and_configs_have_a_history(spark: SparkSession, tmp_p
             [r.BeginTransactionRecord(), r.RemoveTopicRecord(topic_id=LATE)],  # 17 18: open
         ],
     )  # fmt: skip
-    start = {"leader": (None, "1"), "leader epoch": (None, "0"), "isr": (None, "[1, 2]"), "replicas": (None, "[1, 2]")}
+    start = {
+        "leader": (None, "1"),
+        "leader epoch": (None, "0"),
+        "isr": (None, "[1, 2]"),
+        "replicas": (None, "[1, 2]"),
+    }
     lost = {"leader": ("2", "-1"), "leader epoch": ("1", "2"), "isr": ("[2]", "[]"), "elr": ("[]", "[2]")}
     assert events(spark, tmp_path) == [
         ("orders", 0, "created", None, {}),
         ("orders", 1, "config set", None, {"k": (None, "1")}),
         ("orders", 2, "partition added", 0, start),
-        ("orders", 3, "partition changed", 0, {"leader": ("1", "2"), "leader epoch": ("0", "1"), "isr": ("[1, 2]", "[2]")}),
+        (
+            "orders",
+            3,
+            "partition changed",
+            0,
+            {"leader": ("1", "2"), "leader epoch": ("0", "1"), "isr": ("[1, 2]", "[2]")},
+        ),
         ("orders", 4, "partition changed", 0, lost),
         ("orders", 5, "partition changed", 0, {"elr": ("[2]", "[]")}),
         ("orders", 6, "config set", None, {"k": ("1", "2")}),
@@ -81,9 +102,18 @@ def test_topics_partitions_and_configs_have_a_history(spark: SparkSession, tmp_p
 def test_snapshots_reset_the_state_and_what_they_lack_is_gone(spark: SparkSession, tmp_path: Path) -> None:
     gone = [topic("gone", GONE), config("gone", "k", "1"), partition(GONE)]
     write_state(tmp_path, 10, [topic("orders", ORDERS), partition(ORDERS), *gone])
-    write_state(tmp_path, 20, [topic("orders", ORDERS), partition(ORDERS, leader=2, leader_epoch=4), topic("late", LATE)])
+    write_state(
+        tmp_path,
+        20,
+        [topic("orders", ORDERS), partition(ORDERS, leader=2, leader_epoch=4), topic("late", LATE)],
+    )
     write_log(tmp_path, 20, [[change(ORDERS, leader=1)], [r.RemoveTopicRecord(topic_id=LATE)]])
-    start = {"leader": (None, "1"), "leader epoch": (None, "0"), "isr": (None, "[1, 2]"), "replicas": (None, "[1, 2]")}
+    start = {
+        "leader": (None, "1"),
+        "leader epoch": (None, "0"),
+        "isr": (None, "[1, 2]"),
+        "replicas": (None, "[1, 2]"),
+    }
     found = events(spark, tmp_path)
     assert sorted(found[:5], key=str) == sorted(
         [
@@ -116,7 +146,14 @@ def test_the_lines_name_topics_offsets_and_times() -> None:
     from quorate.tools.topic_history import json_lines, text_lines
 
     when = datetime(2026, 1, 2, 3, 4, 5, 6000, tzinfo=UTC)
-    base = {"topic": "t", "topic_id": "id", "timestamp": when, "snapshot": None, "partition": None, "changes": []}
+    base = {
+        "topic": "t",
+        "topic_id": "id",
+        "timestamp": when,
+        "snapshot": None,
+        "partition": None,
+        "changes": [],
+    }
     changed = [{"field": "leader", "old": "1", "new": "-1"}, {"field": "isr", "old": "[1]", "new": "[]"}]
     removed = [{"field": "k", "old": "1", "new": None}]
     rows = [
@@ -147,6 +184,16 @@ def test_the_command_tells_the_history_of_a_running_node(
             admin.delete_topics(["dropped"])
         assert main(["--json", str(node.data)]) == 0
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["event"] for row in told if row["topic"] == "kept"] == ["created", "partition added", "partition added"]
-    assert [row["event"] for row in told if row["topic"] == "dropped"] == ["created", "partition added", "deleted"]
-    assert [(row["topic"], row["offset"]) for row in told] == sorted((row["topic"], row["offset"]) for row in told)
+    assert [row["event"] for row in told if row["topic"] == "kept"] == [
+        "created",
+        "partition added",
+        "partition added",
+    ]
+    assert [row["event"] for row in told if row["topic"] == "dropped"] == [
+        "created",
+        "partition added",
+        "deleted",
+    ]
+    assert [(row["topic"], row["offset"]) for row in told] == sorted(
+        (row["topic"], row["offset"]) for row in told
+    )

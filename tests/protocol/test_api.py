@@ -76,7 +76,9 @@ ADVERTISED = [
 
 
 @pytest.mark.parametrize(("name", "first", "last", "listeners", "forwardable"), ADVERTISED)
-def test_what_kafka_4_1_advertises(name: str, first: int, last: int, listeners: str, forwardable: bool) -> None:
+def test_what_kafka_4_1_advertises(
+    name: str, first: int, last: int, listeners: str, forwardable: bool
+) -> None:
     spec = REGISTRY[ApiKey[name]]
     assert (spec.min_version, spec.max_version) == (first, last)
     assert spec.listeners == {{"B": "broker", "C": "controller"}[letter] for letter in listeners}
@@ -193,7 +195,9 @@ def test_a_frame_has_its_length_in_front(tmp_path: Path) -> None:
 def test_a_produce_request_keeps_its_batches_apart() -> None:
     batch = memoryview(bytes(1000))
     partition = ProduceRequest.PartitionProduceData(records=batch)
-    message = ProduceRequest(topic_data=[ProduceRequest.TopicProduceData(name="t", partition_data=[partition])])
+    message = ProduceRequest(
+        topic_data=[ProduceRequest.TopicProduceData(name="t", partition_data=[partition])]
+    )
     parts = encode_request_parts(1, "c", message, 9)
     assert parts[1] is batch
     assert encode_request(1, "c", message, 9) == b"".join(parts)  # type: ignore[arg-type]
@@ -202,13 +206,15 @@ def test_a_produce_request_keeps_its_batches_apart() -> None:
 def test_importing_the_registry_imports_no_message() -> None:
     code = (
         "import sys, quorate.protocol.api as api; api.REGISTRY\n"
-        "bad = [m for m in sys.modules if m.startswith('quorate.protocol.messages.') or m in ('asyncio', 'json')]\n"
+        "bad = [m for m in sys.modules if m.startswith('quorate.protocol.messages.') or m in ('asyncio', "
+        "'json')]\n"
         "assert not bad, bad"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(SRC)})
 
 
-# -- errors ---------------------------------------------------------------------------------------------------------
+# -- errors
+# --------------------------------------------------------------------------------------------------
 
 
 def test_error_codes_are_those_of_4_1() -> None:
@@ -252,7 +258,8 @@ def test_no_code_of_a_peer_is_converted_in_a_way_that_may_fail() -> None:
     assert [place for place in converted if not place.startswith("quorate/raft/runtime/wire.py")] == []
 
 
-# -- uuids ----------------------------------------------------------------------------------------------------------
+# -- uuids
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -285,7 +292,12 @@ def test_random_uuids_are_of_version_4_and_never_begin_with_a_dash() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [KafkaError(ErrorCode.NOT_CONTROLLER, "m"), DecodeError("m"), EncodeError("m", ErrorCode.INVALID_REQUEST)]
+    "error",
+    [
+        KafkaError(ErrorCode.NOT_CONTROLLER, "m"),
+        DecodeError("m"),
+        EncodeError("m", ErrorCode.INVALID_REQUEST),
+    ],
 )
 def test_errors_survive_pickling(error: KafkaError) -> None:
     again = pickle.loads(pickle.dumps(error))
@@ -294,7 +306,9 @@ def test_errors_survive_pickling(error: KafkaError) -> None:
 
 def test_the_messages_package_offers_every_request_and_response() -> None:
     tree = ast.parse(Path(messages.__file__).read_text())
-    declared = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    declared = {
+        alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
     for spec in REGISTRY.values():
         for cls in (spec.request, spec.response):
             assert getattr(messages, cls.__name__) is cls

@@ -49,7 +49,11 @@ Apache Kafka skips them. Their defaults mean "not known", and no answer depends 
 def render() -> str:
     lines = [HEAD]
     for key, spec in sorted(REGISTRY.items()):
-        versions = str(spec.min_version) if spec.min_version == spec.max_version else f"{spec.min_version}-{spec.max_version}"
+        versions = (
+            str(spec.min_version)
+            if spec.min_version == spec.max_version
+            else f"{spec.min_version}-{spec.max_version}"
+        )
         if spec.max_version < spec.min_version:
             versions = "none"
         if spec.latest_version > spec.max_version:

@@ -54,7 +54,11 @@ METADATA_LOG = "data/__cluster_metadata-0/00000000000000000000.log"
 def golden() -> dict[str, bytes]:
     """The batches files that Kafka wrote, by path."""
     files = golden_files("dynamic").items()
-    return {path: file.data for path, file in files if path.startswith("data/") and path.endswith((".log", ".checkpoint"))}
+    return {
+        path: file.data
+        for path, file in files
+        if path.startswith("data/") and path.endswith((".log", ".checkpoint"))
+    }
 
 
 def records(data: bytes, *, control: bool) -> Iterator[tuple[bytes, bytes | None]]:
@@ -65,7 +69,8 @@ def records(data: bytes, *, control: bool) -> Iterator[tuple[bytes, bytes | None
                 yield bytes(record.key or b""), None if record.value is None else bytes(record.value)
 
 
-# -- control records ------------------------------------------------------------------------------------------------
+# -- control records
+# --------------------------------------------------------------------------------------------------
 
 
 def test_control_records_of_a_snapshot(golden: dict[str, bytes]) -> None:
@@ -79,7 +84,10 @@ def test_control_records_of_a_snapshot(golden: dict[str, bytes]) -> None:
     assert voter.voter_id == 1
     assert len(uuid_text(voter.voter_directory_id)) == 22
     assert [(e.name, e.host, e.port) for e in voter.endpoints] == [("CONTROLLER", "127.0.0.1", 29093)]
-    assert (voter.kraft_version_feature.min_supported_version, voter.kraft_version_feature.max_supported_version) == (0, 1)
+    assert (
+        voter.kraft_version_feature.min_supported_version,
+        voter.kraft_version_feature.max_supported_version,
+    ) == (0, 1)
     assert footer == SnapshotFooterRecord()
 
 
@@ -149,7 +157,8 @@ def test_a_cut_end_marker_is_refused() -> None:
         decode_end_txn_marker(b"\0\0\0")
 
 
-# -- records of the coordinators ------------------------------------------------------------------------------------
+# -- records of the coordinators
+# --------------------------------------------------------------------------------------------------
 
 
 def coordinator_records(golden: dict[str, bytes], topic: str) -> list[tuple[bytes, bytes | None]]:
@@ -164,7 +173,11 @@ def coordinator_records(golden: dict[str, bytes], topic: str) -> list[tuple[byte
 @pytest.mark.parametrize(
     ("topic", "registry", "expected"),
     [
-        ("__consumer_offsets", GROUP_RECORDS, {OffsetCommitKey, OffsetCommitValue, GroupMetadataKey, GroupMetadataValue}),
+        (
+            "__consumer_offsets",
+            GROUP_RECORDS,
+            {OffsetCommitKey, OffsetCommitValue, GroupMetadataKey, GroupMetadataValue},
+        ),
         ("__transaction_state", TRANSACTION_RECORDS, {TransactionLogKey, TransactionLogValue}),
     ],
 )

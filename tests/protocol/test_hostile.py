@@ -78,7 +78,8 @@ def test_mutated_and_random_bytes_decode_or_raise_decode_error(cls: type[Message
             survives(cls, bytes(rng.choices([0, 1, 2, 3, 0x7F, 0x80, 0xFF], k=rng.randint(0, 60))), version)
 
 
-# -- memory ---------------------------------------------------------------------------------------------------------
+# -- memory
+# --------------------------------------------------------------------------------------------------
 
 
 def element(root: type[Message], cls: type[Struct], version: int, variant: str, depth: int = 0) -> Any:
@@ -102,7 +103,9 @@ def element(root: type[Message], cls: type[Struct], version: int, variant: str, 
 
 def item(root: type[Message], spec: FieldSpec, version: int, variant: str, depth: int = 0) -> Any:
     if spec.kind in PRIMITIVES:
-        return {"str": "ab" if variant == "strings" else "", "uuid": bytes(16), "bytes": b""}.get(spec.kind, 1000 % 127)
+        return {"str": "ab" if variant == "strings" else "", "uuid": bytes(16), "bytes": b""}.get(
+            spec.kind, 1000 % 127
+        )
     return element(root, root.struct_class(spec.kind), version, variant, depth)
 
 
@@ -150,7 +153,9 @@ def test_no_array_takes_more_than_its_share_of_memory(cls: type[Message]) -> Non
 
 
 def test_a_large_frame_takes_its_share_of_memory() -> None:
-    message = MetadataResponse(topics=[MetadataResponse.MetadataResponseTopic(unknown_tags={99: b""})] * 8_000)
+    message = MetadataResponse(
+        topics=[MetadataResponse.MetadataResponseTopic(unknown_tags={99: b""})] * 8_000
+    )
     data = message.encode(12)
     assert peak_of_decoding(MetadataResponse, data, 12) <= MEMORY_FACTOR * len(data)
 

@@ -1,7 +1,8 @@
 """Byte for byte, and in JSON, as Apache Kafka's own generated classes read and write them.
 
-The comparison with random values runs where Java is. `java_golden.txt` keeps one answer of Java's for each version of
-the messages that kio does not know, so that they are compared everywhere; QUORATE_REWRITE_GOLDEN=1 writes it anew.
+The comparison with random values runs where Java is. `java_golden.txt` keeps one answer of Java's for
+each version of the messages that kio does not know, so that they are compared everywhere;
+QUORATE_REWRITE_GOLDEN=1 writes it anew.
 """
 
 from __future__ import annotations
@@ -46,13 +47,21 @@ def java_has(cls: type[Message], version: int) -> bool:
 
 
 def ask_java(cases: list[tuple[type[Message], int, int, bytes | None]]) -> list[tuple[str, Any]]:
-    """For (class, version to read, version to write, bytes or None for an instance as constructed): what Java writes as
-    hex and as JSON, or "ERROR" and the exception."""
+    """For (class, version to read, version to write, bytes or None for an instance as constructed):
+    what Java writes as hex and as JSON, or "ERROR" and the exception."""
     lines = "".join(
-        f"{java_name(cls)} {read} {write} {'default' if data is None else data.hex()}\n" for cls, read, write, data in cases
+        f"{java_name(cls)} {read} {write} {'default' if data is None else data.hex()}\n"
+        for cls, read, write, data in cases
     )
     done = subprocess.run(
-        ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{require_java()}/*", str(HERE / "Echo.java")],
+        [
+            "java",
+            "-Xmx256m",
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+            f"{require_java()}/*",
+            str(HERE / "Echo.java"),
+        ],
         input=lines,
         capture_output=True,
         text=True,
@@ -76,7 +85,8 @@ def each_struct(value: Struct) -> list[Struct]:
 
 
 def java_value(cls: type[Message], version: int, rng: random.Random, *, unknown_tags: bool) -> Message:
-    """A random value without what Java cannot have: random bytes as records, and unknown tags that it knows."""
+    """A random value without what Java cannot have: random bytes as records, and unknown tags that it
+    knows."""
     message: Message = random_struct(cls, cls, version, rng, unknown_tags=unknown_tags)
     for struct in each_struct(message):
         for spec in type(struct).fields():
@@ -86,7 +96,9 @@ def java_value(cls: type[Message], version: int, rng: random.Random, *, unknown_
                 setattr(struct, spec.name, spec.default)
         if struct.unknown_tags:  # Java refuses tags that it knows from later versions
             later = {spec.tag for spec in type(struct).fields()}
-            struct.unknown_tags = {tag: data for tag, data in struct.unknown_tags.items() if tag not in later} or None
+            struct.unknown_tags = {
+                tag: data for tag, data in struct.unknown_tags.items() if tag not in later
+            } or None
     return message
 
 
@@ -101,7 +113,9 @@ def test_java_writes_the_same_bytes_and_json_for_every_message_and_version() -> 
         rng = random.Random(f"java {cls.__name__} {version}")
         values += [(cls, version, java_value(cls, version, rng, unknown_tags=i % 2 == 1)) for i in range(4)]
     sent = [message.encode(version) for _, version, message in values]
-    answers = ask_java([(cls, version, version, data) for (cls, version, _), data in zip(values, sent, strict=True)])
+    answers = ask_java(
+        [(cls, version, version, data) for (cls, version, _), data in zip(values, sent, strict=True)]
+    )
     for i, (data, answer) in enumerate(answers):
         cls, version, message = values[i]
         assert data == sent[i].hex(), (cls, version, message, answer)

@@ -1,4 +1,5 @@
-"""Byte for byte as kio, an independent implementation generated from Apache Kafka's schemas, writes and reads them."""
+"""Byte for byte as kio, an independent implementation generated from Apache Kafka's schemas, writes and
+reads them."""
 
 from __future__ import annotations
 
@@ -58,14 +59,21 @@ def fields_in(spec_owner: type[Struct], version: int) -> list[FieldSpec]:
     return [s for s in spec_owner.fields() if s.in_version(version) and (s.tag is None or s.tag < 10_000)]
 
 
-def both(root: type[Message], cls: type[Struct], entity: Any, version: int, rng: random.Random) -> tuple[Any, Any]:
+def both(
+    root: type[Message], cls: type[Struct], entity: Any, version: int, rng: random.Random
+) -> tuple[Any, Any]:
     """The same random value as ours and as kio's; the fields of both stand in the same order."""
     hints = typing.get_type_hints(entity)
     ours: dict[str, Any] = {}
     theirs: dict[str, Any] = {}
     specs = fields_in(cls, version)
     their_fields = dataclasses.fields(entity)
-    assert len(specs) == len(their_fields), (cls, version, [s.name for s in specs], [f.name for f in their_fields])
+    assert len(specs) == len(their_fields), (
+        cls,
+        version,
+        [s.name for s in specs],
+        [f.name for f in their_fields],
+    )
     for spec, their_field in zip(specs, their_fields, strict=True):
         tagged = their_field.metadata.get("tag")
         assert tagged == (spec.tag if spec.tagged_in(version) else None), spec
@@ -78,12 +86,16 @@ def both(root: type[Message], cls: type[Struct], entity: Any, version: int, rng:
         elif spec.array:
             items = [
                 one(root, spec, element_of(hint), their_field.metadata, version, rng)
-                for _ in range(rng.choice([0, 1, 2, 3]) if spec.kind not in PRIMITIVES else rng.choice([0, 1, 3, 130]))
+                for _ in range(
+                    rng.choice([0, 1, 2, 3]) if spec.kind not in PRIMITIVES else rng.choice([0, 1, 3, 130])
+                )
             ]
             ours[spec.name] = [mine for mine, _ in items]
             theirs[their_field.name] = tuple(their for _, their in items)
         else:
-            ours[spec.name], theirs[their_field.name] = one(root, spec, without_none(hint), their_field.metadata, version, rng)
+            ours[spec.name], theirs[their_field.name] = one(
+                root, spec, without_none(hint), their_field.metadata, version, rng
+            )
             if spec.tagged_in(version) and not has_default:
                 # Where kio knows no default it writes it; by KIP-482 it is left out. Not to be compared.
                 while ours[spec.name] == default_of(spec):
@@ -103,7 +115,9 @@ def element_of(hint: Any) -> Any:
     return typing.get_args(without_none(hint))[0]
 
 
-def one(root: type[Message], spec: FieldSpec, hint: Any, metadata: Any, version: int, rng: random.Random) -> tuple[Any, Any]:
+def one(
+    root: type[Message], spec: FieldSpec, hint: Any, metadata: Any, version: int, rng: random.Random
+) -> tuple[Any, Any]:
     if spec.kind not in PRIMITIVES:
         return both(root, root.struct_class(spec.kind), without_none(hint), version, rng)
     match metadata.get("kafka_type"):

@@ -38,7 +38,8 @@ class Small(Data, versions="0-3", flexible="2+"):
     parts: list[Part] | None = field(default=None, versions="2+", tag=1)
 
 
-# -- instances ------------------------------------------------------------------------------------------------------
+# -- instances
+# --------------------------------------------------------------------------------------------------
 
 
 def test_lists_and_structs_are_fresh_for_each_instance() -> None:
@@ -69,14 +70,21 @@ def test_comparing_is_by_value_and_class() -> None:
 
 
 def test_instances_can_be_copied_and_pickled() -> None:
-    message = CreateTopicsRequest(topics=[CreateTopicsRequest.CreatableTopic(name="x")], unknown_tags={1: b"2"})
+    message = CreateTopicsRequest(
+        topics=[CreateTopicsRequest.CreatableTopic(name="x")], unknown_tags={1: b"2"}
+    )
     assert copy.deepcopy(message) == message
     assert pickle.loads(pickle.dumps(message)) == message
 
 
 def test_showing_hides_bytes_and_spells_uuids() -> None:
-    assert repr(SaslAuthenticateRequest(auth_bytes=b"password")) == "SaslAuthenticateRequest(auth_bytes=<8 bytes>)"
-    shown = repr(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(topic_id=bytes(15) + b"\1", name=None)]))
+    assert (
+        repr(SaslAuthenticateRequest(auth_bytes=b"password"))
+        == "SaslAuthenticateRequest(auth_bytes=<8 bytes>)"
+    )
+    shown = repr(
+        MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(topic_id=bytes(15) + b"\1", name=None)])
+    )
     assert "topic_id=AAAAAAAAAAAAAAAAAAAAAQ, name=None" in shown
 
 
@@ -88,7 +96,8 @@ def test_ranges(text: str, expected: tuple[int, int]) -> None:
     assert parse_range(text) == expected
 
 
-# -- versions -------------------------------------------------------------------------------------------------------
+# -- versions
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_version_lacks_fields_and_they_are_read_as_defaults() -> None:
@@ -104,7 +113,12 @@ def test_a_version_lacks_fields_and_they_are_read_as_defaults() -> None:
         (Small(part=Small.Part(number=1)), 1),
         (Small(parts=[]), 1),
         (Small(unknown_tags={7: b""}), 1),
-        (VoteRequest(topics=[VoteRequest.TopicData(partitions=[VoteRequest.PartitionData(pre_vote=True)])]), 1),
+        (
+            VoteRequest(
+                topics=[VoteRequest.TopicData(partitions=[VoteRequest.PartitionData(pre_vote=True)])]
+            ),
+            1,
+        ),
     ],
 )
 def test_a_set_field_that_the_version_lacks_is_refused(message: Data, version: int) -> None:
@@ -158,7 +172,8 @@ def test_values_of_the_wrong_kind_or_range_are_refused(message: Data) -> None:
         message.encode(message.MAX_VERSION)
 
 
-# -- tags -----------------------------------------------------------------------------------------------------------
+# -- tags
+# --------------------------------------------------------------------------------------------------
 
 
 def test_tagged_fields_with_their_default_are_left_out() -> None:
@@ -196,7 +211,10 @@ def test_unknown_tags_can_be_changed_after_reading() -> None:
 def test_our_tags_are_declared_as_the_registry_says() -> None:
     declared: dict[int, set[str]] = {}
     for cls in all_messages():
-        structs = [cls, *[value for value in vars(cls).values() if isinstance(value, type) and issubclass(value, Struct)]]
+        structs = [
+            cls,
+            *[value for value in vars(cls).values() if isinstance(value, type) and issubclass(value, Struct)],
+        ]
         for struct in structs:
             for spec in struct.fields():
                 if spec.tag is not None and spec.tag >= 10_000:
@@ -212,10 +230,13 @@ def test_peers_without_our_tags_are_understood_and_get_none_in_old_versions() ->
     assert MetadataResponse.decode(message.encode(9), 9).brokers[0].start_time_ms == 5
 
 
-# -- single structs, records ----------------------------------------------------------------------------------------
+# -- single structs, records
+# --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cursor", [None, DescribeTopicPartitionsRequest.Cursor(topic_name="t", partition_index=3)])
+@pytest.mark.parametrize(
+    "cursor", [None, DescribeTopicPartitionsRequest.Cursor(topic_name="t", partition_index=3)]
+)
 def test_a_nullable_struct(cursor: DescribeTopicPartitionsRequest.Cursor | None) -> None:
     message = DescribeTopicPartitionsRequest(cursor=cursor)
     data = message.encode(0)
@@ -270,7 +291,8 @@ def test_null_records_and_empty_records_differ(version: int) -> None:
         assert (found is None) is (records is None)
 
 
-# -- JSON -----------------------------------------------------------------------------------------------------------
+# -- JSON
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -281,7 +303,10 @@ def test_null_records_and_empty_records_differ(version: int) -> None:
         ({"errorCode": 1 << 15, "apiKeys": [], "throttleTimeMs": 0}, "errorCode: 32768 is no int16"),
         ({"errorCode": True, "apiKeys": [], "throttleTimeMs": 0}, "errorCode: True is no int16"),
         ({"errorCode": 0, "apiKeys": None, "throttleTimeMs": 0}, "apiKeys is null"),
-        ({"errorCode": 0, "apiKeys": [{"apiKey": 1}], "throttleTimeMs": 0}, r"apiKeys\[0\].minVersion is missing"),
+        (
+            {"errorCode": 0, "apiKeys": [{"apiKey": 1}], "throttleTimeMs": 0},
+            r"apiKeys\[0\].minVersion is missing",
+        ),
         ({"errorCode": 0, "apiKeys": {}, "throttleTimeMs": 0}, "apiKeys is no JSON array"),
     ],
 )

@@ -79,7 +79,9 @@ def random_primitive(kind: str, rng: random.Random) -> Any:
     return memoryview(data) if kind == "Records" else data
 
 
-def random_struct(root: type[Message], cls: type[Struct], version: int, rng: random.Random, *, unknown_tags: bool = False) -> Any:
+def random_struct(
+    root: type[Message], cls: type[Struct], version: int, rng: random.Random, *, unknown_tags: bool = False
+) -> Any:
     """A random instance that `version` can carry; fields that it lacks have their default."""
     values: dict[str, Any] = {}
     for spec in cls.fields():
@@ -90,7 +92,9 @@ def random_struct(root: type[Message], cls: type[Struct], version: int, rng: ran
         if spec.nullable_in(version) and rng.random() < 0.25:
             values[spec.name] = None
         elif spec.array:
-            size = rng.choice([0, 1, 1, 2, 3]) if spec.kind not in PRIMITIVES else rng.choice([0, 1, 3, 40, 130])
+            size = (
+                rng.choice([0, 1, 1, 2, 3]) if spec.kind not in PRIMITIVES else rng.choice([0, 1, 3, 40, 130])
+            )
             values[spec.name] = [_value(root, spec, version, rng, unknown_tags) for _ in range(size)]
         else:
             values[spec.name] = _value(root, spec, version, rng, unknown_tags)
@@ -98,7 +102,9 @@ def random_struct(root: type[Message], cls: type[Struct], version: int, rng: ran
     if unknown_tags and root.is_flexible(version) and rng.random() < 0.5:
         known = {spec.tag for spec in cls.fields() if spec.tagged_in(version)}
         tags = {rng.choice([rng.randint(0, 40), rng.randint(100, 100_000)]) for _ in range(rng.randint(1, 3))}
-        instance.unknown_tags = {tag: rng.randbytes(rng.choice([0, 1, 200])) for tag in sorted(tags - known)} or None
+        instance.unknown_tags = {
+            tag: rng.randbytes(rng.choice([0, 1, 200])) for tag in sorted(tags - known)
+        } or None
     return instance
 
 

@@ -30,7 +30,8 @@ def materialise(parts: list[bytes | FileRegion]) -> bytes:
 
 
 class Network:
-    """Every call goes through the bytes of the version asked for (the highest, unless `versions` says less)."""
+    """Every call goes through the bytes of the version asked for (the highest, unless `versions` says
+    less)."""
 
     def __init__(self) -> None:
         self.clients: dict[Address, RaftClient] = {}
@@ -63,8 +64,12 @@ class MemoryTransport:
         if client is None:
             raise KafkaConnectionError("refused")
         if key == ApiKey.API_VERSIONS:
-            feature = ApiVersionsResponse.SupportedFeatureKey(name="kraft.version", min_version=0, max_version=1)
-            vote = ApiVersionsResponse.ApiVersion(api_key=VoteRequest.KEY, max_version=VoteRequest.MAX_VERSION)
+            feature = ApiVersionsResponse.SupportedFeatureKey(
+                name="kraft.version", min_version=0, max_version=1
+            )
+            vote = ApiVersionsResponse.ApiVersion(
+                api_key=VoteRequest.KEY, max_version=VoteRequest.MAX_VERSION
+            )
             return ApiVersionsResponse(api_keys=[vote], supported_features=[feature])
         version = network.versions.get(key, REGISTRY[key].max_version)
         received = type(request).decode(request.encode(version), version)
@@ -90,7 +95,9 @@ class MemoryTransport:
 
 
 def context(key: int, version: int, listener: str = LISTENER) -> RequestContext:
-    return RequestContext(api_key=key, api_version=version, correlation_id=1, client_id="test", listener=listener)
+    return RequestContext(
+        api_key=key, api_version=version, correlation_id=1, client_id="test", listener=listener
+    )
 
 
 class Machine:
@@ -198,7 +205,9 @@ class Node:
         await client.shutdown(0)
 
     async def lead(self) -> Node:
-        await self.machine.until(lambda: bool(self.machine.leaders) and self.machine.leaders[-1].leader_id == self.id)
+        await self.machine.until(
+            lambda: bool(self.machine.leaders) and self.machine.leaders[-1].leader_id == self.id
+        )
         return self
 
     async def commit(self, *values: bytes) -> int:
@@ -220,7 +229,8 @@ async def sole(path: Path, kraft: int = 1, **options: object) -> Node:
 
 
 async def stopped_with_a_snapshot(path: Path) -> OffsetEpoch:
-    """A quorum of one has committed something, made a snapshot of it, and ended in good order; the snapshot's id."""
+    """A quorum of one has committed something, made a snapshot of it, and ended in good order; the
+    snapshot's id."""
     node = await sole(path)
     await node.commit(b"a")
     end = OffsetEpoch(node.client.high_watermark, node.client.epoch)

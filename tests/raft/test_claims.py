@@ -1,4 +1,5 @@
-"""Two messages that name two leaders of one epoch, and whatever else anybody can send: no message stops a node."""
+"""Two messages that name two leaders of one epoch, and whatever else anybody can send: no message stops
+a node."""
 
 from __future__ import annotations
 
@@ -10,7 +11,13 @@ import pytest
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import messages as m
-from quorate.raft.core.membership import KRAFT_VERSION, KRAFT_VOTERS, check_fetched, kraft_version_record, voters_record
+from quorate.raft.core.membership import (
+    KRAFT_VERSION,
+    KRAFT_VOTERS,
+    check_fetched,
+    kraft_version_record,
+    voters_record,
+)
 from quorate.raft.core.raft import Raft
 from quorate.raft.core.voters import Voter, VoterSet
 from quorate.raft.runtime.rate_limited_log import AGAIN_S, RateLimitedLog
@@ -46,7 +53,7 @@ def shown() -> Raft:
     return r
 
 
-# --- whom to believe ------------------------------------------------------------------------------------------------
+# --- whom to believe ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("claim", [begin(), end()], ids=["begin", "end"])
@@ -66,7 +73,9 @@ def test_it_gives_way_to_the_leader_that_an_answer_names_too(by: int, error: Err
 
 
 @pytest.mark.parametrize("claim", [begin(), end()], ids=["begin", "end"])
-def test_a_leader_that_has_shown_itself_is_kept(claim: m.BeginEpoch | m.EndEpoch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_leader_that_has_shown_itself_is_kept(
+    claim: m.BeginEpoch | m.EndEpoch, caplog: pytest.LogCaptureFixture
+) -> None:
     r = shown()
     for _ in range(5):
         assert reply_to(r, claim, 0.2).error == ErrorCode.INVALID_REQUEST
@@ -76,7 +85,9 @@ def test_a_leader_that_has_shown_itself_is_kept(claim: m.BeginEpoch | m.EndEpoch
     assert "names 3 as the leader of epoch 3, which is 2" in errors[0]
 
 
-def test_an_answer_does_not_unseat_a_leader_that_has_shown_itself_and_is_not_asked_for_again_at_once() -> None:
+def test_an_answer_does_not_unseat_a_leader_that_has_shown_itself_and_is_not_asked_for_again_at_once() -> (
+    None
+):
     r = shown()
     effects = answered(r, m.FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=3, epoch=3))
     assert (r.role, r.leader_id) == (Role.FOLLOWER, 2)
@@ -96,9 +107,17 @@ def test_a_leader_that_hears_of_another_one_of_its_epoch_goes_on(role: Role) -> 
     for claim in (begin(), end()):
         assert reply_to(r, claim, 5.0 if role is Role.LEADER else 0.1).error == ErrorCode.INVALID_REQUEST
     peer = m.Peer(2, address(2))
-    for error in (ErrorCode.NONE, ErrorCode.INVALID_REQUEST, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER):
+    for error in (
+        ErrorCode.NONE,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ):
         sent = m.BeginEpoch(1, 3, {}, ReplicaKey(2, directory(2)), CLUSTER)
-        r.step(m.Replied(peer, sent, m.EpochReply(error, epoch=3, leader_id=3)), 5.1 if role is Role.LEADER else 0.2)
+        r.step(
+            m.Replied(peer, sent, m.EpochReply(error, epoch=3, leader_id=3)),
+            5.1 if role is Role.LEADER else 0.2,
+        )
     assert (r.role, r.epoch, r.leader_id) == (role, 3, 1)
 
 
@@ -166,7 +185,9 @@ def test_a_forged_announcement_of_the_epoch_that_another_wins_is_forgotten(seed:
     leader = w.elect()
     victim, named = (n for n in w.nodes.values() if n is not leader)
     epoch = leader.core.epoch
-    victim.core.become_unattached(epoch, None, w.now)  # as in the moment before the leader's announcement comes
+    victim.core.become_unattached(
+        epoch, None, w.now
+    )  # as in the moment before the leader's announcement comes
     victim.core.leader_confirmed_epoch = -1
     w.ask(victim, m.BeginEpoch(named.id, epoch, {LISTENER: address(named.id)}, None, CLUSTER))
     assert victim.core.leader_id == named.id
@@ -175,11 +196,12 @@ def test_a_forged_announcement_of_the_epoch_that_another_wins_is_forgotten(seed:
     assert leader.core.epoch == epoch
 
 
-# --- answers that Kafka's controllers end for -----------------------------------------------------------------------
+# --- answers that Kafka's controllers end for -----------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("error", "top_level"), [(ErrorCode.INVALID_REQUEST, False), (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, True)]
+    ("error", "top_level"),
+    [(ErrorCode.INVALID_REQUEST, False), (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, True)],
 )
 def test_a_refusal_is_logged_with_its_sender_and_another_is_asked_meanwhile(
     error: ErrorCode, top_level: bool, caplog: pytest.LogCaptureFixture
@@ -190,17 +212,21 @@ def test_a_refusal_is_logged_with_its_sender_and_another_is_asked_meanwhile(
     assert f"n2:9002 answers Fetch with {error.name}" in caplog.text
 
 
-# --- records --------------------------------------------------------------------------------------------------------
+# --- records --------------------------------------------------------------------------------------
 
 
 def fetched_by(r: Raft, epoch: int, *sets: VoterSet) -> None:
     batch = CommittedBatch(3, 3 + len(sets), epoch, 0, (), 100)
-    check_fetched(r, [batch], [m.ControlRecord(3 + i, KRAFT_VOTERS, voters_record(s)) for i, s in enumerate(sets)])
+    check_fetched(
+        r, [batch], [m.ControlRecord(3 + i, KRAFT_VOTERS, voters_record(s)) for i, s in enumerate(sets)]
+    )
 
 
 def test_records_that_would_keep_the_node_from_starting_are_not_taken() -> None:
     r = shown()
-    one, two, three, four = (VoterSet.of(voter(i) for i in ids) for ids in ((1, 2, 3), (1, 2), (2, 4), (2, 4, 5)))
+    one, two, three, four = (
+        VoterSet.of(voter(i) for i in ids) for ids in ((1, 2, 3), (1, 2), (2, 4), (2, 4, 5))
+    )
     fetched_by(r, 3, two, one)
     with pytest.raises(InvalidRecordError, match="a batch of epoch 4 from the leader of epoch 3"):
         fetched_by(r, 4)
@@ -221,7 +247,9 @@ def test_the_log_is_spared_them(tmp_path: Path) -> None:
         node = await sole(tmp_path)
         client, end = node.client, node.client.log.end_offset
         for epoch, taken in ((client.epoch + 1, False), (client.epoch, True)):
-            client._append_fetched(build_metadata_batch([b"x"], base_offset=end, leader_epoch=epoch, timestamp=1))
+            client._append_fetched(
+                build_metadata_batch([b"x"], base_offset=end, leader_epoch=epoch, timestamp=1)
+            )
             assert (client.log.end_offset > end) is taken
             assert isinstance(client._queue[0], m.Appended if taken else m.FetchRejected)
             client._queue.clear()
@@ -230,7 +258,7 @@ def test_the_log_is_spared_them(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-# --- whatever else --------------------------------------------------------------------------------------------------
+# --- whatever else --------------------------------------------------------------------------------
 
 
 def test_a_long_list_of_successors_stops_nobody() -> None:
@@ -249,12 +277,15 @@ def test_nobody_stands_while_a_snapshot_replaces_the_log() -> None:
 def any_request(rng: random.Random) -> m.RaftRequest:
     number = lambda: rng.choice((-(1 << 31), -1, 0, 1, 2, 3, 4, 5, 1 << 20, (1 << 31) - 1))  # noqa: E731
     long = lambda: rng.choice((-(1 << 63), -1, 0, 1, 2, 3, 4, 1 << 40, (1 << 63) - 1))  # noqa: E731
-    key = lambda: ReplicaKey(rng.choice((-1, 0, 1, 2, 3, 9)), rng.choice((bytes(16), directory(1), directory(2))))  # noqa: E731
+    ids, directories = (-1, 0, 1, 2, 3, 9), (bytes(16), directory(1), directory(2))
+    key = lambda: ReplicaKey(rng.choice(ids), rng.choice(directories))  # noqa: E731
     ends = rng.choice(({}, {LISTENER: address(2)}, {LISTENER: ("", 0)}, {"OTHER": ("\x00", 1)}))
     other = Voter(key(), ends, (number(), number()))
     return rng.choice(
         (
-            m.Vote(number(), key(), OffsetEpoch(long(), number()), rng.choice((None, key())), rng.random() < 0.5),
+            m.Vote(
+                number(), key(), OffsetEpoch(long(), number()), rng.choice((None, key())), rng.random() < 0.5
+            ),
             m.BeginEpoch(number(), number(), ends, rng.choice((None, key()))),
             m.EndEpoch(number(), number(), [key() for _ in range(rng.choice((0, 1, 3, 1200)))], ends),
             m.Fetch(key(), number(), long(), number(), number(), long(), number()),
@@ -277,9 +308,13 @@ def any_reply(rng: random.Random, to: m.RaftRequest) -> m.Reply | m.Failure:
         case m.Vote():
             reply = m.VoteReply(granted=rng.random() < 0.5)
         case m.Fetch():
-            reply = m.FetchReply(high_watermark=number(), log_start=number(), diverging=where(), snapshot=where())
+            reply = m.FetchReply(
+                high_watermark=number(), log_start=number(), diverging=where(), snapshot=where()
+            )
         case m.FetchSnapshot():
-            reply = m.SnapshotReply(snapshot=where() or to.snapshot, size=number(), position=number(), data=b"x" * 7)
+            reply = m.SnapshotReply(
+                snapshot=where() or to.snapshot, size=number(), position=number(), data=b"x" * 7
+            )
         case m.BeginEpoch() | m.EndEpoch():
             reply = m.EpochReply()
         case m.ProbeVersions():
@@ -304,7 +339,9 @@ def test_no_request_and_no_answer_stops_a_replica(role: Role) -> None:
             flying = [(a, q) for a, link in r.links.items() for q in link.in_flight.values()]
             if flying and rng.random() < 0.5:
                 to, request = rng.choice(flying)
-                event: m.Event = m.Replied(m.Peer(rng.choice((-2, 2, 3)), to), request, any_reply(rng, request))
+                event: m.Event = m.Replied(
+                    m.Peer(rng.choice((-2, 2, 3)), to), request, any_reply(rng, request)
+                )
             elif rng.random() < 0.1:
                 event = m.Timeout()
             else:
@@ -319,7 +356,9 @@ def test_no_request_and_no_answer_stops_a_replica(role: Role) -> None:
                 r.step(m.SnapshotRejected(r.installing, "it is none"), now)
 
 
-@pytest.mark.parametrize("error", [ErrorCode.INVALID_VOTER_KEY, ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_SERVER_ERROR])
+@pytest.mark.parametrize(
+    "error", [ErrorCode.INVALID_VOTER_KEY, ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_SERVER_ERROR]
+)
 def test_a_vote_that_is_refused_every_moment_for_one_reason_is_one_line(
     error: ErrorCode, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -329,7 +368,11 @@ def test_a_vote_that_is_refused_every_moment_for_one_reason_is_one_line(
     for i in range(100):
         q = m.Vote(r.epoch, r.me, r.end, ReplicaKey(3, directory(3)), True)
         r.step(m.Replied(m.Peer(3, address(3)), q, m.VoteReply(error, epoch=r.epoch)), 0.1 + 0.022 * i)
-    lines = [x.getMessage() for x in caplog.records if error.name in x.getMessage() or "voter key" in x.getMessage()]
+    lines = [
+        x.getMessage()
+        for x in caplog.records
+        if error.name in x.getMessage() or "voter key" in x.getMessage()
+    ]
     assert len(lines) == 1, lines
     assert address(3)[0] in lines[0]
 

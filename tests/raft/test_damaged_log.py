@@ -1,4 +1,5 @@
-"""A metadata log with one damaged byte: refused by file and place, never cut where something whole stood, and left as it is."""
+"""A metadata log with one damaged byte: refused by file and place, never cut where something whole
+stood, and left as it is."""
 
 from __future__ import annotations
 
@@ -52,7 +53,9 @@ def batch(number: int) -> Callable[[list[int]], int]:
     return lambda starts: starts[number]
 
 
-@pytest.mark.parametrize("number", [0, 1, 4, -2, -1], ids=["first", "second", "in the midst", "last but one", "last"])
+@pytest.mark.parametrize(
+    "number", [0, 1, 4, -2, -1], ids=["first", "second", "in the midst", "last but one", "last"]
+)
 @pytest.mark.parametrize(
     ("byte", "mask"),
     [(b, 0xFF) for b in (0, 3, 4, 6, 7)] + [(13, 0x01), (14, 0x7F), (15, 0x40), (15, 0x02)],
@@ -91,7 +94,7 @@ def test_a_missing_segment_is_refused_by_name(tmp_path: Path) -> None:
     asyncio.run(opened(tmp_path))
 
 
-# --- a snapshot that is ahead of the log ----------------------------------------------------------------------------
+# --- a snapshot that is ahead of the log ----------------------------------------------------------
 
 
 def values_after(path: Path) -> list[bytes]:

@@ -1,4 +1,5 @@
-"""A listener that needs long for what it is given: its steps, and what goes on between them. Counted in turns of the loop."""
+"""A listener that needs long for what it is given: its steps, and what goes on between them. Counted in
+turns of the loop."""
 
 from __future__ import annotations
 
@@ -197,7 +198,8 @@ def metadata_values(topics: int, partitions: int) -> list[bytes]:
 
 @pytest.mark.parametrize("how", ["snapshot", "log"])
 def test_requests_are_answered_while_much_metadata_loads(tmp_path: Path, how: str) -> None:
-    """5,000 partitions in one batch, as Apache Kafka writes them into snapshots: answers come between its pieces."""
+    """5,000 partitions in one batch, as Apache Kafka writes them into snapshots: answers come between
+    its pieces."""
 
     async def main() -> None:
         format_dynamic(tmp_path, dynamic(1))

@@ -10,4 +10,6 @@ from quorate.raft.types import MOVES
 def test_the_diagram_of_roles_is_drawn_from_the_table() -> None:
     text = (Path(__file__).parents[2] / "docs" / "raft.md").read_text()
     drawn = [line.strip() for line in text.splitlines() if " --> " in line]
-    assert drawn == [f"{a.value} --> {b.value}" for a in MOVES for b in sorted(MOVES[a], key=lambda r: r.value)]
+    assert drawn == [
+        f"{a.value} --> {b.value}" for a in MOVES for b in sorted(MOVES[a], key=lambda r: r.value)
+    ]

@@ -1,4 +1,5 @@
-"""The file of a snapshot that is being fetched: what it goes on from, what it refuses, what it leaves behind."""
+"""The file of a snapshot that is being fetched: what it goes on from, what it refuses, what it leaves
+behind."""
 
 from __future__ import annotations
 
@@ -31,9 +32,13 @@ class Downloading:
         self.events: list[m.Event] = []
         self.installed: list[OffsetEpoch] = []
         self.failures: list[BaseException] = []
-        self.downloads = SnapshotDownloads(directory, self.events.append, self.installed.append, self.failures.append)
+        self.downloads = SnapshotDownloads(
+            directory, self.events.append, self.installed.append, self.failures.append
+        )
 
-    async def start(self, leader: LeaderAndEpoch = LEADER, snapshot: OffsetEpoch = ID, fresh: bool = False) -> m.SnapshotOpened:
+    async def start(
+        self, leader: LeaderAndEpoch = LEADER, snapshot: OffsetEpoch = ID, fresh: bool = False
+    ) -> m.SnapshotOpened:
         self.downloads.add(m.SnapshotStart(snapshot, leader, fresh))
         await self.idle()
         opened = self.events.pop()
@@ -81,7 +86,10 @@ def test_a_snapshot_in_parts_gets_its_name_when_it_is_whole(tmp_path: Path) -> N
         assert await d.take(len(DATA) - len(DATA) % 50, len(DATA)) == []
         assert d.installed == [ID]
         assert d.names() == [snapshot_name(ID)]
-        assert [bytes(v) for b in read_batches(tmp_path / snapshot_name(ID), 3) for v in b.values][:2] == [b"a", b"b"]
+        assert [bytes(v) for b in read_batches(tmp_path / snapshot_name(ID), 3) for v in b.values][:2] == [
+            b"a",
+            b"b",
+        ]
         await d.downloads.close()
         assert not d.failures
 
@@ -144,7 +152,8 @@ def test_another_leader_has_to_confirm_what_is_here(tmp_path: Path, restarted: b
 
 
 def test_a_leader_that_is_asked_again_before_it_has_confirmed_still_has_to(tmp_path: Path) -> None:
-    """A pre-vote between the question and its answer, say: the same leader in the same epoch is followed anew."""
+    """A pre-vote between the question and its answer, say: the same leader in the same epoch is
+    followed anew."""
 
     async def main() -> None:
         at = len(WHOLE[0])
@@ -239,7 +248,9 @@ def test_a_snapshot_that_does_not_fit_on_the_disk_is_refused_before_it_fills_it(
     run(main())
 
 
-def test_a_failing_disk_is_told_and_nothing_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_disk_is_told_and_nothing_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def main() -> None:
         d = Downloading(tmp_path)
         await d.start()

@@ -45,7 +45,9 @@ def test_a_sole_voter_leads_commits_and_comes_back_with_everything(tmp_path: Pat
     asyncio.run(main())
 
 
-def test_a_new_epochs_first_record_does_not_wait_for_the_epoch_checkpoint_which_a_crash_may_leave_behind(tmp_path: Path) -> None:
+def test_a_new_epochs_first_record_does_not_wait_for_the_epoch_checkpoint_which_a_crash_may_leave_behind(
+    tmp_path: Path,
+) -> None:
     async def life(*, clean: bool) -> OffsetEpoch:
         node = await sole(tmp_path)
         await node.commit(b"a")
@@ -138,7 +140,9 @@ def test_a_torn_last_batch_is_cut_at_every_byte(tmp_path: Path) -> None:
         asyncio.run(check(cut))
 
 
-def test_a_failed_fsync_is_fatal_and_acknowledges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_fsync_is_fatal_and_acknowledges_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def main() -> None:
         node = await sole(tmp_path)
         await node.commit(b"a")
@@ -178,7 +182,9 @@ def test_a_batch_larger_than_a_segment_is_kept(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_an_append_that_fails_for_any_reason_is_fatal_and_leaves_no_hole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_append_that_fails_for_any_reason_is_fatal_and_leaves_no_hole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def main() -> None:
         node = await sole(tmp_path)
         await node.commit(b"a")
@@ -223,7 +229,9 @@ def test_a_batch_that_leaves_a_gap_is_not_written(tmp_path: Path) -> None:
     async def main() -> None:
         node = await sole(tmp_path)
         end = node.client.log.end_offset
-        behind = build_metadata_batch([b"z"], base_offset=end + 3, leader_epoch=node.client.epoch, timestamp=0)
+        behind = build_metadata_batch(
+            [b"z"], base_offset=end + 3, leader_epoch=node.client.epoch, timestamp=0
+        )
         with pytest.raises(UnexpectedAppendOffset):
             node.client.log.append(behind, 0)
         assert node.client.log.end_offset == end
@@ -232,7 +240,9 @@ def test_a_batch_that_leaves_a_gap_is_not_written(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_slow_disk_is_synced_in_a_thread_and_everything_that_waited_is_the_next_batch(tmp_path: Path) -> None:
+def test_a_slow_disk_is_synced_in_a_thread_and_everything_that_waited_is_the_next_batch(
+    tmp_path: Path,
+) -> None:
     async def main() -> None:
         node = await sole(tmp_path, inline_fsync_s=-1.0)
         for i in range(25):
@@ -268,7 +278,7 @@ def test_a_listener_that_registers_late_gets_everything(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-# --- snapshots ------------------------------------------------------------------------------------------------------
+# --- snapshots ------------------------------------------------------------------------------------
 
 
 def state(node: Node) -> list[bytes]:
@@ -317,7 +327,9 @@ def test_cleaning_drops_what_snapshots_cover_and_a_restart_still_works(tmp_path:
         for i in range(40):
             await node.commit(b"%d" % i + b"x" * 900)
             if i % 10 == 9:
-                await node.client.create_snapshot(node.client.high_watermark, node.client.epoch, 1, state(node))
+                await node.client.create_snapshot(
+                    node.client.high_watermark, node.client.epoch, 1, state(node)
+                )
         assert node.client.log.clean(2, node.client.high_watermark)
         assert node.client.log.start_offset > 0
         assert [s.offset for s in [node.client.log.latest_snapshot()] if s] == [node.client.high_watermark]
@@ -335,7 +347,9 @@ def test_cleaning_drops_what_snapshots_cover_and_a_restart_still_works(tmp_path:
 
 def test_a_damaged_snapshot_that_is_not_the_newest_does_not_end_the_cleaning(tmp_path: Path) -> None:
     async def main() -> None:
-        node = await sole(tmp_path, segment_bytes=8192, retention_ms=1, file_delete_delay_s=0.0, clean_interval_s=0.02)
+        node = await sole(
+            tmp_path, segment_bytes=8192, retention_ms=1, file_delete_delay_s=0.0, clean_interval_s=0.02
+        )
         complaints: list[dict[str, object]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint))
         ends = []
@@ -367,7 +381,12 @@ def test_a_snapshot_that_is_ready_when_a_newer_one_has_replaced_the_log_is_dropp
 
     async def main() -> None:
         leader = await sole(tmp_path / "1", segment_bytes=8192, retention_bytes=1, file_delete_delay_s=0.0)
-        options = {"is_controller": False, "segment_bytes": 8192, "retention_bytes": 1, "file_delete_delay_s": 0.0}
+        options = {
+            "is_controller": False,
+            "segment_bytes": 8192,
+            "retention_bytes": 1,
+            "file_delete_delay_s": 0.0,
+        }
         observer = await Node(leader.network, tmp_path / "2", 2, **options).start()
         last = await leader.commit(b"first")
         await observer.machine.until(lambda: observer.machine.hwm > last)
@@ -475,7 +494,7 @@ def test_a_snapshot_ahead_of_the_log_restarts_the_log_behind_it(tmp_path: Path) 
     asyncio.run(main())
 
 
-# --- observers ------------------------------------------------------------------------------------------------------
+# --- observers ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kraft", [0, 1])
@@ -578,7 +597,7 @@ def test_describe_quorum_shows_voters_and_observers(tmp_path: Path, version: int
     asyncio.run(main())
 
 
-# --- quorums --------------------------------------------------------------------------------------------------------
+# --- quorums --------------------------------------------------------------------------------------
 
 
 async def trio(path: Path) -> list[Node]:

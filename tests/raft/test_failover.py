@@ -23,11 +23,15 @@ from tests.raft.world import CLUSTER, LISTENER, Entry, MemoryLog, World, address
 OBSERVER = ReplicaKey(9, directory(9))
 
 
-def replica(i: int = 1, stored: QuorumState | None = None, epochs: tuple[int, ...] = (1, 1, 2), voters: int = 3) -> Raft:
+def replica(
+    i: int = 1, stored: QuorumState | None = None, epochs: tuple[int, ...] = (1, 1, 2), voters: int = 3
+) -> Raft:
     """Node i of a dynamic quorum in epoch 3, started at time 0; without more said it follows node 2."""
     members = Membership()
     members.reset(-1, VoterSet.of(voter(j) for j in range(1, voters + 1)), 1)
-    params = RaftParams(ReplicaKey(i, directory(i)), CLUSTER, LISTENER, {LISTENER: address(i)}, True, (address(2),))
+    params = RaftParams(
+        ReplicaKey(i, directory(i)), CLUSTER, LISTENER, {LISTENER: address(i)}, True, (address(2),)
+    )
     log = MemoryLog([Entry(e, e) for e in epochs])
     r = Raft(params, log, stored if stored is not None else QuorumState(3, 2), members, random.Random(i))
     r.start(0.0)
@@ -47,10 +51,12 @@ def asks(r: Raft, request: m.RaftRequest, now: float) -> m.Reply:
 
 
 def pre_vote(i: int, to: int = 1, last: tuple[int, int] = (3, 2), epoch: int = 3) -> m.Vote:
-    return m.Vote(epoch, ReplicaKey(i, directory(i)), OffsetEpoch(*last), ReplicaKey(to, directory(to)), True, CLUSTER)
+    return m.Vote(
+        epoch, ReplicaKey(i, directory(i)), OffsetEpoch(*last), ReplicaKey(to, directory(to)), True, CLUSTER
+    )
 
 
-# --- who has lost its leader grants a pre-vote ----------------------------------------------------------------------
+# --- who has lost its leader grants a pre-vote ----------------------------------------------------
 
 
 @pytest.mark.parametrize("lost", [m.PeerLost(address(2)), m.EndEpoch(2, 3, [], {}, CLUSTER)])
@@ -91,7 +97,7 @@ def test_a_leader_that_answers_again_is_heard_again() -> None:
     assert r.role is Role.FOLLOWER
 
 
-# --- giving way -----------------------------------------------------------------------------------------------------
+# --- giving way -----------------------------------------------------------------------------------
 
 
 def test_who_granted_a_pre_vote_leaves_the_asker_time() -> None:
@@ -120,7 +126,9 @@ def test_way_is_given_once_an_epoch_so_that_nobody_can_hold_an_election_up() -> 
         (1, 3, (4, 2), True),  # the longer log goes first
     ],
 )
-def test_of_two_that_ask_at_once_one_stands_first(me: int, other: int, last: tuple[int, int], waits: bool) -> None:
+def test_of_two_that_ask_at_once_one_stands_first(
+    me: int, other: int, last: tuple[int, int], waits: bool
+) -> None:
     r = replica(me)
     r.step(m.PeerLost(address(2)), 0.1)
     r.step(m.Timeout(), 0.121)
@@ -149,7 +157,7 @@ def test_two_followers_that_lose_their_leader_at_once_do_not_split_the_votes() -
     assert sum(epochs) <= 33  # hardly ever a second attempt
 
 
-# --- again and again ------------------------------------------------------------------------------------------------
+# --- again and again ------------------------------------------------------------------------------
 
 
 def answer_votes(r: Raft, now: float, granted: bool) -> None:
@@ -160,7 +168,9 @@ def answer_votes(r: Raft, now: float, granted: bool) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_after_a_reset_pre_votes_are_asked_for_within_20_ms_and_again_every_20_to_50_until_the_fetch_timeout(seed: int) -> None:
+def test_after_a_reset_pre_votes_are_asked_for_within_20_ms_and_again_every_20_to_50_until_the_fetch_timeout(
+    seed: int,
+) -> None:
     r = replica()
     r.rng = random.Random(seed)
     hear(r, 2, 0.1)
@@ -202,7 +212,7 @@ def test_a_candidate_that_loses_waits_twice_as_long_each_time_up_to_the_limit(se
         answer_votes(r, now, granted=True)
 
 
-# --- standing at once, standing soon --------------------------------------------------------------------------------
+# --- standing at once, standing soon --------------------------------------------------------------
 
 
 def test_the_successor_that_a_leader_names_stands_without_asking() -> None:
@@ -217,13 +227,15 @@ def test_the_successor_that_a_leader_names_stands_without_asking() -> None:
 
 def test_who_refuses_a_shorter_log_stands_soon_itself() -> None:
     r = replica(stored=QuorumState(3))
-    r.step(m.Received(m.Vote(4, ReplicaKey(3, directory(3)), OffsetEpoch(2, 1), None, False, CLUSTER), "t"), 0.01)
+    r.step(
+        m.Received(m.Vote(4, ReplicaKey(3, directory(3)), OffsetEpoch(2, 1), None, False, CLUSTER), "t"), 0.01
+    )
     assert (r.role, r.voted) == (Role.UNATTACHED, None)
     r.step(m.Timeout(), 0.062)
     assert r.role is Role.PROSPECTIVE
 
 
-# --- observers are told ---------------------------------------------------------------------------------------------
+# --- observers are told ---------------------------------------------------------------------------
 
 
 def fetch(key: ReplicaKey, epoch: int = 3, wait: int = 500) -> m.Fetch:
@@ -251,7 +263,12 @@ def test_it_waits_no_longer_than_it_said() -> None:
 
 @pytest.mark.parametrize(
     "request_",
-    [fetch(ReplicaKey(3, directory(3))), fetch(OBSERVER, wait=0), fetch(OBSERVER, epoch=4), fetch(ReplicaKey(-1))],
+    [
+        fetch(ReplicaKey(3, directory(3))),
+        fetch(OBSERVER, wait=0),
+        fetch(OBSERVER, epoch=4),
+        fetch(ReplicaKey(-1)),
+    ],
     ids=["a voter", "no time", "of a later epoch", "no replica"],
 )
 def test_whose_fetch_is_answered_at_once(request_: m.Fetch) -> None:
@@ -269,7 +286,11 @@ def test_a_leader_that_resigns_keeps_observers_until_it_knows_its_successor() ->
     world.settle("a")
     observer = world.nodes[4]
     assert world.run(
-        5, lambda: observer.core.leader_id == leader.id and any(p.request.replica.id == 4 for p in parked(leader.core))
+        5,
+        lambda: (
+            observer.core.leader_id == leader.id
+            and any(p.request.replica.id == 4 for p in parked(leader.core))
+        ),
     )
     leader.step(m.Shutdown())
     assert [p.request.replica.id for p in leader.core.leaderless] == [4]
@@ -281,7 +302,7 @@ def parked(r: Raft) -> list[object]:
     return list(r.leading.parked) if r.leading is not None else []
 
 
-# --- what waits for the disk ----------------------------------------------------------------------------------------
+# --- what waits for the disk ----------------------------------------------------------------------
 
 
 def test_an_unchanged_state_is_not_written_again() -> None:
@@ -333,7 +354,10 @@ def test_requests_go_out_before_the_state_is_written_and_answers_wait_for_it(
 
     def noted(self: QuorumStateFile, state: QuorumState, kraft_version: int, voter_ids: list[int]) -> None:
         if self.path.is_relative_to(tmp_path / "1"):
-            order.append(f"write {state.epoch} voted {state.voted.id if state.voted else None} leader {state.leader_id}")
+            order.append(
+                f"write {state.epoch} voted {state.voted.id if state.voted else None} leader "
+                f"{state.leader_id}"
+            )
         write(self, state, kraft_version, voter_ids)
 
     monkeypatch.setattr(QuorumStateFile, "write", noted)

@@ -40,7 +40,7 @@ def levels(world: World) -> set[int]:
     return {n.core.members.kraft_version for n in world.nodes.values()}
 
 
-# --- the upgrade ----------------------------------------------------------------------------------------------------
+# --- the upgrade ----------------------------------------------------------------------------------
 
 
 def test_an_upgrade_is_one_version_and_one_voter_set_side_by_side() -> None:
@@ -153,7 +153,7 @@ def test_no_way_back_and_none_beyond_what_is_known(kraft: int, level: int) -> No
     assert f"from {kraft} to {level}" in (reply.message or "")
 
 
-# --- entries kept true ----------------------------------------------------------------------------------------------
+# --- entries kept true ----------------------------------------------------------------------------
 
 
 def test_a_new_leader_whose_endpoints_have_changed_writes_its_own_entry_with_its_first_record() -> None:
@@ -212,7 +212,9 @@ def test_an_update_waits_for_a_change_that_is_in_the_log_and_comes_again() -> No
     assert world.run(1, lambda: other.id not in leader.core.voters.ids)
     for node in (follower, other):
         world.isolate(node.id)
-    update = m.UpdateVoter(Voter(ReplicaKey(follower.id, directory(follower.id)), ELSEWHERE, (0, 1)), leader.core.epoch)
+    update = m.UpdateVoter(
+        Voter(ReplicaKey(follower.id, directory(follower.id)), ELSEWHERE, (0, 1)), leader.core.epoch
+    )
     refused = world.ask(leader, update)
     assert leader.answers[refused].error == ErrorCode.REQUEST_TIMED_OUT
     follower.core.params = dataclasses.replace(follower.core.params, endpoints=ELSEWHERE)
@@ -244,8 +246,14 @@ def test_a_voter_cannot_move_to_where_another_is(caplog: pytest.LogCaptureFixtur
     assert update(world, leader, moving, {LISTENER: address(other)}) == ErrorCode.REQUEST_TIMED_OUT
     assert dict(leader.core.voters.endpoints(moving)) == {LISTENER: address(moving)}
     host, port = address(other)
-    assert f"{LISTENER}://{host}:{port} of voter {ReplicaKey(moving, directory(moving))} is the endpoint of voter" in caplog.text
-    assert update(world, leader, moving, {LISTENER: address(moving), "SECOND": address(other)}) == ErrorCode.REQUEST_TIMED_OUT
+    assert (
+        f"{LISTENER}://{host}:{port} of voter {ReplicaKey(moving, directory(moving))} is the endpoint of "
+        "voter" in caplog.text
+    )
+    assert (
+        update(world, leader, moving, {LISTENER: address(moving), "SECOND": address(other)})
+        == ErrorCode.REQUEST_TIMED_OUT
+    )
 
 
 def test_two_voters_that_change_places_both_may(caplog: pytest.LogCaptureFixture) -> None:
@@ -254,12 +262,19 @@ def test_two_voters_that_change_places_both_may(caplog: pytest.LogCaptureFixture
     assert update(world, leader, one, {LISTENER: address(two)}) == ErrorCode.REQUEST_TIMED_OUT
     assert update(world, leader, two, {LISTENER: address(one)}) == ErrorCode.NONE
     assert update(world, leader, one, {LISTENER: address(two)}) == ErrorCode.NONE
-    assert [dict(leader.core.voters.endpoints(i)) for i in (one, two)] == [{LISTENER: address(i)} for i in (two, one)]
+    assert [dict(leader.core.voters.endpoints(i)) for i in (one, two)] == [
+        {LISTENER: address(i)} for i in (two, one)
+    ]
 
 
-def test_a_voter_without_an_endpoint_for_the_listener_is_named_with_what_it_has(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_voter_without_an_endpoint_for_the_listener_is_named_with_what_it_has(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     world, leader = quorum(3, kraft=1)
     follower = next(i for i in world.nodes if i != leader.id)
     assert update(world, leader, follower, {"CTRL": address(follower)}) == ErrorCode.INVALID_REQUEST
     assert f"UpdateRaftVoter of {ReplicaKey(follower, directory(follower))} is refused" in caplog.text
-    assert f"no endpoint for listener {LISTENER}, under which voters reach one another (it has: CTRL)" in caplog.text
+    assert (
+        f"no endpoint for listener {LISTENER}, under which voters reach one another (it has: CTRL)"
+        in caplog.text
+    )

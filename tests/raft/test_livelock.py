@@ -1,4 +1,5 @@
-"""Candidates that start together part company: within a few rounds, whatever their timers, their draws and the network do."""
+"""Candidates that start together part company: within a few rounds, whatever their timers, their draws
+and the network do."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from tests.raft.world import World
 
 
 class Mirror(random.Random):
-    """Gives everybody the same: every delay is the longest, nothing is lost, all replicas draw the same numbers."""
+    """Gives everybody the same: every delay is the longest, nothing is lost, all replicas draw the same
+    numbers."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -51,7 +53,9 @@ def test_in_a_world_that_treats_all_alike_the_replicas_ids_decide(voters: int) -
 
 
 @pytest.mark.parametrize("voters", [3, 4, 5])
-def test_followers_that_lose_their_leader_at_one_moment_and_draw_the_same_numbers_elect_one_of_them(voters: int) -> None:
+def test_followers_that_lose_their_leader_at_one_moment_and_draw_the_same_numbers_elect_one_of_them(
+    voters: int,
+) -> None:
     for seed in range(25):
         world = World(voters, seed=seed, kraft=1)
         world.boot_all()

@@ -1,4 +1,5 @@
-"""A change of voters that is not made: nobody it would leave could commit anything, or it would stand in everybody's way."""
+"""A change of voters that is not made: nobody it would leave could commit anything, or it would stand
+in everybody's way."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def dead(world: World, ids: list[int]) -> None:
     world.run(0.1)
 
 
-# --- the set after the change must have a living majority -----------------------------------------------------------
+# --- the set after the change must have a living majority -----------------------------------------
 
 
 def test_a_removal_that_would_leave_no_living_majority_is_refused_with_who_is_silent_and_what_to_do() -> None:
@@ -133,7 +134,7 @@ def test_with_one_dead_voter_another_is_added() -> None:
     world.settle("afterwards")
 
 
-# --- an addition that waits -----------------------------------------------------------------------------------------
+# --- an addition that waits -----------------------------------------------------------------------
 
 
 def test_an_addition_waits_a_minute_whatever_it_asks_for() -> None:
@@ -169,15 +170,23 @@ def test_removals_keep_their_order_and_the_addition_comes_after_them() -> None:
     first, second = others(world, 2)
     removing = [world.ask(lead(world), m.RemoveVoter(key(i))) for i in (first, second)]
     assert world.run(10, lambda: all(t in lead(world).answers for t in [adding, *removing]))
-    sets = [{v.voter_id for v in e.control[1].voters} for e in lead(world).log.entries if e.control and e.control[0] == 6]
+    sets = [
+        {v.voter_id for v in e.control[1].voters}
+        for e in lead(world).log.entries
+        if e.control and e.control[0] == 6
+    ]
     everybody = {1, 2, 3, 4, 5}
     assert sets[-3:] in (
         [everybody - {first}, everybody - {first, second}, everybody - {first, second} | {6}],
-        [everybody | {6}, everybody - {first} | {6}, everybody - {first, second} | {6}],  # it was ready before they came
+        [
+            everybody | {6},
+            everybody - {first} | {6},
+            everybody - {first, second} | {6},
+        ],  # it was ready before they came
     )
 
 
-# --- an address is one voter's --------------------------------------------------------------------------------------
+# --- an address is one voter's --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -198,4 +207,6 @@ def test_a_controller_at_the_address_of_a_voter_is_not_added(endpoints: dict[str
 def test_one_without_an_endpoint_for_the_listener_is_told_its_name() -> None:
     reply = ask(quorum(1), m.AddVoter(Voter(key(2), {"CTRL": address(2)}, (0, 1))))
     assert reply.error == ErrorCode.INVALID_REQUEST
-    assert f"no endpoint for listener {LISTENER}, under which voters reach one another (it has: CTRL)" in (reply.message or "")
+    assert f"no endpoint for listener {LISTENER}, under which voters reach one another (it has: CTRL)" in (
+        reply.message or ""
+    )

@@ -44,7 +44,7 @@ def timed_out(reply: m.Reply, words: str) -> bool:
     return reply.error == ErrorCode.REQUEST_TIMED_OUT and words in (reply.message or "")
 
 
-# --- what an addition waits for -------------------------------------------------------------------------------------
+# --- what an addition waits for -------------------------------------------------------------------
 
 
 def test_an_addition_waits_until_the_new_replica_has_come_and_caught_up() -> None:
@@ -62,7 +62,9 @@ def test_an_addition_waits_until_the_new_replica_has_come_and_caught_up() -> Non
 
 
 @pytest.mark.parametrize(("alive", "words"), [(False, "it has not fetched"), (True, "its last fetch was")])
-def test_an_addition_whose_time_is_over_names_the_replica_that_does_not_fetch(alive: bool, words: str) -> None:
+def test_an_addition_whose_time_is_over_names_the_replica_that_does_not_fetch(
+    alive: bool, words: str
+) -> None:
     world = quorum(1, others=1)
     if alive:
         world.kill(2)
@@ -92,7 +94,9 @@ def test_a_broker_cannot_be_made_a_voter(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "is no listener of a controller" in (reply.message or "")
 
 
-def test_an_addition_asks_again_for_api_versions_and_names_them_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_addition_asks_again_for_api_versions_and_names_them_when_its_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world = quorum(1, others=1)
     send, probes = World.send, []
 
@@ -100,7 +104,13 @@ def test_an_addition_asks_again_for_api_versions_and_names_them_when_its_time_is
         if isinstance(out.request, m.ProbeVersions):
             probes.append(out)
             life = sender.generation
-            self.after(0.01, lambda: life == sender.generation and sender.step(m.Replied(out.to, out.request, m.Failure.TIMEOUT)))
+            self.after(
+                0.01,
+                lambda: (
+                    life == sender.generation
+                    and sender.step(m.Replied(out.to, out.request, m.Failure.TIMEOUT))
+                ),
+            )
         else:
             send(self, sender, out)
 
@@ -228,8 +238,16 @@ def test_a_removal_whose_time_is_over_names_what_it_waited_for(monkeypatch: pyte
     ("asked", "error", "words"),
     [
         (ReplicaKey(1, directory(1)), ErrorCode.VOTER_NOT_FOUND, "it is the only one"),
-        (ReplicaKey(1, directory(7)), ErrorCode.VOTER_NOT_FOUND, f"the voters are {ReplicaKey(1, directory(1))}"),
-        (ReplicaKey(7, directory(7)), ErrorCode.VOTER_NOT_FOUND, f"the voters are {ReplicaKey(1, directory(1))}"),
+        (
+            ReplicaKey(1, directory(7)),
+            ErrorCode.VOTER_NOT_FOUND,
+            f"the voters are {ReplicaKey(1, directory(1))}",
+        ),
+        (
+            ReplicaKey(7, directory(7)),
+            ErrorCode.VOTER_NOT_FOUND,
+            f"the voters are {ReplicaKey(1, directory(1))}",
+        ),
         (ReplicaKey(1), ErrorCode.INVALID_REQUEST, "no directory id"),
         (ReplicaKey(7), ErrorCode.INVALID_REQUEST, "no directory id"),
     ],
@@ -245,7 +263,9 @@ def test_a_voter_that_never_came_to_tell_its_directory_is_removed_without_one() 
     world = World(3, kraft=1)
     unknown = voter(3)
     for node in world.nodes.values():
-        node.boot = node.boot.with_voter(type(unknown)(ReplicaKey(3), unknown.endpoints, unknown.kraft_versions))
+        node.boot = node.boot.with_voter(
+            type(unknown)(ReplicaKey(3), unknown.endpoints, unknown.kraft_versions)
+        )
     for i in (1, 2):
         world.nodes[i].boot_up()
     world.elect()
@@ -258,7 +278,7 @@ def test_a_voter_that_never_came_to_tell_its_directory_is_removed_without_one() 
     assert lead(world).core.voters.ids == [1, 2]
 
 
-# --- procedures -----------------------------------------------------------------------------------------------------
+# --- procedures -----------------------------------------------------------------------------------
 
 
 def test_a_disk_is_replaced_under_the_same_id() -> None:

@@ -60,7 +60,11 @@ def test_a_leader_that_is_alone(tmp_path: Path) -> None:
         assert now["current-state"] == "leader"
         assert (now["current-leader"], now["current-vote"], now["current-epoch"]) == (1, 1, client.epoch)
         assert now["high-watermark"] == now["log-end-offset"] == client.log.end_offset
-        assert (now["number-of-voters"], now["is-observer"], now["ignored-static-voters"]) == (1, False, False)
+        assert (now["number-of-voters"], now["is-observer"], now["ignored-static-voters"]) == (
+            1,
+            False,
+            False,
+        )
         assert 0 < float(now["commit-latency-avg"]) <= float(now["commit-latency-max"]) < 5000
         assert 0 <= float(now["election-latency-avg"]) <= float(now["election-latency-max"]) < 5000
         assert float(now["append-records-rate"]) == pytest.approx((client.log.end_offset) / 30, rel=0.01)
@@ -77,11 +81,17 @@ def test_a_follower_an_observer_of_a_broker_and_a_controller_that_is_no_voter(tm
     async def test() -> None:
         network, nodes, leader = await quorum(tmp_path, 3)
         bootstrap = (address(1), address(2), address(3))
-        broker = await Node(network, tmp_path / "8", 8, is_controller=False, bootstrap_servers=bootstrap).start()
+        broker = await Node(
+            network, tmp_path / "8", 8, is_controller=False, bootstrap_servers=bootstrap
+        ).start()
         spare = await Node(network, tmp_path / "9", 9, bootstrap_servers=bootstrap).start()
         await until(lambda: broker.machine.hwm > 0 and spare.machine.hwm > 0)
         follower = next(n for n in nodes if n is not leader)
-        assert [told(n)["current-state"] for n in (follower, broker, spare)] == ["follower", "observer", "observer"]
+        assert [told(n)["current-state"] for n in (follower, broker, spare)] == [
+            "follower",
+            "observer",
+            "observer",
+        ]
         assert [told(n).get("is-observer") for n in (follower, broker, spare)] == [False, None, True]
         for node in (follower, broker, spare):
             now = told(node)
@@ -117,7 +127,9 @@ def test_a_voter_that_does_not_fetch_is_offline(tmp_path: Path) -> None:
 def test_changes_of_voters_are_pending_and_uncommitted_as_long_as_they_are(tmp_path: Path) -> None:
     async def test() -> None:
         _, nodes, leader = await quorum(tmp_path, 2)
-        request = AddRaftVoterRequest(cluster_id=None, timeout_ms=100, voter_id=7, voter_directory_id=directory(7))
+        request = AddRaftVoterRequest(
+            cluster_id=None, timeout_ms=100, voter_id=7, voter_directory_id=directory(7)
+        )
         request.listeners = [AddRaftVoterRequest.Listener(name=LISTENER, host="n7", port=9007)]
         adding = leader.client.handle(context(80, 0), request)
         assert (told(leader)["pending-add-voter"], told(leader)["pending-remove-voter"]) == (True, False)
@@ -126,7 +138,9 @@ def test_changes_of_voters_are_pending_and_uncommitted_as_long_as_they_are(tmp_p
         assert told(leader)["pending-add-voter"] is False
         # A leader that removes itself needs the other one, which has not had the time to answer.
         other = next(n for n in nodes if n is not leader)
-        remove = RemoveRaftVoterRequest(cluster_id=None, voter_id=leader.id, voter_directory_id=directory(leader.id))
+        remove = RemoveRaftVoterRequest(
+            cluster_id=None, voter_id=leader.id, voter_directory_id=directory(leader.id)
+        )
         removing = leader.client.handle(context(81, 0), remove)
         assert (told(leader)["pending-add-voter"], told(leader)["pending-remove-voter"]) == (False, True)
         assert (told(leader)["uncommitted-voter-change"], told(leader)["is-observer"]) == (True, True)
@@ -137,7 +151,9 @@ def test_changes_of_voters_are_pending_and_uncommitted_as_long_as_they_are(tmp_p
     run(test)
 
 
-def test_a_second_replica_under_a_voters_id_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_replica_under_a_voters_id_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test() -> None:
         network, _, leader = await quorum(tmp_path, 1)
         twin = Node(network, tmp_path / "twin", 1, is_controller=False)
@@ -164,7 +180,7 @@ def test_static_voters_are_ignored_once_the_log_has_voters(tmp_path: Path, kraft
     run(test)
 
 
-# --- the meters -----------------------------------------------------------------------------------------------------
+# --- the meters -----------------------------------------------------------------------------------
 
 
 def test_averages_and_maxima_are_of_the_last_two_windows() -> None:
@@ -193,7 +209,12 @@ def test_a_rate_is_over_the_time_in_which_things_came() -> None:
 
 def test_an_election_lasts_from_the_first_question_to_a_leader() -> None:
     meters = RaftMeters(0.0)
-    for role, at in ((Role.PROSPECTIVE, 1.0), (Role.CANDIDATE, 1.2), (Role.UNATTACHED, 1.3), (Role.PROSPECTIVE, 1.4)):
+    for role, at in (
+        (Role.PROSPECTIVE, 1.0),
+        (Role.CANDIDATE, 1.2),
+        (Role.UNATTACHED, 1.3),
+        (Role.PROSPECTIVE, 1.4),
+    ):
         meters.role(role, at)
     assert math.isnan(meters.election_ms.average(1.5))
     meters.role(Role.FOLLOWER, 1.5)
@@ -209,7 +230,10 @@ def test_commit_latency_is_from_append_to_the_high_watermark_behind_it() -> None
     meters.committed(15, 1.5)
     assert meters.commit_ms.average(2) == pytest.approx(500)
     meters.committed(20, 2.1)
-    assert (meters.commit_ms.average(3), meters.commit_ms.maximum(3)) == (pytest.approx(750), pytest.approx(1000))
+    assert (meters.commit_ms.average(3), meters.commit_ms.maximum(3)) == (
+        pytest.approx(750),
+        pytest.approx(1000),
+    )
     meters.leader_appended(30, 10, 3.0)
     meters.role(Role.RESIGNED, 3.1)  # what it appended may never commit
     meters.committed(30, 9.0)

@@ -1,4 +1,5 @@
-"""A voter whose log is gone does not begin anew as the voter that it was; whatever may start without one, starts."""
+"""A voter whose log is gone does not begin anew as the voter that it was; whatever may start without
+one, starts."""
 
 from __future__ import annotations
 
@@ -55,7 +56,9 @@ def test_a_voter_without_its_log_is_refused_with_file_reason_and_remedy(tmp_path
     lose(tmp_path)
     before = sorted(p.name for p in metadata(tmp_path).iterdir())
     said = refusal(tmp_path)
-    assert said.startswith(f"{metadata(tmp_path) / LEADER_EPOCHS} names records of epoch 1 from offset 0 on, ")
+    assert said.startswith(
+        f"{metadata(tmp_path) / LEADER_EPOCHS} names records of epoch 1 from offset 0 on, "
+    )
     assert LOST.format(metadata(tmp_path)) in said
     assert ANEW.format(tmp_path) in said
     assert "an only voter is restored from a backup" in said
@@ -89,7 +92,9 @@ def test_a_damaged_quorum_state_does_not_hide_it_either(tmp_path: Path) -> None:
     assert LOST.format(metadata(tmp_path)) in refusal(tmp_path)
 
 
-@pytest.mark.parametrize("more", [(), ("leader-epoch-checkpoint",), ("leader-epoch-checkpoint", "*.index", "*.timeindex")])
+@pytest.mark.parametrize(
+    "more", [(), ("leader-epoch-checkpoint",), ("leader-epoch-checkpoint", "*.index", "*.timeindex")]
+)
 def test_a_static_voter_as_well(tmp_path: Path, more: tuple[str, ...]) -> None:
     asyncio.run(_static(tmp_path))
     lose(tmp_path, *more)
@@ -160,14 +165,16 @@ def test_one_that_has_voted_before_its_first_record_starts(tmp_path: Path) -> No
     assert starts(tmp_path, voters={1: address(1), 2: address(2)}) == []
 
 
-def test_a_lost_quorum_state_beside_records_is_only_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lost_quorum_state_beside_records_is_only_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     lived(tmp_path)
     (metadata(tmp_path) / STATE).unlink()
     starts(tmp_path)
     assert "quorum-state has epoch 0, the log has 1" in caplog.text
 
 
-# --- the whole directory of the log is gone -------------------------------------------------------------------------
+# --- the whole directory of the log is gone -------------------------------------------------------
 
 
 def marker(path: Path, node_id: int = 1, cluster: str = CLUSTER) -> VoterMarker:
@@ -178,7 +185,9 @@ def test_a_voter_whose_log_directory_is_gone_is_refused(tmp_path: Path) -> None:
     lived(tmp_path)
     shutil.rmtree(metadata(tmp_path))
     said = refusal(tmp_path)
-    assert said.startswith(f"{tmp_path / FILE_NAME} says that this directory is a voter's, {LOST.format(metadata(tmp_path))}")
+    assert said.startswith(
+        f"{tmp_path / FILE_NAME} says that this directory is a voter's, {LOST.format(metadata(tmp_path))}"
+    )
     assert ANEW.format(tmp_path) in said
     assert "an only voter is restored from a backup" in said
     assert not metadata(tmp_path).exists()
@@ -259,11 +268,17 @@ def test_a_controller_that_observes_is_marked_when_it_becomes_a_voter_and_not_be
             await second.kill()
             shutil.rmtree(metadata(tmp_path / "2"))
         second = await Node(network, tmp_path / "2", 2).start()
-        request = AddRaftVoterRequest(cluster_id=None, timeout_ms=10_000, voter_id=2, voter_directory_id=directory(2))
-        request.listeners = [AddRaftVoterRequest.Listener(name=LISTENER, host=address(2)[0], port=address(2)[1])]
+        request = AddRaftVoterRequest(
+            cluster_id=None, timeout_ms=10_000, voter_id=2, voter_directory_id=directory(2)
+        )
+        request.listeners = [
+            AddRaftVoterRequest.Listener(name=LISTENER, host=address(2)[0], port=address(2)[1])
+        ]
         answer = await first.client.handle(context(80, 0), request)  # type: ignore[misc]
         assert answer.error_code == 0
-        assert marker(tmp_path / "2", 2).read() == Marked(1)  # its acknowledgement has committed that it is one
+        assert marker(tmp_path / "2", 2).read() == Marked(
+            1
+        )  # its acknowledgement has committed that it is one
         await second.kill()
         shutil.rmtree(metadata(tmp_path / "2"))
         again = Node(network, tmp_path / "2", 2)

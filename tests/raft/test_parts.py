@@ -23,11 +23,17 @@ from quorate.raft.storage.snapshots import (
     read_head,
     snapshot_name,
 )
-from quorate.raft.types import MAX_BATCH_BYTES, BatchTooLargeError, CommittedBatch, LeaderAndEpoch, OffsetEpoch
+from quorate.raft.types import (
+    MAX_BATCH_BYTES,
+    BatchTooLargeError,
+    CommittedBatch,
+    LeaderAndEpoch,
+    OffsetEpoch,
+)
 from quorate.records.batch import build_metadata_batch, iter_batches, metadata_values
 from tests.raft.world import voter
 
-# --- proposals ------------------------------------------------------------------------------------------------------
+# --- proposals ------------------------------------------------------------------------------------
 
 
 def test_all_that_is_pending_becomes_one_batch_with_consecutive_offsets() -> None:
@@ -66,7 +72,7 @@ def test_what_is_not_atomic_is_split_and_what_is_must_fit() -> None:
         proposals.add([b"x" * MAX_BATCH_BYTES], False)
 
 
-# --- fsync ----------------------------------------------------------------------------------------------------------
+# --- fsync ----------------------------------------------------------------------------------------
 
 
 def test_fsync_moves_to_a_thread_while_the_disk_is_slow_and_back() -> None:
@@ -138,7 +144,7 @@ def test_an_observer_does_not_fsync() -> None:
     assert not calls
 
 
-# --- delivery -------------------------------------------------------------------------------------------------------
+# --- delivery -------------------------------------------------------------------------------------
 
 
 def batch(offset: int, size: int = 100) -> CommittedBatch:
@@ -242,7 +248,10 @@ def test_leadership_of_this_replica_is_told_to_a_listener_that_has_all_before_it
         delivery.committed(2)
         await delivery.settled()
         delivery.leader_changed(LeaderAndEpoch(1, 5), leads_from=3)
-        assert ("leader", LeaderAndEpoch(1, 5)) not in listener.events  # offset 2 is not known to be committed
+        assert (
+            "leader",
+            LeaderAndEpoch(1, 5),
+        ) not in listener.events  # offset 2 is not known to be committed
         source.batches.append(batch(3))  # of the new epoch: with it everything before commits
         delivery.committed(4)
         await delivery.settled()
@@ -319,7 +328,7 @@ def test_a_listener_that_raises_is_reported() -> None:
     asyncio.run(main())
 
 
-# --- snapshot files -------------------------------------------------------------------------------------------------
+# --- snapshot files -------------------------------------------------------------------------------
 
 ID = OffsetEpoch(40, 3)
 VOTERS = VoterSet.of([voter(1), voter(2)])
@@ -330,7 +339,9 @@ def snapshot_file(directory: Path, kraft: int = 1) -> Path:
     writer.write(header_batch(ID, 12345, 99999, kraft, VOTERS))
     offset = 3 if kraft else 1
     for values in ([b"a", b"b"], [b"c"]):
-        data, offset = place(build_metadata_batch(values, base_offset=0, leader_epoch=0, timestamp=7), offset, ID.epoch)
+        data, offset = place(
+            build_metadata_batch(values, base_offset=0, leader_epoch=0, timestamp=7), offset, ID.epoch
+        )
         writer.write(data)
     writer.write(footer_batch(ID, offset, 99999))
     writer.freeze()

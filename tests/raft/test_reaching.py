@@ -49,7 +49,11 @@ def warnings(r: Raft, times: Iterable[float], caplog: pytest.LogCaptureFixture) 
     for now in times:
         reaching.look(r, transport, now)  # type: ignore[arg-type]
     assert transport.warmed == [address(2), address(3)]
-    return [r.getMessage() for r in caplog.records if r.levelname == "WARNING" and not NO_LEADER.match(r.getMessage())]
+    return [
+        r.getMessage()
+        for r in caplog.records
+        if r.levelname == "WARNING" and not NO_LEADER.match(r.getMessage())
+    ]
 
 
 def moved(role: Role) -> Raft:
@@ -59,17 +63,24 @@ def moved(role: Role) -> Raft:
     return r
 
 
-NO_LEADER = re.compile(r"\[Raft id=1\] (no leader for \d+ s( in epoch|: this node is no voter)|leader \d+ has not been heard)")
+NO_LEADER = re.compile(
+    r"\[Raft id=1\] (no leader for \d+ s( in epoch|: this node is no voter)|leader \d+ has not been heard)"
+)
 EVERY_3_S = [3.0 * i for i in range(42)]
 
 
-@pytest.mark.parametrize("role", [Role.UNATTACHED, Role.FOLLOWER, Role.PROSPECTIVE, Role.CANDIDATE, Role.RESIGNED])
+@pytest.mark.parametrize(
+    "role", [Role.UNATTACHED, Role.FOLLOWER, Role.PROSPECTIVE, Role.CANDIDATE, Role.RESIGNED]
+)
 def test_a_voter_that_is_not_where_the_voter_set_says_and_finds_no_leader_warns_once_a_minute(
     role: Role, caplog: pytest.LogCaptureFixture
 ) -> None:
     said = warnings(moved(role), EVERY_3_S, caplog)
     assert len(said) == 2
-    assert f"no leader for {LOST_S:.0f} s: this controller is at elsewhere:9077, but the voter set says n1:9001" in said[0]
+    assert (
+        f"no leader for {LOST_S:.0f} s: this controller is at elsewhere:9077, but the voter set says n1:9001"
+        in said[0]
+    )
     assert "start 1 of them with the old listeners" in said[0]
 
 
@@ -77,7 +88,9 @@ def test_who_leads_or_hears_its_leader_does_not(caplog: pytest.LogCaptureFixture
     assert warnings(moved(Role.LEADER), EVERY_3_S, caplog) == []
     r = moved(Role.FOLLOWER)
     request = next(q for link in r.links.values() for q in link.in_flight.values() if isinstance(q, m.Fetch))
-    r.step(m.Replied(m.Peer(2, address(2)), request, m.FetchReply(leader_id=2, epoch=3, high_watermark=0)), 100.0)
+    r.step(
+        m.Replied(m.Peer(2, address(2)), request, m.FetchReply(leader_id=2, epoch=3, high_watermark=0)), 100.0
+    )
     assert warnings(r, [100.0 + LOST_S - 0.1], caplog) == []
     assert len(warnings(r, [100.0 + LOST_S], caplog)) == 1
 
@@ -87,7 +100,9 @@ def test_a_leader_that_was_unseated_has_time_to_find_the_next(caplog: pytest.Log
     reaching.look(r, Transport(), 100.0)  # type: ignore[arg-type]
     r.become_unattached(9, None, 101.0)
     reaching.look(r, Transport(), 103.0)  # type: ignore[arg-type]
-    assert not [x for x in caplog.records if x.levelname in ("INFO", "WARNING") and NO_LEADER.match(x.getMessage())]
+    assert not [
+        x for x in caplog.records if x.levelname in ("INFO", "WARNING") and NO_LEADER.match(x.getMessage())
+    ]
     assert not [x for x in caplog.records if x.levelname == "WARNING"]
 
 
@@ -131,7 +146,7 @@ def test_in_order_nothing_is_said(caplog: pytest.LogCaptureFixture) -> None:
     assert warnings(r, EVERY_3_S, caplog) == []
 
 
-# --- no leader ------------------------------------------------------------------------------------------------------
+# --- no leader ------------------------------------------------------------------------------------
 
 
 def refused() -> KafkaConnectionError:
@@ -163,7 +178,9 @@ class World:
         return [(x.levelname, x.getMessage()) for x in caplog.records if NO_LEADER.match(x.getMessage())]
 
 
-def test_a_voter_without_a_leader_names_the_voters_that_it_cannot_reach_and_why(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_voter_without_a_leader_names_the_voters_that_it_cannot_reach_and_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     world = World(started(Role.UNATTACHED))
     world.requests.failed(address(2), refused())
     world.clock.time = 1.0
@@ -171,14 +188,17 @@ def test_a_voter_without_a_leader_names_the_voters_that_it_cannot_reach_and_why(
     assert world.look(NO_LEADER_S - 0.1, caplog) == []
     text = (
         f"[Raft id=1] no leader for 3 s in epoch {world.r.epoch}: 2 of the 3 voters are needed to elect one; "
-        "voter 2 at n2:9002 cannot be reached for 3 s: Connection refused; voter 3 at n3:9003 cannot be reached for 2 s: "
+        "voter 2 at n2:9002 cannot be reached for 3 s: Connection refused; voter 3 at n3:9003 cannot be "
+        "reached for 2 s: "
         "the host name cannot be resolved (Name or service not known)"
     )
     assert world.look(3.0, caplog) == [("INFO", text)]
     assert world.look(14.0, caplog) == []
     ((level, said),) = world.look(LOST_S, caplog)
     assert level == "WARNING" and "no leader for 15 s" in said
-    assert [bool(world.look(LOST_S + 3.0 * i, caplog)) for i in range(1, 41)] == [3.0 * i % AGAIN_S == 0 for i in range(1, 41)]
+    assert [bool(world.look(LOST_S + 3.0 * i, caplog)) for i in range(1, 41)] == [
+        3.0 * i % AGAIN_S == 0 for i in range(1, 41)
+    ]
 
 
 def test_a_change_is_told_sooner_but_not_at_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -197,7 +217,12 @@ def test_a_leader_and_one_that_hears_its_leader_tell_nothing(caplog: pytest.LogC
     for role in (Role.LEADER, Role.FOLLOWER):
         world = World(started(role))
         if role is Role.FOLLOWER:
-            request = next(q for link in world.r.links.values() for q in link.in_flight.values() if isinstance(q, m.Fetch))
+            request = next(
+                q
+                for link in world.r.links.values()
+                for q in link.in_flight.values()
+                if isinstance(q, m.Fetch)
+            )
             reply = m.FetchReply(leader_id=2, epoch=world.r.epoch, high_watermark=0)
             world.r.step(m.Replied(m.Peer(2, address(2)), request, reply), 100.0)
         assert world.look(100.5, caplog) == []
@@ -210,8 +235,13 @@ def test_a_node_that_is_no_voter_names_whom_it_asks(caplog: pytest.LogCaptureFix
     world = World(r)
     world.requests.failed(ELSEWHERE, refused())
     ((_, said),) = world.look(5.0, caplog)
-    assert "no leader for 5 s: this node is no voter and asks the others for it; voter 2 at n2:9002 has not answered yet" in said
-    assert said.endswith("elsewhere:9077 cannot be reached for 5 s: Connection refused; [::1]:9078 has not answered yet")
+    assert (
+        "no leader for 5 s: this node is no voter and asks the others for it; voter 2 at n2:9002 has not "
+        "answered yet" in said
+    )
+    assert said.endswith(
+        "elsewhere:9077 cannot be reached for 5 s: Connection refused; [::1]:9078 has not answered yet"
+    )
 
 
 def test_how_many_addresses_are_kept_is_bounded() -> None:

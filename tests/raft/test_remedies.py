@@ -23,8 +23,9 @@ ANEW = "remove-controller --controller-id 1, move {0} away, kafka-storage format
 
 
 def state(epoch: object) -> bytes:
-    return b'{"leaderId":1,"leaderEpoch":%s,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}' % (
-        str(epoch).encode()
+    return (
+        b'{"leaderId":1,"leaderEpoch":%s,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}'
+        % (str(epoch).encode())
     )
 
 
@@ -46,7 +47,9 @@ def formatted(path: Path, voters: int = 3) -> Path:
     return metadata(path)
 
 
-@pytest.mark.parametrize("content", [b"{", state(1 << 40), state(-1), state('"x"')], ids=["cut", "large", "negative", "text"])
+@pytest.mark.parametrize(
+    "content", [b"{", state(1 << 40), state(-1), state('"x"')], ids=["cut", "large", "negative", "text"]
+)
 def test_one_of_several_is_added_anew(tmp_path: Path, content: bytes) -> None:
     (formatted(tmp_path) / STATE).write_bytes(content)
     said = refusal(tmp_path)
@@ -70,7 +73,10 @@ def test_a_static_voter_needs_no_removal(tmp_path: Path) -> None:
     metadata(tmp_path).mkdir()
     (metadata(tmp_path) / STATE).write_bytes(b"{")
     said = refusal(tmp_path, static=True)
-    assert f"The other voters (2, 3) have everything that this one had: move {tmp_path} away, format it again" in said
+    assert (
+        f"The other voters (2, 3) have everything that this one had: move {tmp_path} away, format it again"
+        in said
+    )
     assert "remove-controller" not in said
 
 
@@ -126,7 +132,9 @@ def test_damage_that_shows_when_a_snapshot_is_loaded_is_explained_too(tmp_path: 
         node = await sole(tmp_path)
         await node.commit(b"a")
         end = OffsetEpoch(node.client.high_watermark, node.client.epoch)
-        batches = [build_metadata_batch([v * 1000], base_offset=0, leader_epoch=0, timestamp=1) for v in (b"x", b"y")]
+        batches = [
+            build_metadata_batch([v * 1000], base_offset=0, leader_epoch=0, timestamp=1) for v in (b"x", b"y")
+        ]
         assert await node.client.create_snapshot(*end, 1, batches) == end
         await node.stop()
         return metadata(tmp_path) / snapshot_name(end)
@@ -156,7 +164,9 @@ def damaged_in_the_middle(path: Path) -> None:
 
 
 @pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
-def test_a_damaged_log_is_never_advised_to_be_moved_away_under_the_same_directory_id(tmp_path: Path, static: bool) -> None:
+def test_a_damaged_log_is_never_advised_to_be_moved_away_under_the_same_directory_id(
+    tmp_path: Path, static: bool
+) -> None:
     damaged_in_the_middle(tmp_path)
     said = refusal(tmp_path, static=static)
     assert f"{segment(tmp_path)} is damaged at byte " in said
@@ -176,7 +186,10 @@ def test_a_damaged_log_of_a_static_voter_has_the_remedy_of_one(tmp_path: Path) -
     flip(segment(tmp_path), lambda data: len(data) // 2)
     said = refusal(tmp_path, static=True)
     assert "remove-controller" not in said
-    assert f"The other voters (2, 3) have everything that this one had: move {tmp_path} away, format it again" in said
+    assert (
+        f"The other voters (2, 3) have everything that this one had: move {tmp_path} away, format it again"
+        in said
+    )
 
 
 def test_a_damaged_log_of_a_broker_may_be_moved_away(tmp_path: Path) -> None:
@@ -189,14 +202,20 @@ def test_a_static_voter_is_told_when_formatting_it_again_is_safe(tmp_path: Path)
     metadata(tmp_path).mkdir()
     (metadata(tmp_path) / STATE).write_bytes(b"{")
     said = refusal(tmp_path, static=True)
-    assert "only while every other voter runs and is caught up (kafka-metadata-quorum describe --replication)" in said
+    assert (
+        "only while every other voter runs and is caught up (kafka-metadata-quorum describe --replication)"
+        in said
+    )
 
 
 def test_one_of_two_voters_cannot_be_removed_by_the_other(tmp_path: Path) -> None:
     (formatted(tmp_path, 2) / STATE).write_bytes(b"{")
     said = refusal(tmp_path)
     assert "remove-controller" not in said
-    assert f"Voter 2 alone is no majority and cannot remove this one: restore {metadata(tmp_path)} from a backup" in said
+    assert (
+        f"Voter 2 alone is no majority and cannot remove this one: restore {metadata(tmp_path)} from a backup"
+        in said
+    )
 
 
 def test_a_controller_that_is_no_voter_needs_no_removal(tmp_path: Path) -> None:
@@ -204,7 +223,9 @@ def test_a_controller_that_is_no_voter_needs_no_removal(tmp_path: Path) -> None:
     (metadata(tmp_path) / STATE).write_bytes(b"{")
     said = refusal(tmp_path)
     assert "This controller is not among the voters (2, 3, 4), which have everything: " in said
-    assert f"move {tmp_path} away, kafka-storage format --no-initial-controllers, start this controller" in said
+    assert (
+        f"move {tmp_path} away, kafka-storage format --no-initial-controllers, start this controller" in said
+    )
     assert "remove-controller" not in said
 
 
@@ -214,4 +235,7 @@ def test_topics_that_would_move_away_with_the_log_are_named(tmp_path: Path) -> N
     (tmp_path / "events-0").mkdir()
     (tmp_path / "__consumer_offsets-7").mkdir()
     (tmp_path / "no partition").mkdir()
-    assert f"{tmp_path} also holds 2 topic partitions: see first that each has another replica in sync" in refusal(tmp_path)
+    assert (
+        f"{tmp_path} also holds 2 topic partitions: see first that each has another replica in sync"
+        in refusal(tmp_path)
+    )

@@ -16,14 +16,24 @@ from tests.raft.world import CLUSTER, LISTENER, Entry, MemoryLog, address, direc
 
 
 def replica(
-    stored: QuorumState | None = None, epochs: tuple[int, ...] = (), i: int = 1, voters: int = 3, can_vote: bool = True
+    stored: QuorumState | None = None,
+    epochs: tuple[int, ...] = (),
+    i: int = 1,
+    voters: int = 3,
+    can_vote: bool = True,
 ) -> Raft:
     """Node i of a dynamic quorum, its log holding one record for each epoch given; not started."""
     log = MemoryLog([Entry(e, e) for e in epochs])
     members = Membership()
     members.reset(-1, VoterSet.of(voter(j) for j in range(1, voters + 1)), 1)
     params = RaftParams(
-        ReplicaKey(i, directory(i)), CLUSTER, LISTENER, {LISTENER: address(i)}, can_vote, (address(2),), quick_failover=False
+        ReplicaKey(i, directory(i)),
+        CLUSTER,
+        LISTENER,
+        {LISTENER: address(i)},
+        can_vote,
+        (address(2),),
+        quick_failover=False,
     )
     return Raft(params, log, stored, members, random.Random(1))
 
@@ -59,14 +69,18 @@ def reply_to(r: Raft, request: m.RaftRequest, now: float = 5.0) -> m.Reply:
     return next(a.reply for a in effects.answers if a.token == "t")
 
 
-def vote(epoch: int = 3, last: tuple[int, int] = (3, 2), i: int = 2, pre: bool = False, **changes: object) -> m.Vote:
-    q = m.Vote(epoch, ReplicaKey(i, directory(i)), OffsetEpoch(*last), ReplicaKey(1, directory(1)), pre, CLUSTER)
+def vote(
+    epoch: int = 3, last: tuple[int, int] = (3, 2), i: int = 2, pre: bool = False, **changes: object
+) -> m.Vote:
+    q = m.Vote(
+        epoch, ReplicaKey(i, directory(i)), OffsetEpoch(*last), ReplicaKey(1, directory(1)), pre, CLUSTER
+    )
     for name, value in changes.items():
         setattr(q, name, value)
     return q
 
 
-# --- votes ----------------------------------------------------------------------------------------------------------
+# --- votes ----------------------------------------------------------------------------------------
 
 GRANTS = [  # role, standard vote, pre-vote; candidate's log as good as ours
     (Role.UNATTACHED, True, True),
@@ -111,16 +125,23 @@ def test_a_vote_is_durable_before_it_is_told_and_given_once() -> None:
 
 
 def test_a_candidate_asks_for_votes_when_its_log_is_durable() -> None:
-    """Else a crash could leave it less than what its vote was given for, and it would ask again in the same epoch."""
+    """Else a crash could leave it less than what its vote was given for, and it would ask again in the
+    same epoch."""
     r = started(Role.FOLLOWER)
     assert isinstance(r.log, MemoryLog)
     r.log.entries.append(Entry(3, 3))  # written, not synced
     asked = r.step(m.Timeout(), 9.0).send
-    assert [(q.to.id, q.request.pre_vote, q.request.last) for q in asked] == [(2, True, (4, 3)), (3, True, (4, 3))]  # type: ignore[union-attr]
+    assert [(q.to.id, q.request.pre_vote, q.request.last) for q in asked] == [
+        (2, True, (4, 3)),
+        (3, True, (4, 3)),
+    ]  # type: ignore[union-attr]
     effects = r.step(m.Replied(asked[0].to, asked[0].request, m.VoteReply(epoch=3, granted=True)), 9.0)
     assert (r.role, r.epoch, effects.send) == (Role.CANDIDATE, 4, [])
     asked = r.step(m.Synced(4), 9.1).send
-    assert [(q.to.id, q.request.pre_vote, q.request.last) for q in asked] == [(2, False, (4, 3)), (3, False, (4, 3))]  # type: ignore[union-attr]
+    assert [(q.to.id, q.request.pre_vote, q.request.last) for q in asked] == [
+        (2, False, (4, 3)),
+        (3, False, (4, 3)),
+    ]  # type: ignore[union-attr]
 
 
 def test_a_vote_for_another_directory_of_the_same_id_is_another_vote() -> None:
@@ -180,7 +201,7 @@ def test_a_peer_without_pre_vote_makes_the_prospective_stand_at_once() -> None:
     assert effects.save_quorum_state == QuorumState(4, None, r.me)
 
 
-# --- starting -------------------------------------------------------------------------------------------------------
+# --- starting -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -231,11 +252,16 @@ def test_an_epoch_that_no_elections_can_have_reached_is_refused(role: Role, epoc
 def test_an_answer_of_an_epoch_that_no_elections_can_have_reached_is_not_believed() -> None:
     r = started(Role.CANDIDATE)
     request = next(q for link in r.links.values() for q in link.in_flight.values() if isinstance(q, m.Vote))
-    r.step(m.Replied(m.Peer(2, address(2)), request, m.VoteReply(ErrorCode.FENCED_LEADER_EPOCH, epoch=(1 << 31) - 1)), 0.2)
+    r.step(
+        m.Replied(
+            m.Peer(2, address(2)), request, m.VoteReply(ErrorCode.FENCED_LEADER_EPOCH, epoch=(1 << 31) - 1)
+        ),
+        0.2,
+    )
     assert (r.role, r.epoch) == (Role.CANDIDATE, 3)
 
 
-# --- BeginQuorumEpoch, EndQuorumEpoch -------------------------------------------------------------------------------
+# --- BeginQuorumEpoch, EndQuorumEpoch -------------------------------------------------------------
 
 
 def test_begin_epoch_adopts_the_leader_before_it_refuses_a_foreign_voter_key() -> None:
@@ -275,7 +301,7 @@ def test_end_epoch_lets_the_preferred_successor_stand_first(preferred: list[int]
         assert r.following.fetch_deadline == pytest.approx(1.0 + wait)
 
 
-# --- Fetch ----------------------------------------------------------------------------------------------------------
+# --- Fetch ----------------------------------------------------------------------------------------
 
 
 def fetch(offset: int, last_epoch: int, epoch: int = 3, wait: int = 500, **changes: object) -> m.Fetch:
@@ -334,7 +360,9 @@ def test_only_a_leader_answers_fetch() -> None:
         (1, 0, (0, 0), None),
     ],
 )
-def test_where_logs_diverge(offset: int, epoch: int, diverging: tuple[int, int] | None, read_from: int | None) -> None:
+def test_where_logs_diverge(
+    offset: int, epoch: int, diverging: tuple[int, int] | None, read_from: int | None
+) -> None:
     reply = reply_to(leader(), fetch(offset, epoch))
     assert isinstance(reply, m.FetchReply)
     assert reply.read_from == read_from
@@ -417,7 +445,8 @@ def test_followers_alone_can_commit_before_the_leaders_fsync() -> None:
 
 
 @pytest.mark.parametrize(
-    "key", [ReplicaKey(-1), ReplicaKey(9, directory(9)), ReplicaKey(2, directory(9)), ReplicaKey(1, directory(1))]
+    "key",
+    [ReplicaKey(-1), ReplicaKey(9, directory(9)), ReplicaKey(2, directory(9)), ReplicaKey(1, directory(1))],
 )
 def test_who_does_not_count(key: ReplicaKey) -> None:
     r = started(Role.LEADER)
@@ -431,7 +460,7 @@ def test_who_does_not_count(key: ReplicaKey) -> None:
     assert r.hwm is None
 
 
-# --- snapshots, follower side ---------------------------------------------------------------------------------------
+# --- snapshots, follower side ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -445,7 +474,9 @@ def test_who_does_not_count(key: ReplicaKey) -> None:
         ((0, 0), 0, ErrorCode.SNAPSHOT_NOT_FOUND),
     ],
 )
-def test_what_parts_of_snapshots_are_served(snapshot: tuple[int, int], position: int, error: ErrorCode) -> None:
+def test_what_parts_of_snapshots_are_served(
+    snapshot: tuple[int, int], position: int, error: ErrorCode
+) -> None:
     r = leader(((0, 0), (2, 1)))
     q = m.FetchSnapshot(ReplicaKey(2, directory(2)), 3, OffsetEpoch(*snapshot), position, 60, CLUSTER)
     reply = reply_to(r, q)
@@ -460,7 +491,9 @@ def test_a_follower_never_cuts_what_is_committed() -> None:
     peer = m.Peer(2, address(2))
 
     def answer(reply: m.FetchReply) -> m.Effects:
-        request = next(q for link in r.links.values() for q in link.in_flight.values() if isinstance(q, m.Fetch))
+        request = next(
+            q for link in r.links.values() for q in link.in_flight.values() if isinstance(q, m.Fetch)
+        )
         return r.step(m.Replied(peer, request, reply), 0.2)
 
     assert answer(m.FetchReply(leader_id=2, epoch=3, high_watermark=2)).high_watermark == 2
@@ -469,7 +502,8 @@ def test_a_follower_never_cuts_what_is_committed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("diverging", "to"), [((2, 1), 2), ((1, 1), 1), ((9, 1), 2), ((3, 2), 3), ((2, 2), 2), ((1, 0), 1), ((5, 0), 3)]
+    ("diverging", "to"),
+    [((2, 1), 2), ((1, 1), 1), ((9, 1), 2), ((3, 2), 3), ((2, 2), 2), ((1, 0), 1), ((5, 0), 3)],
 )
 def test_where_a_follower_cuts_its_log(diverging: tuple[int, int], to: int) -> None:
     r = started(Role.FOLLOWER)

@@ -1,4 +1,5 @@
-"""Whole Raft clients: a replica that gets a snapshot, through changes of leader and restarts, with real files."""
+"""Whole Raft clients: a replica that gets a snapshot, through changes of leader and restarts, with real
+files."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def state(node: Node) -> list[bytes]:
     """What its machine was given before the last record of all, in batches of ten."""
     values = [v for v in node.machine.values if v != b"after"]
     return [
-        build_metadata_batch(values[at : at + 10], base_offset=0, leader_epoch=0, timestamp=1) for at in range(0, len(values), 10)
+        build_metadata_batch(values[at : at + 10], base_offset=0, leader_epoch=0, timestamp=1)
+        for at in range(0, len(values), 10)
     ]
 
 
@@ -98,7 +100,8 @@ def test_a_restarted_replica_goes_on_where_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("alike", [True, False])
 def test_a_new_leader_is_only_used_to_go_on_if_its_file_begins_alike(tmp_path: Path, alike: bool) -> None:
-    """Both files hold the same state; `alike` is false where the second replica wrote its records in another order."""
+    """Both files hold the same state; `alike` is false where the second replica wrote its records in
+    another order."""
 
     async def main() -> None:
         nodes = await quorum(tmp_path, 1, 2, 3)
@@ -142,7 +145,9 @@ def test_a_broken_snapshot_is_refused_and_the_mended_one_loaded(tmp_path: Path) 
         path.chmod(0o644)
         path.write_bytes(good[:50_000] + b"\xff" + good[50_001:])
         late = await observer(leader.network, tmp_path / "9", 1).start()
-        await until(lambda: count(late, ApiKey.FETCH_SNAPSHOT) > 2 * (50_000 // CHUNK))  # it came to the bad byte, and again
+        await until(
+            lambda: count(late, ApiKey.FETCH_SNAPSHOT) > 2 * (50_000 // CHUNK)
+        )  # it came to the bad byte, and again
         assert late.machine.values == []
         path.write_bytes(good)
         await late.machine.until(lambda: late.machine.values[-1:] == [b"after"])
@@ -154,7 +159,9 @@ def test_a_broken_snapshot_is_refused_and_the_mended_one_loaded(tmp_path: Path) 
     asyncio.run(main())
 
 
-def test_the_loop_never_waits_for_the_disk_of_a_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loop_never_waits_for_the_disk_of_a_download(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Verifying, writing and fsync run in threads: the loop's own thread does none of it."""
     import threading
 

@@ -1,4 +1,5 @@
-"""A follower that needs a snapshot: what it asks for, what it believes, when it starts anew. Single steps of the core."""
+"""A follower that needs a snapshot: what it asks for, what it believes, when it starts anew. Single
+steps of the core."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ class Follower:
             for where, link in list(self.r.links.items()):
                 request = link.in_flight.get(m.Fetch)
                 if request is not None and where != address(self.leader):
-                    reply = m.FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=self.leader, epoch=self.epoch)
+                    reply = m.FetchReply(
+                        ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=self.leader, epoch=self.epoch
+                    )
                     self.step(m.Replied(m.Peer(3, where), request, reply))
 
     def step(self, event: m.Event) -> m.Effects:
@@ -144,7 +147,9 @@ def test_a_new_leader_with_the_same_beginning_goes_on() -> None:
 
 
 @pytest.mark.parametrize("same", [False, None])
-def test_a_new_leader_with_another_file_or_that_does_not_say_is_fetched_from_the_start(same: bool | None) -> None:
+def test_a_new_leader_with_another_file_or_that_does_not_say_is_fetched_from_the_start(
+    same: bool | None,
+) -> None:
     f = Follower()
     f.opened()
     f.chunk()
@@ -187,7 +192,9 @@ def test_a_position_that_the_leader_does_not_have_begins_anew(position: int, fre
     f = Follower()
     f.opened(position)
     effects = f.chunk(b"", error=ErrorCode.POSITION_OUT_OF_RANGE)
-    assert effects.start_snapshot == (m.SnapshotStart(SNAPSHOT, LeaderAndEpoch(2, 3), True) if fresh else None)
+    assert effects.start_snapshot == (
+        m.SnapshotStart(SNAPSHOT, LeaderAndEpoch(2, 3), True) if fresh else None
+    )
     f.later()
     if fresh:
         f.opened()
@@ -250,7 +257,9 @@ def test_a_snapshot_that_was_refused_is_fetched_anew_but_not_at_once(last: bool)
             m.Replied(
                 m.Peer(2, address(2)),
                 stale,
-                m.SnapshotReply(snapshot=SNAPSHOT, position=stale.position, size=10_000, data=CHUNK, leader_id=2, epoch=3),
+                m.SnapshotReply(
+                    snapshot=SNAPSHOT, position=stale.position, size=10_000, data=CHUNK, leader_id=2, epoch=3
+                ),
             )
         )
         assert effects.snapshot_chunk is None

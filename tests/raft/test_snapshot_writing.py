@@ -1,4 +1,5 @@
-"""A large snapshot of the state machine is written while the loop goes on: encoded in slices, written in a thread."""
+"""A large snapshot of the state machine is written while the loop goes on: encoded in slices, written
+in a thread."""
 
 from __future__ import annotations
 
@@ -52,7 +53,9 @@ def test_other_work_has_its_turn_after_each_part_and_nothing_is_written_by_the_l
 
     async def main() -> None:
         parts = Parts()
-        writing = asyncio.get_running_loop().create_task(write_snapshot(SnapshotWriter(tmp_path, ID), iter(parts)))
+        writing = asyncio.get_running_loop().create_task(
+            write_snapshot(SnapshotWriter(tmp_path, ID), iter(parts))
+        )
         while not writing.done():
             before = parts.made
             await asyncio.sleep(0)
@@ -67,7 +70,9 @@ def test_other_work_has_its_turn_after_each_part_and_nothing_is_written_by_the_l
 
 
 @pytest.mark.parametrize("how", ["cancelled", "bad state", "full disk"])
-def test_nothing_is_left_of_one_that_is_given_up(tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_left_of_one_that_is_given_up(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def failing() -> Iterator[bytes]:
         yield from Parts(30)
         raise ValueError("cannot be encoded")
@@ -85,7 +90,9 @@ def test_nothing_is_left_of_one_that_is_given_up(tmp_path: Path, how: str, monke
             await asyncio.sleep(0)
         if how == "cancelled":
             writing.cancel()
-        with pytest.raises({"cancelled": asyncio.CancelledError, "bad state": ValueError, "full disk": OSError}[how]):
+        with pytest.raises(
+            {"cancelled": asyncio.CancelledError, "bad state": ValueError, "full disk": OSError}[how]
+        ):
             await writing
         assert writer.fd == -1
 

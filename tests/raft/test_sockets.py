@@ -63,7 +63,8 @@ class Process:
         await self.client.start()
         if self.controller:
             dispatcher = Dispatcher(
-                ListenerKind.CONTROLLER, features=lambda: FeatureState(supported=(FeatureRange("kraft.version", 0, 1),))
+                ListenerKind.CONTROLLER,
+                features=lambda: FeatureState(supported=(FeatureRange("kraft.version", 0, 1),)),
             )
             for key, handler in self.client.routes.items():
                 dispatcher.register(key, handler)
@@ -84,7 +85,8 @@ class Process:
 def quorum(path: Path, count: int) -> list[Process]:
     ports = free_ports(count)
     voters = VoterSet.of(
-        Voter(ReplicaKey(i, directory(i)), {LISTENER: ("127.0.0.1", ports[i - 1])}, (0, 1)) for i in range(1, count + 1)
+        Voter(ReplicaKey(i, directory(i)), {LISTENER: ("127.0.0.1", ports[i - 1])}, (0, 1))
+        for i in range(1, count + 1)
     )
     for i in range(1, count + 1):
         format_dynamic(path / str(i), voters)
@@ -157,7 +159,9 @@ def test_a_leader_whose_connections_reset_is_replaced_well_before_any_timeout(tm
     asyncio.run(main())
 
 
-def test_voters_are_connected_before_they_need_one_another_and_idle_losses_alarm_nobody(tmp_path: Path) -> None:
+def test_voters_are_connected_before_they_need_one_another_and_idle_losses_alarm_nobody(
+    tmp_path: Path,
+) -> None:
     async def main() -> None:
         processes = quorum(tmp_path, 2)
         first, second = [await p.start() for p in processes]
@@ -168,7 +172,9 @@ def test_voters_are_connected_before_they_need_one_another_and_idle_losses_alarm
         lost: list[Address] = []
         transport.on_lost = lost.append
         async with asyncio.timeout(10):
-            while not all((c := transport._channels.get((where, polled))) and c.connection for polled in (False, True)):
+            while not all(
+                (c := transport._channels.get((where, polled))) and c.connection for polled in (False, True)
+            ):
                 transport.warm([where])
                 await asyncio.sleep(0.01)
         for polled, seen in ((False, []), (True, [where])):

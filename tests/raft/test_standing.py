@@ -19,12 +19,21 @@ from quorate.raft.storage.quorum_state_writer import QuorumStateWriter
 from quorate.raft.storage.recovery import recover_replica
 from quorate.raft.storage.voter_marker import VoterMarker
 from quorate.raft.types import METADATA_TOPIC, ReplicaKey, Role
-from tests.raft.nodes import CLUSTER, Network, Node, context, dynamic, format_dynamic, metadata, stopped_with_a_snapshot
+from tests.raft.nodes import (
+    CLUSTER,
+    Network,
+    Node,
+    context,
+    dynamic,
+    format_dynamic,
+    metadata,
+    stopped_with_a_snapshot,
+)
 from tests.raft.test_membership import ask, key, lead, quorum
 from tests.raft.test_rules import started
 from tests.raft.world import LISTENER, World, address, directory, voter
 
-# --- joining by itself ----------------------------------------------------------------------------------------------
+# --- joining by itself ----------------------------------------------------------------------------
 
 
 def test_controllers_join_by_themselves_one_after_the_other() -> None:
@@ -174,7 +183,7 @@ def test_a_voter_by_a_record_that_a_snapshot_replaces_counts_as_one() -> None:
     assert lead(world).core.voters.ids == [1, 2, 3]
 
 
-# --- first voters without directory ids -----------------------------------------------------------------------------
+# --- first voters without directory ids -----------------------------------------------------------
 
 
 def nameless(i: int) -> Voter:
@@ -204,7 +213,9 @@ def cut(world: World) -> None:
 
 @pytest.mark.parametrize("snapshot", [False, True])
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_new_disk_takes_the_place_of_one_that_had_no_directory_id_at_first(snapshot: bool, restarts: bool) -> None:
+def test_a_new_disk_takes_the_place_of_one_that_had_no_directory_id_at_first(
+    snapshot: bool, restarts: bool
+) -> None:
     world = first_voters_without_ids(1, 2, 3)
     node = next(n for n in world.nodes.values() if n is not lead(world))
     node.auto_join = True
@@ -236,7 +247,9 @@ def test_a_new_disk_is_not_said_to_be_removed(caplog: pytest.LogCaptureFixture) 
 
 
 @pytest.mark.parametrize("snapshot", [False, True])
-def test_one_that_was_formatted_without_an_id_and_removed_before_it_came_does_not_join(snapshot: bool) -> None:
+def test_one_that_was_formatted_without_an_id_and_removed_before_it_came_does_not_join(
+    snapshot: bool,
+) -> None:
     world = first_voters_without_ids(1, 2)
     assert ask(world, m.RemoveVoter(ReplicaKey(3))).error == ErrorCode.NONE
     world.settle("more")
@@ -252,7 +265,9 @@ def test_one_that_was_formatted_without_an_id_and_removed_before_it_came_does_no
     assert lead(world).core.voters.ids == [1, 2]
 
 
-def test_voters_fill_in_their_directory_ids_without_asking_before_their_time(caplog: pytest.LogCaptureFixture) -> None:
+def test_voters_fill_in_their_directory_ids_without_asking_before_their_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level("INFO")
     world = first_voters_without_ids(1, 2, 3)
     assert "REQUEST_TIMED_OUT" not in caplog.text
@@ -270,7 +285,11 @@ def test_a_leader_that_goes_on_putting_an_update_off_is_told_of(caplog: pytest.L
         request = m.UpdateVoter(entry, r.epoch, r.params.cluster_id)
         reply = m.VoterReply(ErrorCode.REQUEST_TIMED_OUT, leader_id=2, epoch=r.epoch)
         r.step(m.Replied(m.Peer(2, address(2)), request, reply), 100.0 + at)
-        told = [x.getMessage() for x in caplog.records if "has not taken this voter's endpoints for 10 s" in x.getMessage()]
+        told = [
+            x.getMessage()
+            for x in caplog.records
+            if "has not taken this voter's endpoints for 10 s" in x.getMessage()
+        ]
         assert len(told) == (at >= PUT_OFF_S)
 
 
@@ -287,10 +306,12 @@ def test_what_a_voter_set_makes_of_a_standing(before: MembershipRecord) -> None:
     else:
         assert after(voter(1), nameless(2)) is MembershipRecord.UNNAMED
         assert after(voter(1), other) is MembershipRecord.NEVER
-        assert after(voter(1)) is (MembershipRecord.NEVER if before is MembershipRecord.NEVER else MembershipRecord.REMOVED)
+        assert after(voter(1)) is (
+            MembershipRecord.NEVER if before is MembershipRecord.NEVER else MembershipRecord.REMOVED
+        )
 
 
-# --- the file -------------------------------------------------------------------------------------------------------
+# --- the file -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("standing", list(MembershipRecord))
@@ -306,7 +327,7 @@ def test_a_broken_file_keeps_the_controller_from_joining(tmp_path: Path, text: b
     assert MembershipRecordFile(tmp_path, directory(1)).read() is MembershipRecord.REMOVED
 
 
-# --- clients on files -----------------------------------------------------------------------------------------------
+# --- clients on files -----------------------------------------------------------------------------
 
 
 def test_a_controller_joins_by_itself_over_the_wire_and_is_barred_after_its_removal(tmp_path: Path) -> None:
@@ -322,7 +343,9 @@ def test_a_controller_joins_by_itself_over_the_wire_and_is_barred_after_its_remo
             while not (where / FILE_NAME).exists():
                 await asyncio.sleep(0.01)
         assert MembershipRecordFile(where, directory(2)).read() is MembershipRecord.VOTER
-        request = AddRaftVoterRequest(cluster_id=None, timeout_ms=500, voter_id=7, voter_directory_id=directory(7))
+        request = AddRaftVoterRequest(
+            cluster_id=None, timeout_ms=500, voter_id=7, voter_directory_id=directory(7)
+        )
         request.listeners = [AddRaftVoterRequest.Listener(name=LISTENER, host="n7", port=9007)]
         answer = await first.client.handle(context(80, 0), request)  # type: ignore[misc]
         assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
@@ -369,6 +392,8 @@ def test_a_directory_without_the_file_tells_by_the_sets_before_its_snapshot(
         next(where.glob("*-0000000000.checkpoint")).write_bytes(b"damaged")
     config = RaftConfig(node_id, directory(node_id), CLUSTER, tmp_path, LISTENER, auto_join=auto_join)
     marker = VoterMarker(tmp_path, CLUSTER, directory(node_id))
-    opened = recover_replica(config, where, QuorumStateWriter(QuorumStateFile(where / "quorum-state"), print), marker, None, 1)
+    opened = recover_replica(
+        config, where, QuorumStateWriter(QuorumStateFile(where / "quorum-state"), print), marker, None, 1
+    )
     assert opened.standing is standing
     opened.log.close()

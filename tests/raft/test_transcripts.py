@@ -1,6 +1,7 @@
 """Named scenarios, told as stories: what stands in `transcripts/` is what the core does now.
 
-After a wanted change `REWRITE_TRANSCRIPTS=1 scripts/test tests/raft/test_transcripts.py` writes them anew: read the difference.
+After a wanted change `REWRITE_TRANSCRIPTS=1 scripts/test tests/raft/test_transcripts.py` writes them
+anew: read the difference.
 """
 
 from __future__ import annotations

@@ -23,7 +23,9 @@ def batches(*groups: list[bytes], now_ms: int = 7) -> list[bytes]:
     out = [bytes(header_batch(ID, 12345, now_ms, 1, VOTERS))]
     offset = 3
     for values in groups:
-        data, offset = place(build_metadata_batch(values, base_offset=0, leader_epoch=0, timestamp=now_ms), offset, ID.epoch)
+        data, offset = place(
+            build_metadata_batch(values, base_offset=0, leader_epoch=0, timestamp=now_ms), offset, ID.epoch
+        )
         out.append(bytes(data))
     return [*out, bytes(footer_batch(ID, offset, now_ms))]
 
@@ -75,7 +77,10 @@ def test_every_flipped_byte_is_noticed() -> None:
         ([WHOLE[0], WHOLE[1], WHOLE[1]], "offset 3 where 5 was expected"),
         ([*WHOLE, WHOLE[-1]], "something follows the footer"),
         ([bytes(footer_batch(ID, 0, 1))], "does not begin with a snapshot header"),
-        ([build_metadata_batch([b"a"], base_offset=0, leader_epoch=0, timestamp=1)], "does not begin with a snapshot header"),
+        (
+            [build_metadata_batch([b"a"], base_offset=0, leader_epoch=0, timestamp=1)],
+            "does not begin with a snapshot header",
+        ),
     ],
 )
 def test_batches_out_of_place_are_refused(parts: list[bytes], reason: str) -> None:

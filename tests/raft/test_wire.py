@@ -21,7 +21,9 @@ def test_a_refused_fetch_is_answered_in_every_version(version: int) -> None:
 
 @pytest.mark.parametrize(("keys", "votes"), [((1, 18, 52, 53), True), ((0, 1, 3, 18), False), ((), False)])
 def test_who_does_not_serve_vote_is_no_controller(keys: tuple[int, ...], votes: bool) -> None:
-    told = ApiVersionsResponse(api_keys=[ApiVersionsResponse.ApiVersion(api_key=k, max_version=1) for k in keys])
+    told = ApiVersionsResponse(
+        api_keys=[ApiVersionsResponse.ApiVersion(api_key=k, max_version=1) for k in keys]
+    )
     probe = wire.decode_response(told, m.ProbeVersions(), "CONTROLLER")
     assert isinstance(probe, m.ProbeReply)
     assert probe.votes is votes

@@ -172,7 +172,7 @@ def test_a_new_replica_loads_the_snapshot_in_chunks_then_the_log() -> None:
     assert world.nodes[4].core.voters == leader.core.voters
 
 
-# --- membership -----------------------------------------------------------------------------------------------------
+# --- membership -----------------------------------------------------------------------------------
 
 
 def grown(seed: int = 1) -> World:
@@ -267,7 +267,7 @@ def test_a_voter_tells_the_leader_its_changed_endpoint() -> None:
     assert world.run(20, lambda: dict(leader.core.voters.endpoints(follower.id)) == moved)
 
 
-# --- faults ---------------------------------------------------------------------------------------------------------
+# --- faults ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("voters", [3, 5])

@@ -1,5 +1,6 @@
-"""A small deterministic world for the Raft core: replicas with logs in memory, a network that loses and delays, crashes
-that lose what was not made durable. It performs the driver's duties as `core` numbers them, and checks Raft's invariants.
+"""A small deterministic world for the Raft core: replicas with logs in memory, a network that loses and
+delays, crashes that lose what was not made durable. It performs the driver's duties as `core` numbers
+them, and checks Raft's invariants.
 """
 
 from __future__ import annotations
@@ -132,7 +133,9 @@ class Node:
         self.alive = True
         self.answers = {}
         self.download = None
-        self.core = Raft(params, self.log, self.stored, members, random.Random(world.rng.random()), self.standing)
+        self.core = Raft(
+            params, self.log, self.stored, members, random.Random(world.rng.random()), self.standing
+        )
         self.perform(self.core.start(world.now))
 
     @staticmethod
@@ -150,7 +153,12 @@ class Node:
         """Another directory under the same node id, empty."""
         self.crash()
         self.log, self.durable_end, self.committed = MemoryLog(), 0, 0
-        self.stored, self.standing, self.boot, self.directory_id = None, MembershipRecord.NEVER, None, directory_id
+        self.stored, self.standing, self.boot, self.directory_id = (
+            None,
+            MembershipRecord.NEVER,
+            None,
+            directory_id,
+        )
 
     def crash(self) -> None:
         self.alive = False
@@ -285,7 +293,14 @@ class Node:
 
 class World:
     def __init__(
-        self, voters: int, seed: int = 0, *, observers: int = 0, kraft: int = 0, loss: float = 0.0, quick: bool = True
+        self,
+        voters: int,
+        seed: int = 0,
+        *,
+        observers: int = 0,
+        kraft: int = 0,
+        loss: float = 0.0,
+        quick: bool = True,
     ) -> None:
         self.rng = random.Random(seed)
         self.seed = seed
@@ -314,13 +329,15 @@ class World:
             self.nodes[i] = Node(self, i, VoterSet() if kraft else static, can_vote=False, kraft=0)
         self.kraft = kraft
 
-    # --- time and network -------------------------------------------------------------------------------------------
+    # --- time and network -------------------------------------------------------------------------
 
     def after(self, delay: float, do: Callable[[], None]) -> None:
         self.sequence += 1
         heapq.heappush(self.queue, (self.now + delay, self.sequence, do))
 
-    def run(self, seconds: float = 1e9, until: Callable[[], bool] | None = None, events: int = 200_000) -> bool:
+    def run(
+        self, seconds: float = 1e9, until: Callable[[], bool] | None = None, events: int = 200_000
+    ) -> bool:
         """Runs until the condition holds (True), the time is over or the events are used up (False)."""
         end = self.now + seconds
         while self.queue and self.queue[0][0] <= end and events > 0:
@@ -400,21 +417,25 @@ class World:
     def heal(self) -> None:
         self.cut_links.clear()
 
-    # --- invariants -------------------------------------------------------------------------------------------------
+    # --- invariants -------------------------------------------------------------------------------
 
     def saw_leader(self, node: Node) -> None:
         known = self.leaders.setdefault(node.core.epoch, node.id)
         assert known == node.id, f"seed {self.seed}: {known} and {node.id} lead epoch {node.core.epoch}"
         for offset, entry in self.truth.items():
             if offset >= node.log.start:
-                assert offset < node.log.end_offset, f"seed {self.seed}: leader {node.id} lacks committed {offset}"
-                assert node.log.entries[offset - node.log.start] == entry, f"seed {self.seed}: leader differs at {offset}"
+                assert offset < node.log.end_offset, (
+                    f"seed {self.seed}: leader {node.id} lacks committed {offset}"
+                )
+                assert node.log.entries[offset - node.log.start] == entry, (
+                    f"seed {self.seed}: leader differs at {offset}"
+                )
 
     def check_committed(self, offset: int, entry: Entry, node: Node) -> None:
         known = self.truth.setdefault(offset, entry)
         assert known == entry, f"seed {self.seed}: node {node.id} commits {entry} at {offset}, others {known}"
 
-    # --- looking ----------------------------------------------------------------------------------------------------
+    # --- looking ----------------------------------------------------------------------------------
 
     @property
     def leader(self) -> Node | None:
@@ -428,7 +449,9 @@ class World:
 
     def elect(self, seconds: float = 30.0) -> Node:
         """Runs until a leader has committed its epoch's first record."""
-        assert self.run(seconds, lambda: self.leader is not None and self.leader.core.hwm is not None), self.seed
+        assert self.run(seconds, lambda: self.leader is not None and self.leader.core.hwm is not None), (
+            self.seed
+        )
         assert self.leader is not None
         return self.leader
 

@@ -91,7 +91,9 @@ def test_attributes_say_what_the_batch_is(options: dict, attributes: int) -> Non
 
 def test_log_append_time_overrides_the_timestamps_of_records() -> None:
     data = build_batch(
-        [(None, b"a", (), 5), (None, b"b", (), 9)], timestamp_type=TimestampType.LOG_APPEND_TIME, log_append_time_ms=NOW
+        [(None, b"a", (), 5), (None, b"b", (), 9)],
+        timestamp_type=TimestampType.LOG_APPEND_TIME,
+        log_append_time_ms=NOW,
     )
     assert [r.timestamp for r in decode_records(data)] == [NOW, NOW]
     assert parse_header(data).max_timestamp == NOW
@@ -154,9 +156,13 @@ def test_every_flipped_bit_behind_the_checksum_is_found() -> None:
             assert not verify_crc(flipped), (position, bit)
 
 
-@given(st.binary(max_size=200), st.integers(min_value=-5, max_value=300), st.integers(min_value=0, max_value=4))
+@given(
+    st.binary(max_size=200), st.integers(min_value=-5, max_value=300), st.integers(min_value=0, max_value=4)
+)
 @settings(max_examples=300, deadline=None)
-def test_garbage_where_records_should_be_raises_kafka_errors_only(body: bytes, count: int, codec: int) -> None:
+def test_garbage_where_records_should_be_raises_kafka_errors_only(
+    body: bytes, count: int, codec: int
+) -> None:
     good = build_batch([(None, b"x", (), 1)])
     data = bytearray(good[:BATCH_OVERHEAD] + body)
     struct.pack_into(">i", data, b.LENGTH, len(data) - 12)
@@ -175,7 +181,7 @@ def test_an_unknown_codec_is_refused() -> None:
         decode_records(data)
 
 
-# ---- the metadata log's batches
+# --- the metadata log's batches -------------------------------------------------------------------
 
 
 def test_metadata_values_come_back() -> None:
@@ -221,11 +227,13 @@ def test_every_cut_of_a_metadata_batch_is_refused() -> None:
             metadata_values(data[:size])
 
 
-# ---- control batches
+# --- control batches ------------------------------------------------------------------------------
 
 
 def test_control_records_come_back_with_their_types() -> None:
-    data = build_control_batch([(3, b"\0\0head"), (5, b"\0\0\0\1"), (6, b"\0\0voters")], timestamp=NOW, leader_epoch=4)
+    data = build_control_batch(
+        [(3, b"\0\0head"), (5, b"\0\0\0\1"), (6, b"\0\0voters")], timestamp=NOW, leader_epoch=4
+    )
     header = parse_header(data)
     assert header.is_control and header.leader_epoch == 4 and verify_crc(data)
     assert [(kind, bytes(value)) for kind, value in control_records(data)] == [

@@ -71,7 +71,9 @@ def test_a_damaged_byte_is_judged_as_by_reading(rows: list, data: st.DataObject)
     assert found.null_keys == [i for i, r in enumerate(records) if r.key is None]
 
 
-@pytest.mark.parametrize("deltas", [[0, 1, 3], [1, 2, 3], [0, 0, 0], [0, 1, 2, 3, 4, 5, 6, 7, 7, 9], list(range(70, 0, -1))])
+@pytest.mark.parametrize(
+    "deltas", [[0, 1, 3], [1, 2, 3], [0, 0, 0], [0, 1, 2, 3, 4, 5, 6, 7, 7, 9], list(range(70, 0, -1))]
+)
 def test_offset_deltas_that_do_not_count_up_are_noticed(deltas: list[int]) -> None:
     body = bytearray()
     for delta in deltas:

@@ -10,7 +10,14 @@ import pytest
 from quorate.log.config import LogConfig
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.records import batch as b
-from quorate.records.batch import Compression, TimestampType, build_batch, decode_records, parse_header, verify_crc
+from quorate.records.batch import (
+    Compression,
+    TimestampType,
+    build_batch,
+    decode_records,
+    parse_header,
+    verify_crc,
+)
 from quorate.records.compression import compress
 from quorate.records.errors import InvalidRecordError
 from quorate.records.record import encode_one
@@ -21,7 +28,9 @@ ROWS = [(b"k%d" % i, b"v" * i, [], NOW - i) for i in range(20)]
 
 
 def validate(data: bytes | bytearray, *, from_client: bool = True, **config: Any) -> ValidatedBatch:
-    return validate_produced(memoryview(data), parse_header(data), LogConfig(**config), NOW, from_client=from_client)
+    return validate_produced(
+        memoryview(data), parse_header(data), LogConfig(**config), NOW, from_client=from_client
+    )
 
 
 def resealed(data: bytes, field: str, at: int, value: int) -> bytearray:
@@ -48,7 +57,11 @@ def test_a_wrong_greatest_timestamp_is_repaired() -> None:
 def test_log_append_time_is_stamped() -> None:
     valid = validate(build_batch(ROWS), message_timestamp_type=TimestampType.LOG_APPEND_TIME)
     header = parse_header(valid.data)
-    assert (header.timestamp_type, header.max_timestamp, valid.log_append_time_ms) == (TimestampType.LOG_APPEND_TIME, NOW, NOW)
+    assert (header.timestamp_type, header.max_timestamp, valid.log_append_time_ms) == (
+        TimestampType.LOG_APPEND_TIME,
+        NOW,
+        NOW,
+    )
     assert verify_crc(valid.data) and {r.timestamp for r in decode_records(valid.data)} == {NOW}
 
 
@@ -56,12 +69,15 @@ def test_log_append_time_is_stamped() -> None:
 @pytest.mark.parametrize("target", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
 def test_the_topics_codec_is_applied(source: Compression, target: str) -> None:
     valid = validate(
-        build_batch(ROWS, compression=source, producer_id=3, producer_epoch=1, base_sequence=7), compression_type=target
+        build_batch(ROWS, compression=source, producer_id=3, producer_epoch=1, base_sequence=7),
+        compression_type=target,
     )
     header = parse_header(valid.data)
     assert header.compression.config_name == target and verify_crc(valid.data)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (3, 1, 7)
-    assert [(r.key, r.value, r.timestamp) for r in decode_records(valid.data)] == [(k, v, t) for k, v, _, t in ROWS]
+    assert [(r.key, r.value, r.timestamp) for r in decode_records(valid.data)] == [
+        (k, v, t) for k, v, _, t in ROWS
+    ]
 
 
 def test_inner_offsets_of_a_compressed_batch_that_do_not_count_up_are_repaired() -> None:
@@ -132,11 +148,16 @@ def test_log_append_time_in_a_topic_of_create_time_becomes_create_time() -> None
     data = build_batch(ROWS, timestamp_type=TimestampType.LOG_APPEND_TIME, log_append_time_ms=NOW + 5)
     valid = validate(data)
     header = parse_header(valid.data)
-    assert (header.timestamp_type, header.max_timestamp) == (TimestampType.CREATE_TIME, NOW + 5) and verify_crc(valid.data)
+    assert (header.timestamp_type, header.max_timestamp) == (
+        TimestampType.CREATE_TIME,
+        NOW + 5,
+    ) and verify_crc(valid.data)
 
 
 def test_a_marker_of_a_coordinator_keeps_its_form_in_a_compressed_topic() -> None:
-    marker = b.build_control_batch([(1, b"\0\0\0\0\0\5")], timestamp=NOW, producer_id=4, producer_epoch=0, is_transactional=True)
+    marker = b.build_control_batch(
+        [(1, b"\0\0\0\0\0\5")], timestamp=NOW, producer_id=4, producer_epoch=0, is_transactional=True
+    )
     valid = validate(marker, from_client=False, compression_type="zstd")
     assert bytes(valid.data) == marker
 
@@ -164,10 +185,18 @@ def test_of_very_many_wrong_records_the_first_are_named() -> None:
 
 
 def test_the_offsets_of_wrong_records_are_those_of_the_batch() -> None:
-    rows = [(None, b"v", [], NOW), (None, b"v", [], NOW + 10**10), (None, b"v", [("h", b"x")], NOW - 5), (None, b"v", [], -7)]
+    rows = [
+        (None, b"v", [], NOW),
+        (None, b"v", [], NOW + 10**10),
+        (None, b"v", [("h", b"x")], NOW - 5),
+        (None, b"v", [], -7),
+    ]
     with pytest.raises(InvalidRecordError) as raised:
         validate(build_batch(rows, base_offset=40), message_timestamp_before_max_ms=10**9)
-    assert [(index, text.split(" of message with offset ")[1].split(" ")[0]) for index, text in raised.value.record_errors] == [
+    assert [
+        (index, text.split(" of message with offset ")[1].split(" ")[0])
+        for index, text in raised.value.record_errors
+    ] == [
         (1, "41"),
         (3, "43"),
     ]
@@ -180,10 +209,17 @@ def test_another_codec_leaves_the_records_as_they_were(target: str, monkeypatch:
     source = Compression.SNAPPY if target != "snappy" else Compression.NONE
     data = build_batch(rows, compression=source, producer_id=3, producer_epoch=1, base_sequence=7)
     with monkeypatch.context() as patch:
-        patch.setattr("quorate.records.validate.decode_records", lambda *_: pytest.fail("records were decoded"))
+        patch.setattr(
+            "quorate.records.validate.decode_records", lambda *_: pytest.fail("records were decoded")
+        )
         valid = validate(data, compression_type=target)
     header = parse_header(valid.data)
-    assert (valid.max_timestamp, header.max_timestamp, header.count, header.last_offset_delta) == (NOW + 6, NOW + 6, 3000, 2999)
+    assert (valid.max_timestamp, header.max_timestamp, header.count, header.last_offset_delta) == (
+        NOW + 6,
+        NOW + 6,
+        3000,
+        2999,
+    )
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (3, 1, 7)
     assert verify_crc(valid.data)
     assert [(r.key, r.value, r.headers, r.timestamp) for r in decode_records(valid.data)] == rows

@@ -58,7 +58,9 @@ KINDS = (
 )
 
 
-def missing(run: Callable[[SimulationConfig], Counter[str]], kinds: tuple[str, ...], worlds: int = 8) -> list[str]:
+def missing(
+    run: Callable[[SimulationConfig], Counter[str]], kinds: tuple[str, ...], worlds: int = 8
+) -> list[str]:
     """Returns the kinds that took no effect in so many simulations. Stops as soon as all have."""
     seen: Counter[str] = Counter()
     for seed in range(worlds):

@@ -134,7 +134,11 @@ def apply_voters_at_commit(patch: Patch) -> None:
         return self.members.voters_at(max(self.committed, self.log.start_offset) - 1)
 
     patch.setattr(Raft, "voters", property(committed_set))
-    patch.setattr(Raft, "is_voter", property(lambda self: self.params.can_vote and committed_set(self).is_voter(self.me)))
+    patch.setattr(
+        Raft,
+        "is_voter",
+        property(lambda self: self.params.can_vote and committed_set(self).is_voter(self.me)),
+    )
 
 
 def change_two_voters_at_once(patch: Patch) -> None:
@@ -165,16 +169,29 @@ def truncate_too_much(patch: Patch) -> None:
 
 PLANTED = [
     Planted("skip an fsync", skip_fsync, "majority"),
-    Planted("forget the quorum state", forget_quorum_state, "epoch: that of|one vote an epoch|one leader an epoch|RaftError"),
+    Planted(
+        "forget the quorum state",
+        forget_quorum_state,
+        "epoch: that of|one vote an epoch|one leader an epoch|RaftError",
+    ),
     Planted("count a non-voter", count_non_voters, "majority", 2),
     Planted("count oneself before the fsync", count_oneself_too_early, "majority"),
     Planted(
-        "commit older epochs by counting", commit_older_epochs_by_counting, "high watermark|committed stays|leader completeness"
+        "commit older epochs by counting",
+        commit_older_epochs_by_counting,
+        "high watermark|committed stays|leader completeness",
     ),
     Planted("vote twice", vote_twice, "one vote an epoch|one leader an epoch"),
     Planted("vote for a shorter log", vote_for_a_shorter_log, "leader completeness|committed stays"),
-    Planted("grant a pre-vote while hearing the leader", grant_a_pre_vote_while_hearing_the_leader, "pre-vote"),
-    Planted("apply voters at commit", apply_voters_at_commit, "majority|one leader an epoch|one voter of difference", 1),
+    Planted(
+        "grant a pre-vote while hearing the leader", grant_a_pre_vote_while_hearing_the_leader, "pre-vote"
+    ),
+    Planted(
+        "apply voters at commit",
+        apply_voters_at_commit,
+        "majority|one leader an epoch|one voter of difference",
+        1,
+    ),
     Planted("change two voters at once", change_two_voters_at_once, "one voter of difference"),
     Planted("truncate too much", truncate_too_much, "committed stays"),
 ]

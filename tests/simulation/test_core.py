@@ -45,7 +45,9 @@ def test_a_seed_gives_the_same_history_each_time() -> None:
     assert history(7) != history(8)
 
 
-def test_a_failure_names_the_seed_that_replays_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_names_the_seed_that_replays_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     from quorate.raft.core import election
 
     monkeypatch.setattr(election, "may_grant", lambda r, q: True)
@@ -62,7 +64,11 @@ def test_every_kind_of_fault_and_work_occurs() -> None:
         world = World(config)
         run_simulation(world, 8000)
         checker = world.checker
-        done = {"elections": checker.elections, "truncations": checker.truncations, "changes of voters": checker.voter_changes}
+        done = {
+            "elections": checker.elections,
+            "truncations": checker.truncations,
+            "changes of voters": checker.voter_changes,
+        }
         return world.coverage + Counter(done)
 
     assert coverage.missing(run, (*coverage.KINDS, "unsynced tails lost")) == []
@@ -71,7 +77,11 @@ def test_every_kind_of_fault_and_work_occurs() -> None:
 def test_without_faults_the_first_leader_stays() -> None:
     """As in Kafka's RaftEventSimulationTest. Delays and duplicates are no faults."""
     for seed in range(10):
-        world = World(SimulationConfig(seed, Topology(voters=3, observers=1), NetworkConfig(delay_s=(0.001, 0.1), duplicate=0.1)))
+        world = World(
+            SimulationConfig(
+                seed, Topology(voters=3, observers=1), NetworkConfig(delay_s=(0.001, 0.1), duplicate=0.1)
+            )
+        )
         world.start_all()
         leader = world.await_leader()
         epoch = leader.core.epoch

@@ -144,7 +144,12 @@ def test_a_broken_disk_refuses_changes_and_syncs(disk: Disk) -> None:
     write(path, b"x", sync=True)
     fd = os.open(path, os.O_RDWR)
     disk.failing_errno = 28
-    for change in (lambda: os.write(fd, b"y"), lambda: os.fsync(fd), lambda: os.ftruncate(fd, 0), lambda: path.unlink()):
+    for change in (
+        lambda: os.write(fd, b"y"),
+        lambda: os.fsync(fd),
+        lambda: os.ftruncate(fd, 0),
+        lambda: path.unlink(),
+    ):
         with pytest.raises(OSError, match="No space left"):
             change()
     assert path.read_bytes() == b"x"

@@ -38,11 +38,17 @@ def config(seed: int) -> SimulationConfig:
 
 
 @pytest.mark.slow
-def test_downloads_that_are_broken_off_go_on_and_every_invariant_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_downloads_that_are_broken_off_go_on_and_every_invariant_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(follower, "ASK_SNAPSHOT_BYTES", 100)
     monkeypatch.setattr(downloads, "FLUSH_BYTES", 500)
     seen: Counter[str] = Counter()
-    opened, replied, installed = follower.on_snapshot_opened, follower.on_snapshot_reply, follower.on_snapshot_installed
+    opened, replied, installed = (
+        follower.on_snapshot_opened,
+        follower.on_snapshot_reply,
+        follower.on_snapshot_installed,
+    )
 
     def on_opened(r: object, event: m.SnapshotOpened) -> None:
         seen["goes on"] += event.position > 0

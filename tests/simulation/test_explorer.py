@@ -39,10 +39,16 @@ LARGE_WORLDS = {
 }
 SMALL_WORLDS = {
     "pre-votes are late": Bounds(epochs=1, entries=0, crashes=0, late_messages=0, late_pre_votes=True),
-    "everybody crashes": Bounds(replicas=2, epochs=1, entries=1, crashes=1, late_messages=0, down=True, mid_step=True),
+    "everybody crashes": Bounds(
+        replicas=2, epochs=1, entries=1, crashes=1, late_messages=0, down=True, mid_step=True
+    ),
     "fsyncs take time": Bounds(replicas=2, epochs=1, entries=1, crashes=1, late_messages=0, slow_disk=True),
-    "quick failover": Bounds(replicas=2, epochs=1, entries=1, crashes=1, late_messages=0, down=True, quick=True),
-    "requests are given up": Bounds(replicas=2, epochs=1, entries=1, crashes=0, late_messages=1, timeouts=1, repeats=1),
+    "quick failover": Bounds(
+        replicas=2, epochs=1, entries=1, crashes=1, late_messages=0, down=True, quick=True
+    ),
+    "requests are given up": Bounds(
+        replicas=2, epochs=1, entries=1, crashes=0, late_messages=1, timeouts=1, repeats=1
+    ),
     "leaders resign": Bounds(epochs=1, entries=0, crashes=0, late_messages=0, check_quorum=True),
 }
 
@@ -50,7 +56,10 @@ SMALL_WORLDS = {
 @pytest.mark.parametrize(
     "bounds",
     [
-        *(pytest.param(bounds, id=name.replace(" ", "-"), marks=pytest.mark.slow) for name, bounds in LARGE_WORLDS.items()),
+        *(
+            pytest.param(bounds, id=name.replace(" ", "-"), marks=pytest.mark.slow)
+            for name, bounds in LARGE_WORLDS.items()
+        ),
         *(pytest.param(bounds, id=name.replace(" ", "-")) for name, bounds in SMALL_WORLDS.items()),
     ],
 )
@@ -80,7 +89,12 @@ Plant = Callable[[Patch], None]
             16,
             marks=pytest.mark.slow,
         ),
-        (planted.commit_older_epochs_by_counting, Bounds(epochs=2, entries=0, crashes=0, late_messages=0), "high watermark", 7),
+        (
+            planted.commit_older_epochs_by_counting,
+            Bounds(epochs=2, entries=0, crashes=0, late_messages=0),
+            "high watermark",
+            7,
+        ),
         (
             planted.skip_fsync,
             Bounds(epochs=1, entries=0, crashes=0, late_messages=0, slow_disk=True),
@@ -158,7 +172,8 @@ def test_worlds_that_differ_in_names_alone_are_one() -> None:
 
 
 def test_serialization_loses_nothing() -> None:
-    """Neither serialization nor a renaming and its inverse change a replica, in all states of an exploration."""
+    """Neither serialization nor a renaming and its inverse change a replica, in all states of an
+    exploration."""
     space = StateSpace(Bounds(epochs=1, entries=1, crashes=0, late_messages=0))
     level, seen = [space.initial_world()], set()
     while level and len(seen) < 400:
@@ -186,7 +201,14 @@ def test_serialization_loses_nothing() -> None:
     [
         Bounds(epochs=2, entries=1, crashes=1, late_messages=0),
         Bounds(
-            epochs=1, entries=1, late_messages=1, down=True, check_quorum=True, quick=True, slow_disk=True, late_pre_votes=True
+            epochs=1,
+            entries=1,
+            late_messages=1,
+            down=True,
+            check_quorum=True,
+            quick=True,
+            slow_disk=True,
+            late_pre_votes=True,
         ),
     ],
 )
@@ -219,7 +241,17 @@ def test_replicas_of_one_form_do_the_same(bounds: Bounds, monkeypatch: Patch) ->
     def view(out: Outcome) -> object:
         answers = [(token, kind, canonical_form(reply)) for token, kind, reply in out.answers]
         facts = [(name, canonical_form(args)) for name, args in out.facts]
-        return (out.after, out.violation, out.epoch, out.sends, out.held, out.orphans, out.crash_points, answers, facts)
+        return (
+            out.after,
+            out.violation,
+            out.epoch,
+            out.sends,
+            out.held,
+            out.orphans,
+            out.crash_points,
+            answers,
+            facts,
+        )
 
     compared = 0
     for (at, event), out in list(replicas.outcomes.items()):

@@ -77,7 +77,7 @@ def test_every_kind_of_fault_and_work_occurs() -> None:
     assert coverage.missing(run, kinds) == []
 
 
-# --- bugs planted in storage and driver -----------------------------------------------------------------------------
+# --- bugs planted in storage and driver -----------------------------------------------------------
 
 
 def no_fsync_of_the_log(patch: Patch) -> None:
@@ -145,16 +145,21 @@ def acknowledge_before_the_fsync(patch: Patch) -> None:
         (planted.count_non_voters, "majority"),
         (planted.vote_twice, "one vote an epoch|one leader an epoch"),
         (planted.grant_a_pre_vote_while_hearing_the_leader, "pre-vote"),
-        (planted.apply_voters_at_commit, "majority|one leader an epoch|one voter of difference|nothing commits"),
+        (
+            planted.apply_voters_at_commit,
+            "majority|one leader an epoch|one voter of difference|nothing commits",
+        ),
     ],
 )
-def test_a_planted_bug_is_caught_in_whole_nodes(plant: Callable[[Patch], None], caught_by: str, monkeypatch: Patch) -> None:
+def test_a_planted_bug_is_caught_in_whole_nodes(
+    plant: Callable[[Patch], None], caught_by: str, monkeypatch: Patch
+) -> None:
     plant(monkeypatch)
     with pytest.raises(InvariantError, match=rf"seed \d+, event \d+, [0-9.]+ s: .*({caught_by})"):
         run_seeds("node", 0, 150_000, 2000, lambda line: None)
 
 
-# --- what simulation found --------------------------------------------------------------------------------------------
+# --- what simulation found ------------------------------------------------------------------------
 
 
 def test_a_vote_is_not_forgotten_with_the_directory_that_it_is_in() -> None:
@@ -193,7 +198,9 @@ def test_a_broker_starts_beside_a_torn_quorum_state() -> None:
 def test_a_log_starts_at_its_first_snapshot_after_a_restart_too() -> None:
     """Its first segment may begin earlier, and the start of a log is stored nowhere else (KIP-630)."""
     cluster = Cluster(
-        SimulationConfig(4, Topology(voters=1), disks=DiskConfig(inline=1.0, segment_ms=2000, retention_bytes=2000))
+        SimulationConfig(
+            4, Topology(voters=1), disks=DiskConfig(inline=1.0, segment_ms=2000, retention_bytes=2000)
+        )
     )
     with cluster.running():
         cluster.start_all()
@@ -229,7 +236,7 @@ def test_what_a_process_made_durable_in_the_event_in_which_it_dies_counts() -> N
         assert process.model.log.end == process.observer.durable_end() == before + 1
 
 
-# --- the loop ---------------------------------------------------------------------------------------------------------
+# --- the loop -------------------------------------------------------------------------------------
 
 
 class Owner:
@@ -268,7 +275,10 @@ def test_callbacks_of_a_dead_host_never_run_and_those_of_a_paused_one_wait() -> 
     with loop.running():
         for owner in (dead, paused):
             loop.world_context.copy().run(
-                lambda owner=owner: (CALLBACK_OWNER.set(owner), loop.call_later(1.0, lambda: ran.append((owner, loop.time()))))  # type: ignore[misc]
+                lambda owner=owner: (
+                    CALLBACK_OWNER.set(owner),
+                    loop.call_later(1.0, lambda: ran.append((owner, loop.time()))),
+                )  # type: ignore[misc]
             )
         dead.alive = False
         while loop.run_event():

@@ -25,7 +25,11 @@ def _quiet() -> Iterator[None]:
 
 def world_of(seed: int = 1, **topology: int) -> World:
     """Returns a quorum without faults, with a leader, a committed record and fast disks."""
-    world = World(SimulationConfig(seed, Topology(**topology), NetworkConfig(delay_s=(0.001, 0.002)), DiskConfig(inline=1.0)))
+    world = World(
+        SimulationConfig(
+            seed, Topology(**topology), NetworkConfig(delay_s=(0.001, 0.002)), DiskConfig(inline=1.0)
+        )
+    )
     world.start_all()
     world.await_leader()
     world.commit_value("first")
@@ -47,18 +51,23 @@ def ask(world: World, replica: Replica, request: m.RaftRequest) -> ErrorCode:
 
 
 def test_the_end_of_an_older_fsync_acknowledges_nothing_newer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leader that becomes follower during an fsync sends no Fetch before the fetched records are durable."""
+    """A leader that becomes follower during an fsync sends no Fetch before the fetched records are
+    durable."""
     world = world_of()
     old = world.await_leader()
     slow_disk(world, old, 1.0, monkeypatch)
     old.propose(["being written"])
     old.step(m.Resign(old.core.epoch, "test"))
-    assert world.run(10, lambda: world.leader is not None and world.leader is not old and world.leader.core.hwm is not None)
+    assert world.run(
+        10, lambda: world.leader is not None and world.leader is not old and world.leader.core.hwm is not None
+    )
     world.commit_value("second")
     assert world.run(10, lambda: old.committed == world.checker.committed_end)
 
 
-def test_a_refused_pre_vote_does_not_acknowledge_what_is_being_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_pre_vote_does_not_acknowledge_what_is_being_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world = world_of()
     leader = world.await_leader()
     follower = others(world, leader)[0]

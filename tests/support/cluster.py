@@ -1,7 +1,7 @@
 """Real nodes as processes, of Quorate or of Apache Kafka, from the same properties files.
 
-A node is formatted, started, awaited by its port or by a Metadata answer (never by a sleep), stopped or killed by its own
-process id.
+A node is formatted, started, awaited by its port or by a Metadata answer (never by a sleep), stopped or
+killed by its own process id.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 
 
 def free_ports(n: int) -> list[int]:
-    """Ports of 127.0.0.1 that were free a moment ago, all different; below those that the kernel gives to outgoing
-    connections, which would take one of them until its node has started."""
+    """Ports of 127.0.0.1 that were free a moment ago, all different; below those that the kernel gives
+    to outgoing connections, which would take one of them until its node has started."""
     ports: list[int] = []
     while len(ports) < n:
         port = random.randrange(10_240, 32_768)
@@ -55,7 +55,8 @@ def wait_for(what: str, probe: object, timeout_s: float = 30, every_s: float = 0
 
 @dataclass
 class Node:
-    """One node of either implementation (`quorate` or `java`); `impl` may change between a stop and a start."""
+    """One node of either implementation (`quorate` or `java`); `impl` may change between a stop and a
+    start."""
 
     base: Path
     node_id: int = 1
@@ -114,9 +115,13 @@ class Node:
         if "broker" in self.roles:
             p["inter.broker.listener.name"] = "PLAINTEXT"
         if self.static:
-            p["controller.quorum.voters"] = ",".join(f"{i}@127.0.0.1:{port}" for i, port in self.voters.items())
+            p["controller.quorum.voters"] = ",".join(
+                f"{i}@127.0.0.1:{port}" for i, port in self.voters.items()
+            )
         else:
-            p["controller.quorum.bootstrap.servers"] = ",".join(f"127.0.0.1:{port}" for port in self.voters.values())
+            p["controller.quorum.bootstrap.servers"] = ",".join(
+                f"127.0.0.1:{port}" for port in self.voters.values()
+            )
         p |= self.extra
         self.properties.write_text("".join(f"{k}={v}\n" for k, v in p.items()))
 
@@ -131,7 +136,8 @@ class Node:
         ]
 
     def format(self, *args: object, cluster_id: str = CLUSTER_ID) -> str:
-        """Formats the directories; `--standalone` is added for a dynamic quorum's controller where no other way is named."""
+        """Formats the directories; `--standalone` is added for a dynamic quorum's controller where no
+        other way is named."""
         extra = list(args)
         if not self.static and "controller" in self.roles and not any(str(a).startswith("--") for a in args):
             extra.append("--standalone")
@@ -175,7 +181,9 @@ class Node:
         def ready() -> bool:
             assert self.proc is not None
             if self.proc.poll() is not None:
-                raise AssertionError(f"node {self.node_id} ended with {self.proc.returncode}\n{self.log_tail()}")
+                raise AssertionError(
+                    f"node {self.node_id} ended with {self.proc.returncode}\n{self.log_tail()}"
+                )
             if "broker" not in self.roles:
                 socket.create_connection(("127.0.0.1", self.controller_port), 0.5).close()
                 return True
@@ -225,7 +233,8 @@ class Node:
 
 @contextlib.contextmanager
 def running(node: Node, *format_args: object, **start: object) -> Iterator[Node]:
-    """Formats and starts a node; kills it at the end, whatever happens, and prints its log if the body failed."""
+    """Formats and starts a node; kills it at the end, whatever happens, and prints its log if the body
+    failed."""
     try:
         if not (node.data / "meta.properties").exists():
             node.format(*format_args)

@@ -1,8 +1,8 @@
 """The same requests to two nodes, and where their answers differ.
 
-Requests are our own message objects, sent over plain sockets; an answer is its JSON, or "closed" where the node ended the
-connection, or "silence" where none came in time. What cannot be equal (ids that a node draws, ports, times, texts of
-messages) is masked.
+Requests are our own message objects, sent over plain sockets; an answer is its JSON, or "closed" where
+the node ended the connection, or "silence" where none came in time. What cannot be equal (ids that a
+node draws, ports, times, texts of messages) is masked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ MASKED = frozenset(
         "clientInstanceId", "replicaDirectoryId",
     }
 )  # fmt: skip
-"""Fields that each node fills in its own way. Masked values still tell nothing, something, or the protocol's "none"."""
+"""Fields that each node fills in its own way. Masked values still tell nothing, something, or the
+protocol's "none"."""
 
 _OURS = frozenset({"startTimeMs"})
 """Our tagged fields (quorate.protocol.our_tags): others skip them."""
@@ -51,7 +52,8 @@ class Answer:
 
 
 class Peer:
-    """One node, asked over one connection to each listener; a connection that it ends is made anew for the next request."""
+    """One node, asked over one connection to each listener; a connection that it ends is made anew for
+    the next request."""
 
     def __init__(self, name: str, ports: dict[str, int], data: str = "") -> None:
         """ports: of the listeners "broker" and "controller". data: the node's directory, which is masked."""
@@ -71,20 +73,31 @@ class Peer:
         timeout_s: float = 8.0,
         client_id: str | None = "differ",
     ) -> Answer:
-        """The answer to one request. Connections are told apart by `via`. Raises EncodeError when the version cannot say it."""
+        """The answer to one request. Connections are told apart by `via`. Raises EncodeError when the
+        version cannot say it."""
         self.send(request, version, to=to, via=via, client_id=client_id)
         return self.answer(request, version, to=to, via=via, timeout_s=timeout_s)
 
     def send(
-        self, request: Request, version: int, *, to: str = "broker", via: str = "", client_id: str | None = "differ"
+        self,
+        request: Request,
+        version: int,
+        *,
+        to: str = "broker",
+        via: str = "",
+        client_id: str | None = "differ",
     ) -> None:
         """Sends a request whose answer is read later, by `answer` with the same arguments."""
         self._correlation += 1
-        data = b"".join(bytes(p) for p in frame([encode_request(self._correlation, client_id, request, version)]))
+        data = b"".join(
+            bytes(p) for p in frame([encode_request(self._correlation, client_id, request, version)])
+        )
         with contextlib.suppress(ConnectionError):  # the answer tells
             self._socket(to, via).sendall(data)
 
-    def answer(self, request: Request, version: int, *, to: str = "broker", via: str = "", timeout_s: float = 8.0) -> Answer:
+    def answer(
+        self, request: Request, version: int, *, to: str = "broker", via: str = "", timeout_s: float = 8.0
+    ) -> Answer:
         raw = self._read(to, via, timeout_s)
         if isinstance(raw, str):
             return Answer(None, raw)
@@ -143,7 +156,8 @@ def _exactly(s: socket.socket, n: int) -> bytes:
 
 
 def mask(value: Any, messages: list[str], key: str = "") -> Any:
-    """The JSON with volatile values replaced by what they tell, lists of things in the order of their names."""
+    """The JSON with volatile values replaced by what they tell, lists of things in the order of their
+    names."""
     if isinstance(value, dict):
         return {k: mask(v, messages, k) for k, v in value.items() if k not in _OURS}
     if isinstance(value, list):
@@ -178,7 +192,11 @@ def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
         return found
     if isinstance(ours, list) and isinstance(theirs, list):
         if len(ours) == len(theirs):
-            return [d for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) for d in differences(a, b, f"{path}[{i}]")]
+            return [
+                d
+                for i, (a, b) in enumerate(zip(ours, theirs, strict=True))
+                for d in differences(a, b, f"{path}[{i}]")
+            ]
         mine, kafkas = ({_identity(item): item for item in items} for items in (ours, theirs))
         if len(mine) == len(ours) and len(kafkas) == len(theirs):  # each tells what it is about
             found = []

@@ -1,4 +1,5 @@
-"""A small file system of its own, which can be filled, made read-only, failed, or lose what was not synced. Needs root."""
+"""A small file system of its own, which can be filled, made read-only, failed, or lose what was not
+synced. Needs root."""
 
 from __future__ import annotations
 
@@ -32,11 +33,16 @@ class Disk:
             pytest.skip(f"a file system of its own needs root, mkfs.ext4 and loop devices: {e}")
 
     def _mount(self) -> None:
-        """Each time on a loop device of its own: another mount namespace may still hold the one that was failed."""
-        found = subprocess.run(["losetup", "-f", "--show", str(self._image)], check=True, capture_output=True, text=True)
+        """Each time on a loop device of its own: another mount namespace may still hold the one that
+        was failed."""
+        found = subprocess.run(
+            ["losetup", "-f", "--show", str(self._image)], check=True, capture_output=True, text=True
+        )
         device = found.stdout.strip()
         try:
-            subprocess.run(["mount", "-o", "errors=remount-ro", device, str(self.path)], check=True, capture_output=True)
+            subprocess.run(
+                ["mount", "-o", "errors=remount-ro", device, str(self.path)], check=True, capture_output=True
+            )
         finally:
             subprocess.run(["losetup", "-d", device], check=False, capture_output=True)  # goes with the mount
 
@@ -67,13 +73,21 @@ class Disk:
 
     def make_read_only(self) -> None:
         """As the kernel does it after an error."""
-        device = subprocess.run(["findmnt", "-no", "SOURCE", str(self.path)], capture_output=True, text=True, check=True)
-        (Path("/sys/fs/ext4") / device.stdout.strip().rsplit("/", 1)[-1] / "trigger_fs_error").write_text("by a test")
+        device = subprocess.run(
+            ["findmnt", "-no", "SOURCE", str(self.path)], capture_output=True, text=True, check=True
+        )
+        (Path("/sys/fs/ext4") / device.stdout.strip().rsplit("/", 1)[-1] / "trigger_fs_error").write_text(
+            "by a test"
+        )
 
     def replug(self) -> None:
-        """The disk answers again, with what had been synced. Nothing may be open on it: the broken one would be mounted again."""
+        """The disk answers again, with what had been synced. Nothing may be open on it: the broken one
+        would be mounted again."""
         command = ["umount", str(self.path)]
-        wait_for("the disk to be unmounted", lambda: subprocess.run(command, check=False, capture_output=True).returncode == 0)
+        wait_for(
+            "the disk to be unmounted",
+            lambda: subprocess.run(command, check=False, capture_output=True).returncode == 0,
+        )
         self._mount()
 
     def close(self) -> None:

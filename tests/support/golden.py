@@ -1,7 +1,8 @@
-"""The directories that Apache Kafka 4.1.1 wrote (tests/golden): `running/`, of a node that runs, and `data/`, after it stopped.
+"""The directories that Apache Kafka 4.1.1 wrote (tests/golden): `running/`, of a node that runs, and
+`data/`, after it stopped.
 
-An archive holds 240 MB, nearly all of it the zeros of preallocated indexes. It is read once in a process, without them,
-and unpacked into files with holes.
+An archive holds 240 MB, nearly all of it the zeros of preallocated indexes. It is read once in a
+process, without them, and unpacked into files with holes.
 """
 
 from __future__ import annotations

@@ -17,13 +17,15 @@ Answer = Callable[[Any], Any]
 
 
 class InterceptingProxy:
-    """Listens on `port` in a thread of its own. Each of `answers[api key]` is given to one request, in order; what comes after
-    them, and all other requests, go to the node."""
+    """Listens on `port` in a thread of its own. Each of `answers[api key]` is given to one request, in
+    order; what comes after them, and all other requests, go to the node."""
 
     def __init__(self, port: int, upstream_port: int, answers: dict[ApiKey, list[Answer]]) -> None:
         self.port = port
         self._upstream_port = upstream_port
-        self._answers: dict[int, list[Answer]] = defaultdict(list, {int(key): list(todo) for key, todo in answers.items()})
+        self._answers: dict[int, list[Answer]] = defaultdict(
+            list, {int(key): list(todo) for key, todo in answers.items()}
+        )
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._pumps: set[asyncio.Task[None]] = set()
@@ -77,7 +79,9 @@ class InterceptingProxy:
             task.add_done_callback(self._pumps.discard)
 
     @staticmethod
-    async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter, taken: Callable[[bytes], bool]) -> None:
+    async def _pump(
+        source: asyncio.StreamReader, target: asyncio.StreamWriter, taken: Callable[[bytes], bool]
+    ) -> None:
         try:
             while True:
                 (size,) = struct.unpack(">i", await source.readexactly(4))

@@ -1,4 +1,5 @@
-"""Apache Kafka from Maven: where its jars are, and how its tools and nodes are started. Tests that need it are marked `java`."""
+"""Apache Kafka from Maven: where its jars are, and how its tools and nodes are started. Tests that need
+it are marked `java`."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ HEAP = "-Xmx512m"
 
 
 def jars() -> Path | None:
-    """The folder of Apache Kafka's jars (`QUORATE_KAFKA_JARS`, or what `make setup` put into `.cache`), or None."""
+    """The folder of Apache Kafka's jars (`QUORATE_KAFKA_JARS`, or what `make setup` put into `.cache`),
+    or None."""
     for candidate in (os.environ.get("QUORATE_KAFKA_JARS"), str(ROOT / ".cache" / f"kafka-{KAFKA_VERSION}")):
         if candidate and any(Path(candidate).glob("kafka-clients-*.jar")):
             return Path(candidate)
@@ -52,7 +54,9 @@ def command(main_class: str, *args: object, heap: str = HEAP) -> list[str]:
 
 def run(main_class: str, *args: object, timeout_s: float = 90, check: bool = True) -> str:
     """Runs one of Kafka's tools to its end; its standard output."""
-    done = subprocess.run(command(main_class, *args), capture_output=True, text=True, timeout=timeout_s, check=False)
+    done = subprocess.run(
+        command(main_class, *args), capture_output=True, text=True, timeout=timeout_s, check=False
+    )
     if check and done.returncode:
         raise AssertionError(f"{main_class} {args}: status {done.returncode}\n{done.stdout}\n{done.stderr}")
     return done.stdout

@@ -1,4 +1,5 @@
-"""What a test did to a cluster, and whether the cluster still says so: topics, every record, committed offsets, configs."""
+"""What a test did to a cluster, and whether the cluster still says so: topics, every record, committed
+offsets, configs."""
 
 from __future__ import annotations
 
@@ -35,10 +36,13 @@ class Ledger:
     offsets: dict[tuple[str, str, int], int] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
     patience_s: float = 0.0
-    """How long an answered change may take to be visible: 0 for Quorate, whose answer means usable; Kafka answers sooner."""
+    """How long an answered change may take to be visible: 0 for Quorate, whose answer means usable;
+    Kafka answers sooner."""
 
     def create(self, admin, name: str, partitions: int = 1, **config: str) -> None:  # type: ignore[no-untyped-def]
-        for f in admin.create_topics([NewTopic(name, partitions, 1, config=config)], operation_timeout=30).values():
+        for f in admin.create_topics(
+            [NewTopic(name, partitions, 1, config=config)], operation_timeout=30
+        ).values():
             f.result()
         self.partitions[name] = partitions
         if self.patience_s:
@@ -71,8 +75,11 @@ class Ledger:
             f.result()
         self.configs[name, key] = value
 
-    def produce(self, bootstrap: str, topic: str, n: int, tag: str, codec: str = "none", **conf: object) -> None:
-        """n records over all partitions; only what was acknowledged is remembered, in the order of its offsets."""
+    def produce(
+        self, bootstrap: str, topic: str, n: int, tag: str, codec: str = "none", **conf: object
+    ) -> None:
+        """n records over all partitions; only what was acknowledged is remembered, in the order of its
+        offsets."""
         got: list[tuple[int, int, bytes]] = []
         errors: list[KafkaError] = []
 
@@ -82,7 +89,9 @@ class Ledger:
             else:
                 got.append((msg.partition(), msg.offset(), msg.value()))
 
-        p = Producer({"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 5, **QUIET, **conf})
+        p = Producer(
+            {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 5, **QUIET, **conf}
+        )
         for i in range(n):
             p.produce(
                 topic,
@@ -115,7 +124,9 @@ class Ledger:
             c.subscribe([topic])
             seen, deadline = 0, time.monotonic() + 30
             while seen < count:
-                assert time.monotonic() < deadline, f"{group} got {seen} of {count} records of {topic} in 30 s"
+                assert time.monotonic() < deadline, (
+                    f"{group} got {seen} of {count} records of {topic} in 30 s"
+                )
                 for m in c.consume(100, 0.05):
                     assert m.error() is None, m.error()
                     seen += 1
@@ -142,7 +153,9 @@ class Ledger:
         self._await_topics(admin)
         assert self._user_topics(admin) == self.partitions
         for (topic, key), value in self.configs.items():
-            found = next(iter(admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values())).result()
+            found = next(
+                iter(admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values())
+            ).result()
             assert found[key].value == value, f"{topic} {key}"
         for (topic, partition), want in self.records.items():
             assert read_partition(bootstrap, topic, partition, isolation) == want, f"{topic}-{partition}"
@@ -159,12 +172,16 @@ class Ledger:
                         if time.monotonic() > deadline:
                             raise
                 for tp in committed:
-                    assert tp.offset == self.offsets[group, tp.topic, tp.partition], f"{group} {tp.topic}-{tp.partition}"
+                    assert tp.offset == self.offsets[group, tp.topic, tp.partition], (
+                        f"{group} {tp.topic}-{tp.partition}"
+                    )
             finally:
                 c.close()
 
 
-def read_partition(bootstrap: str, topic: str, partition: int, isolation: str = "read_committed") -> list[bytes]:
+def read_partition(
+    bootstrap: str, topic: str, partition: int, isolation: str = "read_committed"
+) -> list[bytes]:
     """All values of a partition from its first offset to its end, in order."""
     c = Consumer(
         {
@@ -185,7 +202,9 @@ def read_partition(bootstrap: str, topic: str, partition: int, isolation: str = 
         out: list[bytes] = []
         deadline = time.monotonic() + 30
         while True:
-            assert time.monotonic() < deadline, f"{topic}-{partition}: no end after 30 s, {len(out)} records read"
+            assert time.monotonic() < deadline, (
+                f"{topic}-{partition}: no end after 30 s, {len(out)} records read"
+            )
             for m in c.consume(500, 0.05):
                 if m.error() is not None:
                     if m.error().code() == KafkaError._PARTITION_EOF:

@@ -1,4 +1,5 @@
-"""The metadata log as it lies on a controller's disk, whoever wrote it: its batches, and the image at an offset."""
+"""The metadata log as it lies on a controller's disk, whoever wrote it: its batches, and the image at
+an offset."""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ class Disk:
         return max([*ends, self.batches[-1].last_offset if self.batches else -1])
 
     def image_at(self, last_offset: int) -> MetadataImage:
-        """The image after `last_offset`. AssertionError where the log has a hole between its snapshot and there."""
+        """The image after `last_offset`. AssertionError where the log has a hole between its snapshot
+        and there."""
         usable = [i for i in self.snapshots if i.offset - 1 <= last_offset]
         newest = max(usable) if usable else SnapshotId(0, 0)
         image = image_from_snapshot(self.snapshots[newest], newest) if usable else EMPTY
@@ -76,7 +78,8 @@ class Disk:
 
 
 def read_disk(data: Path) -> Disk:
-    """Reads a metadata directory that may be in use: files that are cleaned away meanwhile make it start again.
+    """Reads a metadata directory that may be in use: files that are cleaned away meanwhile make it
+    start again.
 
     AssertionError for a batch whose checksum does not fit or a hole in the log.
     """
@@ -95,7 +98,9 @@ def _read(folder: Path) -> Disk:
         for header, data in iter_batches(path.read_bytes()):
             assert verify_crc(data), f"{path.name}: the checksum at offset {header.base_offset} does not fit"
             expected = batches[-1].last_offset + 1 if batches else header.base_offset
-            assert header.base_offset == expected, f"{path.name}: offset {header.base_offset} where {expected} is due"
+            assert header.base_offset == expected, (
+                f"{path.name}: offset {header.base_offset} where {expected} is due"
+            )
             batches.append(DiskBatch(header, bytes(data)))
     snapshots = {}
     for path in folder.glob("*.checkpoint"):
@@ -118,14 +123,18 @@ def differences(disks: dict[int, Disk], end: int, known: dict[int, int] | None =
                 break
             sum_ = zlib.crc32(batch.data)
             if seen.setdefault(batch.base_offset, sum_) != sum_:
-                found.append(f"offset {batch.base_offset} of controller {node_id} differs from what another disk had there")
+                found.append(
+                    f"offset {batch.base_offset} of controller {node_id} differs from what another disk had "
+                    "there"
+                )
     return found
 
 
 def same_metadata(images: Iterable[MetadataImage]) -> list[str]:
-    """What differs between images of the same offset, by part. Two things that Apache Kafka's snapshots do otherwise are left
-    aside: they drop our tagged start time of a registration, and they keep the configurations of a topic that came and went
-    between two images of their writer (its ConfigurationsDelta looks for the topic in the older image only)."""
+    """What differs between images of the same offset, by part. Two things that Apache Kafka's snapshots
+    do otherwise are left aside: they drop our tagged start time of a registration, and they keep the
+    configurations of a topic that came and went between two images of their writer (its
+    ConfigurationsDelta looks for the topic in the older image only)."""
     first, *others = [
         {
             "features": i.features,
@@ -133,7 +142,10 @@ def same_metadata(images: Iterable[MetadataImage]) -> list[str]:
             "configs": {key: dict(value) for key, value in i.configs.resources.items() if key not in left},
             "client quotas": i.client_quotas,
             "producer ids": i.producer_ids,
-            "brokers": {k: (b.epoch, b.incarnation_id, b.listeners, b.fenced, b.log_dirs) for k, b in i.cluster.brokers.items()},
+            "brokers": {
+                k: (b.epoch, b.incarnation_id, b.listeners, b.fenced, b.log_dirs)
+                for k, b in i.cluster.brokers.items()
+            },
             "controllers": {k: (c.incarnation_id, c.listeners) for k, c in i.cluster.controllers.items()},
         }
         for i, left in ((i, configs_of_no_topic(i)) for i in images)
@@ -143,4 +155,8 @@ def same_metadata(images: Iterable[MetadataImage]) -> list[str]:
 
 def configs_of_no_topic(image: MetadataImage) -> set[tuple[int, str]]:
     """Configured topics that are not there."""
-    return {(kind, name) for kind, name in image.configs.resources if kind == TOPIC and name not in image.topics.by_name}
+    return {
+        (kind, name)
+        for kind, name in image.configs.resources
+        if kind == TOPIC and name not in image.topics.by_name
+    }

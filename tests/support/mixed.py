@@ -34,7 +34,10 @@ class MixedNode(Node):
     """A node that keeps Java's heap small, and knows what its disk is called."""
 
     def _command(self, what: str, *args: object) -> list[str]:
-        return [HEAPS.get(self.roles, part) if part.startswith("-Xmx") else part for part in super()._command(what, *args)]
+        return [
+            HEAPS.get(self.roles, part) if part.startswith("-Xmx") else part
+            for part in super()._command(what, *args)
+        ]
 
     @property
     def directory_text(self) -> str:
@@ -52,7 +55,8 @@ class MixedNode(Node):
 
 @dataclass
 class MixedQuorum:
-    """Controllers 1 to 3 of the implementations that its letters name, and brokers: 9 is ours, 8 Java's. Not started yet."""
+    """Controllers 1 to 3 of the implementations that its letters name, and brokers: 9 is ours, 8
+    Java's. Not started yet."""
 
     base: Path
     implementations: str
@@ -69,7 +73,8 @@ class MixedQuorum:
             for i, letter in zip(IDS, self.implementations, strict=True)
         ]
         self.brokers = [
-            self.node(f"b{node_id}", node_id, "broker", letter) for letter, node_id in zip(self.brokers_of, (9, 8), strict=False)
+            self.node(f"b{node_id}", node_id, "broker", letter)
+            for letter, node_id in zip(self.brokers_of, (9, 8), strict=False)
         ]
         self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports.values())
 
@@ -116,14 +121,18 @@ class MixedQuorum:
             for node in self.nodes:
                 node.kill()
 
-    # -- what it says -----------------------------------------------------------------------------------------------------
+    # -- what it says
+    # ----------------------------------------------------------------------------------------------
 
     def describe(self, timeout_s: float = 20) -> QuorumInfo:
         """The leader's view; each time asked by a new client, as an old one may hold on to the old leader."""
 
         async def ask() -> QuorumInfo:
             async with AdminClient(
-                bootstrap_controllers=self.bootstrap, request_timeout_s=2, api_timeout_s=2, retry_backoff_s=0.05
+                bootstrap_controllers=self.bootstrap,
+                request_timeout_s=2,
+                api_timeout_s=2,
+                retry_backoff_s=0.05,
             ) as admin:
                 return await admin.describe_quorum()
 
@@ -136,13 +145,17 @@ class MixedQuorum:
                     raise
 
     def leader(self, timeout_s: float = 30) -> MixedNode:
-        found = wait_for("a leader", lambda: self.controller(i) if (i := self.describe().leader_id) in IDS else None, timeout_s)
+        found = wait_for(
+            "a leader",
+            lambda: self.controller(i) if (i := self.describe().leader_id) in IDS else None,
+            timeout_s,
+        )
         assert isinstance(found, MixedNode)
         return found
 
     def whole(self, timeout_s: float = 60, lag: int = 2) -> QuorumInfo:
-        """Until the controllers, with the directories that are on their disks, are the voters, all replicas have fetched since
-        now, and none is more than `lag` records behind."""
+        """Until the controllers, with the directories that are on their disks, are the voters, all
+        replicas have fetched since now, and none is more than `lag` records behind."""
         since_ms = time.time() * 1000
         last: QuorumInfo | None = None
 
@@ -173,7 +186,9 @@ class MixedQuorum:
                 (c.node_id, c.directory_id) for c in self.controllers
             }
         end = max(v.log_end_offset for v in info.voters)
-        followers = [v for v in info.voters if v.replica_id != info.leader_id] + [observers[b.node_id] for b in self.brokers]
+        followers = [v for v in info.voters if v.replica_id != info.leader_id] + [
+            observers[b.node_id] for b in self.brokers
+        ]
         return right and all(f.last_fetch_ms >= since_ms and f.log_end_offset >= end - lag for f in followers)
 
     def observes(self, node: MixedNode, timeout_s: float = 60, lag: int = 2) -> None:
@@ -183,11 +198,15 @@ class MixedQuorum:
             info = self.describe()
             end = max(v.log_end_offset for v in info.voters)
             key = (node.node_id, node.directory_id)
-            return any((o.replica_id, o.directory_id) == key and o.log_end_offset >= end - lag for o in info.observers)
+            return any(
+                (o.replica_id, o.directory_id) == key and o.log_end_offset >= end - lag
+                for o in info.observers
+            )
 
         wait_for(f"controller {node.node_id} to follow as an observer", look, timeout_s, 0.1)
 
-    # -- what is done to it -----------------------------------------------------------------------------------------------
+    # -- what is done to it
+    # ----------------------------------------------------------------------------------------------
 
     def create(self, name: str, timeout_s: float = 60) -> None:
         """One topic through our broker, asked for until it is there."""
@@ -212,8 +231,8 @@ class MixedQuorum:
             raise AssertionError(f"{e}: {last[0]}") from None
 
     def lead(self, implementation: str) -> MixedNode:
-        """A leader of this implementation, made where it is not: the third controller sleeps through a change, so that it cannot
-        win against the one that is to lead when the leader goes."""
+        """A leader of this implementation, made where it is not: the third controller sleeps through a
+        change, so that it cannot win against the one that is to lead when the leader goes."""
         led = self.leader()
         if led.impl == implementation:
             return led
@@ -229,18 +248,23 @@ class MixedQuorum:
         return target
 
     def tool(self, implementation: str, name: str, *args: object) -> str:
-        """What a tool of either side prints, asking the controllers. AssertionError when it ends with an error."""
+        """What a tool of either side prints, asking the controllers. AssertionError when it ends with
+        an error."""
         words = ["--bootstrap-controller", self.bootstrap, *map(str, args)]
         if implementation == "java":
             return java.run(TOOLS[name], *words)
-        done = subprocess.run([str(BIN / name), *words], capture_output=True, text=True, timeout=90, check=False)
+        done = subprocess.run(
+            [str(BIN / name), *words], capture_output=True, text=True, timeout=90, check=False
+        )
         assert done.returncode == 0, f"{name} {words}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout
 
-    # -- what is on its disks ---------------------------------------------------------------------------------------------
+    # -- what is on its disks
+    # ----------------------------------------------------------------------------------------------
 
     def disks_agree(self, topics: Sequence[str]) -> None:
-        """Every disk has the same bytes at the same offsets, and makes the same metadata, with these topics."""
+        """Every disk has the same bytes at the same offsets, and makes the same metadata, with these
+        topics."""
         disks = {c.node_id: read_disk(c.data) for c in self.controllers}
         end = min(disk.end for disk in disks.values())
         images = [disk.image_at(end) for disk in disks.values()]
@@ -248,15 +272,22 @@ class MixedQuorum:
         assert set(topics) <= set(images[0].topics.by_name)
 
     def dumps_agree(self, printed: Callable[[], str]) -> None:
-        """Both dump tools print the same of every log and snapshot; records of one offset are printed the same from every disk.
+        """Both dump tools print the same of every log and snapshot; records of one offset are printed
+        the same from every disk.
 
         printed: what was written to standard output since it was called last."""
-        files = [p for c in self.controllers for kind in ("*.log", "*.checkpoint") for p in sorted((c.data / FOLDER).glob(kind))]
+        files = [
+            p
+            for c in self.controllers
+            for kind in ("*.log", "*.checkpoint")
+            for p in sorted((c.data / FOLDER).glob(kind))
+        ]
         arguments = ["--cluster-metadata-decoder", "--files", ",".join(map(str, files))]
         theirs = java.run("kafka.tools.DumpLogSegments", *arguments)
         printed()
         assert dump_log.main(arguments) == 0
-        # Java does not know the start time that our registrations carry in a tagged field; everything else is equal.
+        # Java does not know the start time that our registrations carry in a tagged field; everything
+        # else is equal.
         assert re.sub(r',"startTimeMs":\d+', "", printed()) == theirs
         known: dict[str, str] = {}
         for dump in theirs.split("Dumping ")[1:]:

@@ -1,7 +1,9 @@
-"""A small network of its own: every node in a network namespace, joined by a router whose links the test cuts. Needs root.
+"""A small network of its own: every node in a network namespace, joined by a router whose links the
+test cuts. Needs root.
 
-A cut is silent, as when a cable is pulled: nothing is refused or reset, packets are gone. It can be one-way. The namespaces
-have no names; the kernel drops them, and all links, with the last process that holds them.
+A cut is silent, as when a cable is pulled: nothing is refused or reset, packets are gone. It can be
+one-way. The namespaces have no names; the kernel drops them, and all links, with the last process that
+holds them.
 """
 
 from __future__ import annotations
@@ -45,8 +47,8 @@ def _new_namespace() -> int:
 
 
 class Network:
-    """Hosts 1 to `hosts`, each at `address(host)`. Inside `with`, the calling thread, and every thread and process that it
-    starts, stands at the router, from which all hosts are reached whatever is cut."""
+    """Hosts 1 to `hosts`, each at `address(host)`. Inside `with`, the calling thread, and every thread
+    and process that it starts, stands at the router, from which all hosts are reached whatever is cut."""
 
     def __init__(self, hosts: int) -> None:
         self._spaces: dict[int, int] = {}
@@ -62,7 +64,19 @@ class Network:
             for host in range(1, hosts + 1):
                 space = self._spaces[host] = _new_namespace()
                 here, there = f"r{host}", "eth0"
-                self._run(self._router, "link", "add", here, "type", "veth", "peer", "name", there, "netns", self._path(space))
+                self._run(
+                    self._router,
+                    "link",
+                    "add",
+                    here,
+                    "type",
+                    "veth",
+                    "peer",
+                    "name",
+                    there,
+                    "netns",
+                    self._path(space),
+                )
                 self._run(self._router, "addr", "add", f"10.77.{host}.1/24", "dev", here)
                 self._run(self._router, "link", "set", here, "up")
                 self._run(space, "link", "set", "lo", "up")
@@ -127,7 +141,9 @@ class Network:
         _enter(self._router)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         _enter(self._home)
         self.close()
 

@@ -48,7 +48,8 @@ def starts_processes(*roots: object) -> bool:
 
 
 def _named(function: FunctionType) -> Iterator[object]:
-    """What a function's code, and the code inside of it, takes from its module; what it imports itself by its name."""
+    """What a function's code, and the code inside of it, takes from its module; what it imports itself
+    by its name."""
     wrapped = getattr(function, "__wrapped__", None)
     if wrapped is not None:
         yield wrapped
@@ -79,4 +80,6 @@ def refusing_processes(test: str) -> Iterator[None]:
 def _on_event(event: str, args: tuple[object, ...]) -> None:
     if _refused_for and event in EVENTS:
         test = _refused_for[-1]
-        pytest.fail(f"{test} starts a process ({event} {args[0] if args else ''}): mark it with pytest.mark.process")
+        pytest.fail(
+            f"{test} starts a process ({event} {args[0] if args else ''}): mark it with pytest.mark.process"
+        )

@@ -1,4 +1,5 @@
-"""A disk that is slow on demand, for real nodes, and a client that notices when a node's event loop waits for it."""
+"""A disk that is slow on demand, for real nodes, and a client that notices when a node's event loop
+waits for it."""
 
 from __future__ import annotations
 
@@ -24,7 +25,11 @@ class SlowDisk:
         library = directory / "slow_disk.so"
         source = Path(__file__).with_suffix(".c")
         try:
-            subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-o", library, source, "-ldl"], check=True, capture_output=True)
+            subprocess.run(
+                ["gcc", "-shared", "-fPIC", "-O2", "-o", library, source, "-ldl"],
+                check=True,
+                capture_output=True,
+            )
         except FileNotFoundError:
             pytest.skip("gcc is missing: it builds the library that makes a disk slow")
         self._delays = directory / "delays"

@@ -86,7 +86,9 @@ def test_clients_produce_and_consume(kafka_cluster: KafkaCluster) -> None:
 
 def test_the_controllers_answer_at_their_own_address(kafka_cluster: KafkaCluster) -> None:
     tool = [str(Path(sys.executable).parent / "kafka-metadata-quorum"), "--bootstrap-controller"]
-    told = subprocess.run([*tool, kafka_cluster.bootstrap_controllers, "describe", "--status"], capture_output=True, text=True)
+    told = subprocess.run(
+        [*tool, kafka_cluster.bootstrap_controllers, "describe", "--status"], capture_output=True, text=True
+    )
     assert "LeaderId:" in told.stdout and kafka_cluster.cluster_id in told.stdout, told.stderr
 
 
@@ -106,7 +108,9 @@ def test_roles_may_be_apart(kafka_cluster_factory: ClusterFactory) -> None:
     assert len(cluster.bootstrap_controllers.split(",")) == 1
 
 
-def test_a_killed_node_refuses_connections_and_comes_back_where_it_was(kafka_cluster_factory: ClusterFactory) -> None:
+def test_a_killed_node_refuses_connections_and_comes_back_where_it_was(
+    kafka_cluster_factory: ClusterFactory,
+) -> None:
     cluster = kafka_cluster_factory()
     create(cluster, "kept")
     produce(cluster.bootstrap_servers, "kept", [b"%d" % i for i in range(100)])
@@ -142,7 +146,9 @@ def test_a_frozen_node_keeps_its_connections_and_answers_nothing_until_it_is_tha
     assert "frozen" in admin.list_topics(timeout=20).topics
 
 
-def test_faults_set_on_a_frozen_node_are_in_force_when_it_is_thawed(kafka_cluster_factory: ClusterFactory) -> None:
+def test_faults_set_on_a_frozen_node_are_in_force_when_it_is_thawed(
+    kafka_cluster_factory: ClusterFactory,
+) -> None:
     cluster = kafka_cluster_factory()
     cluster.freeze(1)
     cluster.slow_disk(1, fsync_ms=400)
@@ -152,7 +158,9 @@ def test_faults_set_on_a_frozen_node_are_in_force_when_it_is_thawed(kafka_cluste
     assert time.monotonic() - started >= 0.4
 
 
-def test_a_controller_that_is_cut_off_is_replaced_and_follows_when_healed(kafka_cluster_factory: ClusterFactory) -> None:
+def test_a_controller_that_is_cut_off_is_replaced_and_follows_when_healed(
+    kafka_cluster_factory: ClusterFactory,
+) -> None:
     cluster = kafka_cluster_factory(controllers=3, brokers=3)
     create(cluster, "before", replicas=3)
     old = controller_known_by(cluster, 1)
@@ -167,15 +175,24 @@ def test_a_controller_that_is_cut_off_is_replaced_and_follows_when_healed(kafka_
     assert "meanwhile" not in stale.topics
     cluster.heal()
     eventually(
-        "the healed node to catch up", lambda: "meanwhile" in admin_client(server(cluster, old)).list_topics(timeout=10).topics
+        "the healed node to catch up",
+        lambda: "meanwhile" in admin_client(server(cluster, old)).list_topics(timeout=10).topics,
     )
-    eventually("the healed node to be in the ISR", lambda: isr(cluster, others[0], "before") == cluster.node_ids)
+    eventually(
+        "the healed node to be in the ISR", lambda: isr(cluster, others[0], "before") == cluster.node_ids
+    )
 
 
 def test_one_cut_link_leaves_the_others_alone(kafka_cluster_factory: ClusterFactory) -> None:
     cluster = kafka_cluster_factory(controllers=1, brokers=3, config={"replica.lag.time.max.ms": 1500})
     create(cluster, "linked", replicas=3)
-    leader = admin_client(cluster.bootstrap_servers).list_topics("linked", timeout=10).topics["linked"].partitions[0].leader
+    leader = (
+        admin_client(cluster.bootstrap_servers)
+        .list_topics("linked", timeout=10)
+        .topics["linked"]
+        .partitions[0]
+        .leader
+    )
     follower = max(n for n in cluster.broker_ids if n != leader)
     cluster.cut(leader, follower)
     produce(cluster.bootstrap_servers, "linked", [b"x"], acks="all")
@@ -227,12 +244,16 @@ def test_reads_from_a_slow_disk_wait(kafka_cluster_factory: ClusterFactory) -> N
     assert time.monotonic() - started >= 0.7
 
 
-def test_a_node_with_a_full_disk_ends_and_starts_again_when_there_is_room(kafka_cluster_factory: ClusterFactory) -> None:
+def test_a_node_with_a_full_disk_ends_and_starts_again_when_there_is_room(
+    kafka_cluster_factory: ClusterFactory,
+) -> None:
     cluster = kafka_cluster_factory()
     create(cluster, "full")
     produce(cluster.bootstrap_servers, "full", [b"acknowledged"], acks="all")
     cluster.full_disk(1, free_bytes=10_000)
-    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "message.timeout.ms": 5000, "acks": "all", **QUIET})
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "message.timeout.ms": 5000, "acks": "all", **QUIET}
+    )
     results: list[bool] = []
     for _ in range(30):
         producer.produce("full", bytes(1000), on_delivery=lambda error, _: results.append(error is None))
@@ -273,7 +294,9 @@ def test_a_cluster_starts_from_a_copy_of_another_ones_directory(
         kafka_cluster_factory(controllers=5, directory=original.directory)
 
 
-def test_what_is_no_clusters_directory_is_named(kafka_cluster_factory: ClusterFactory, tmp_path: Path) -> None:
+def test_what_is_no_clusters_directory_is_named(
+    kafka_cluster_factory: ClusterFactory, tmp_path: Path
+) -> None:
     with pytest.raises(ClusterError, match="is not the folder of a cluster"):
         kafka_cluster_factory(directory=tmp_path)
 

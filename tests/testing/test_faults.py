@@ -1,4 +1,5 @@
-"""The faults inside a node's process, one by one: real sockets for links, real files in a process of its own for disks."""
+"""The faults inside a node's process, one by one: real sockets for links, real files in a process of
+its own for disks."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ class Pair:
         self.links.apply(LinkFault())
 
     async def nothing_passes(self) -> None:
-        """A second connection of the same loop, to the same server but not cut, carries a round trip meanwhile."""
+        """A second connection of the same loop, to the same server but not cut, carries a round trip
+        meanwhile."""
         before = self.near.received, self.far.received
         for _ in range(3):
             reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
@@ -234,7 +236,9 @@ print("done")
 
 
 def test_disks_run_full_and_slow(tmp_path: object) -> None:
-    done = subprocess.run([sys.executable, "-c", DISK, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", DISK, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.stdout.endswith("done\n"), done.stderr
 
 

@@ -63,7 +63,9 @@ def production_records() -> list[Data]:
         ConfigRecord(resource_type=TOPIC, resource_name="orders-1", name="retention.ms", value="86400000"),
         ConfigRecord(resource_type=BROKER, resource_name="102", name="log.cleaner.threads", value="7"),
         ClientQuotaRecord(
-            entity=[ClientQuotaRecord.EntityData(entity_type="user", entity_name="alice")], key="producer_byte_rate", value=1e6
+            entity=[ClientQuotaRecord.EntityData(entity_type="user", entity_name="alice")],
+            key="producer_byte_rate",
+            value=1e6,
         ),
     ]
     return records
@@ -73,7 +75,9 @@ def production_records() -> list[Data]:
 def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("production") / "00000000000000004711-0000000017.checkpoint"
     image = apply_records(MetadataImage(), production_records(), offset=4710, epoch=17, timestamp_ms=NOW_MS)
-    write_snapshot(path, image, kraft_version=0, voters=None, last_contained_timestamp_ms=NOW_MS, now_ms=NOW_MS)
+    write_snapshot(
+        path, image, kraft_version=0, voters=None, last_contained_timestamp_ms=NOW_MS, now_ms=NOW_MS
+    )
     return path
 
 
@@ -83,7 +87,11 @@ def test_partitions_are_placed_on_the_brokers_that_there_are(snapshot: Path) -> 
     partitions = [r for r in records if isinstance(r, PartitionRecord)]
     assert len(partitions) == TOPICS
     for partition in partitions:
-        assert sorted(partition.replicas) == [1, 2] and partition.isr == partition.replicas[:1] and partition.leader == -1
+        assert (
+            sorted(partition.replicas) == [1, 2]
+            and partition.isr == partition.replicas[:1]
+            and partition.leader == -1
+        )
     assert {p.replicas[0] for p in partitions} == {1, 2}, "the leaders are shared out"
     configs = {(r.resource_name, r.name): r.value for r in records if isinstance(r, ConfigRecord)}
     assert configs == {("orders-1", "min.insync.replicas"): "2", ("orders-1", "retention.ms"): "86400000"}
@@ -95,7 +103,9 @@ def test_partitions_are_placed_on_the_brokers_that_there_are(snapshot: Path) -> 
     assert [r.value for r in alone] == ["1"]
 
 
-def test_a_cluster_with_production_topics_can_be_used(kafka_cluster_factory: ClusterFactory, snapshot: Path) -> None:
+def test_a_cluster_with_production_topics_can_be_used(
+    kafka_cluster_factory: ClusterFactory, snapshot: Path
+) -> None:
     cluster = kafka_cluster_factory(snapshot=snapshot)
     quiet = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}
     admin = AdminClient(quiet)
@@ -136,19 +146,29 @@ def test_a_snapshot_of_apache_kafka_is_taken(
     assert wanted == topics.keys()
     for topic in sorted(wanted):
         if not topic.startswith("__"):
-            producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "acks": "all"})
+            producer = Producer(
+                {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "acks": "all"}
+            )
             producer.produce(topic, b"x", key=b"k")
             assert producer.flush(20) == 0
 
 
-def test_replicas_of_several_brokers_join_the_isr(kafka_cluster_factory: ClusterFactory, snapshot: Path) -> None:
+def test_replicas_of_several_brokers_join_the_isr(
+    kafka_cluster_factory: ClusterFactory, snapshot: Path
+) -> None:
     cluster = kafka_cluster_factory(controllers=1, brokers=2, snapshot=snapshot)
     quiet = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}
     producer = Producer({**quiet, "acks": "all", "message.timeout.ms": 60_000})
     failed: list[KafkaException] = []
-    producer.produce("orders-1", b"needs two replicas", on_delivery=lambda e, _: failed.append(e) if e is not None else None)
+    producer.produce(
+        "orders-1",
+        b"needs two replicas",
+        on_delivery=lambda e, _: failed.append(e) if e is not None else None,
+    )
     assert producer.flush(70) == 0 and not failed
-    (partition,) = AdminClient(quiet).list_topics("orders-1", timeout=20).topics["orders-1"].partitions.values()
+    (partition,) = (
+        AdminClient(quiet).list_topics("orders-1", timeout=20).topics["orders-1"].partitions.values()
+    )
     assert sorted(partition.isrs) == [1, 2]
 
 
@@ -156,7 +176,9 @@ def test_the_snapshot_of_a_static_quorum_before_dynamic_ones_is_refused(tmp_path
     path = tmp_path / "00000000000000000002-0000000001.checkpoint"
     records = [FeatureLevelRecord(name="metadata.version", feature_level=20)]
     image = apply_records(MetadataImage(), records, offset=1, epoch=1, timestamp_ms=NOW_MS)
-    write_snapshot(path, image, kraft_version=0, voters=None, last_contained_timestamp_ms=NOW_MS, now_ms=NOW_MS)
+    write_snapshot(
+        path, image, kraft_version=0, voters=None, last_contained_timestamp_ms=NOW_MS, now_ms=NOW_MS
+    )
     with pytest.raises(MetadataError, match=r"metadata.version is 3.8-IV0.*needs 3.9-IV0"):
         LocalSnapshot(path, [1])
 

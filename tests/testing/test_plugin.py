@@ -1,4 +1,5 @@
-"""The pytest plugin in runs of its own: reports, several workers, and no node that outlives its run however it ends."""
+"""The pytest plugin in runs of its own: reports, several workers, and no node that outlives its run
+however it ends."""
 
 from __future__ import annotations
 
@@ -20,10 +21,28 @@ def pytest_run(folder: Path, source: str, *options: str) -> subprocess.Popen[str
     """pytest on one file, without this project's configuration."""
     (folder / "pytest.ini").write_text("[pytest]\n")
     (folder / "test_it.py").write_text(source)
-    plugin = ["-p", "quorate.testing.plugin"]  # as the entry point does; an older installation may not have it
-    command = [sys.executable, "-m", "pytest", *plugin, "-p", "no:cacheprovider", "--basetemp", str(folder / "tmp"), *options]
+    plugin = [
+        "-p",
+        "quorate.testing.plugin",
+    ]  # as the entry point does; an older installation may not have it
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        *plugin,
+        "-p",
+        "no:cacheprovider",
+        "--basetemp",
+        str(folder / "tmp"),
+        *options,
+    ]
     return subprocess.Popen(
-        [*command, "test_it.py"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        [*command, "test_it.py"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     )
 
 

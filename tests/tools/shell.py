@@ -28,7 +28,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 class Shell:
     """Runs tools with the node's address, and captures what they say."""
 
-    def __init__(self, node: Node, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, node: Node, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         self.node = node
         self._captured = capfdbinary
         self._monkeypatch = monkeypatch

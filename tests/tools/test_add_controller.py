@@ -1,4 +1,5 @@
-"""kafka-metadata-quorum add-controller: what cannot succeed is said at once, not after the leader's half minute."""
+"""kafka-metadata-quorum add-controller: what cannot succeed is said at once, not after the leader's
+half minute."""
 
 from __future__ import annotations
 
@@ -36,7 +37,10 @@ def refused(sh: Shell, new: Node) -> str:
 def test_a_directory_of_another_cluster_is_refused_at_once(sh: Shell, second: Node) -> None:
     second.format("--no-initial-controllers", cluster_id=OTHER_CLUSTER)
     said = refused(sh, second)
-    assert f"{second.data}/meta.properties belongs to cluster {OTHER_CLUSTER}, and this is cluster {CLUSTER_ID}" in said
+    assert (
+        f"{second.data}/meta.properties belongs to cluster {OTHER_CLUSTER}, and this is cluster {CLUSTER_ID}"
+        in said
+    )
     assert f"--cluster-id {CLUSTER_ID} --no-initial-controllers" in said
 
 
@@ -48,17 +52,24 @@ def test_a_directory_of_another_node_is_refused_at_once(sh: Shell, second: Node)
     assert f"{second.data}/meta.properties belongs to node.id 2, the configuration to node.id 3" in said
 
 
-def test_a_controller_where_nobody_listens_is_warned_of_before_the_leader_tries(sh: Shell, second: Node, tmp_path: Path) -> None:
+def test_a_controller_where_nobody_listens_is_warned_of_before_the_leader_tries(
+    sh: Shell, second: Node, tmp_path: Path
+) -> None:
     second.format("--no-initial-controllers")
     said = tmp_path / "stderr"
     command = [str(BIN / "kafka-metadata-quorum"), "--bootstrap-server", sh.node.bootstrap, "add-controller"]
     with said.open("wb") as err:
-        proc = subprocess.Popen([*command, "--config", str(second.properties)], stdout=subprocess.DEVNULL, stderr=err)
+        proc = subprocess.Popen(
+            [*command, "--config", str(second.properties)], stdout=subprocess.DEVNULL, stderr=err
+        )
     try:
         port = second.controller_port
         warning = f"Warning: cannot connect to 127.0.0.1:{port}: "
         wait_for("the warning", lambda: said.read_text().startswith(warning), 10)
-        assert f"The leader asks controller 2 at CONTROLLER://127.0.0.1:{port}, for up to 30 s: start it" in said.read_text()
+        assert (
+            f"The leader asks controller 2 at CONTROLLER://127.0.0.1:{port}, for up to 30 s: start it"
+            in said.read_text()
+        )
         assert proc.poll() is None
     finally:
         proc.send_signal(signal.SIGINT)

@@ -1,4 +1,5 @@
-"""Tools on topics and records, and what all tools have in common: options, output, exit status, errors in one line."""
+"""Tools on topics and records, and what all tools have in common: options, output, exit status, errors
+in one line."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ TOOLS = (
 )  # fmt: skip
 
 
-# -- every tool ------------------------------------------------------------------------------------------------------------
+# -- every tool
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -46,7 +48,9 @@ def test_help_and_version(sh: Shell, tool: str) -> None:
         ("cluster", ["cluster-id"]),
     ],
 )
-def test_nobody_there_ends_with_one_line_and_status_1(sh: Shell, tmp_path: Path, tool: str, args: list[str]) -> None:
+def test_nobody_there_ends_with_one_line_and_status_1(
+    sh: Shell, tmp_path: Path, tool: str, args: list[str]
+) -> None:
     (port,) = free_ports(1)
     config = tmp_path / "client.properties"
     config.write_text("default.api.timeout.ms=300\n")
@@ -73,12 +77,14 @@ def test_scripts_are_installed_under_both_names() -> None:
         assert scripts[name] == scripts[f"{name}.sh"] == f"quorate.tools.scripts:{tool}"
 
 
-# -- topics ----------------------------------------------------------------------------------------------------------------
+# -- topics
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_topics_life(sh: Shell) -> None:
     assert (
-        sh("topics", "--create", "--topic", "life", "--partitions", 2, "--config", "retention.ms=5000") == "Created topic life.\n"
+        sh("topics", "--create", "--topic", "life", "--partitions", 2, "--config", "retention.ms=5000")
+        == "Created topic life.\n"
     )
     assert sh("topics", "--create", "--topic", "life", "--if-not-exists") == ""
     assert "already exists" in sh.refused("topics", "--create", "--topic", "life")
@@ -87,15 +93,22 @@ def test_a_topics_life(sh: Shell) -> None:
     pattern = r"Topic: life\tTopicId: [\w-]{22}\tPartitionCount: 2\tReplicationFactor: 1\tConfigs: .*retention\.ms=5000.*"
     assert re.fullmatch(pattern, lines[0])
     assert lines[1:] == [
-        f"\tTopic: life\tPartition: {p}\tLeader: 1\tReplicas: 1\tIsr: 1\tElr: \tLastKnownElr: " for p in range(2)
+        f"\tTopic: life\tPartition: {p}\tLeader: 1\tReplicas: 1\tIsr: 1\tElr: \tLastKnownElr: "
+        for p in range(2)
     ]
     assert sh("topics", "--alter", "--topic", "life", "--partitions", 4) == ""
-    assert "2 would not be an increase" in sh.refused("topics", "--alter", "--topic", "life", "--partitions", 2)
+    assert "2 would not be an increase" in sh.refused(
+        "topics", "--alter", "--topic", "life", "--partitions", 2
+    )
     assert sh("topics", "--describe", "--topic", "life", "--under-replicated-partitions") == ""
-    assert sh("topics", "--describe", "--topic", "life", "--at-min-isr-partitions").count("\tTopic: life") == 4
+    assert (
+        sh("topics", "--describe", "--topic", "life", "--at-min-isr-partitions").count("\tTopic: life") == 4
+    )
     assert sh("topics", "--describe", "--topics-with-overrides", "--topic", "life").count("\n") == 1
     assert sh("topics", "--delete", "--topic", "life") == ""
-    assert sh.refused("topics", "--delete", "--topic", "life").endswith("Topic 'life' does not exist as expected")
+    assert sh.refused("topics", "--delete", "--topic", "life").endswith(
+        "Topic 'life' does not exist as expected"
+    )
     assert sh("topics", "--delete", "--topic", "life", "--if-exists") == ""
     assert sh("topics", "--describe", "--topic", "life", "--if-exists") == ""
 
@@ -116,7 +129,10 @@ def test_topics_by_pattern_id_and_assignment(sh: Shell) -> None:
     [
         (["--create", "--topic", "x", "--partitions", "0"], "partitions must be greater than 0"),
         (["--create", "--topic", "x", "--replication-factor", "40000"], "between 1 and 32767"),
-        (["--create", "--topic", "x", "--replication-factor", "3"], "target replication factor of 3 cannot be reached"),
+        (
+            ["--create", "--topic", "x", "--replication-factor", "3"],
+            "target replication factor of 3 cannot be reached",
+        ),
         (["--create", "--topic", "x", "--config", "bogus=1"], "bogus"),
         (["--create", "--topic", "x", "--config", "bogus"], 'format "key=value"'),
         (["--create", "--topic", "a/b"], "a/b"),
@@ -145,7 +161,8 @@ def test_options_that_do_not_go_together(sh: Shell, args: list[str]) -> None:
     assert done.status == 1 and "kafka-topics: error:" in done.err
 
 
-# -- console ---------------------------------------------------------------------------------------------------------------
+# -- console
+# --------------------------------------------------------------------------------------------------
 
 
 def test_lines_go_in_and_come_out(sh: Shell) -> None:
@@ -187,11 +204,16 @@ def test_a_group_goes_on_where_it_was(sh: Shell) -> None:
     assert sh("console_consumer", *args, "--timeout-ms", 3000) == "4\n"
 
 
-@pytest.mark.parametrize(("offset", "got"), [("earliest", "a\nb\nc\n"), ("1", "b\nc\n"), ("latest", ""), ("99", "")])
+@pytest.mark.parametrize(
+    ("offset", "got"), [("earliest", "a\nb\nc\n"), ("1", "b\nc\n"), ("latest", ""), ("99", "")]
+)
 def test_one_partition_from_an_offset(sh: Shell, offset: str, got: str) -> None:
     topic = f"from-{offset}"
     sh("console_producer", "--topic", topic, stdin="a\nb\nc\n")
-    assert sh("console_consumer", "--topic", topic, "--partition", 0, "--offset", offset, "--timeout-ms", 400) == got
+    assert (
+        sh("console_consumer", "--topic", topic, "--partition", 0, "--offset", offset, "--timeout-ms", 400)
+        == got
+    )
 
 
 def test_topics_by_pattern_and_nothing_there(sh: Shell) -> None:
@@ -219,7 +241,16 @@ def test_numbers_are_decoded_and_wrong_ones_named(sh: Shell) -> None:
 
 def test_committed_offsets_as_json(sh: Shell) -> None:
     sh("console_producer", "--topic", "as-json", stdin="1\n2\n")
-    sh("console_consumer", "--topic", "as-json", "--group", "as-json-group", "--from-beginning", "--max-messages", 2)
+    sh(
+        "console_consumer",
+        "--topic",
+        "as-json",
+        "--group",
+        "as-json-group",
+        "--from-beginning",
+        "--max-messages",
+        2,
+    )
     shown = sh(
         "console_consumer", "--topic", "__consumer_offsets", "--from-beginning", "--timeout-ms", 3000,
         "--formatter", "org.apache.kafka.tools.consumer.OffsetsMessageFormatter",
@@ -230,7 +261,10 @@ def test_committed_offsets_as_json(sh: Shell) -> None:
         value, at = decoder.raw_decode(shown, at)
         found.append(value)
     mine = [entry for entry in found if entry["key"]["data"]["group"] == "as-json-group"]
-    assert mine[-1]["key"] == {"type": 1, "data": {"group": "as-json-group", "topic": "as-json", "partition": 0}}
+    assert mine[-1]["key"] == {
+        "type": 1,
+        "data": {"group": "as-json-group", "topic": "as-json", "partition": 0},
+    }
     assert (mine[-1]["value"]["version"], mine[-1]["value"]["data"]["offset"]) == (4, 2)
 
 
@@ -252,8 +286,20 @@ def test_consumer_options_that_do_not_go_together(sh: Shell, args: list[str]) ->
 
 def test_a_consumer_that_is_interrupted_ends_well(sh: Shell) -> None:
     sh("console_producer", "--topic", "forever", stdin="x\n")
-    command = [sys.executable, "-c", "import sys; from quorate.tools.console_consumer import main; sys.exit(main())"]
-    command += ["--bootstrap-server", sh.node.bootstrap, "--topic", "forever", "--from-beginning", "--group", "forever-group"]
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from quorate.tools.console_consumer import main; sys.exit(main())",
+    ]
+    command += [
+        "--bootstrap-server",
+        sh.node.bootstrap,
+        "--topic",
+        "forever",
+        "--from-beginning",
+        "--group",
+        "forever-group",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == b"x\n"

@@ -14,7 +14,8 @@ from tests.tools.shell import Shell, node, sh
 __all__ = ["node", "sh"]  # fixtures
 
 
-# -- groups ----------------------------------------------------------------------------------------------------------------
+# -- groups
+# --------------------------------------------------------------------------------------------------
 
 
 def group_rows(shown: str) -> list[list[str]]:
@@ -30,7 +31,9 @@ def test_a_group_is_described_reset_and_deleted(sh: Shell) -> None:
         "GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID",
     ]  # fmt: skip
     assert group_rows(shown) == [["grp-g", "grp", "0", "3", "5", "2", "-", "-", "-"]]
-    assert sh("consumer_groups", "--describe", "--group", "grp-g", "--state").splitlines()[-1].split()[-2:] == ["Empty", "0"]
+    assert sh("consumer_groups", "--describe", "--group", "grp-g", "--state").splitlines()[-1].split()[
+        -2:
+    ] == ["Empty", "0"]
 
     def reset(*args: object) -> list[list[str]]:
         return group_rows(sh("consumer_groups", "--reset-offsets", "--group", "grp-g", *args))
@@ -39,10 +42,19 @@ def test_a_group_is_described_reset_and_deleted(sh: Shell) -> None:
     assert reset("--all-topics", "--shift-by", -2, "--execute") == [["grp-g", "grp", "0", "1"]]
     assert reset("--topic", "grp:0", "--to-current", "--dry-run") == [["grp-g", "grp", "0", "1"]]
     assert reset("--topic", "grp", "--to-offset", 99, "--dry-run") == [["grp-g", "grp", "0", "5"]]
-    assert reset("--topic", "grp", "--to-datetime", "2020-01-01T00:00:00.000", "--dry-run") == [["grp-g", "grp", "0", "0"]]
+    assert reset("--topic", "grp", "--to-datetime", "2020-01-01T00:00:00.000", "--dry-run") == [
+        ["grp-g", "grp", "0", "0"]
+    ]
     assert reset("--topic", "grp", "--by-duration", "PT1H", "--dry-run") == [["grp-g", "grp", "0", "0"]]
     exported = sh(
-        "consumer_groups", "--reset-offsets", "--group", "grp-g", "--all-topics", "--to-latest", "--dry-run", "--export"
+        "consumer_groups",
+        "--reset-offsets",
+        "--group",
+        "grp-g",
+        "--all-topics",
+        "--to-latest",
+        "--dry-run",
+        "--export",
     )
     assert exported == "grp,0,5\n"
     assert sh("consumer_groups", "--delete-offsets", "--group", "grp-g", "--topic", "grp").splitlines()[-1].split() == [
@@ -52,9 +64,13 @@ def test_a_group_is_described_reset_and_deleted(sh: Shell) -> None:
         sh("consumer_groups", "--delete", "--group", "grp-g")
         == "Deletion of requested consumer groups ('grp-g') was successful.\n"
     )
-    done = sh.plain("consumer_groups", "--bootstrap-server", sh.node.bootstrap, "--delete", "--group", "grp-g")
+    done = sh.plain(
+        "consumer_groups", "--bootstrap-server", sh.node.bootstrap, "--delete", "--group", "grp-g"
+    )
     assert done.status == 1 and "* Group 'grp-g' could not be deleted" in done.err
-    done = sh.plain("consumer_groups", "--bootstrap-server", sh.node.bootstrap, "--describe", "--group", "grp-g")
+    done = sh.plain(
+        "consumer_groups", "--bootstrap-server", sh.node.bootstrap, "--describe", "--group", "grp-g"
+    )
     assert (done.status, done.err.strip()) == (1, "Error: Consumer group 'grp-g' does not exist.")
 
 
@@ -63,7 +79,13 @@ def test_a_reset_from_a_file(sh: Shell, tmp_path: Path) -> None:
     plan = tmp_path / "plan.csv"
     plan.write_text("filed,0,2\n")
     sh("consumer_groups", "--reset-offsets", "--group", "filed-g", "--from-file", plan, "--execute")
-    assert group_rows(sh("consumer_groups", "--describe", "--group", "filed-g"))[0][:5] == ["filed-g", "filed", "0", "2", "3"]
+    assert group_rows(sh("consumer_groups", "--describe", "--group", "filed-g"))[0][:5] == [
+        "filed-g",
+        "filed",
+        "0",
+        "2",
+        "3",
+    ]
     plan.write_text("filed,zero,2\n")
     done = sh.plain(
         "consumer_groups", "--bootstrap-server", sh.node.bootstrap, "--reset-offsets", "--group", "filed-g", "--from-file", plan,
@@ -72,7 +94,9 @@ def test_a_reset_from_a_file(sh: Shell, tmp_path: Path) -> None:
     assert done.status == 1 and "plan.csv line 1" in done.err
 
 
-@pytest.mark.parametrize(("text", "ms"), [("PT5M", 300_000), ("P1DT2H", 93_600_000), ("PT0.5S", 500), ("-PT1M", -60_000)])
+@pytest.mark.parametrize(
+    ("text", "ms"), [("PT5M", 300_000), ("P1DT2H", 93_600_000), ("PT0.5S", 500), ("-PT1M", -60_000)]
+)
 def test_durations(text: str, ms: int) -> None:
     from quorate.tools.consumer_groups_reset import duration_ms
 
@@ -88,29 +112,46 @@ def test_wrong_durations(text: str) -> None:
         duration_ms(text)
 
 
-# -- configs ---------------------------------------------------------------------------------------------------------------
+# -- configs
+# --------------------------------------------------------------------------------------------------
 
 
 def test_configs_are_set_shown_and_removed(sh: Shell) -> None:
     sh("topics", "--create", "--topic", "conf")
     before = sh("configs", "--describe", "--topic", "conf")
     done = "Completed updating config for topic conf.\n"
-    assert sh("configs", "--alter", "--topic", "conf", "--add-config", "retention.ms=7,cleanup.policy=[compact,delete]") == done
+    assert (
+        sh(
+            "configs",
+            "--alter",
+            "--topic",
+            "conf",
+            "--add-config",
+            "retention.ms=7,cleanup.policy=[compact,delete]",
+        )
+        == done
+    )
     shown = sh("configs", "--describe", "--entity-type", "topics", "--entity-name", "conf")
     assert shown.startswith("Dynamic configs for topic conf are:\n")
     assert (
-        "  cleanup.policy=compact,delete sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact,delete, " in shown
+        "  cleanup.policy=compact,delete sensitive=false "
+        "synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact,delete, " in shown
     )
     assert "  retention.ms=7 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=7" in shown
     assert sh("configs", "--describe", "--topic", "conf", "--all").count("\n") > 25
-    assert sh("configs", "--alter", "--topic", "conf", "--delete-config", "retention.ms,cleanup.policy") == done
+    assert (
+        sh("configs", "--alter", "--topic", "conf", "--delete-config", "retention.ms,cleanup.policy") == done
+    )
     assert sh("configs", "--describe", "--topic", "conf") == before
     assert (
         sh.refused("configs", "--alter", "--topic", "conf", "--delete-config", "retention.ms")
         == "Invalid config(s): retention.ms"
     )
     assert "bogus" in sh.refused("configs", "--alter", "--topic", "conf", "--add-config", "bogus=1")
-    assert sh("configs", "--describe", "--topic", "nope") == "The topic 'nope' doesn't exist and doesn't have dynamic config.\n"
+    assert (
+        sh("configs", "--describe", "--topic", "nope")
+        == "The topic 'nope' doesn't exist and doesn't have dynamic config.\n"
+    )
 
 
 def test_configs_of_brokers_users_and_credentials(sh: Shell) -> None:
@@ -120,14 +161,18 @@ def test_configs_of_brokers_users_and_credentials(sh: Shell) -> None:
     )
     assert "log.retention.ms=77" in sh("configs", "--describe", "--broker-defaults")
     sh("configs", "--alter", "--broker-defaults", "--delete-config", "log.retention.ms")
-    assert "not enforced" in sh.refused("configs", "--alter", "--user", "u", "--add-config", "producer_byte_rate=1024")
+    assert "not enforced" in sh.refused(
+        "configs", "--alter", "--user", "u", "--add-config", "producer_byte_rate=1024"
+    )
     sh("configs", "--alter", "--user", "u", "--add-config", "SCRAM-SHA-256=[iterations=8192,password=secret]")
     assert sh("configs", "--describe", "--user", "u") == (
         "SCRAM credential configs for user-principal 'u' are SCRAM-SHA-256=iterations=8192\n"
     )
 
 
-@pytest.mark.parametrize(("value", "text"), [(1024.0, "1024.0"), (2.048e7, "2.048E7"), (1e7, "1.0E7"), (0.5, "0.5")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(1024.0, "1024.0"), (2.048e7, "2.048E7"), (1e7, "1.0E7"), (0.5, "0.5")]
+)
 def test_quotas_are_printed_as_java_prints_doubles(value: float, text: str) -> None:
     from quorate.tools.configs import java_double
 
@@ -145,14 +190,18 @@ def test_quotas_are_printed_as_java_prints_doubles(value: float, text: str) -> N
         (["--alter", "--entity-type", "topics", "--add-config", "a=b"], "An entity name must be specified"),
         (["--alter", "--topic", "a", "--add-config", "a"], 'format "key=val"'),
         (["--alter", "--user", "u", "--add-config", "retention.ms=1"], "Unexpected config names"),
-        (["--alter", "--user", "u", "--add-config", "SCRAM-SHA-256=[iterations=1,password=p]"], "less than the minimum 4096"),
+        (
+            ["--alter", "--user", "u", "--add-config", "SCRAM-SHA-256=[iterations=1,password=p]"],
+            "less than the minimum 4096",
+        ),
     ],
 )
 def test_config_options_that_make_no_sense(sh: Shell, args: list[str], says: str) -> None:
     assert says in sh.refused("configs", *args)
 
 
-# -- the cluster -----------------------------------------------------------------------------------------------------------
+# -- the cluster
+# --------------------------------------------------------------------------------------------------
 
 
 def test_quorum_and_cluster(sh: Shell) -> None:
@@ -177,7 +226,9 @@ def test_quorum_and_cluster(sh: Shell) -> None:
     assert rows[1].split()[0] == "1" and rows[1].endswith("Leader\t")
     human = sh.plain("metadata_quorum", *base, "describe", "--replication", "--human-readable").out
     assert human.count("ms ago") == 2
-    assert json.loads(sh.plain("metadata_quorum", *base, "describe", "--status", "--json").out)["leaderId"] == 1
+    assert (
+        json.loads(sh.plain("metadata_quorum", *base, "describe", "--status", "--json").out)["leaderId"] == 1
+    )
     for args in ([], ["--status", "--replication"], ["--status", "--human-readable"]):
         assert sh.plain("metadata_quorum", *base, "describe", *args).status == 1
     assert sh("cluster", "cluster-id") == f"Cluster ID: {CLUSTER_ID}\n"
@@ -203,7 +254,9 @@ def test_controllers_are_added_and_removed_dry(sh: Shell) -> None:
     base = ["--bootstrap-server", sh.node.bootstrap, "--command-config", sh.node.properties]
     shown = sh.plain("metadata_quorum", *base, "add-controller", "--dry-run")
     where = f"CONTROLLER://127.0.0.1:{sh.node.controller_port}"
-    assert re.fullmatch(rf"DRY RUN of adding controller 1 with directory id \S{{22}} and endpoints: {where}\n", shown.out), shown
+    assert re.fullmatch(
+        rf"DRY RUN of adding controller 1 with directory id \S{{22}} and endpoints: {where}\n", shown.out
+    ), shown
     directory = re.search(r"directory id (\S+)", shown.out)
     assert directory is not None
     removal = ["remove-controller", "-i", 1, "-d", directory[1]]
@@ -217,7 +270,8 @@ def test_features_and_versions(sh: Shell) -> None:
     base = ["--bootstrap-server", sh.node.bootstrap]
     shown = sh.plain("features", *base, "describe").out
     line = (
-        "Feature: metadata.version\tSupportedMinVersion: 3.3-IV3\tSupportedMaxVersion: 4.1-IV1\tFinalizedVersionLevel: 4.1-IV1\t"
+        "Feature: metadata.version\tSupportedMinVersion: 3.3-IV3\t"
+        "SupportedMaxVersion: 4.1-IV1\tFinalizedVersionLevel: 4.1-IV1\t"
     )
     assert line in shown
     done = sh.plain("features", *base, "upgrade", "--feature", "metadata.version=27", "--dry-run")
@@ -225,20 +279,30 @@ def test_features_and_versions(sh: Shell) -> None:
     done = sh.plain("features", *base, "downgrade", "--feature", "metadata.version=20", "--dry-run")
     assert done.status == 1 and done.out.startswith("Can not downgrade metadata.version to 20. ")
     assert done.err == "1 out of 1 operation(s) failed.\n"
-    assert "equals sign not found" in sh.plain("features", *base, "upgrade", "--feature", "metadata.version").err
+    assert (
+        "equals sign not found" in sh.plain("features", *base, "upgrade", "--feature", "metadata.version").err
+    )
     assert sh.plain("features", "version-mapping", "--release-version", "4.1-IV1").out.startswith(
         "metadata.version=27 (4.1-IV1)\n"
     )
     versions = sh("broker_api_versions")
     assert versions.startswith(
-        f"127.0.0.1:{sh.node.broker_port} (id: 1 rack: null isFenced: false) -> (\n\tProduce(0): 0 to 13 [usable: "
+        f"127.0.0.1:{sh.node.broker_port} (id: 1 rack: null isFenced: false) -> (\n\tProduce(0): 0 to 13 "
+        "[usable: "
     )
     assert "\tJoinGroup(11): 0 to 9 [usable: 9],\n" in versions
 
 
 def test_offsets_records_and_directories(sh: Shell, tmp_path: Path) -> None:
     sh("topics", "--create", "--topic", "off", "--partitions", 2)
-    sh("console_producer", "--topic", "off", "--property", "parse.key=true", stdin="".join(f"{i}\tv\n" for i in range(20)))
+    sh(
+        "console_producer",
+        "--topic",
+        "off",
+        "--property",
+        "parse.key=true",
+        stdin="".join(f"{i}\tv\n" for i in range(20)),
+    )
     ends = dict(line.rsplit(":", 1) for line in sh("get_offsets", "--topic", "off").splitlines())
     assert set(ends) == {"off:0", "off:1"} and sum(map(int, ends.values())) == 20
     assert sh("get_offsets", "--topic-partitions", "off:1", "--time", "earliest") == "off:1:0\n"
@@ -248,7 +312,8 @@ def test_offsets_records_and_directories(sh: Shell, tmp_path: Path) -> None:
     document = tmp_path / "offsets.json"
     document.write_text('{"partitions": [{"topic": "off", "partition": 0, "offset": 3}], "version": 1}')
     assert sh("delete_records", "--offset-json-file", document) == (
-        "Executing records delete operation\nRecords delete operation completed:\npartition: off-0\tlow_watermark: 3\n"
+        "Executing records delete operation\nRecords delete operation completed:\npartition: "
+        "off-0\tlow_watermark: 3\n"
     )
     assert sh("get_offsets", "--topic-partitions", "off:0", "--time", "earliest") == "off:0:3\n"
     document.write_text("{")

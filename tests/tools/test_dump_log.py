@@ -1,4 +1,5 @@
-"""kafka-dump-log against what Apache Kafka's tool printed for the same files (tests/golden, tests/tools/dump)."""
+"""kafka-dump-log against what Apache Kafka's tool printed for the same files (tests/golden,
+tests/tools/dump)."""
 
 from __future__ import annotations
 
@@ -11,12 +12,18 @@ from quorate.metadata.framing import encode_record
 from quorate.records.batch import build_batch, build_control_batch, build_metadata_batch
 from quorate.records.control import LeaderChangeMessage
 from quorate.tools.dump_log import main
-from quorate.tools.dump_log_remote import RemoteLogSegmentMetadataRecord, RemoteLogSegmentMetadataUpdateRecord, remote_text
+from quorate.tools.dump_log_remote import (
+    RemoteLogSegmentMetadataRecord,
+    RemoteLogSegmentMetadataUpdateRecord,
+    remote_text,
+)
 from tests.support.golden import unpack_golden
 
 HERE = Path(__file__).parent
 META = "__cluster_metadata-0"
-SNAPSHOTS = f"{META}/00000000000000000000-0000000000.checkpoint,{META}/00000000000000000038-0000000001.checkpoint"
+SNAPSHOTS = (
+    f"{META}/00000000000000000000-0000000000.checkpoint,{META}/00000000000000000038-0000000001.checkpoint"
+)
 LOG = "00000000000000000000.log"
 
 
@@ -46,7 +53,11 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         ("offsets", "data", ["--offsets-decoder", "--files", f"__consumer_offsets-2/{LOG}"]),
         ("transactions", "data", ["--transaction-log-decoder", "--files", f"__transaction_state-1/{LOG}"]),
-        ("running", "running", ["--deep-iteration", "--files", f"plain-0/{LOG},plain-0/00000000000000000000.index"]),
+        (
+            "running",
+            "running",
+            ["--deep-iteration", "--files", f"plain-0/{LOG},plain-0/00000000000000000000.index"],
+        ),
     ],
 )
 def test_it_prints_what_kafka_prints(
@@ -69,7 +80,9 @@ def segment(folder: Path, *batches: bytes) -> Path:
 
 
 def noop(offset: int) -> bytes:
-    return build_metadata_batch([encode_record(r.NoOpRecord(), 0)], base_offset=offset, leader_epoch=1, timestamp=5)
+    return build_metadata_batch(
+        [encode_record(r.NoOpRecord(), 0)], base_offset=offset, leader_epoch=1, timestamp=5
+    )
 
 
 def test_bytes_that_are_no_batch_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,15 +98,22 @@ def test_a_wrong_checksum_shows(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "isvalid: false" in capsys.readouterr().out
 
 
-def test_offsets_that_do_not_follow_each_other_are_told_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_offsets_that_do_not_follow_each_other_are_told_at_the_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = segment(tmp_path, noop(0), noop(5))
     main(["--deep-iteration", "--files", str(path)])
     assert capsys.readouterr().err == f"Non-consecutive offsets in {path}\n  0 is followed by 5\n"
 
 
-def test_a_record_that_does_not_decode_does_not_end_the_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_record_that_does_not_decode_does_not_end_the_dump(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     odd = build_metadata_batch(
-        [b"\x01\x10\x00", encode_record(r.TopicRecord(name="t"), 0)], base_offset=0, leader_epoch=1, timestamp=5
+        [b"\x01\x10\x00", encode_record(r.TopicRecord(name="t"), 0)],
+        base_offset=0,
+        leader_epoch=1,
+        timestamp=5,
     )
     assert main(["--cluster-metadata-decoder", "--files", str(segment(tmp_path, odd))]) == 0
     out = capsys.readouterr().out
@@ -129,14 +149,24 @@ def test_keys_and_values_go_through_the_decoder_class(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--files", "nowhere/00000000000000000000.log"], "nowhere/00000000000000000000.log: No such file or directory"),
+        (
+            ["--files", "nowhere/00000000000000000000.log"],
+            "nowhere/00000000000000000000.log: No such file or directory",
+        ),
         (["--files", "abc.log"], "abc.log: its name does not start with the offset of a segment"),
         (["--files", "abc.checkpoint"], "abc.checkpoint: its name is not that of a snapshot"),
-        (["--key-decoder-class", "com.example.Mine", "--files", "x.log"], "com.example.Mine is not a decoder"),
+        (
+            ["--key-decoder-class", "com.example.Mine", "--files", "x.log"],
+            "com.example.Mine is not a decoder",
+        ),
     ],
 )
 def test_an_error_is_one_line_and_a_status(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("abc.log", "abc.checkpoint"):
@@ -163,7 +193,9 @@ def test_records_of_remote_storage_are_shown() -> None:
     record = RemoteLogSegmentMetadataRecord(
         end_offset=9,
         custom_metadata=b"abc",
-        segment_leader_epochs=[RemoteLogSegmentMetadataRecord.SegmentLeaderEpochEntry(leader_epoch=1, offset=2)],
+        segment_leader_epochs=[
+            RemoteLogSegmentMetadataRecord.SegmentLeaderEpochEntry(leader_epoch=1, offset=2)
+        ],
         remote_log_segment_state=1,
     )
     record.remote_log_segment_id.topic_id_partition.name = "t"
@@ -171,8 +203,10 @@ def test_records_of_remote_storage_are_shown() -> None:
     assert remote_text(b"\x01\x00\x00" + record.encode(0)) == (
         "RemoteLogSegmentMetadata{remoteLogSegmentId="
         f"RemoteLogSegmentId{{topicIdPartition={zero}:t-0, id={zero}}}, "
-        "startOffset=0, endOffset=9, brokerId=0, maxTimestampMs=0, eventTimestampMs=0, segmentLeaderEpochs={1=2}, "
-        "segmentSizeInBytes=0, customMetadata=Optional[CustomMetadata{3 bytes}], state=COPY_SEGMENT_FINISHED, "
+        "startOffset=0, endOffset=9, brokerId=0, maxTimestampMs=0, eventTimestampMs=0, "
+        "segmentLeaderEpochs={1=2}, "
+        "segmentSizeInBytes=0, customMetadata=Optional[CustomMetadata{3 bytes}], "
+        "state=COPY_SEGMENT_FINISHED, "
         "txnIdxEmpty=false}"
     )
     update = RemoteLogSegmentMetadataUpdateRecord(remote_log_segment_state=3)
@@ -207,5 +241,10 @@ def test_records_of_formats_that_nodes_refuse_are_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], value: bytes, payload: str
 ) -> None:
     batch = build_metadata_batch([value], base_offset=0, leader_epoch=1, timestamp=5)
-    assert main(["--cluster-metadata-decoder", "--skip-record-metadata", "--files", str(segment(tmp_path, batch))]) == 0
+    assert (
+        main(
+            ["--cluster-metadata-decoder", "--skip-record-metadata", "--files", str(segment(tmp_path, batch))]
+        )
+        == 0
+    )
     assert capsys.readouterr().out.endswith(f" payload: {payload}\n")

@@ -36,7 +36,9 @@ def test_every_field_in_kafkas_order() -> None:
 
 def test_fields_that_are_not_there() -> None:
     message = Message(topic="t", partition=0, offset=0, timestamp=(TIMESTAMP_NOT_AVAILABLE, -1))
-    expected = b"NO_TIMESTAMP\tPartition:0\tOffset:0\tDelivery:NOT_PRESENT\tEpoch:NOT_PRESENT\tNO_HEADERS\t-\t-\n"
+    expected = (
+        b"NO_TIMESTAMP\tPartition:0\tOffset:0\tDelivery:NOT_PRESENT\tEpoch:NOT_PRESENT\tNO_HEADERS\t-\t-\n"
+    )
     assert shown("DefaultMessageFormatter", all_fields() | {"null.literal": "-"}, message) == expected
 
 

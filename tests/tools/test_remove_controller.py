@@ -32,9 +32,15 @@ class Admin:
             raise self.error
 
 
-@pytest.mark.parametrize(("ago_ms", "warning"), [(40, "fetched 0.0 s before"), (1_600, "fetched 1.6 s before"), (4_000, "")])
-def test_only_a_controller_that_seems_to_run_is_warned_of(ago_ms: int, warning: str, capsys: pytest.CaptureFixture[str]) -> None:
-    args = argparse.Namespace(controller_id=2, controller_directory_id=None, dry_run=False, command_config=None)
+@pytest.mark.parametrize(
+    ("ago_ms", "warning"), [(40, "fetched 0.0 s before"), (1_600, "fetched 1.6 s before"), (4_000, "")]
+)
+def test_only_a_controller_that_seems_to_run_is_warned_of(
+    ago_ms: int, warning: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = argparse.Namespace(
+        controller_id=2, controller_directory_id=None, dry_run=False, command_config=None
+    )
     admin: Any = Admin(ago_ms)
     assert asyncio.run(_remove_voter(admin, args, None)) == 0
     shown = capsys.readouterr()
@@ -48,13 +54,20 @@ def test_only_a_controller_that_seems_to_run_is_warned_of(ago_ms: int, warning: 
     [
         (KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER), True),
         (KafkaError(ErrorCode.REQUEST_TIMED_OUT), True),
-        (KafkaError(ErrorCode.REQUEST_TIMED_OUT, "timed out waiting for the new voter set to be committed"), True),
+        (
+            KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT, "timed out waiting for the new voter set to be committed"
+            ),
+            True,
+        ),
         (KafkaError(ErrorCode.REQUEST_TIMED_OUT, "nothing could be committed by them: start 1 first"), False),
         (RequestTimedOut("Timed out waiting for an answer to RemoveRaftVoter"), True),
         (KafkaError(ErrorCode.VOTER_NOT_FOUND, "no such voter"), False),
     ],
 )
-def test_an_error_that_leaves_open_whether_it_was_removed_says_so_and_how_to_look(error: Exception, is_open: bool) -> None:
+def test_an_error_that_leaves_open_whether_it_was_removed_says_so_and_how_to_look(
+    error: Exception, is_open: bool
+) -> None:
     args = argparse.Namespace(
         controller_id=2,
         controller_directory_id=None,
@@ -68,5 +81,8 @@ def test_an_error_that_leaves_open_whether_it_was_removed_says_so_and_how_to_loo
         asyncio.run(_remove_voter(admin, args, None))
     if is_open:
         assert str(e.value).startswith("org.apache.kafka.common.errors.")
-        assert "This leaves open what becomes of it: controller 2 may still be removed, as soon as a majority" in str(e.value)
+        assert (
+            "This leaves open what becomes of it: controller 2 may still be removed, as soon as a majority"
+            in str(e.value)
+        )
         assert "kafka-metadata-quorum --bootstrap-controller h:1,i:2 describe --status" in str(e.value)

@@ -1,4 +1,5 @@
-"""The console scripts themselves: what they start, and Ctrl-C while they are still importing, at work, or ending."""
+"""The console scripts themselves: what they start, and Ctrl-C while they are still importing, at work,
+or ending."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ sys.exit(main())
 def interrupted(at: str, tool: str = "topics", *words: str, before: str = "") -> tuple[int, str]:
     """Status and output of a script to which Ctrl-C comes while it imports the module `at`."""
     code = INTERRUPT.format(argv=[tool, *words], at=at, tool=tool, before=before)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -51,7 +54,11 @@ def test_every_script_starts_a_tool_that_is_there() -> None:
         ("console_producer", ["--help"], 0),
         ("console_consumer", ["--version"], 0),
         ("console_producer", ["--bootstrap-server", "127.0.0.1:1"], 1),
-        ("console_consumer", ["--bootstrap-server", "127.0.0.1:1", "--topic", "t", "--formatter", "none.Such"], 1),
+        (
+            "console_consumer",
+            ["--bootstrap-server", "127.0.0.1:1", "--topic", "t", "--formatter", "none.Such"],
+            1,
+        ),
     ],
 )
 def test_librdkafka_is_loaded_when_a_console_tool_connects(tool: str, words: list[str], status: int) -> None:
@@ -66,7 +73,9 @@ except SystemExit as end:
 assert status == {status}, status
 assert not {{"confluent_kafka", "asyncio"}} & set(sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -76,7 +85,10 @@ def test_an_interrupt_while_a_tool_is_imported_ends_it_quietly(at: str) -> None:
 
 
 def test_an_interrupt_while_a_command_imports_what_it_needs_ends_it_quietly(tmp_path: Path) -> None:
-    assert interrupted("quorate.node.local_cluster", "quorate", "up", "--data", str(tmp_path / "data")) == (130, "")
+    assert interrupted("quorate.node.local_cluster", "quorate", "up", "--data", str(tmp_path / "data")) == (
+        130,
+        "",
+    )
 
 
 def test_an_interrupt_while_the_interpreter_ends_is_no_traceback() -> None:
@@ -85,7 +97,9 @@ def test_an_interrupt_while_the_interpreter_ends_is_no_traceback() -> None:
 
 
 def test_an_interrupt_that_the_parent_ignores_is_ignored() -> None:
-    status, output = interrupted("argparse", "topics", "--version", before="signal.signal(signal.SIGINT, signal.SIG_IGN)")
+    status, output = interrupted(
+        "argparse", "topics", "--version", before="signal.signal(signal.SIGINT, signal.SIG_IGN)"
+    )
     assert status == 0 and output.startswith(PROJECT["version"])
 
 

@@ -94,7 +94,11 @@ class AdminClient:
 
     @classmethod
     def from_properties(
-        cls, properties: Mapping[str, str], *, bootstrap_servers: str | None = None, bootstrap_controllers: str | None = None
+        cls,
+        properties: Mapping[str, str],
+        *,
+        bootstrap_servers: str | None = None,
+        bootstrap_controllers: str | None = None,
     ) -> AdminClient:
         """A client with Kafka's client properties (`client.id`, `request.timeout.ms`,
         `default.api.timeout.ms`, `retry.backoff.ms`, `retry.backoff.max.ms`).
@@ -108,14 +112,20 @@ class AdminClient:
             try:
                 return int(text) / 1000
             except ValueError:
-                raise ValueError(f"Invalid value {text} for configuration {name}: Not a number of type INT") from None
+                raise ValueError(
+                    f"Invalid value {text} for configuration {name}: Not a number of type INT"
+                ) from None
 
         protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
         if protocol != "PLAINTEXT":
-            raise ValueError(f"Invalid value {protocol} for configuration security.protocol: only PLAINTEXT is served yet")
+            raise ValueError(
+                f"Invalid value {protocol} for configuration security.protocol: only PLAINTEXT is served yet"
+            )
         if bootstrap_servers is None and bootstrap_controllers is None:
             bootstrap_servers = properties.get("bootstrap.servers")
-            bootstrap_controllers = properties.get("bootstrap.controllers") if bootstrap_servers is None else None
+            bootstrap_controllers = (
+                properties.get("bootstrap.controllers") if bootstrap_servers is None else None
+            )
         return cls(
             bootstrap_servers,
             bootstrap_controllers=bootstrap_controllers,
@@ -133,5 +143,7 @@ class AdminClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()

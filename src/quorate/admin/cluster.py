@@ -35,9 +35,13 @@ class ClusterOperations:
         """Cluster id, controller and nodes; `fenced` includes fenced brokers (KIP-1073)."""
         if not fenced:
             return await self.transport.refresh()
-        request = messages.DescribeClusterRequest(endpoint_type=self.transport.endpoint_type, include_fenced_brokers=True)
+        request = messages.DescribeClusterRequest(
+            endpoint_type=self.transport.endpoint_type, include_fenced_brokers=True
+        )
         answer = await self.transport.call(request, lambda a: check(a.error_code, a.error_message))
-        nodes = tuple(Node(b.broker_id, b.host, b.port, b.rack, b.start_time_ms, b.is_fenced) for b in answer.brokers)
+        nodes = tuple(
+            Node(b.broker_id, b.host, b.port, b.rack, b.start_time_ms, b.is_fenced) for b in answer.brokers
+        )
         return ClusterDescription(answer.cluster_id, answer.controller_id, nodes, answer.endpoint_type)
 
     async def describe_quorum(self) -> QuorumInfo:
@@ -71,18 +75,32 @@ class ClusterOperations:
             try:
                 _check_quorum(await self.transport.ask(address, _describe_quorum(), timeout_s=timeout_s))
             except RequestTimedOut:
-                what = "has no answer of the active controller" if self.transport.endpoint_type == BROKERS else "does not answer"
-                return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"it accepts connections, but {what} within {timeout_s:g} s")
+                what = (
+                    "has no answer of the active controller"
+                    if self.transport.endpoint_type == BROKERS
+                    else "does not answer"
+                )
+                return KafkaError(
+                    ErrorCode.REQUEST_TIMED_OUT, f"it accepts connections, but {what} within {timeout_s:g} s"
+                )
             except (KafkaError, NetError) as error:
                 return error
             return None
 
         servers = self.transport.bootstrap
         found = await asyncio.gather(*(ask(address) for address in servers))
-        return {f"[{h}]:{p}" if ":" in h else f"{h}:{p}": said for (h, p), said in zip(servers, found, strict=True)}
+        return {
+            f"[{h}]:{p}" if ":" in h else f"{h}:{p}": said
+            for (h, p), said in zip(servers, found, strict=True)
+        }
 
     async def add_raft_voter(
-        self, voter_id: int, directory_id: bytes, endpoints: Sequence[tuple[str, str, int]], *, cluster_id: str | None = None
+        self,
+        voter_id: int,
+        directory_id: bytes,
+        endpoints: Sequence[tuple[str, str, int]],
+        *,
+        cluster_id: str | None = None,
     ) -> None:
         """Makes an observer a voter (KIP-853); the leader waits up to thirty seconds for it to catch up.
         Raises KafkaError: REQUEST_TIMED_OUT names what was waited for."""
@@ -91,27 +109,37 @@ class ClusterOperations:
             timeout_ms=30_000,
             voter_id=voter_id,
             voter_directory_id=directory_id,
-            listeners=[messages.AddRaftVoterRequest.Listener(name=n, host=h, port=p) for n, h, p in endpoints],
+            listeners=[
+                messages.AddRaftVoterRequest.Listener(name=n, host=h, port=p) for n, h, p in endpoints
+            ],
         )
         await self._change_voters(request)
 
     async def _change_voters(self, request: Request) -> None:
         final = (ErrorCode.REQUEST_TIMED_OUT,)
-        await self.transport.call(request, lambda a: check(a.error_code, a.error_message), timeout_s=40.0, final=final)
+        await self.transport.call(
+            request, lambda a: check(a.error_code, a.error_message), timeout_s=40.0, final=final
+        )
 
-    async def remove_raft_voter(self, voter_id: int, directory_id: bytes, *, cluster_id: str | None = None) -> None:
+    async def remove_raft_voter(
+        self, voter_id: int, directory_id: bytes, *, cluster_id: str | None = None
+    ) -> None:
         """Takes a voter out of the quorum (KIP-853). Raises KafkaError."""
         await self._change_voters(
-            messages.RemoveRaftVoterRequest(cluster_id=cluster_id, voter_id=voter_id, voter_directory_id=directory_id)
+            messages.RemoveRaftVoterRequest(
+                cluster_id=cluster_id, voter_id=voter_id, voter_directory_id=directory_id
+            )
         )
 
     async def unregister_broker(self, broker_id: int) -> None:
         """Takes a broker that is gone out of the metadata. Raises KafkaError."""
         await self.transport.call(
-            messages.UnregisterBrokerRequest(broker_id=broker_id), lambda a: check(a.error_code, a.error_message)
+            messages.UnregisterBrokerRequest(broker_id=broker_id),
+            lambda a: check(a.error_code, a.error_message),
         )
 
-    # -- features and versions -------------------------------------------------------------------------------------------
+    # -- features and versions
+    # ----------------------------------------------------------------------------------------------
 
     async def describe_features(self) -> Features:
         """What the asked node supports and the cluster has finalised."""
@@ -132,7 +160,9 @@ class ClusterOperations:
         request = messages.UpdateFeaturesRequest(
             timeout_ms=60_000,
             feature_updates=[
-                messages.UpdateFeaturesRequest.FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
+                messages.UpdateFeaturesRequest.FeatureUpdateKey(
+                    feature=name, max_version_level=level, upgrade_type=kind
+                )
                 for name, (level, kind) in updates.items()
             ],
             validate_only=validate_only,
@@ -151,7 +181,9 @@ class ClusterOperations:
             results = dict.fromkeys(updates)
         for r in answer.results:
             results[r.feature] = (
-                KafkaError(ErrorCode.of(r.error_code), r.error_message) if r.error_code else results.get(r.feature)
+                KafkaError(ErrorCode.of(r.error_code), r.error_message)
+                if r.error_code
+                else results.get(r.feature)
             )
         return results
 
@@ -160,7 +192,8 @@ class ClusterOperations:
         connection = await self.transport.connection((node.host, node.port))
         return dict(connection.api_versions)
 
-    # -- elections -------------------------------------------------------------------------------------------------------
+    # -- elections
+    # ----------------------------------------------------------------------------------------------
 
     async def elect_leaders(
         self, election_type: int, partitions: Iterable[TopicPartition] | None
@@ -169,9 +202,12 @@ class ClusterOperations:
         topics = None
         if partitions is not None:
             topics = [
-                messages.ElectLeadersRequest.TopicPartitions(topic=t, partitions=p) for t, p in by_topic(partitions).items()
+                messages.ElectLeadersRequest.TopicPartitions(topic=t, partitions=p)
+                for t, p in by_topic(partitions).items()
             ]
-        request = messages.ElectLeadersRequest(election_type=election_type, topic_partitions=topics, timeout_ms=30_000)
+        request = messages.ElectLeadersRequest(
+            election_type=election_type, topic_partitions=topics, timeout_ms=30_000
+        )
         answer = await self.transport.call(request, lambda a: check(a.error_code))
         return {
             TopicPartition(t.topic, p.partition_id): (

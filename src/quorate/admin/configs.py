@@ -41,7 +41,10 @@ class ConfigOperations:
         return found
 
     async def incremental_alter_configs(
-        self, changes: Mapping[Resource, Iterable[tuple[ConfigOp, str, str | None]]], *, validate_only: bool = False
+        self,
+        changes: Mapping[Resource, Iterable[tuple[ConfigOp, str, str | None]]],
+        *,
+        validate_only: bool = False,
     ) -> dict[Resource, KafkaError | None]:
         """Sets, deletes, appends to or subtracts from single configurations; by resource what was
         wrong."""
@@ -51,7 +54,9 @@ class ConfigOperations:
                 resource_type=resource[0],
                 resource_name=resource[1],
                 configs=[
-                    messages.IncrementalAlterConfigsRequest.AlterableConfig(name=name, config_operation=op, value=value)
+                    messages.IncrementalAlterConfigsRequest.AlterableConfig(
+                        name=name, config_operation=op, value=value
+                    )
                     for op, name, value in changes[resource]
                 ],
             )
@@ -65,7 +70,9 @@ class ConfigOperations:
         shared = []
         for resource in changes:
             if resource[0] is ConfigResourceType.BROKER_LOGGER:
-                request = messages.IncrementalAlterConfigsRequest(resources=[build(resource)], validate_only=validate_only)
+                request = messages.IncrementalAlterConfigsRequest(
+                    resources=[build(resource)], validate_only=validate_only
+                )
                 result |= _outcomes(await self.transport.call_node(int(resource[1]), request))
             else:
                 shared.append(resource)
@@ -82,7 +89,8 @@ class ConfigOperations:
         answer = await self.transport.call(request, lambda a: check(a.error_code))
         return [(ConfigResourceType(r.resource_type), r.resource_name) for r in answer.config_resources]
 
-    # -- quotas ----------------------------------------------------------------------------------------------------------
+    # -- quotas
+    # ----------------------------------------------------------------------------------------------
 
     async def describe_client_quotas(
         self, components: Sequence[tuple[str, int, str | None]], *, strict: bool = False
@@ -90,22 +98,29 @@ class ConfigOperations:
         """Quotas of the entities that match (type, 0 exact | 1 default | 2 any, name)."""
         request = messages.DescribeClientQuotasRequest(
             components=[
-                messages.DescribeClientQuotasRequest.ComponentData(entity_type=t, match_type=m, match=n) for t, m, n in components
+                messages.DescribeClientQuotasRequest.ComponentData(entity_type=t, match_type=m, match=n)
+                for t, m, n in components
             ],
             strict=strict,
         )
         answer = await self.transport.call(request, lambda a: check(a.error_code, a.error_message))
         return {
-            tuple((e.entity_type, e.entity_name) for e in entry.entity): {v.key: v.value for v in entry.values}
+            tuple((e.entity_type, e.entity_name) for e in entry.entity): {
+                v.key: v.value for v in entry.values
+            }
             for entry in answer.entries or ()
         }
 
     async def alter_client_quotas(self, entity: QuotaEntity, ops: Mapping[str, float | None]) -> None:
         """Sets quotas of one entity, or removes those that are None. Raises KafkaError."""
         entry = messages.AlterClientQuotasRequest.EntryData(
-            entity=[messages.AlterClientQuotasRequest.EntityData(entity_type=t, entity_name=n) for t, n in entity],
+            entity=[
+                messages.AlterClientQuotasRequest.EntityData(entity_type=t, entity_name=n) for t, n in entity
+            ],
             ops=[
-                messages.AlterClientQuotasRequest.OpData(key=k, value=0.0 if v is None else v, remove=v is None)
+                messages.AlterClientQuotasRequest.OpData(
+                    key=k, value=0.0 if v is None else v, remove=v is None
+                )
                 for k, v in ops.items()
             ],
         )
@@ -116,13 +131,19 @@ class ConfigOperations:
 
         await self.transport.call(messages.AlterClientQuotasRequest(entries=[entry]), look)
 
-    # -- SCRAM -----------------------------------------------------------------------------------------------------------
+    # -- SCRAM
+    # ----------------------------------------------------------------------------------------------
 
     async def describe_scram(self, users: Sequence[str] | None = None) -> dict[str, list[tuple[int, int]]]:
         """(mechanism, iterations) of the credentials of each user that has any (None: all users)."""
-        names = None if users is None else [messages.DescribeUserScramCredentialsRequest.UserName(name=user) for user in users]
+        names = (
+            None
+            if users is None
+            else [messages.DescribeUserScramCredentialsRequest.UserName(name=user) for user in users]
+        )
         answer = await self.transport.call(
-            messages.DescribeUserScramCredentialsRequest(users=names), lambda a: check(a.error_code, a.error_message)
+            messages.DescribeUserScramCredentialsRequest(users=names),
+            lambda a: check(a.error_code, a.error_message),
         )
         found = {}
         for result in answer.results:
@@ -133,13 +154,18 @@ class ConfigOperations:
         return found
 
     async def alter_scram(
-        self, *, upserts: Sequence[tuple[str, int, int, bytes, bytes]] = (), deletions: Sequence[tuple[str, int]] = ()
+        self,
+        *,
+        upserts: Sequence[tuple[str, int, int, bytes, bytes]] = (),
+        deletions: Sequence[tuple[str, int]] = (),
     ) -> None:
         """Upserts (user, mechanism, iterations, salt, salted password), deletes (user, mechanism).
         Raises KafkaError."""
         request = messages.AlterUserScramCredentialsRequest(
             deletions=[
-                messages.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name=name, mechanism=mechanism)
+                messages.AlterUserScramCredentialsRequest.ScramCredentialDeletion(
+                    name=name, mechanism=mechanism
+                )
                 for name, mechanism in deletions
             ],
             upsertions=[

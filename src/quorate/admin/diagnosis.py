@@ -52,7 +52,9 @@ async def _speaks_tls(host: str, port: int, timeout_s: float) -> bool:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent, nothing believed
     try:
-        opening = asyncio.open_connection(host.strip("[]"), port, ssl=context, ssl_handshake_timeout=timeout_s)
+        opening = asyncio.open_connection(
+            host.strip("[]"), port, ssl=context, ssl_handshake_timeout=timeout_s
+        )
         async with asyncio.timeout(timeout_s):
             _, writer = await opening
     except ssl.SSLError as e:

@@ -59,7 +59,11 @@ def exception_name(code: ErrorCode) -> str:
 def error_text(error: BaseException) -> str:
     """What went wrong, for people: the server's words where it sent some."""
     if isinstance(error, KafkaError):
-        return error.message or _TEXTS.get(error.code) or error.code.name.lower().replace("_", " ").capitalize() + "."
+        return (
+            error.message
+            or _TEXTS.get(error.code)
+            or error.code.name.lower().replace("_", " ").capitalize() + "."
+        )
     return str(error) or type(error).__name__
 
 

@@ -44,10 +44,14 @@ class GroupOperations:
         except KafkaError as error:
             if error.code is not ErrorCode.UNSUPPORTED_VERSION:
                 raise
-            found = await self.transport.call(messages.FindCoordinatorRequest(key=group_id, key_type=GROUP), look)
+            found = await self.transport.call(
+                messages.FindCoordinatorRequest(key=group_id, key_type=GROUP), look
+            )
         return Node(found.node_id, found.host, found.port)
 
-    async def ask_coordinator(self, group_id: str, request: Any, error_of: Callable[[Any], int]) -> tuple[Any, Node]:
+    async def ask_coordinator(
+        self, group_id: str, request: Any, error_of: Callable[[Any], int]
+    ) -> tuple[Any, Node]:
         """Asks a group's coordinator, again where it has moved. Raises the KafkaError that `error_of`
         finds in the answer."""
 
@@ -59,7 +63,9 @@ class GroupOperations:
 
         return await self.transport.until_answered(attempt, f"the coordinator of group {group_id}")
 
-    async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
+    async def list_groups(
+        self, *, states: Iterable[str] = (), types: Iterable[str] = ()
+    ) -> list[GroupListing]:
         """Groups of all brokers, by id."""
         request = messages.ListGroupsRequest(states_filter=list(states), types_filter=list(types))
 
@@ -68,7 +74,9 @@ class GroupOperations:
 
         answers = await asyncio.gather(*(one(node) for node in await self.transport.nodes()))
         found = {
-            g.group_id: GroupListing(g.group_id, g.protocol_type, g.group_state, g.group_type) for a in answers for g in a.groups
+            g.group_id: GroupListing(g.group_id, g.protocol_type, g.group_state, g.group_type)
+            for a in answers
+            for g in a.groups
         }
         return [found[group_id] for group_id in sorted(found)]
 
@@ -87,7 +95,9 @@ class GroupOperations:
         """A group of KIP-848; None where the broker or the group does not speak that protocol."""
         try:
             answer, node = await self.ask_coordinator(
-                group_id, messages.ConsumerGroupDescribeRequest(group_ids=[group_id]), lambda a: int(a.groups[0].error_code)
+                group_id,
+                messages.ConsumerGroupDescribeRequest(group_ids=[group_id]),
+                lambda a: int(a.groups[0].error_code),
             )
         except UnsupportedVersion:
             return None
@@ -102,11 +112,17 @@ class GroupOperations:
                 m.instance_id,
                 m.client_id,
                 m.client_host,
-                tuple(TopicPartition(t.topic_name, p) for t in m.assignment.topic_partitions for p in t.partitions),
+                tuple(
+                    TopicPartition(t.topic_name, p)
+                    for t in m.assignment.topic_partitions
+                    for p in t.partitions
+                ),
             )
             for m in group.members
         )
-        return GroupDescription(group_id, group.group_state, "consumer", group.assignor_name, node, members, "Consumer")
+        return GroupDescription(
+            group_id, group.group_state, "consumer", group.assignor_name, node, members, "Consumer"
+        )
 
     async def _describe_classic(self, group_id: str) -> GroupDescription:
         answer, node = await self.ask_coordinator(
@@ -114,10 +130,14 @@ class GroupOperations:
         )
         group = answer.groups[0]
         members = tuple(
-            MemberDescription(m.member_id, m.group_instance_id, m.client_id, m.client_host, assigned(m.member_assignment))
+            MemberDescription(
+                m.member_id, m.group_instance_id, m.client_id, m.client_host, assigned(m.member_assignment)
+            )
             for m in group.members
         )
-        return GroupDescription(group_id, group.group_state, group.protocol_type, group.protocol_data, node, members)
+        return GroupDescription(
+            group_id, group.group_state, group.protocol_type, group.protocol_data, node, members
+        )
 
     async def delete_groups(self, group_ids: Sequence[str]) -> dict[str, KafkaError | None]:
         """Deletes empty groups; by id what was wrong with each."""
@@ -132,10 +152,15 @@ class GroupOperations:
 
         return dict(zip(group_ids, await asyncio.gather(*(one(g) for g in group_ids)), strict=True))
 
-    # -- offsets ---------------------------------------------------------------------------------------------------------
+    # -- offsets
+    # ----------------------------------------------------------------------------------------------
 
     async def list_group_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        require_stable: bool = False,
     ) -> dict[TopicPartition, OffsetAndMetadata | KafkaError]:
         """Committed offsets of a group (None: of all its partitions); partitions without one are left
         out."""
@@ -155,7 +180,9 @@ class GroupOperations:
                 if p.error_code:
                     found[tp] = KafkaError(ErrorCode.of(p.error_code))
                 elif p.committed_offset >= 0:
-                    found[tp] = OffsetAndMetadata(p.committed_offset, p.committed_leader_epoch, p.metadata or "")
+                    found[tp] = OffsetAndMetadata(
+                        p.committed_offset, p.committed_leader_epoch, p.metadata or ""
+                    )
         return found
 
     async def alter_group_offsets(
@@ -190,7 +217,9 @@ class GroupOperations:
 
         answer, _ = await self.ask_coordinator(group_id, request, moved)
         return {
-            TopicPartition(t.name, p.partition_index): KafkaError(ErrorCode.of(p.error_code)) if p.error_code else None
+            TopicPartition(t.name, p.partition_index): KafkaError(ErrorCode.of(p.error_code))
+            if p.error_code
+            else None
             for t in answer.topics
             for p in t.partitions
         }
@@ -204,14 +233,19 @@ class GroupOperations:
             topics=[
                 messages.OffsetDeleteRequest.OffsetDeleteRequestTopic(
                     name=name,
-                    partitions=[messages.OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=i) for i in indexes],
+                    partitions=[
+                        messages.OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=i)
+                        for i in indexes
+                    ],
                 )
                 for name, indexes in by_topic(partitions).items()
             ],
         )
         answer, _ = await self.ask_coordinator(group_id, request, lambda a: int(a.error_code))
         return {
-            TopicPartition(t.name, p.partition_index): KafkaError(ErrorCode.of(p.error_code)) if p.error_code else None
+            TopicPartition(t.name, p.partition_index): KafkaError(ErrorCode.of(p.error_code))
+            if p.error_code
+            else None
             for t in answer.topics
             for p in t.partitions
         }

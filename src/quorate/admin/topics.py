@@ -34,7 +34,9 @@ class TopicOperations:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
 
-    async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> dict[str, KafkaError | None]:
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> dict[str, KafkaError | None]:
         """Creates topics; by name what was wrong with each, None for created."""
 
         def build(topic: NewTopic) -> messages.CreateTopicsRequest.CreatableTopic:
@@ -43,10 +45,15 @@ class TopicOperations:
                 num_partitions=-1 if topic.assignment else topic.partitions,
                 replication_factor=-1 if topic.assignment else topic.replication_factor,
                 assignments=[
-                    messages.CreateTopicsRequest.CreatableReplicaAssignment(partition_index=p, broker_ids=list(brokers))
+                    messages.CreateTopicsRequest.CreatableReplicaAssignment(
+                        partition_index=p, broker_ids=list(brokers)
+                    )
                     for p, brokers in topic.assignment.items()
                 ],
-                configs=[messages.CreateTopicsRequest.CreatableTopicConfig(name=k, value=v) for k, v in topic.configs.items()],
+                configs=[
+                    messages.CreateTopicsRequest.CreatableTopicConfig(name=k, value=v)
+                    for k, v in topic.configs.items()
+                ],
             )
 
         request = messages.CreateTopicsRequest(
@@ -58,7 +65,8 @@ class TopicOperations:
     async def delete_topics(self, names: Sequence[str]) -> dict[str, KafkaError | None]:
         """Deletes topics; by name what was wrong with each."""
         request = messages.DeleteTopicsRequest(
-            topics=[messages.DeleteTopicsRequest.DeleteTopicState(name=name) for name in names], timeout_ms=TIMEOUT_MS
+            topics=[messages.DeleteTopicsRequest.DeleteTopicState(name=name) for name in names],
+            timeout_ms=TIMEOUT_MS,
         )
         answer = await self.transport.call(request, _retry_controller("responses"))
         return {t.name or "": _error(t.error_code, t.error_message) for t in answer.responses}
@@ -66,10 +74,16 @@ class TopicOperations:
     async def list_topics(self, *, internal: bool = True) -> list[TopicListing]:
         """All topics, by name."""
         answer = await self.transport.call(messages.MetadataRequest(topics=None))
-        listings = [TopicListing(t.name or "", t.topic_id, t.is_internal) for t in answer.topics if internal or not t.is_internal]
+        listings = [
+            TopicListing(t.name or "", t.topic_id, t.is_internal)
+            for t in answer.topics
+            if internal or not t.is_internal
+        ]
         return sorted(listings, key=lambda listing: listing.name)
 
-    async def describe_topics(self, names: Sequence[str], *, partition_limit: int = 2000) -> dict[str, TopicDescription]:
+    async def describe_topics(
+        self, names: Sequence[str], *, partition_limit: int = 2000
+    ) -> dict[str, TopicDescription]:
         """Topics with their partitions. Raises UNKNOWN_TOPIC_OR_PARTITION for the first one that is not
         there."""
         try:
@@ -139,7 +153,9 @@ class TopicOperations:
 
     async def _metadata(self, names: Iterable[str]) -> Any:
         topics = [messages.MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-        return await self.transport.call(messages.MetadataRequest(topics=topics, allow_auto_topic_creation=False))
+        return await self.transport.call(
+            messages.MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        )
 
     async def create_partitions(
         self, counts: Mapping[str, int], assignments: Mapping[str, Sequence[Sequence[int]]] | None = None
@@ -154,7 +170,10 @@ class TopicOperations:
                     count=count,
                     assignments=None
                     if name not in given
-                    else [messages.CreatePartitionsRequest.CreatePartitionsAssignment(broker_ids=list(b)) for b in given[name]],
+                    else [
+                        messages.CreatePartitionsRequest.CreatePartitionsAssignment(broker_ids=list(b))
+                        for b in given[name]
+                    ],
                 )
                 for name, count in counts.items()
             ],
@@ -169,7 +188,9 @@ class TopicOperations:
         def ok(answer: Any) -> None:
             check(answer.error_code, answer.error_message)
 
-        answer = await self.transport.call(messages.ListPartitionReassignmentsRequest(topics=None, timeout_ms=TIMEOUT_MS), ok)
+        answer = await self.transport.call(
+            messages.ListPartitionReassignmentsRequest(topics=None, timeout_ms=TIMEOUT_MS), ok
+        )
         return {
             TopicPartition(topic.name, p.partition_index): Reassignment(
                 tuple(p.replicas), tuple(p.adding_replicas), tuple(p.removing_replicas)
@@ -178,7 +199,8 @@ class TopicOperations:
             for p in topic.partitions
         }
 
-    # -- what partition leaders answer -----------------------------------------------------------------------------------
+    # -- what partition leaders answer
+    # ----------------------------------------------------------------------------------------------
 
     async def leaders(self, topics: Collection[str]) -> dict[TopicPartition, int]:
         """Leader of each partition, -1 for none. Raises UNKNOWN_TOPIC_OR_PARTITION."""
@@ -200,12 +222,17 @@ class TopicOperations:
         def request(partitions: Sequence[TopicPartition]) -> messages.ListOffsetsRequest:
             topics: dict[str, list[messages.ListOffsetsRequest.ListOffsetsPartition]] = {}
             for tp in partitions:
-                entry = messages.ListOffsetsRequest.ListOffsetsPartition(partition_index=tp.partition, timestamp=times[tp])
+                entry = messages.ListOffsetsRequest.ListOffsetsPartition(
+                    partition_index=tp.partition, timestamp=times[tp]
+                )
                 topics.setdefault(tp.topic, []).append(entry)
             return messages.ListOffsetsRequest(
                 replica_id=-1,
                 isolation_level=int(read_committed),
-                topics=[messages.ListOffsetsRequest.ListOffsetsTopic(name=n, partitions=p) for n, p in topics.items()],
+                topics=[
+                    messages.ListOffsetsRequest.ListOffsetsTopic(name=n, partitions=p)
+                    for n, p in topics.items()
+                ],
                 timeout_ms=TIMEOUT_MS,
             )
 
@@ -219,17 +246,24 @@ class TopicOperations:
 
         return await self._ask_leaders(list(times), request, read)
 
-    async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | KafkaError]:
         """Deletes what stands before an offset (-1: the high watermark); by partition the new low
         watermark, or the error."""
 
         def request(partitions: Sequence[TopicPartition]) -> messages.DeleteRecordsRequest:
             topics: dict[str, list[messages.DeleteRecordsRequest.DeleteRecordsPartition]] = {}
             for tp in partitions:
-                entry = messages.DeleteRecordsRequest.DeleteRecordsPartition(partition_index=tp.partition, offset=before[tp])
+                entry = messages.DeleteRecordsRequest.DeleteRecordsPartition(
+                    partition_index=tp.partition, offset=before[tp]
+                )
                 topics.setdefault(tp.topic, []).append(entry)
             return messages.DeleteRecordsRequest(
-                topics=[messages.DeleteRecordsRequest.DeleteRecordsTopic(name=n, partitions=p) for n, p in topics.items()],
+                topics=[
+                    messages.DeleteRecordsRequest.DeleteRecordsTopic(name=n, partitions=p)
+                    for n, p in topics.items()
+                ],
                 timeout_ms=TIMEOUT_MS,
             )
 
@@ -238,12 +272,16 @@ class TopicOperations:
             for topic in answer.topics:
                 for p in topic.partitions:
                     error = _error(p.error_code, None)
-                    found[TopicPartition(topic.name, p.partition_index)] = p.low_watermark if error is None else error
+                    found[TopicPartition(topic.name, p.partition_index)] = (
+                        p.low_watermark if error is None else error
+                    )
             return found
 
         return await self._ask_leaders(list(before), request, read)
 
-    async def _ask_leaders(self, partitions: list[TopicPartition], request: Any, read: Any) -> dict[TopicPartition, Any]:
+    async def _ask_leaders(
+        self, partitions: list[TopicPartition], request: Any, read: Any
+    ) -> dict[TopicPartition, Any]:
         """Asks each partition's leader, again for those whose leader has changed meanwhile."""
         done: dict[TopicPartition, Any] = {}
 
@@ -261,7 +299,9 @@ class TopicOperations:
                     done[tp] = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
 
             async def one(leader: int, group: list[TopicPartition]) -> None:
-                done.update(read(await self.transport.ask(await self.transport.address_of(leader), request(group))))
+                done.update(
+                    read(await self.transport.ask(await self.transport.address_of(leader), request(group)))
+                )
 
             await asyncio.gather(*(one(leader, group) for leader, group in by_leader.items()))
             for tp in left:
@@ -275,7 +315,9 @@ class TopicOperations:
                 raise
         return {tp: done[tp] for tp in partitions}
 
-    async def _leaders_of(self, partitions: list[TopicPartition], done: dict[TopicPartition, Any]) -> dict[TopicPartition, int]:
+    async def _leaders_of(
+        self, partitions: list[TopicPartition], done: dict[TopicPartition, Any]
+    ) -> dict[TopicPartition, int]:
         answer = await self._metadata(dict.fromkeys(tp.topic for tp in partitions))
         leaders: dict[TopicPartition, int] = {}
         for topic in answer.topics:
@@ -290,7 +332,9 @@ class TopicOperations:
         self, broker_ids: Iterable[int] | None = None, topics: Collection[str] | None = None
     ) -> dict[int, list[LogDirDescription]]:
         """Directories of brokers (None: all) with the replicas in them."""
-        ids = list(broker_ids) if broker_ids is not None else [node.id for node in await self.transport.nodes()]
+        ids = (
+            list(broker_ids) if broker_ids is not None else [node.id for node in await self.transport.nodes()]
+        )
 
         async def one(broker_id: int) -> list[LogDirDescription]:
             answer = await self.transport.call_node(
@@ -318,7 +362,9 @@ class TopicOperations:
 
 
 def unknown_topic(code: int, name: str) -> KafkaError:
-    return KafkaError(ErrorCode.of(code), f"Topic {name}: {ErrorCode.of(code).name.lower().replace('_', ' ')}")
+    return KafkaError(
+        ErrorCode.of(code), f"Topic {name}: {ErrorCode.of(code).name.lower().replace('_', ' ')}"
+    )
 
 
 def _error(code: int, message: str | None) -> KafkaError | None:

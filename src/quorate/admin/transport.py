@@ -32,7 +32,8 @@ T = TypeVar("T")
 BROKERS, CONTROLLERS = 1, 2
 
 CONTROLLER_LISTENER = (
-    "it is a controller's listener, and a broker's is wanted: give a broker's port, or name the controller by "
+    "it is a controller's listener, and a broker's is wanted: give a broker's port, or name the controller "
+    "by "
     "--bootstrap-controller (bootstrap_controllers in Python) where that is served"
 )
 PATIENCE_S = 2.0
@@ -43,7 +44,9 @@ HEDGE_S = 0.5
 """Silence after which the next node is asked too, where any will do: one that stands still costs this,
 not a timeout."""
 
-_ADDRESS = re.compile(r"(?:[A-Za-z0-9_]+://)?(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^:\[\]/]+)):(?P<port>\d{1,5})")
+_ADDRESS = re.compile(
+    r"(?:[A-Za-z0-9_]+://)?(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^:\[\]/]+)):(?P<port>\d{1,5})"
+)
 
 
 def parse_servers(text: str | Sequence[str]) -> list[tuple[str, int]]:
@@ -94,7 +97,9 @@ class Transport:
         self._doubted = False  # the description: someone whom it names does not answer, or says that he is not who it says
         self._described: dict[tuple[str, int], float] = {}  # when each was asked for a description
         self._failed: dict[tuple[str, int], float] = {}  # when, and no answer since
-        self._listens: dict[tuple[str, int], str | None] = {}  # what is there instead of Kafka, where that is certain
+        self._listens: dict[
+            tuple[str, int], str | None
+        ] = {}  # what is there instead of Kafka, where that is certain
         self._trouble: Exception | None = None  # with the last connection that was wanted, until one is there
         self._warned: set[tuple[str, int]] = set()
 
@@ -109,7 +114,8 @@ class Transport:
         self._channels.clear()
         await asyncio.sleep(0)  # aborted transports report their end on the next turn
 
-    # -- connections -----------------------------------------------------------------------------------------------------
+    # -- connections
+    # ----------------------------------------------------------------------------------------------
 
     def channel(self, host: str, port: int) -> NodeChannel:
         """The shared channel to an address."""
@@ -131,7 +137,11 @@ class Transport:
         )
 
     async def ask(
-        self, address: tuple[str, int], request: Request, version: int | None = None, timeout_s: float | None = None
+        self,
+        address: tuple[str, int],
+        request: Request,
+        version: int | None = None,
+        timeout_s: float | None = None,
     ) -> Any:
         """One request to one address, once. A node that does not answer is asked last from then on."""
         self._in_flight[address] = self._in_flight.get(address, 0) + 1
@@ -148,7 +158,8 @@ class Transport:
     async def connection(self, address: tuple[str, int]) -> Connection:
         return await self.channel(*address).connected()
 
-    # -- the cluster -----------------------------------------------------------------------------------------------------
+    # -- the cluster
+    # ----------------------------------------------------------------------------------------------
 
     async def any_address(self) -> tuple[str, int]:
         """A node that answers: of the known ones the least loaded, else a bootstrap server; those that
@@ -162,7 +173,9 @@ class Transport:
         return await self._first(connect)
 
     def _candidates(self) -> list[tuple[str, int]]:
-        known = [(n.host, n.port) for n in self.cluster.nodes if not n.fenced] if self.cluster is not None else []
+        known = (
+            [(n.host, n.port) for n in self.cluster.nodes if not n.fenced] if self.cluster is not None else []
+        )
         candidates = sorted(known, key=lambda a: self._in_flight.get(a, 0))
         candidates += [a for a in self._bootstrap if a not in known]
         if self._doubted:
@@ -185,7 +198,9 @@ class Transport:
                 if waiting:
                     address = waiting.pop()
                     tasks[asyncio.ensure_future(attempt(address))] = address
-                done, _ = await asyncio.wait(tasks, timeout=HEDGE_S if waiting else None, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait(
+                    tasks, timeout=HEDGE_S if waiting else None, return_when=asyncio.FIRST_COMPLETED
+                )
                 for task in done:
                     address = tasks.pop(task)
                     try:
@@ -257,7 +272,9 @@ class Transport:
             await self._reach(address, None)
             self._described[address] = asyncio.get_running_loop().time()
             try:
-                answer = await self.ask(address, messages.DescribeClusterRequest(endpoint_type=self.endpoint_type))
+                answer = await self.ask(
+                    address, messages.DescribeClusterRequest(endpoint_type=self.endpoint_type)
+                )
             except UnsupportedVersion:
                 if self.endpoint_type == CONTROLLERS:
                     raise
@@ -265,7 +282,14 @@ class Transport:
             if answer.error_code:
                 raise KafkaError(ErrorCode.of(answer.error_code), answer.error_message)
             nodes = tuple(
-                Node(b.broker_id, b.host, b.port, b.rack, getattr(b, "start_time_ms", 0), getattr(b, "is_fenced", False))
+                Node(
+                    b.broker_id,
+                    b.host,
+                    b.port,
+                    b.rack,
+                    getattr(b, "start_time_ms", 0),
+                    getattr(b, "is_fenced", False),
+                )
                 for b in sorted(answer.brokers, key=lambda b: int(b.broker_id))
             )
             return ClusterDescription(answer.cluster_id, answer.controller_id, nodes, answer.endpoint_type)
@@ -297,9 +321,12 @@ class Transport:
                     return node.host, node.port
         raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"Node {node_id} is not available.")
 
-    # -- asking until there is an answer ---------------------------------------------------------------------------------
+    # -- asking until there is an answer
+    # ----------------------------------------------------------------------------------------------
 
-    async def until_answered(self, attempt: Callable[[], Awaitable[T]], what: str, final: Collection[ErrorCode] = ()) -> T:
+    async def until_answered(
+        self, attempt: Callable[[], Awaitable[T]], what: str, final: Collection[ErrorCode] = ()
+    ) -> T:
         """Repeats an attempt while it fails for connections or retriable errors, `final` ones aside; the
         last error when the time is over."""
         loop = asyncio.get_running_loop()
@@ -343,7 +370,11 @@ class Transport:
 
         async def one() -> Any:
             try:
-                address = await self.controller_address() if self.endpoint_type == CONTROLLERS else await self.any_address()
+                address = (
+                    await self.controller_address()
+                    if self.endpoint_type == CONTROLLERS
+                    else await self.any_address()
+                )
                 answer = await self.ask(address, request, timeout_s=timeout_s)
                 if check is not None:
                     check(answer)
@@ -355,7 +386,9 @@ class Transport:
                 self._doubted |= error.code.retriable  # no controller any more, or not yet
                 raise
 
-        return await self.until_answered(one, f"an answer to {type(request).__name__.removesuffix('Request')}", final)
+        return await self.until_answered(
+            one, f"an answer to {type(request).__name__.removesuffix('Request')}", final
+        )
 
     async def controller_address(self) -> tuple[str, int]:
         """The active controller. Raises NOT_CONTROLLER (retriable) while none is known,
@@ -363,11 +396,15 @@ class Transport:
         cluster = self.cluster if self.cluster is not None and not self._doubted else await self.refresh()
         for node in cluster.nodes:
             if node.id == cluster.controller_id:
-                await self._reach((node.host, node.port), PATIENCE_S)  # a follower may go on naming the leader that it had
+                await self._reach(
+                    (node.host, node.port), PATIENCE_S
+                )  # a follower may go on naming the leader that it had
                 return node.host, node.port
         raise KafkaError(ErrorCode.NOT_CONTROLLER, "No active controller is known.")
 
-    async def call_node(self, node_id: int, request: Request, check: Callable[[Any], None] | None = None) -> Any:
+    async def call_node(
+        self, node_id: int, request: Request, check: Callable[[Any], None] | None = None
+    ) -> Any:
         """Asks one node."""
 
         async def one() -> Any:
@@ -380,7 +417,9 @@ class Transport:
                 check(answer)
             return answer
 
-        return await self.until_answered(one, f"an answer to {type(request).__name__.removesuffix('Request')}")
+        return await self.until_answered(
+            one, f"an answer to {type(request).__name__.removesuffix('Request')}"
+        )
 
 
 def timed_out(what: str, last: Exception | None) -> RequestTimedOut:

@@ -1,4 +1,5 @@
-"""The bit fields of operations that a caller may do on a resource (KIP-430). Without an authorizer everybody may do all."""
+"""The bit fields of operations that a caller may do on a resource (KIP-430). Without an authorizer
+everybody may do all."""
 
 from __future__ import annotations
 
@@ -11,5 +12,7 @@ def _bits(*operations: int) -> int:
 
 
 TOPIC_OPERATIONS = _bits(READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS)
-CLUSTER_OPERATIONS = _bits(CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE)
+CLUSTER_OPERATIONS = _bits(
+    CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE
+)
 GROUP_OPERATIONS = _bits(READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS)

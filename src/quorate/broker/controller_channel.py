@@ -1,7 +1,8 @@
 """The broker's way to the active controller, over the controller listener (also in a combined process).
 
-The leader of the metadata log is the active controller; Raft says who it is and where. A request is retried elsewhere when the
-connection breaks or the answer is NOT_CONTROLLER, until its deadline. Facts: KIP-590 (Envelope), KIP-631.
+The leader of the metadata log is the active controller; Raft says who it is and where. A request is
+retried elsewhere when the connection breaks or the answer is NOT_CONTROLLER, until its deadline. Facts:
+KIP-590 (Envelope), KIP-631.
 """
 
 from __future__ import annotations
@@ -32,11 +33,13 @@ FORWARD_TIMEOUT_S = 60.0
 _PATIENT_S: dict[int, float] = {ApiKey.ADD_RAFT_VOTER: 45.0, ApiKey.REMOVE_RAFT_VOTER: 45.0}
 """A new voter may have to catch up first; the leader answers within thirty seconds at the latest."""
 _RETRY_MIN_S = 0.002
-"""A new leader is active some milliseconds after it is known: asking again soon costs nothing and saves start-up time."""
+"""A new leader is active some milliseconds after it is known: asking again soon costs nothing and saves
+start-up time."""
 _RETRY_MAX_S = 0.1
 _LAST_ANSWERS_S = 0.2
-"""A controller that was replaced has so long for the answers to what it has committed; then its successor is asked, which
-may find done what it is asked to do. One that is stopped or cut off never answers, and no reset connection tells."""
+"""A controller that was replaced has so long for the answers to what it has committed; then its
+successor is asked, which may find done what it is asked to do. One that is stopped or cut off never
+answers, and no reset connection tells."""
 _WARM_S = 3.0
 """So often a look is taken whether there is a connection to every controller."""
 
@@ -44,7 +47,9 @@ _WARM_S = 3.0
 class ControllerLocator:
     """Who the active controller is, as Raft says, and a way to wait for another one."""
 
-    def __init__(self, find: Callable[[], tuple[int, str, int] | None], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, find: Callable[[], tuple[int, str, int] | None], loop: asyncio.AbstractEventLoop
+    ) -> None:
         """`find` gives (node id, host, port) or None."""
         self._find = find
         self._loop = loop
@@ -115,10 +120,10 @@ class ControllerChannel:
         patience_s: float = 0.0,
         on_lost: Callable[[], None] | None = None,
     ) -> Any:
-        """The active controller's response. Raises RequestTimedOut when none answered in time, UnsupportedVersion when
-        the controller does not know the request. patience_s: that long at least for one attempt. on_lost: called when an
-        attempt has failed that may have been carried out: a controller that loses its office says NOT_CONTROLLER to what
-        it has written, too."""
+        """The active controller's response. Raises RequestTimedOut when none answered in time,
+        UnsupportedVersion when the controller does not know the request. patience_s: that long at least
+        for one attempt. on_lost: called when an attempt has failed that may have been carried out: a
+        controller that loses its office says NOT_CONTROLLER to what it has written, too."""
         deadline = self._loop.time() + (FORWARD_TIMEOUT_S if timeout_s is None else timeout_s)
         once_s = max(self._request_timeout_s, patience_s)
         pause = _RETRY_MIN_S
@@ -154,7 +159,8 @@ class ControllerChannel:
         raise RequestTimedOut(f"no active controller answered {type(request).__name__} in time")
 
     def keep_warm(self, controllers: Callable[[], Iterable[tuple[str, int]]]) -> None:
-        """From now on keeps a connection to each of `controllers`, so that the next active one need not be connected to first."""
+        """From now on keeps a connection to each of `controllers`, so that the next active one need not
+        be connected to first."""
         self._controllers = controllers
         self._warm()
 
@@ -181,7 +187,9 @@ class ControllerChannel:
     def _channel(self, address: tuple[str, int]) -> NodeChannel:
         from quorate.net.client import NodeChannel
 
-        return NodeChannel(*address, client_id=self._client_id, backoff_min_s=_RETRY_MIN_S, backoff_max_s=_RETRY_MAX_S)
+        return NodeChannel(
+            *address, client_id=self._client_id, backoff_min_s=_RETRY_MIN_S, backoff_max_s=_RETRY_MAX_S
+        )
 
     async def _connection(self, host: str, port: int) -> Connection:
         if self._node is None or self._address != (host, port):
@@ -223,16 +231,18 @@ class ControllerChannel:
         for node in tuple(self._replaced):
             self._forget(node)
 
-    # ---- forwarding
+    # --- forwarding -------------------------------------------------------------------------------
 
     async def forward(self, context: RequestContext, request: Request) -> Response | None:
-        """Carries a client's request to the active controller as it came, and its answer back. The answer is held until
-        this broker has applied what it tells of, so that the client finds it here."""
+        """Carries a client's request to the active controller as it came, and its answer back. The
+        answer is held until this broker has applied what it tells of, so that the client finds it here."""
         frame = context.frame
         assert frame is not None, "only requests from a connection are forwarded"
         return await self.forward_frame(context, request, bytes(frame), FORWARD_TIMEOUT_S)
 
-    async def forward_frame(self, context: RequestContext, request: Request, frame: bytes, timeout_s: float) -> Response | None:
+    async def forward_frame(
+        self, context: RequestContext, request: Request, frame: bytes, timeout_s: float
+    ) -> Response | None:
         """`frame`: request header and body, without the length."""
         from quorate.protocol.api import decode_response
         from quorate.protocol.messages.envelope import EnvelopeRequest
@@ -245,14 +255,19 @@ class ControllerChannel:
         )
 
         def lost() -> None:
-            """The next try says so, and a controller that finds it done answers as it would have done then."""
+            """The next try says so, and a controller that finds it done answers as it would have done
+            then."""
             envelope.lost_tries = min(envelope.lost_tries + 1, 0x7FFF)
 
         started = self._loop.time()
         try:
-            answer = await self.send(envelope, timeout_s, patience_s=_PATIENT_S.get(context.api_key, 0.0), on_lost=lost)
+            answer = await self.send(
+                envelope, timeout_s, patience_s=_PATIENT_S.get(context.api_key, 0.0), on_lost=lost
+            )
         except RequestTimedOut:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The active controller did not answer in time.") from None
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT, "The active controller did not answer in time."
+            ) from None
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             # The controller does not know this version although it was advertised: the client must ask again.
             log_.info("[ControllerChannel %s] Closing %s: version refused", self.name, context.connection_id)
@@ -271,8 +286,8 @@ class ControllerChannel:
         return response
 
     async def _wait_for_topics(self, request: Any, response: Any, timeout_s: float) -> None:
-        """Under a controller that gives no committed offset (Apache Kafka's): wait to see the topic ids. What was only validated
-        never comes."""
+        """Under a controller that gives no committed offset (Apache Kafka's): wait to see the topic
+        ids. What was only validated never comes."""
         from quorate.protocol.messages.create_topics import CreateTopicsResponse
 
         if not isinstance(response, CreateTopicsResponse) or request.validate_only or self._publisher is None:

@@ -1,8 +1,10 @@
-"""Decides when a broker sends a heartbeat early because another broker is in controlled shutdown. Pure: time is an argument.
+"""Decides when a broker sends a heartbeat early because another broker is in controlled shutdown. Pure:
+time is an argument.
 
-The controller lets a broker go when every active broker has reported a metadata offset at or beyond the records that moved the
-leaderships away (KIP-631, Kafka's `BrokerHeartbeatManager.lowestActiveOffset`). Heartbeats carry that offset. If they came at
-their regular interval only, each controlled shutdown would wait for the rest of the interval of the slowest broker.
+The controller lets a broker go when every active broker has reported a metadata offset at or beyond the
+records that moved the leaderships away (KIP-631, Kafka's `BrokerHeartbeatManager.lowestActiveOffset`).
+Heartbeats carry that offset. If they came at their regular interval only, each controlled shutdown
+would wait for the rest of the interval of the slowest broker.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ if TYPE_CHECKING:
     from quorate.metadata.image import MetadataDelta
 
 PER_BROKER_S = 0.001
-"""All brokers together send about one early heartbeat in this time, so that a hundred of them do not flood the controller."""
+"""All brokers together send about one early heartbeat in this time, so that a hundred of them do not
+flood the controller."""
 
 
 class EarlyHeartbeats:
-    """One broker's. Distances double while the same brokers are shutting down: a shutdown that takes long costs little."""
+    """One broker's. Distances double while the same brokers are shutting down: a shutdown that takes
+    long costs little."""
 
     def __init__(self, node_id: int, interval_s: float) -> None:
         """interval_s: between regular heartbeats."""
@@ -31,8 +35,9 @@ class EarlyHeartbeats:
         self._due = float("-inf")
 
     def metadata_applied(self, delta: MetadataDelta, now: float) -> float | None:
-        """Seconds until a heartbeat is to be sent early to report this step of the metadata; instead of one that was decided on
-        before and is not due yet. None if no heartbeat is to be sent for this step, or the one that is due reports it too.
+        """Seconds until a heartbeat is to be sent early to report this step of the metadata; instead of
+        one that was decided on before and is not due yet. None if no heartbeat is to be sent for this
+        step, or the one that is due reports it too.
         """
         others_began = self._follow(delta)
         if not self._leaving:
@@ -63,7 +68,10 @@ class EarlyHeartbeats:
         began = bool(leaving - self._leaving)
         if began:
             self._distance_s = PER_BROKER_S * len(brokers)
-            # All of them see the same step at the same moment: they report one after the other, in the order of their ids.
-            self._turn_s = PER_BROKER_S * sum(broker.active and broker.id < self._node_id for broker in brokers.values())
+            # All of them see the same step at the same moment: they report one after the other, in the
+            # order of their ids.
+            self._turn_s = PER_BROKER_S * sum(
+                broker.active and broker.id < self._node_id for broker in brokers.values()
+            )
         self._leaving = leaving
         return began

@@ -1,7 +1,9 @@
-"""The broker's life as the controller sees it: registration, heartbeats, being unfenced, controlled shutdown (KIP-631).
+"""The broker's life as the controller sees it: registration, heartbeats, being unfenced, controlled
+shutdown (KIP-631).
 
-NOT_RUNNING -> STARTING (catching up with the metadata) -> RECOVERY (opening logs) -> RUNNING -> PENDING_CONTROLLED_SHUTDOWN
--> SHUTTING_DOWN. One task sends one heartbeat at a time; whoever changes something that the controller should know wakes it.
+NOT_RUNNING -> STARTING (catching up with the metadata) -> RECOVERY (opening logs) -> RUNNING ->
+PENDING_CONTROLLED_SHUTDOWN -> SHUTTING_DOWN. One task sends one heartbeat at a time; whoever changes
+something that the controller should know wakes it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ log_ = logging.getLogger("quorate.broker.lifecycle")
 
 _SHUTDOWN_RETRY_MIN_S = 0.01
 _SHUTDOWN_RETRY_MAX_S = 0.1
-"""The other brokers report their metadata offset within milliseconds, if they are of this kind (`early_heartbeats`)."""
+"""The other brokers report their metadata offset within milliseconds, if they are of this kind
+(`early_heartbeats`)."""
 _NOT_REGISTERED = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
 """Errors of a heartbeat whose sender was unregistered, or replaced by another incarnation."""
 
@@ -95,7 +98,7 @@ class BrokerLifecycle:
         self.may_stop: asyncio.Future[None] = loop.create_future()
         """Done when the controller has moved the leaderships away, or nobody is there to ask."""
 
-    # ---- what the broker says
+    # --- what the broker says ---------------------------------------------------------------------
 
     def start(self, listeners: Iterable[Endpoint]) -> None:
         """Begins to register under these advertised listeners."""
@@ -115,7 +118,8 @@ class BrokerLifecycle:
         self._wake.set()
 
     def metadata_applied(self, delta: MetadataDelta) -> None:
-        """Follows the metadata: another broker that is shutting down waits for this one to report how far it has got."""
+        """Follows the metadata: another broker that is shutting down waits for this one to report how
+        far it has got."""
         pause = self._early.metadata_applied(delta, self._loop.time())
         if pause is not None and self.state == BrokerState.RUNNING:
             self._cancel_early_heartbeat()
@@ -131,12 +135,14 @@ class BrokerLifecycle:
             self.early_heartbeat = None
 
     def resend_registration(self) -> None:
-        """Registers the same incarnation again (its log directories, after metadata.version learnt of them)."""
+        """Registers the same incarnation again (its log directories, after metadata.version learnt of
+        them)."""
         self._registered = False
         self._wake.set()
 
     def directory_failed(self, directory_id: bytes) -> None:
-        """Reports a failed log directory; a controller that does not hear of it in time makes the broker stop."""
+        """Reports a failed log directory; a controller that does not hear of it in time makes the
+        broker stop."""
         if directory_id in self._offline_directories:
             return
         self._offline_directories[directory_id] = False
@@ -145,9 +151,15 @@ class BrokerLifecycle:
         self._loop.call_later(limit_s, self._directory_unreported, directory_id)
 
     def _directory_unreported(self, directory_id: bytes) -> None:
-        if not self._offline_directories.get(directory_id) and self.state < BrokerState.PENDING_CONTROLLED_SHUTDOWN:
+        if (
+            not self._offline_directories.get(directory_id)
+            and self.state < BrokerState.PENDING_CONTROLLED_SHUTDOWN
+        ):
             self._on_fault(
-                TimeoutError("a failed log directory could not be reported to the controller in log.dir.failure.timeout.ms")
+                TimeoutError(
+                    "a failed log directory could not be reported to the controller in "
+                    "log.dir.failure.timeout.ms"
+                )
             )
 
     def begin_controlled_shutdown(self) -> None:
@@ -157,14 +169,20 @@ class BrokerLifecycle:
             self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
             self._wake.set()
         elif self.state != BrokerState.PENDING_CONTROLLED_SHUTDOWN:
-            log_.info("[BrokerLifecycle id=%d] Skipping controlled shutdown in state %s.", self.node_id, self.state.name)
+            log_.info(
+                "[BrokerLifecycle id=%d] Skipping controlled shutdown in state %s.",
+                self.node_id,
+                self.state.name,
+            )
             self.shutting_down()
 
     def shutting_down(self) -> None:
         """No heartbeat is sent from now on."""
         if self.state == BrokerState.SHUTTING_DOWN:
             return
-        log_.info("[BrokerLifecycle id=%d] Transitioning from %s to SHUTTING_DOWN.", self.node_id, self.state.name)
+        log_.info(
+            "[BrokerLifecycle id=%d] Transitioning from %s to SHUTTING_DOWN.", self.node_id, self.state.name
+        )
         self.state = BrokerState.SHUTTING_DOWN
         self._cancel_early_heartbeat()
         for future in (self.caught_up, self.unfenced):
@@ -181,7 +199,7 @@ class BrokerLifecycle:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    # ---- the task
+    # --- the task ---------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         try:
@@ -235,7 +253,9 @@ class BrokerLifecycle:
                 for listener in self._listeners
             ],
             features=[
-                BrokerRegistrationRequest.Feature(name=name, min_supported_version=low, max_supported_version=high)
+                BrokerRegistrationRequest.Feature(
+                    name=name, min_supported_version=low, max_supported_version=high
+                )
                 for name, (low, high) in sorted(self._features.items())
             ],
             rack=self._config.get("broker.rack"),
@@ -256,7 +276,8 @@ class BrokerLifecycle:
             return False
         if answer.error_code != ErrorCode.NONE:
             log_.info(
-                "[BrokerLifecycle id=%d] Unable to register the broker because the controller returned error %s",
+                "[BrokerLifecycle id=%d] Unable to register the broker because the controller returned error "
+                "%s",
                 self.node_id,
                 ErrorCode.of(answer.error_code).name,
             )
@@ -272,7 +293,8 @@ class BrokerLifecycle:
         return True
 
     async def _wait_for_own_registration(self) -> None:
-        """The first heartbeat is worth sending only when this broker has seen its own registration in the log."""
+        """The first heartbeat is worth sending only when this broker has seen its own registration in
+        the log."""
         me, epoch = self.node_id, self.broker_epoch
 
         await self._publisher.wait_until(
@@ -320,7 +342,8 @@ class BrokerLifecycle:
         if self.state == BrokerState.PENDING_CONTROLLED_SHUTDOWN and error in _NOT_REGISTERED:
             # The controller took every leadership from this broker when it removed the registration.
             log_.info(
-                "[BrokerLifecycle id=%d] Ending the controlled shutdown: this incarnation is not registered any more.",
+                "[BrokerLifecycle id=%d] Ending the controlled shutdown: this incarnation is not registered "
+                "any more.",
                 self.node_id,
             )
             self.shutting_down()
@@ -332,7 +355,8 @@ class BrokerLifecycle:
             case BrokerState.STARTING:
                 if is_caught_up:
                     log_.info(
-                        "[BrokerLifecycle id=%d] The broker has caught up. Transitioning from STARTING to RECOVERY.",
+                        "[BrokerLifecycle id=%d] The broker has caught up. Transitioning from STARTING to "
+                        "RECOVERY.",
                         self.node_id,
                     )
                     self.state = BrokerState.RECOVERY
@@ -343,7 +367,8 @@ class BrokerLifecycle:
             case BrokerState.RECOVERY:
                 if not is_fenced:
                     log_.info(
-                        "[BrokerLifecycle id=%d] The broker has been unfenced. Transitioning from RECOVERY to RUNNING.",
+                        "[BrokerLifecycle id=%d] The broker has been unfenced. Transitioning from RECOVERY "
+                        "to RUNNING.",
                         self.node_id,
                     )
                     self.state = BrokerState.RUNNING
@@ -351,10 +376,16 @@ class BrokerLifecycle:
                         self.unfenced.set_result(None)
             case BrokerState.PENDING_CONTROLLED_SHUTDOWN:
                 if should_shut_down:
-                    log_.info("[BrokerLifecycle id=%d] The controller has asked us to exit controlled shutdown.", self.node_id)
+                    log_.info(
+                        "[BrokerLifecycle id=%d] The controller has asked us to exit controlled shutdown.",
+                        self.node_id,
+                    )
                     self.shutting_down()
                     return 0.0
-                pause, self._shutdown_retry_s = self._shutdown_retry_s, min(self._shutdown_retry_s * 2, _SHUTDOWN_RETRY_MAX_S)
+                pause, self._shutdown_retry_s = (
+                    self._shutdown_retry_s,
+                    min(self._shutdown_retry_s * 2, _SHUTDOWN_RETRY_MAX_S),
+                )
                 return pause
             case _:
                 pass

@@ -1,4 +1,5 @@
-"""Levels of this process's loggers under Kafka's names (KIP-412): shown and changed while it runs, gone with it."""
+"""Levels of this process's loggers under Kafka's names (KIP-412): shown and changed while it runs, gone
+with it."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ def logger_levels() -> dict[str, str]:
 def check_change(logger: str, operation: int, level: str | None) -> None:
     """Raises INVALID_CONFIG, INVALID_REQUEST when a change is not possible."""
     if operation not in (SET, DELETE):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Operation {operation} is not allowed for the BROKER_LOGGER resource")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Operation {operation} is not allowed for the BROKER_LOGGER resource"
+        )
     if logger not in logger_levels():
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {logger} does not exist!")
     if operation == SET and level not in LEVELS:
@@ -47,7 +50,9 @@ def check_change(logger: str, operation: int, level: str | None) -> None:
             f"Valid log levels are {', '.join(LEVELS)}",
         )
     if operation == DELETE and logger == ROOT:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed"
+        )
 
 
 def change(logger: str, operation: int, level: str | None) -> None:

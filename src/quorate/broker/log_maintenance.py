@@ -1,7 +1,8 @@
 """What a broker does by the clock: retention, checkpoints, flushing by time, ISRs that shrink.
 
-A few timers for the whole broker, whatever the number of partitions. Each run works in slices and yields to the loop between
-them; what waits for a disk runs in a thread. A directory that fails meanwhile is reported and left out.
+A few timers for the whole broker, whatever the number of partitions. Each run works in slices and
+yields to the loop between them; what waits for a disk runs in a thread. A directory that fails
+meanwhile is reported and left out.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ log_ = logging.getLogger("quorate.broker.log_maintenance")
 
 _FOREVER_MS = 1 << 62
 _FIRST_RUN_S = 30.0
-"""Long intervals begin with a run soon after the start, as in Kafka: a broker restarted every hour must still delete."""
+"""Long intervals begin with a run soon after the start, as in Kafka: a broker restarted every hour must
+still delete."""
 
 
 class LogMaintenance:
@@ -44,8 +46,16 @@ class LogMaintenance:
         self._threads: set[asyncio.Future[None]] = set()
         self._jobs: list[tuple[str, float, Callable[[], Iterable[Step] | None]]] = [
             ("retention", config.get("log.retention.check.interval.ms"), logs.sweep),
-            ("producer expiration", config.get("producer.id.expiration.check.interval.ms"), logs.expire_producers),
-            ("recovery point checkpoint", config.get("log.flush.offset.checkpoint.interval.ms"), logs.checkpoint_recovery_points),
+            (
+                "producer expiration",
+                config.get("producer.id.expiration.check.interval.ms"),
+                logs.expire_producers,
+            ),
+            (
+                "recovery point checkpoint",
+                config.get("log.flush.offset.checkpoint.interval.ms"),
+                logs.checkpoint_recovery_points,
+            ),
             (
                 "log start checkpoint",
                 config.get("log.flush.start.offset.checkpoint.interval.ms"),
@@ -81,7 +91,9 @@ class LogMaintenance:
         future.add_done_callback(self._threads.discard)
         await asyncio.shield(future)  # a thread cannot be cancelled: `close` waits for it
 
-    async def _run(self, name: str, first_s: float, interval_s: float, job: Callable[[], Iterable[Step] | None]) -> None:
+    async def _run(
+        self, name: str, first_s: float, interval_s: float, job: Callable[[], Iterable[Step] | None]
+    ) -> None:
         await asyncio.sleep(first_s)
         while True:
             try:

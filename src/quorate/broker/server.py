@@ -1,4 +1,5 @@
-"""The broker role of a node: wires this room together, takes it through its states, and closes it in order."""
+"""The broker role of a node: wires this room together, takes it through its states, and closes it in
+order."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ TOPIC, BROKER = 2, 4
 
 
 class BrokerServer:
-    """One broker. `routes` are there from the beginning; whoever serves them opens the listeners when `start` has returned.
+    """One broker. `routes` are there from the beginning; whoever serves them opens the listeners when
+    `start` has returned.
 
     `on_fault` is told what this broker cannot go on with: the node has to stop.
     """
@@ -79,8 +81,12 @@ class BrokerServer:
         self.cluster_id = cluster_id
         self.directory_ids = dict(directory_ids)
         self.metadata = MetadataCache()
-        self._snapshots = None if config.is_controller else self._emitter()  # a combined node's controller writes them
-        self._publisher = BrokerMetadataListener(self.node_id, self.metadata, loop, self._fault, replay, self._snapshots)
+        self._snapshots = (
+            None if config.is_controller else self._emitter()
+        )  # a combined node's controller writes them
+        self._publisher = BrokerMetadataListener(
+            self.node_id, self.metadata, loop, self._fault, replay, self._snapshots
+        )
         self._view = ConfigView(config, lambda: self._publisher.image)
         self.configs_changed: Callable[[], None] | None = None
         """Told when dynamic configurations of this broker have changed."""
@@ -133,7 +139,10 @@ class BrokerServer:
         self.replicas.isr_sender = self._isr_sender
         self.replicas.make_fetchers = self._make_fetchers
         self._assignments = DirectoryAssignments(
-            self.node_id, self._new_channel("directory-assignments"), lambda: self.lifecycle.broker_epoch, loop
+            self.node_id,
+            self._new_channel("directory-assignments"),
+            lambda: self.lifecycle.broker_epoch,
+            loop,
         )
         self.replicas.assign_directory = self._assign_directory
         self.replicas.directory_id_of = self.directory_ids.__getitem__
@@ -166,14 +175,15 @@ class BrokerServer:
         self._groups = GroupService(self._config, self.replicas, self.metadata, self.channel, self._clock)
         self.routes.update(self._groups.routes)
 
-    # ---- what others ask
+    # --- what others ask --------------------------------------------------------------------------
 
     @property
     def state(self) -> BrokerState:
         return self.lifecycle.state
 
     def features(self) -> FeatureState:
-        """For ApiVersions: what is supported here, and what is finalised as of the metadata that this broker has."""
+        """For ApiVersions: what is supported here, and what is finalised as of the metadata that this
+        broker has."""
         from quorate.net.dispatch import FeatureLevel, FeatureRange, FeatureState
 
         image = self.metadata.image
@@ -182,7 +192,9 @@ class BrokerServer:
         if kraft_version > 0:
             finalized[KRAFT_VERSION] = kraft_version
         return FeatureState(
-            supported=[FeatureRange(name, low, high) for name, (low, high) in sorted(supported_features().items())],
+            supported=[
+                FeatureRange(name, low, high) for name, (low, high) in sorted(supported_features().items())
+            ],
             finalized=[FeatureLevel(name, level) for name, level in sorted(finalized.items())],
             epoch=image.provenance.offset,
         )
@@ -200,7 +212,7 @@ class BrokerServer:
         low, high = max(low, theirs[0]), min(high, theirs[1])
         return (low, high) if low <= high else None
 
-    # ---- start
+    # --- start ------------------------------------------------------------------------------------
 
     def _emitter(self) -> SnapshotEmitter:
         from quorate.metadata.snapshot_emitter import SnapshotEmitter
@@ -217,8 +229,8 @@ class BrokerServer:
     async def start(self, advertised: Iterable[Endpoint]) -> None:
         """Registers, catches up, recovers the logs, and returns when the controller has unfenced this broker.
 
-        Raises what makes it impossible: TimeoutError (no controller), KafkaError or OSError (logs), CancelledError when it
-        is shut down meanwhile.
+        Raises what makes it impossible: TimeoutError (no controller), KafkaError or OSError (logs),
+        CancelledError when it is shut down meanwhile.
         """
         self._raft.register(self._publisher)
         self.lifecycle.start(advertised)
@@ -239,7 +251,8 @@ class BrokerServer:
         me = self.node_id
         # Clients that come now must find this broker in its own answers.
         await self._publisher.wait_until(
-            lambda image: (broker := image.cluster.brokers.get(me)) is not None and not broker.fenced, _SEES_ITSELF_S
+            lambda image: (broker := image.cluster.brokers.get(me)) is not None and not broker.fenced,
+            _SEES_ITSELF_S,
         )
         listener = self._config.controller_listener_names[0]
         self.channel.keep_warm(lambda: self._raft.node_endpoints(listener).values())
@@ -256,11 +269,15 @@ class BrokerServer:
             now = self._clock.now()
             if now - last_told >= 1.0:
                 last_told = now
-                log_.info("[BrokerServer id=%d] %d of %d logs of %s opened", self.node_id, done, found, directory)
+                log_.info(
+                    "[BrokerServer id=%d] %d of %d logs of %s opened", self.node_id, done, found, directory
+                )
 
         def load() -> list[LogDirFailure]:
             return self.logs.load(
-                overrides_of=image.configs.topic, progress=progress, is_stray=functools.partial(_is_stray, image, self.node_id)
+                overrides_of=image.configs.topic,
+                progress=progress,
+                is_stray=functools.partial(_is_stray, image, self.node_id),
             )
 
         self._loading = self._loop.run_in_executor(None, load)
@@ -276,7 +293,8 @@ class BrokerServer:
         )
 
     def _take_over(self, image: MetadataImage) -> None:
-        """Deletes the logs whose topic is gone, takes over the replicas that the metadata gives to this broker."""
+        """Deletes the logs whose topic is gone, takes over the replicas that the metadata gives to this
+        broker."""
 
         def wants_name(topic: str, partition: int) -> bool:
             known = image.topics.by_name.get(topic)
@@ -286,8 +304,11 @@ class BrokerServer:
         # The metadata directory, which may be one more, has an id as well.
         readable = [directory for directory in self._config.log_dirs if directory in self.directory_ids]
         if len(readable) < len(self._config.log_dirs):
-            self.replicas.online_directories = frozenset(self.directory_ids[directory] for directory in readable)
-        # Before the replicas are taken over: those in a directory that could not be loaded are not those of a replaced disk.
+            self.replicas.online_directories = frozenset(
+                self.directory_ids[directory] for directory in readable
+            )
+        # Before the replicas are taken over: those in a directory that could not be loaded are not
+        # those of a replaced disk.
         for directory in self._config.log_dirs:
             if not self.logs.is_online(directory):
                 self.replicas.go_offline((), self.directory_ids.get(directory))
@@ -299,10 +320,11 @@ class BrokerServer:
             strays,
         )
 
-    # ---- metadata
+    # --- metadata ---------------------------------------------------------------------------------
 
     def config_value(self, name: str) -> str | None:
-        """A key of this broker as it is in force now: dynamic, or from its properties file, or the default."""
+        """A key of this broker as it is in force now: dynamic, or from its properties file, or the
+        default."""
         return self._view.broker_value(name)
 
     def _configs_changed(self, delta: MetadataDelta) -> None:
@@ -333,14 +355,18 @@ class BrokerServer:
         if mine is not None and mine.epoch == self.lifecycle.broker_epoch and not mine.log_dirs:
             self.lifecycle.resend_registration()
 
-    # ---- shutdown
+    # --- shutdown ---------------------------------------------------------------------------------
 
     async def shutdown(
-        self, controlled_timeout_s: float = 300.0, *, stop_serving: Callable[[], Awaitable[None]] | None = None
+        self,
+        controlled_timeout_s: float = 300.0,
+        *,
+        stop_serving: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Controlled shutdown where the broker runs, then everything is closed and the logs are marked clean.
 
-        stop_serving closes the listeners: clients are served until the leaderships have moved, and not while logs close.
+        stop_serving closes the listeners: clients are served until the leaderships have moved, and not
+        while logs close.
         """
         self.replicas.is_shutting_down = True
         self.lifecycle.begin_controlled_shutdown()
@@ -348,13 +374,18 @@ class BrokerServer:
             async with asyncio.timeout(controlled_timeout_s):
                 await asyncio.shield(self.lifecycle.may_stop)
         except TimeoutError:
-            log_.warning("[BrokerServer id=%d] The controller did not finish the controlled shutdown in time", self.node_id)
+            log_.warning(
+                "[BrokerServer id=%d] The controller did not finish the controlled shutdown in time",
+                self.node_id,
+            )
         self.replicas.accepts_appends = False
         if stop_serving is not None:
             await stop_serving()
         await self.lifecycle.close()
         if self._loading is not None:
-            await asyncio.wait([self._loading])  # a thread cannot be stopped; what it opens has to be closed in order
+            await asyncio.wait(
+                [self._loading]
+            )  # a thread cannot be stopped; what it opens has to be closed in order
         self._raft.unregister(self._publisher)
         if self._snapshots is not None:
             await self._snapshots.close()
@@ -367,14 +398,17 @@ class BrokerServer:
         await self._assignments.close()
         for channel in self._channels:
             channel.close()
-        # In a thread: flushing takes long on a slow disk, and this node's controller may still lead the quorum.
+        # In a thread: flushing takes long on a slow disk, and this node's controller may still lead the
+        # quorum.
         epoch = self.lifecycle.broker_epoch
         await self._loop.run_in_executor(None, lambda: self.logs.close(broker_epoch=epoch))
 
-    # ---- helpers
+    # --- helpers ----------------------------------------------------------------------------------
 
     def _new_channel(self, name: str) -> ControllerChannel:
-        channel = ControllerChannel(name, self._locator, client_id=str(self.node_id), publisher=self._publisher, loop=self._loop)
+        channel = ControllerChannel(
+            name, self._locator, client_id=str(self.node_id), publisher=self._publisher, loop=self._loop
+        )
         self._channels.append(channel)
         return channel
 
@@ -393,7 +427,8 @@ class BrokerServer:
         return -1 if latest is None else latest.offset
 
     def _storage_failed(self, failure: LogDirFailure) -> None:
-        """A directory broke: its partitions go offline, the others go on; without any directory left the broker stops."""
+        """A directory broke: its partitions go offline, the others go on; without any directory left
+        the broker stops."""
         directory = Path(failure.directory)
         if not self.logs.is_online(directory):
             return
@@ -414,7 +449,10 @@ class BrokerServer:
 
 
 def _not_controller(_context: Any, _request: Any) -> Any:
-    raise KafkaError(ErrorCode.NOT_CONTROLLER, "This is a broker: registrations and heartbeats go to the active controller.")
+    raise KafkaError(
+        ErrorCode.NOT_CONTROLLER,
+        "This is a broker: registrations and heartbeats go to the active controller.",
+    )
 
 
 def _is_stray(image: MetadataImage, node_id: int, topic: str, partition: int, topic_id: bytes | None) -> bool:

@@ -1,7 +1,7 @@
 """Creation of topics that a client or a coordinator needs and that are not there yet.
 
-One creation per name is under way at a time; whoever asks for the same name meanwhile gets the same future. It is done when
-this broker's metadata has the topic, or when the controller refused.
+One creation per name is under way at a time; whoever asks for the same name meanwhile gets the same
+future. It is done when this broker's metadata has the topic, or when the controller refused.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ class TopicCreator:
         self._under_way: dict[str, asyncio.Task[None]] = {}
 
     def create(self, name: str, context: RequestContext | None = None) -> asyncio.Future[None]:
-        """Creates a topic with this broker's defaults, or, for an internal one, with its own settings; for a client
-        (`context`) in that client's name. The future never fails: failures are logged, the caller looks at the metadata.
+        """Creates a topic with this broker's defaults, or, for an internal one, with its own settings;
+        for a client (`context`) in that client's name. The future never fails: failures are logged, the
+        caller looks at the metadata.
         """
         task = self._under_way.get(name)
         if task is None:
@@ -58,14 +59,18 @@ class TopicCreator:
             return
         timeout_s = self._config.request_timeout_ms / 1000
         request = CreateTopicsRequest(topics=[self._topic(name)], timeout_ms=self._config.request_timeout_ms)
-        log_.info("[TopicCreator broker=%d] Asking the controller to create topic %s", self._config.node_id, name)
+        log_.info(
+            "[TopicCreator broker=%d] Asking the controller to create topic %s", self._config.node_id, name
+        )
         try:
             if context is None:
                 response: Any = await self._channel.send(request, timeout_s)
             else:
                 response = await self._forward(request, context, timeout_s)
         except (KafkaError, OSError, TimeoutError) as error:
-            log_.warning("[TopicCreator broker=%d] Creating topic %s failed: %s", self._config.node_id, name, error)
+            log_.warning(
+                "[TopicCreator broker=%d] Creating topic %s failed: %s", self._config.node_id, name, error
+            )
             return
         for topic in response.topics if response is not None else ():
             if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
@@ -89,7 +94,9 @@ class TopicCreator:
         if known is not None and ApiKey.CREATE_TOPICS in known:
             version = min(version, known[ApiKey.CREATE_TOPICS][1])
         frame = encode_request(context.correlation_id, context.client_id, request, version)
-        inner = replace(context, api_key=int(ApiKey.CREATE_TOPICS), api_version=version, frame=None, connection=None)
+        inner = replace(
+            context, api_key=int(ApiKey.CREATE_TOPICS), api_version=version, frame=None, connection=None
+        )
         return await self._channel.forward_frame(inner, request, frame, timeout_s)
 
     def _topic(self, name: str) -> CreateTopicsRequest.CreatableTopic:
@@ -122,5 +129,8 @@ class TopicCreator:
             name=name,
             num_partitions=partitions,
             replication_factor=replicas,
-            configs=[CreateTopicsRequest.CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+            configs=[
+                CreateTopicsRequest.CreatableTopicConfig(name=key, value=value)
+                for key, value in configs.items()
+            ],
         )

@@ -42,7 +42,9 @@ def missing_key_error(name: str) -> ConfigError:
             "it is required; without it a node would be a ZooKeeper one, and there is no ZooKeeper mode",
             "set process.roles=broker,controller for a node that is both, or one of the two",
         )
-    return ConfigError(name, None, "it is required", f"set {name}=<a number from 0 on, different on every node>")
+    return ConfigError(
+        name, None, "it is required", f"set {name}=<a number from 0 on, different on every node>"
+    )
 
 
 class ConfigType(IntEnum):
@@ -240,7 +242,11 @@ def NON_NULL(name: str, value: Any) -> str | None:
 
 
 def GZIP_LEVEL(name: str, value: Any) -> str | None:
-    return None if value == -1 or (value is not None and 1 <= value <= 9) else "Value must be between 1 and 9 or equal to -1"
+    return (
+        None
+        if value == -1 or (value is not None and 1 <= value <= 9)
+        else "Value must be between 1 and 9 or equal to -1"
+    )
 
 
 def THROTTLED(name: str, value: Any) -> str | None:

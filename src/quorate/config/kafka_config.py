@@ -12,7 +12,13 @@ from typing import Any
 
 from quorate.config.broker_defs import BROKER_CONFIGS
 from quorate.config.definitions import ConfigError, missing_key_error
-from quorate.config.listeners import Endpoint, parse_host_port, parse_listeners, parse_protocol_map, parse_voters
+from quorate.config.listeners import (
+    Endpoint,
+    parse_host_port,
+    parse_listeners,
+    parse_protocol_map,
+    parse_voters,
+)
 from quorate.config.node_rules import check
 from quorate.config.topic_defs import TOPIC_CONFIGS
 
@@ -34,7 +40,15 @@ OBSOLETE = {
 so.
 """
 
-_PREFIXES = ("listener.name.", "quorate.", "confluent.", "rsm.config.", "rlmm.config.", "metric.reporters.", "config.providers")
+_PREFIXES = (
+    "listener.name.",
+    "quorate.",
+    "confluent.",
+    "rsm.config.",
+    "rlmm.config.",
+    "metric.reporters.",
+    "config.providers",
+)
 """Prefixes of keys that contain a name of the user's choice or that a plugin defines."""
 
 _NO_LIMIT = 9223372036854775807
@@ -62,7 +76,11 @@ class KafkaConfig:
                 if definition.required:
                     raise missing_key_error(name)
                 self._values[name] = definition.default_value()
-            elif text.strip() == "" and definition.default is None and not isinstance(definition.parse(""), list):
+            elif (
+                text.strip() == ""
+                and definition.default is None
+                and not isinstance(definition.parse(""), list)
+            ):
                 self._values[name] = None  # `key=` unsets, as in Kafka's own sample files
             else:
                 self._values[name] = definition.parse(text)
@@ -99,14 +117,19 @@ class KafkaConfig:
         if not new:
             self.originals["node.id"] = old
         elif old != new:
-            raise ConfigError("broker.id", old, f"node.id is {new}", "they are the same thing: leave broker.id out")
+            raise ConfigError(
+                "broker.id", old, f"node.id is {new}", "they are the same thing: leave broker.id out"
+            )
 
     def _classify_unknown(self) -> None:
         for name in self.originals:
             if name in BROKER_CONFIGS or name.startswith(_PREFIXES):
                 continue
             if name.startswith("zookeeper."):
-                self.warnings.append(f"{name} is obsolete and ignored: there is no ZooKeeper, the controllers hold the metadata")
+                self.warnings.append(
+                    f"{name} is obsolete and ignored: there is no ZooKeeper, the controllers hold the "
+                    "metadata"
+                )
             elif name in OBSOLETE:
                 self.warnings.append(f"{name} is obsolete and ignored: {OBSOLETE[name]}")
             else:
@@ -146,14 +169,19 @@ class KafkaConfig:
         mapping = parse_protocol_map(key, self._values[key])
         if not self.explicit(key):
             secured = {"SSL", "SASL_SSL", "SASL_PLAINTEXT"}
-            names = {part.partition(":")[0].strip().upper() for part in (self._values["listeners"] or "").split(",")}
+            names = {
+                part.partition(":")[0].strip().upper()
+                for part in (self._values["listeners"] or "").split(",")
+            }
             if not secured & (names | set(self.controller_listener_names)):
                 mapping |= dict.fromkeys(self.controller_listener_names, 0)
         return mapping
 
     @cached_property
     def listeners(self) -> tuple[Endpoint, ...]:
-        return parse_listeners("listeners", self._values["listeners"] or "", self.security_protocol_map, distinct_ports=True)
+        return parse_listeners(
+            "listeners", self._values["listeners"] or "", self.security_protocol_map, distinct_ports=True
+        )
 
     @cached_property
     def broker_listeners(self) -> tuple[Endpoint, ...]:
@@ -174,7 +202,11 @@ class KafkaConfig:
     @cached_property
     def advertised_broker_listeners(self) -> tuple[Endpoint, ...]:
         """The endpoints in the broker's registration. The name of this host replaces an empty host."""
-        chosen = self.explicit_advertised_listeners if self.explicit_advertised_listeners is not None else self.listeners
+        chosen = (
+            self.explicit_advertised_listeners
+            if self.explicit_advertised_listeners is not None
+            else self.listeners
+        )
         return tuple(_named(e) for e in chosen if e.name not in self.controller_listener_names)
 
     @cached_property

@@ -71,7 +71,9 @@ def parse_listeners(
         host = match[2] if match[2] is not None else match[3]
         port = int(match[4])
         if not 0 <= port <= 65535:
-            raise ConfigError(key, text, f"{item!r} has no valid port", "ports are 1 to 65535, 0 for any free one")
+            raise ConfigError(
+                key, text, f"{item!r} has no valid port", "ports are 1 to 65535, 0 for any free one"
+            )
         if name not in protocols:
             raise ConfigError(
                 key,
@@ -105,7 +107,8 @@ def _check_ports(key: str, text: str, endpoints: list[Endpoint]) -> None:
         raise ConfigError(
             key,
             text,
-            f"Each listener must have a different port, {port} is used by {' and '.join(e.name for e in same)}",
+            f"Each listener must have a different port, {port} is used by "
+            f"{' and '.join(e.name for e in same)}",
             "controllers and brokers never share a port",
         )
 
@@ -119,7 +122,12 @@ def parse_protocol_map(key: str, text: str) -> dict[str, int]:
             raise ConfigError(key, text, f"{item!r} is not LISTENER:PROTOCOL")
         number = SECURITY_PROTOCOLS.get(protocol.strip().upper())
         if number is None:
-            raise ConfigError(key, text, f"Invalid security protocol `{protocol}`", f"one of {', '.join(SECURITY_PROTOCOLS)}")
+            raise ConfigError(
+                key,
+                text,
+                f"Invalid security protocol `{protocol}`",
+                f"one of {', '.join(SECURITY_PROTOCOLS)}",
+            )
         mapping[name.strip().upper()] = number
     return mapping
 
@@ -128,7 +136,9 @@ def parse_host_port(key: str, text: str, item: str) -> tuple[str, int]:
     """Parses `host:port`, an IPv6 host in brackets. Raises ConfigError."""
     match = re.fullmatch(r"(?:\[([0-9a-zA-Z\-%._:]+)\]|([0-9a-zA-Z\-%._]+)):([0-9]+)", item.strip())
     if match is None or not 0 <= int(match[3]) <= 65535:
-        raise ConfigError(key, text, f"{item.strip()!r} is not host:port", "an IPv6 host goes in brackets: [::1]:9093")
+        raise ConfigError(
+            key, text, f"{item.strip()!r} is not host:port", "an IPv6 host goes in brackets: [::1]:9093"
+        )
     return match[1] or match[2], int(match[3])
 
 
@@ -138,7 +148,9 @@ def parse_voters(key: str, text: str) -> dict[int, tuple[str, int]]:
     for item in (part.strip() for part in text.split(",") if part.strip()):
         number, at, address = item.partition("@")
         if not at or not re.fullmatch(r"[0-9]+", number.strip()):
-            raise ConfigError(key, text, f"{item!r} is not id@host:port", "for example 1@localhost:9093,2@localhost:9094")
+            raise ConfigError(
+                key, text, f"{item!r} is not id@host:port", "for example 1@localhost:9093,2@localhost:9094"
+            )
         node = int(number)
         if node in voters:
             raise ConfigError(key, text, f"node {node} is there twice")

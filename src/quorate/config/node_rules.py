@@ -75,7 +75,9 @@ def _roles(config: NodeConfig) -> None:
     if not roles:
         raise missing_key_error("process.roles")
     if len(set(roles)) != len(roles):
-        raise ConfigError("process.roles", ",".join(roles), "Duplicate role names found", "name each role once")
+        raise ConfigError(
+            "process.roles", ",".join(roles), "Duplicate role names found", "name each role once"
+        )
 
 
 def _quorum(config: NodeConfig) -> None:
@@ -111,7 +113,8 @@ def _listeners(config: NodeConfig) -> None:
         raise ConfigError(
             "controller.listener.names",
             shown,
-            "it is required on every node: a controller serves on these listeners, a broker talks to the quorum by the first",
+            "it is required on every node: a controller serves on these listeners, a broker talks to the "
+            "quorum by the first",
             "set controller.listener.names=CONTROLLER",
         )
     own = {e.name for e in config.listeners}
@@ -142,7 +145,9 @@ def _listeners(config: NodeConfig) -> None:
                 f"remove {shared[0]} from listeners, or add controller to process.roles",
             )
         if len(names) > 1:
-            config.warnings.append(f"controller.listener.names: a broker uses only the first of {','.join(names)}")
+            config.warnings.append(
+                f"controller.listener.names: a broker uses only the first of {','.join(names)}"
+            )
     for name in names:
         if name not in config.security_protocol_map:
             raise ConfigError(
@@ -162,12 +167,20 @@ def _advertised(config: NodeConfig) -> None:
                 raise ConfigError(
                     "advertised.listeners",
                     given,
-                    f"{endpoint.host or 'an empty host'} is every address of a machine: clients cannot connect to it",
+                    f"{endpoint.host or 'an empty host'} is every address of a machine: clients cannot "
+                    "connect to it",
                     "give the name or address by which clients reach this node",
                 )
-            if config.is_broker and endpoint.name in config.controller_listener_names and not config.is_controller:
+            if (
+                config.is_broker
+                and endpoint.name in config.controller_listener_names
+                and not config.is_controller
+            ):
                 raise ConfigError(
-                    "advertised.listeners", given, f"{endpoint.name} is a listener of the controllers", f"remove {endpoint}"
+                    "advertised.listeners",
+                    given,
+                    f"{endpoint.name} is a listener of the controllers",
+                    f"remove {endpoint}",
                 )
             if endpoint.name not in {e.name for e in config.listeners}:
                 raise ConfigError(
@@ -182,7 +195,8 @@ def _advertised(config: NodeConfig) -> None:
                 raise ConfigError(
                     "listeners",
                     config.get("listeners"),
-                    f"{endpoint.name} would be advertised as {endpoint.host}, to which clients cannot connect",
+                    f"{endpoint.name} would be advertised as {endpoint.host}, to which clients cannot "
+                    "connect",
                     f"set advertised.listeners={endpoint.name}://<name of this host>:{endpoint.port}",
                 )
     if not config.is_broker:
@@ -196,7 +210,9 @@ def _advertised(config: NodeConfig) -> None:
             "add PLAINTEXT://host:port",
         )
     inter_broker = config.inter_broker_listener_name
-    if config.get("inter.broker.listener.name") is not None and config.explicit("security.inter.broker.protocol"):
+    if config.get("inter.broker.listener.name") is not None and config.explicit(
+        "security.inter.broker.protocol"
+    ):
         raise ConfigError(
             "security.inter.broker.protocol",
             config.get("security.inter.broker.protocol"),
@@ -205,7 +221,10 @@ def _advertised(config: NodeConfig) -> None:
         )
     if inter_broker in config.controller_listener_names:
         raise ConfigError(
-            "inter.broker.listener.name", inter_broker, "it is a listener of the controllers", f"one of {', '.join(names)}"
+            "inter.broker.listener.name",
+            inter_broker,
+            "it is a listener of the controllers",
+            f"one of {', '.join(names)}",
         )
     if inter_broker not in names:
         raise ConfigError(
@@ -233,7 +252,8 @@ def _security(config: NodeConfig) -> None:
 
 
 def _logs(config: NodeConfig) -> None:
-    # `log.dirs=` is refused as in Kafka: a variable that was not set must not put a node's data into log.dir's /tmp
+    # `log.dirs=` is refused as in Kafka: a variable that was not set must not put a node's data into
+    # log.dir's /tmp
     if not config.log_dirs or config.originals.get("log.dirs", "set").strip() == "":
         raise ConfigError(
             "log.dirs",
@@ -263,10 +283,18 @@ def _limits(config: NodeConfig) -> None:
             raise ConfigError(key, config.get(key), f"it must be at least replica.fetch.wait.max.ms ({wait})")
     queued = config.get("queued.max.request.bytes")
     if 0 < queued < config.get("socket.request.max.bytes"):
-        raise ConfigError("queued.max.request.bytes", queued, "it must be at least socket.request.max.bytes, or -1")
+        raise ConfigError(
+            "queued.max.request.bytes", queued, "it must be at least socket.request.max.bytes, or -1"
+        )
     if config.get("max.connections.per.ip") == 0 and not config.get("max.connections.per.ip.overrides"):
-        raise ConfigError("max.connections.per.ip", 0, "zero needs max.connections.per.ip.overrides, or nobody could connect")
+        raise ConfigError(
+            "max.connections.per.ip",
+            0,
+            "zero needs max.connections.per.ip.overrides, or nobody could connect",
+        )
     key = "max.connections.per.ip.overrides"
     parse_connections_per_ip(key, config.get(key))
     if config.get("broker.heartbeat.interval.ms") >= config.get("broker.session.timeout.ms"):
-        config.warnings.append("broker.heartbeat.interval.ms is not below broker.session.timeout.ms: this broker will be fenced")
+        config.warnings.append(
+            "broker.heartbeat.interval.ms is not below broker.session.timeout.ms: this broker will be fenced"
+        )

@@ -89,8 +89,16 @@ SECURITY_ROWS: tuple[ConfigDef, ...] = (
     _d("sasl.login.read.timeout.ms", INT, None, importance=LOW),
     _d("sasl.login.retry.backoff.max.ms", LONG, "10000", importance=LOW),
     _d("sasl.login.retry.backoff.ms", LONG, "100", importance=LOW),
-    _d("sasl.oauthbearer.jwt.retriever.class", CLASS, "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever"),
-    _d("sasl.oauthbearer.jwt.validator.class", CLASS, "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator"),
+    _d(
+        "sasl.oauthbearer.jwt.retriever.class",
+        CLASS,
+        "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
+    ),
+    _d(
+        "sasl.oauthbearer.jwt.validator.class",
+        CLASS,
+        "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
+    ),
     _d("sasl.oauthbearer.scope", STRING, None),
     _d("sasl.oauthbearer.client.credentials.client.id", STRING, None),
     _d("sasl.oauthbearer.client.credentials.client.secret", PASSWORD, None),

@@ -1,7 +1,8 @@
 """What a new active controller writes first (KIP-868).
 
-A log without a metadata.version gets the bootstrap records, in a transaction where the level knows them (not in one
-batch: there may be many), else in one batch. A transaction that a predecessor left open is aborted.
+A log without a metadata.version gets the bootstrap records, in a transaction where the level knows them
+(not in one batch: there may be many), else in one batch. A transaction that a predecessor left open is
+aborted.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ class ActivationError(Exception):
     """The log is in a state that no controller can go on from."""
 
 
-def activation_records(image: MetadataImage, bootstrap: Sequence[Data], static_min_isr: int) -> tuple[list[Data], bool, str]:
+def activation_records(
+    image: MetadataImage, bootstrap: Sequence[Data], static_min_isr: int
+) -> tuple[list[Data], bool, str]:
     """(records, whether atomic, what is being done). Raises ActivationError."""
     opened = image.transaction
     level = image.features.metadata_version
@@ -40,7 +43,9 @@ def activation_records(image: MetadataImage, bootstrap: Sequence[Data], static_m
     doing: list[str] = []
     if opened is not None:
         if not transactions:
-            raise ActivationError(f"A transaction is open since offset {opened.offset}, but metadata.version {level} has none.")
+            raise ActivationError(
+                f"A transaction is open since offset {opened.offset}, but metadata.version {level} has none."
+            )
         doing.append(f"Aborting the transaction that is open since offset {opened.offset}.")
         records.append(AbortTransactionRecord(reason="Controller failover"))
     if not empty:
@@ -50,7 +55,11 @@ def activation_records(image: MetadataImage, bootstrap: Sequence[Data], static_m
         records.append(BeginTransactionRecord(name="Bootstrap records"))
     records += bootstrap
     if _bootstrap_level(bootstrap, ELR_VERSION) > 0:
-        records.append(ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="", name=MIN_ISR, value=str(static_min_isr)))
+        records.append(
+            ConfigRecord(
+                resource_type=BROKER_RESOURCE, resource_name="", name=MIN_ISR, value=str(static_min_isr)
+            )
+        )
     if transactions:
         records.append(EndTransactionRecord())
     return records, not transactions, " ".join(doing)

@@ -1,7 +1,8 @@
 """Heartbeats as signs of life, and over which connection each broker session was last heard of.
 
-A connection that is reset says that its broker may be gone: the session is then shortened, so that a broker that was killed is
-fenced within moments, while one whose connection only broke comes back in time.
+A connection that is reset says that its broker may be gone: the session is then shortened, so that a
+broker that was killed is fenced within moments, while one whose connection only broke comes back in
+time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Who was heard of last: the active controller's soft state about brokers, never written anywhere.
 
-The clock is an argument everywhere. A new active controller starts with a whole session for every unfenced broker.
-Source: Kafka's BrokerHeartbeatManager and its tracker.
+The clock is an argument everywhere. A new active controller starts with a whole session for every
+unfenced broker. Source: Kafka's BrokerHeartbeatManager and its tracker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 Session = tuple[int, int]
 """(broker id, broker epoch)"""
 _RECENT = 9
-"""Contacts that are kept of each session: eight intervals, among which an early heartbeat hides no regular one."""
+"""Contacts that are kept of each session: eight intervals, among which an early heartbeat hides no
+regular one."""
 _INTERVALS_OF_GRACE = 1.5
 """A broker reconnects for its next heartbeat, which may be late."""
 
@@ -32,10 +33,12 @@ class BrokerSessions:
     session_timeout_s: float
     contacts: dict[Session, float] = field(default_factory=dict)
     recent: dict[Session, deque[float]] = field(default_factory=dict)
-    """When each session was heard of in this term, the latest last; kept when a session ends, for the broker may come back."""
+    """When each session was heard of in this term, the latest last; kept when a session ends, for the
+    broker may come back."""
     metadata_offsets: dict[int, int] = field(default_factory=dict)
     shutdown_offsets: dict[int, int] = field(default_factory=dict)
-    """Brokers in controlled shutdown: the offset which every active broker must have applied before they may go."""
+    """Brokers in controlled shutdown: the offset which every active broker must have applied before
+    they may go."""
     snapshot_offsets: dict[int, int] = field(default_factory=dict)
     """End offset of the newest snapshot that each broker reported."""
     cut_off: set[Session] = field(default_factory=set)
@@ -43,13 +46,17 @@ class BrokerSessions:
     under_way: list[Continuation] = field(default_factory=list)
     """Changes of very many partitions of which something is left to do."""
     predecessor: Session | None = None
-    """The registration that the broker in this process had in an earlier life, unless it turns out to be its present one."""
+    """The registration that the broker in this process had in an earlier life, unless it turns out to
+    be its present one."""
 
-    def activate(self, registrations: Iterable[BrokerRegistration], now: float, own_broker_id: int | None) -> None:
+    def activate(
+        self, registrations: Iterable[BrokerRegistration], now: float, own_broker_id: int | None
+    ) -> None:
         """Begins a term as active controller.
 
-        own_broker_id: the broker in this very process, when it has both roles: an incarnation of it that is already
-        registered belongs to a process that is gone, most likely, and must not block its successor.
+        own_broker_id: the broker in this very process, when it has both roles: an incarnation of it
+        that is already registered belongs to a process that is gone, most likely, and must not block
+        its successor.
         """
         self.contacts.clear()
         self.recent.clear()
@@ -82,19 +89,21 @@ class BrokerSessions:
             self.predecessor = None  # it is this process that has led before
 
     def connection_lost(self, broker_id: int, epoch: int, now: float, grace_s: float) -> None:
-        """The process is gone, or the network is: the broker has grace_s to be heard of again, or longer if its heartbeats
-        are further apart. A session never becomes longer by that."""
+        """The process is gone, or the network is: the broker has grace_s to be heard of again, or
+        longer if its heartbeats are further apart. A session never becomes longer by that."""
         session = (broker_id, epoch)
         seen = self.contacts.get(session)
         if seen is not None:
             self.cut_off.add(session)
-            longest_s = max((later - earlier for earlier, later in pairwise(self.recent.get(session, ()))), default=0.0)
+            longest_s = max(
+                (later - earlier for earlier, later in pairwise(self.recent.get(session, ()))), default=0.0
+            )
             grace_s = max(grace_s, _INTERVALS_OF_GRACE * longest_s)
             self.contacts[session] = min(seen, now - self.session_timeout_s + grace_s)
 
     def stalled(self, seconds: float, now: float) -> None:
-        """This controller could not hear anybody for so long: the silence was its own. What the brokers have sent meanwhile
-        may still have to be read; whoever has been heard already gains nothing."""
+        """This controller could not hear anybody for so long: the silence was its own. What the brokers
+        have sent meanwhile may still have to be read; whoever has been heard already gains nothing."""
         for session, seen in self.contacts.items():
             self.contacts[session] = min(now, seen + seconds)
         for recent in self.recent.values():
@@ -115,7 +124,8 @@ class BrokerSessions:
         return None
 
     def expire(self, session: Session, now: float) -> None:
-        """Puts back a session that `next_expired` gave and whose broker could not be fenced, unless it was heard of meanwhile.
+        """Puts back a session that `next_expired` gave and whose broker could not be fenced, unless it
+        was heard of meanwhile.
 
         It comes last, so that it does not keep others from being fenced.
         """
@@ -147,6 +157,10 @@ class BrokerSessions:
     def lowest_active_offset(self, registrations: Iterable[BrokerRegistration]) -> int | None:
         """The metadata offset of the slowest broker that is unfenced and staying; None if there is none."""
         return min(
-            (self.metadata_offsets.get(r.id, -1) for r in registrations if not r.fenced and r.id not in self.shutdown_offsets),
+            (
+                self.metadata_offsets.get(r.id, -1)
+                for r in registrations
+                if not r.fenced and r.id not in self.shutdown_offsets
+            ),
             default=None,
         )

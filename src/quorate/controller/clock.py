@@ -18,7 +18,8 @@ class Clock(Protocol):
 
 
 class LoopClock:
-    """The wall clock, and the running loop's time, so that a simulation moves both the timers and what they read."""
+    """The wall clock, and the running loop's time, so that a simulation moves both the timers and what
+    they read."""
 
     __slots__ = ()
 

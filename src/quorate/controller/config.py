@@ -33,9 +33,10 @@ class ControllerConfig:
     delete_topic_enable: bool = True
     broker_session_timeout_s: float = 9.0
     lost_connection_grace_s: float = 3.0
-    """Time that a broker has to come back when its connection breaks, at least: it reconnects only for its next heartbeat,
-    and needs up to broker.heartbeat.interval.ms (2 s) and a back-off. Brokers may have other intervals than this node's, so
-    that those that are seen count too (`Liveness.connection_lost`). Silence without that sign lasts the session."""
+    """Time that a broker has to come back when its connection breaks, at least: it reconnects only for
+    its next heartbeat, and needs up to broker.heartbeat.interval.ms (2 s) and a back-off. Brokers may
+    have other intervals than this node's, so that those that are seen count too
+    (`Liveness.connection_lost`). Silence without that sign lasts the session."""
     max_idle_interval_s: float = 0.5
     """Without a record for so long a NoOpRecord is written; 0 switches it off."""
     leader_imbalance_check_interval_s: float | None = 300.0
@@ -68,7 +69,8 @@ class ControllerConfig:
         bootstrap: Sequence[Data],
         listeners: Sequence[Endpoint] | None = None,
     ) -> ControllerConfig:
-        """listeners: with their real ports, where the configuration leaves those open; else the advertised ones."""
+        """listeners: with their real ports, where the configuration leaves those open; else the
+        advertised ones."""
         get = config.get
         rebalances = get("auto.leader.rebalance.enable")
         return cls(
@@ -85,7 +87,9 @@ class ControllerConfig:
             broker_session_timeout_s=get("broker.session.timeout.ms") / 1000,
             lost_connection_grace_s=max(3.0, 1.5 * get("broker.heartbeat.interval.ms") / 1000),
             max_idle_interval_s=get("metadata.max.idle.interval.ms") / 1000,
-            leader_imbalance_check_interval_s=float(get("leader.imbalance.check.interval.seconds")) if rebalances else None,
+            leader_imbalance_check_interval_s=float(get("leader.imbalance.check.interval.seconds"))
+            if rebalances
+            else None,
             unclean_election_check_interval_s=get("unclean.leader.election.interval.ms") / 1000,
             snapshot_bytes=get("metadata.log.max.record.bytes.between.snapshots"),
             snapshot_interval_s=get("metadata.log.max.snapshot.interval.ms") / 1000,

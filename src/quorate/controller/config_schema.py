@@ -1,8 +1,9 @@
-"""What a topic's configuration comes to: its own keys, the brokers' dynamic ones, the node's properties, the defaults.
+"""What a topic's configuration comes to: its own keys, the brokers' dynamic ones, the node's
+properties, the defaults.
 
-Order of Kafka's KafkaConfigSchema: topic, this node's dynamic keys, the cluster-wide dynamic keys, static properties,
-default; for the last but one each broker key that stands for the topic key is tried in turn (`log.retention.ms`,
-then `.minutes`, then `.hours`, which are converted).
+Order of Kafka's KafkaConfigSchema: topic, this node's dynamic keys, the cluster-wide dynamic keys,
+static properties, default; for the last but one each broker key that stands for the topic key is tried
+in turn (`log.retention.ms`, then `.minutes`, then `.hours`, which are converted).
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class Entry(NamedTuple):
 
 
 def in_topic_units(broker_key: str, value: str) -> str:
-    """A broker key's value as the topic key has it: hours and minutes become milliseconds; -1 stays 'unlimited'."""
+    """A broker key's value as the topic key has it: hours and minutes become milliseconds; -1 stays
+    'unlimited'."""
     for suffix, factor in _UNITS.items():
         if broker_key.endswith(suffix):
             number = int(value)
@@ -66,7 +68,8 @@ class Inherited:
 
 
 class ConfigSchema:
-    """Definitions together with this node's static properties; what it remembers of the state is only a cache."""
+    """Definitions together with this node's static properties; what it remembers of the state is only a
+    cache."""
 
     __slots__ = ("_defaults", "_inherited", "_inherited_from", "_static", "node_id")
 
@@ -108,7 +111,9 @@ class ConfigSchema:
                 if synonym in self._static:
                     value, source = in_topic_units(synonym, self._static[synonym]), STATIC_BROKER
                     break
-            entry = self._defaults[definition.name] = Entry(definition.name, value, source, definition.sensitive)
+            entry = self._defaults[definition.name] = Entry(
+                definition.name, value, source, definition.sensitive
+            )
         return entry
 
     def entry(self, configs: ConfigsImage, topic: Mapping[str, str], definition: ConfigDef) -> Entry:
@@ -123,7 +128,9 @@ class ConfigSchema:
             if dynamic:
                 for synonym in definition.synonyms:
                     if synonym in dynamic:
-                        return Entry(name, in_topic_units(synonym, dynamic[synonym]), source, definition.sensitive)
+                        return Entry(
+                            name, in_topic_units(synonym, dynamic[synonym]), source, definition.sensitive
+                        )
         return self.static_entry(definition)
 
     def effective_topic_value(self, configs: ConfigsImage, topic: str, key: str) -> str | None:
@@ -175,11 +182,13 @@ class ConfigSchema:
         highest = self._number(topic, "max.compaction.lag.ms")
         if lowest > highest:
             raise InconsistentConfigError(
-                f"conflict topic config setting min.compaction.lag.ms ({lowest}) > max.compaction.lag.ms ({highest})"
+                f"conflict topic config setting min.compaction.lag.ms ({lowest}) > max.compaction.lag.ms "
+                f"({highest})"
             )
         if topic.get("remote.storage.enable", "false").strip().lower() == "true":
             raise InconsistentConfigError(
-                "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
+                "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with "
+                "remote log storage."
             )
 
     def _number(self, topic: Mapping[str, str], key: str) -> int:

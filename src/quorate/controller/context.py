@@ -1,7 +1,8 @@
 """What a controller handler may know, and what it may answer.
 
-Rules of this room: a handler reads `View` and `Context` and nothing else; it never changes either. It says what is to
-change by the records of its `Result`; soft state (who was heard of last) by the `Touch` in it.
+Rules of this room: a handler reads `View` and `Context` and nothing else; it never changes either. It
+says what is to change by the records of its `Result`; soft state (who was heard of last) by the `Touch`
+in it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 MAX_RECORDS_PER_USER_OP = 10_000
-"""Kafka's bound on what one user's request may write: an atomic change must fit one batch (10,000 records)."""
+"""Kafka's bound on what one user's request may write: an atomic change must fit one batch (10,000
+records)."""
 
 MAX_LOST_TRIES = 1_000
 """More than a broker makes of one request within its minute."""
@@ -43,7 +45,8 @@ NO_EPOCH_ON_SHRINK_SINCE = 12
 class Continuation:
     """What a handler of very many partitions leaves in one turn for its own next call.
 
-    leaving: a broker that is on its way out, failing: directories that are: until the rest is done they are given nothing.
+    leaving: a broker that is on its way out, failing: directories that are: until the rest is done they
+    are given nothing.
     """
 
     cursor: Any
@@ -61,10 +64,12 @@ def cursor_of(continuation: Continuation | None) -> Any:
 
 @dataclass(slots=True, frozen=True)
 class Context:
-    """One request's circumstances. now_ms: wall clock, milliseconds; now: monotonic seconds; rng: the only source of chance.
+    """One request's circumstances. now_ms: wall clock, milliseconds; now: monotonic seconds; rng: the
+    only source of chance.
 
-    request_id: the same for every try of one forwarded request, zeros where it is not known; lost_tries: so many tries had no
-    answer that counts, and may have been carried out. rest: what an earlier turn of this very request left over.
+    request_id: the same for every try of one forwarded request, zeros where it is not known;
+    lost_tries: so many tries had no answer that counts, and may have been carried out. rest: what an
+    earlier turn of this very request left over.
     """
 
     now_ms: int
@@ -84,8 +89,9 @@ class Context:
         return random_uuid(self.rng.randbytes(16))
 
     def topic_id(self, name: str) -> bytes:
-        """The id that a topic created by this try gets: random, but by the request's id if that is known, so that a later try
-        can tell whether this one was carried out. Each try has another: what was deleted meanwhile does not come back."""
+        """The id that a topic created by this try gets: random, but by the request's id if that is
+        known, so that a later try can tell whether this one was carried out. Each try has another: what
+        was deleted meanwhile does not come back."""
         return self.uuid() if self.request_id == ZERO_UUID else self._id_by_try(name, self.lost_tries)
 
     def is_own(self, name: str, topic_id: bytes) -> bool:
@@ -100,7 +106,8 @@ class Context:
 
 @dataclass(slots=True, frozen=True)
 class Touch:
-    """What a heartbeat tells the soft state: the broker's place in the log, and whether it is on its way out."""
+    """What a heartbeat tells the soft state: the broker's place in the log, and whether it is on its
+    way out."""
 
     broker_id: int
     fenced: bool
@@ -112,10 +119,12 @@ class Touch:
 
 @dataclass(slots=True)
 class Result(Generic[R]):
-    """records: to be written in this order; atomic: all in one batch or none; response: told when they are committed.
+    """records: to be written in this order; atomic: all in one batch or none; response: told when they
+    are committed.
 
-    rest: not everything is done. The records are written, and the handler is called again in a later turn of the loop, with a
-    new view and this in its `Context`; only its last call's response and soft state count.
+    rest: not everything is done. The records are written, and the handler is called again in a later
+    turn of the loop, with a new view and this in its `Context`; only its last call's response and soft
+    state count.
     """
 
     response: R
@@ -131,7 +140,8 @@ class Result(Generic[R]):
 
 
 class View:
-    """The newest state, committed or not, read-only; made anew for each request, so that its caches need no invalidation."""
+    """The newest state, committed or not, read-only; made anew for each request, so that its caches
+    need no invalidation."""
 
     __slots__ = (
         "_acceptable",
@@ -162,7 +172,8 @@ class View:
         self.broker_sessions = broker_sessions
         self.config = config
         self.next_offset = next_offset
-        """The offset that the next record written will get: the broker epoch of a registration handled now."""
+        """The offset that the next record written will get: the broker epoch of a registration handled
+        now."""
         self.kraft_version = kraft_version
         self.voter_ids = voter_ids
         self.metadata_version = image.features.metadata_version
@@ -171,7 +182,9 @@ class View:
         self._acceptable: dict[int, BrokerRegistration | None] = {}
         under_way = broker_sessions.under_way
         self._leaving = frozenset([continuation.leaving for continuation in under_way])
-        self._failing = frozenset([directory for continuation in under_way for directory in continuation.failing])
+        self._failing = frozenset(
+            [directory for continuation in under_way for directory in continuation.failing]
+        )
 
     def broker(self, broker_id: int) -> BrokerRegistration | None:
         cached = self._acceptable
@@ -193,7 +206,11 @@ class View:
 
     def has_online_directory(self, broker_id: int, directory: bytes) -> bool:
         registration = self.broker(broker_id)
-        return registration is not None and directory not in self._failing and is_online(directory, registration.log_dirs)
+        return (
+            registration is not None
+            and directory not in self._failing
+            and is_online(directory, registration.log_dirs)
+        )
 
     def default_directory(self, broker_id: int) -> bytes:
         """Where a new replica on this broker goes: its only directory, or left to the broker (UNASSIGNED)."""
@@ -219,17 +236,21 @@ class View:
         if registration.epoch != broker_epoch:
             raise KafkaError(
                 ErrorCode.STALE_BROKER_EPOCH,
-                f"Broker {broker_id} is registered with broker epoch {registration.epoch}, not {broker_epoch}.",
+                f"Broker {broker_id} is registered with broker epoch {registration.epoch}, not "
+                f"{broker_epoch}.",
             )
         return registration
 
     def topic_settings(self, topic: str, replication_factor: int) -> tuple[int, bool]:
-        """(min.insync.replicas capped by the replication factor, unclean.leader.election.enable), both effective."""
+        """(min.insync.replicas capped by the replication factor, unclean.leader.election.enable), both
+        effective."""
         settings = self._settings.get(topic)
         if settings is None:
             schema = self.config.schema
             min_isr = int(schema.effective_topic_value(self.image.configs, topic, MIN_ISR) or "1")
-            unclean = schema.effective_topic_value(self.image.configs, topic, "unclean.leader.election.enable")
+            unclean = schema.effective_topic_value(
+                self.image.configs, topic, "unclean.leader.election.enable"
+            )
             settings = self._settings[topic] = (min_isr, (unclean or "").strip().lower() == "true")
         return min(settings[0], replication_factor), settings[1]
 
@@ -242,6 +263,7 @@ def bounded(records: list[Data], what: str) -> list[Data]:
     if len(records) > MAX_RECORDS_PER_USER_OP:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"{what} would write {len(records)} metadata records; one request may write {MAX_RECORDS_PER_USER_OP}.",
+            f"{what} would write {len(records)} metadata records; one request may write "
+            f"{MAX_RECORDS_PER_USER_OP}.",
         )
     return records

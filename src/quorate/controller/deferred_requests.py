@@ -1,7 +1,7 @@
 """Requests that reach a controller between two terms: kept until it is active, or somebody else leads.
 
-A new leader is chosen some milliseconds before it is active: its LeaderChange has to commit first. Brokers that come in
-between would be sent away and come back with a delay.
+A new leader is chosen some milliseconds before it is active: its LeaderChange has to commit first.
+Brokers that come in between would be sent away and come back with a delay.
 """
 
 from __future__ import annotations

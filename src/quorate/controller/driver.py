@@ -1,11 +1,13 @@
 """Joins the pure handlers to Raft: one per node with the controller role.
 
-The active controller keeps two images. `image` is what is committed: it is what standbys, snapshots and readers see.
-`_next` is where everything written so far leads to; handlers see only that one. Between the two lies a chain with one
-image per write, so that a commit costs no replay and losing the leadership means dropping a reference.
+The active controller keeps two images. `image` is what is committed: it is what standbys, snapshots and
+readers see. `_next` is where everything written so far leads to; handlers see only that one. Between
+the two lies a chain with one image per write, so that a commit costs no replay and losing the
+leadership means dropping a reference.
 
-An answer is given once the log is stable up to the records that it depends on: those that its handler wrote, or, if it
-wrote none, whatever was already written when it looked. Stable: committed and not inside an open transaction.
+An answer is given once the log is stable up to the records that it depends on: those that its handler
+wrote, or, if it wrote none, whatever was already written when it looked. Stable: committed and not
+inside an open transaction.
 """
 
 from __future__ import annotations
@@ -51,15 +53,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NO_EPOCH = -1
-STALLED_S = 0.5  # a timer that comes so late: the process was stopped, or the loop was held up, and heard nobody
+STALLED_S = (
+    0.5  # a timer that comes so late: the process was stopped, or the loop was held up, and heard nobody
+)
 DRAIN_S = 0.25  # a controller that closes waits so long for its last changes to commit: their clients need not ask again
 
 
 class QuorumController:
-    """A controller, active or standby. A Raft listener; its `routes` go to the controller listener's dispatcher.
+    """A controller, active or standby. A Raft listener; its `routes` go to the controller listener's
+    dispatcher.
 
-    on_fatal: told of what this node cannot go on from (a record that cannot be replayed); it is expected to stop the
-    process. Errors of a handler that it did not foresee are answered and logged: a handler has no state to damage.
+    on_fatal: told of what this node cannot go on from (a record that cannot be replayed); it is
+    expected to stop the process. Errors of a handler that it did not foresee are answered and logged: a
+    handler has no state to damage.
     """
 
     def __init__(
@@ -121,8 +127,8 @@ class QuorumController:
         self._arm()
 
     async def close(self) -> None:
-        """Takes on nothing more, lets what is written commit for a moment, answers the rest with NOT_CONTROLLER and stops the
-        clock; Raft is shut down by its owner."""
+        """Takes on nothing more, lets what is written commit for a moment, answers the rest with
+        NOT_CONTROLLER and stops the clock; Raft is shut down by its owner."""
         self.closed = True
         self._preparation.close()
         if self._timer is not None:
@@ -159,7 +165,8 @@ class QuorumController:
         return self._committed
 
     def features(self) -> FeatureState:
-        """What ApiVersions tells on the controller listener: this node's ranges, the finalised levels, as of an offset."""
+        """What ApiVersions tells on the controller listener: this node's ranges, the finalised levels,
+        as of an offset."""
         from quorate.net.dispatch import FeatureLevel, FeatureRange, FeatureState
 
         finalized = [FeatureLevel(name, level) for name, level in self.image.features.finalized.items()]
@@ -249,7 +256,9 @@ class QuorumController:
         while chain and chain[0][1] <= last.last_offset:
             _, end, committed = chain.popleft()
         if not chain or chain[0][0] > last.last_offset:
-            end = last.last_offset  # nothing of the next write is in the batch: the image stands at its very end
+            end = (
+                last.last_offset
+            )  # nothing of the next write is in the batch: the image stands at its very end
         elif committed is None:
             return  # the batch is the first part of a write that takes several
         base = self.image if committed is None else committed
@@ -283,12 +292,16 @@ class QuorumController:
         self._epoch = epoch
         self._next = self.image
         self.next_offset = self.raft.log_end_offset
-        self.log_info("Becoming the active controller at epoch %d, next write offset %d.", epoch, self.next_offset)
+        self.log_info(
+            "Becoming the active controller at epoch %d, next write offset %d.", epoch, self.next_offset
+        )
         now = self.clock.now()
         own = self.config.node_id if self.config.is_broker_too else None
         self.broker_sessions.activate(self.image.cluster.brokers.values(), now, own)
         try:
-            records, atomic, doing = activation_records(self.image, self.config.bootstrap, self.config.static_min_isr)
+            records, atomic, doing = activation_records(
+                self.image, self.config.bootstrap, self.config.static_min_isr
+            )
             if doing:
                 self.log_info("Performing controller activation. %s", doing)
             if records:
@@ -334,9 +347,10 @@ class QuorumController:
     def write(self, records: list[Data], *, atomic: bool = False) -> int:
         """Appends records and replays them on the newest image at once; returns the offset of the last.
 
-        Without `atomic`, Raft cuts them into as many batches as their size takes. Either way all records are accepted or none:
-        whatever this raises, nothing has been written. Raises NOT_CONTROLLER; RECORD_LIST_TOO_LARGE for an atomic write, or a
-        single record, that fits no batch; MetadataError for a record that cannot be replayed.
+        Without `atomic`, Raft cuts them into as many batches as their size takes. Either way all
+        records are accepted or none: whatever this raises, nothing has been written. Raises
+        NOT_CONTROLLER; RECORD_LIST_TOO_LARGE for an atomic write, or a single record, that fits no
+        batch; MetadataError for a record that cannot be replayed.
         """
         image = self._next
         assert image is not None
@@ -346,7 +360,9 @@ class QuorumController:
         now_ms = self.clock.now_ms()
         # Replayed before it is appended: what cannot be replayed must never get into the log.
         last_offset = first + len(records) - 1
-        after = apply_records(image, records, offset=last_offset, epoch=self._epoch, timestamp_ms=now_ms, encoded=values)
+        after = apply_records(
+            image, records, offset=last_offset, epoch=self._epoch, timestamp_ms=now_ms, encoded=values
+        )
         self._next = after
         self._chain.append((first, last_offset, after))
         try:
@@ -379,7 +395,9 @@ class QuorumController:
     def connection_lost(self, session: tuple[int, int]) -> None:
         """The connection over which this broker session was last heard of is gone."""
         if self.is_active:
-            self.broker_sessions.connection_lost(*session, self.clock.now(), self.config.lost_connection_grace_s)
+            self.broker_sessions.connection_lost(
+                *session, self.clock.now(), self.config.lost_connection_grace_s
+            )
             self.tasks.look_for_stale(self.clock.now())
             self._arm()
 
@@ -395,7 +413,8 @@ class QuorumController:
         self.tasks.run_due(self.clock.now())
 
     def _arm(self) -> None:
-        """Sets the timer for the next task. A task's time only ever moves on when it runs or a term begins or ends."""
+        """Sets the timer for the next task. A task's time only ever moves on when it runs or a term
+        begins or ends."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,8 +1,10 @@
-"""Envelope (KIP-590): a request of a broker's client, carried to the controller with the client's name and address.
+"""Envelope (KIP-590): a request of a broker's client, carried to the controller with the client's name
+and address.
 
-Checked in Kafka's order: principal (97), address (42), inner header (35), forwardable (42), inner body (35). Where the
-inner answer is NOT_CONTROLLER the envelope itself says so, without data, and the broker tries elsewhere. The offset
-that the answer depends on travels beside it, so that the broker can answer when it has applied it.
+Checked in Kafka's order: principal (97), address (42), inner header (35), forwardable (42), inner body
+(35). Where the inner answer is NOT_CONTROLLER the envelope itself says so, without data, and the broker
+tries elsewhere. The offset that the answer depends on travels beside it, so that the broker can answer
+when it has applied it.
 """
 
 from __future__ import annotations
@@ -82,7 +84,9 @@ def _decode(ctx: RequestContext, request: EnvelopeRequest) -> tuple[RequestConte
     try:
         address = ipaddress.ip_address(request.client_host_address)
     except ValueError:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "The client's address has neither 4 nor 16 bytes.") from None
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "The client's address has neither 4 nor 16 bytes."
+        ) from None
     try:
         header, _ = decode_request_header(request.request_data)
     except KafkaError:
@@ -126,8 +130,9 @@ def _principal(data: bytes | None) -> DefaultPrincipalData:
 
 
 def _enclosed(ctx: RequestContext, request: Request, response: Response, offset: int) -> EnvelopeResponse:
-    """The response within its envelope; a response that cannot be encoded (a message may quote more than a string of an old
-    version holds) is replaced by an error, since the broker would wait for it until its request times out."""
+    """The response within its envelope; a response that cannot be encoded (a message may quote more
+    than a string of an old version holds) is replaced by an error, since the broker would wait for it
+    until its request times out."""
     if ctx.api_key == ApiKey.DESCRIBE_QUORUM and _is_not_leader(response):
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     try:
@@ -142,13 +147,17 @@ def _enclosed(ctx: RequestContext, request: Request, response: Response, offset:
 
 def _encoded(ctx: RequestContext, response: Response, offset: int) -> EnvelopeResponse:
     parts = encode_response(ctx.correlation_id, ctx.api_key, ctx.api_version, response)
-    data = b"".join(part if isinstance(part, bytes | bytearray | memoryview) else part.read() for part in parts)
+    data = b"".join(
+        part if isinstance(part, bytes | bytearray | memoryview) else part.read() for part in parts
+    )
     return EnvelopeResponse(response_data=data, committed_offset=offset)
 
 
 def _is_not_leader(response: Any) -> bool:
     return any(
-        partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER for topic in response.topics for partition in topic.partitions
+        partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        for topic in response.topics
+        for partition in topic.partitions
     )
 
 

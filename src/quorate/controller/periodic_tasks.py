@@ -29,15 +29,16 @@ _PORTION_PAUSE_S = 0.002
 """Between looks whether a portion of changes is committed."""
 _FIRST_RETRY_S = 0.1
 _LONGEST_RETRY_S = 2.0
-"""A task that fails runs again after a pause that doubles with each failure. Kafka waits five minutes after every failure
-(PeriodicTaskControlManager); a dead broker must not lead partitions for so long."""
+"""A task that fails runs again after a pause that doubles with each failure. Kafka waits five minutes
+after every failure (PeriodicTaskControlManager); a dead broker must not lead partitions for so long."""
 
 
 @dataclass(slots=True)
 class Task:
     name: str
     run: Callable[[float], float]
-    """(now) -> the next time, monotonic seconds; NEVER to stay idle until the controller is activated anew."""
+    """(now) -> the next time, monotonic seconds; NEVER to stay idle until the controller is activated
+    anew."""
     due: float = NEVER
     retry_s: float = _FIRST_RETRY_S
     """The pause after the next failure."""
@@ -56,7 +57,8 @@ class _Sweep:
         """The offset of the last election."""
 
     def turn(self, topics: TopicsImage) -> Iterator[Located]:
-        """The next partitions, as they are by now; those that are gone are left out. Who stops early goes on there next time."""
+        """The next partitions, as they are by now; those that are gone are left out. Who stops early
+        goes on there next time."""
         for _ in range(_SLICE):
             place = next(self._places, None)
             if place is None:
@@ -77,7 +79,8 @@ class PeriodicTasks:
         self._preferred: _Sweep | None = None
         self._unclean: _Sweep | None = None
         self._fencing: tuple[Session, Continuation, int] | None = None
-        """A session whose broker is being fenced, what is left of its partitions, and the offset of the last portion."""
+        """A session whose broker is being fenced, what is left of its partitions, and the offset of the
+        last portion."""
         self._tasks = [Task("fence stale brokers", self._fence_stale)]
         if config.max_idle_interval_s > 0:
             self._tasks.append(Task("write NoOpRecord", self._write_no_op))
@@ -106,13 +109,16 @@ class PeriodicTasks:
 
     def look_for_stale(self, now: float) -> None:
         """A session has been shortened: the look is due earlier."""
-        self._tasks[0].due = min(self._tasks[0].due, max(now, self._controller.broker_sessions.next_expiry() + 0.001))
+        self._tasks[0].due = min(
+            self._tasks[0].due, max(now, self._controller.broker_sessions.next_expiry() + 0.001)
+        )
 
     def next_due(self) -> float:
         return min(task.due for task in self._tasks)
 
     def run_due(self, now: float) -> None:
-        """Runs what is due. A task that loses the leadership ends the round; one that fails is tried again."""
+        """Runs what is due. A task that loses the leadership ends the round; one that fails is tried
+        again."""
         for task in self._tasks:
             if task.due <= now and self._controller.is_active:
                 task.due = NEVER
@@ -127,7 +133,11 @@ class PeriodicTasks:
         except KafkaError as error:
             self._controller.log_info("Periodic task '%s' failed: %s", task.name, error)
         except Exception:
-            log.exception("[QuorumController id=%d] Periodic task '%s' failed", self._controller.config.node_id, task.name)
+            log.exception(
+                "[QuorumController id=%d] Periodic task '%s' failed",
+                self._controller.config.node_id,
+                task.name,
+            )
         else:
             task.retry_s = _FIRST_RETRY_S
             return due
@@ -153,10 +163,13 @@ class PeriodicTasks:
             try:
                 records, left = fence_expired(controller.view(), session, continuation)
                 if records and continuation is None:
-                    controller.log_info("Fencing broker %d at epoch %d because its session has timed out.", *session)
+                    controller.log_info(
+                        "Fencing broker %d at epoch %d because its session has timed out.", *session
+                    )
                 written = controller.write(records) if records else controller.last_written
             except BaseException:
-                # The next try begins with the first partition again: what this one was to change is still unchanged.
+                # The next try begins with the first partition again: what this one was to change is
+                # still unchanged.
                 controller.broker_sessions.goes_on(continuation, None)
                 controller.broker_sessions.expire(session, now)
                 raise
@@ -188,7 +201,9 @@ class PeriodicTasks:
             return now + _PORTION_PAUSE_S
         if sweep is None:
             topics = self._controller.next_image.topics.by_id.values()
-            sweep = _Sweep((topic.id, partition_id) for topic in topics for partition_id in topic.partitions.ids())
+            sweep = _Sweep(
+                (topic.id, partition_id) for topic in topics for partition_id in topic.partitions.ids()
+            )
         self._preferred = self._elect(sweep, preferred_elections, "preferred leaders")
         interval_s = self._controller.config.leader_imbalance_check_interval_s or NEVER
         return now + interval_s if self._preferred is None else now
@@ -209,7 +224,8 @@ class PeriodicTasks:
     def _elect(self, sweep: _Sweep, elections: _Elections, what: str) -> _Sweep | None:
         """One turn of a sweep; what is left of it, None when it came to its end.
 
-        The next turn waits until this one is committed, so that others' records wait behind no more than one turn.
+        The next turn waits until this one is committed, so that others' records wait behind no more
+        than one turn.
         """
         controller = self._controller
         view = controller.view()

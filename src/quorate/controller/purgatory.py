@@ -13,7 +13,8 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 
 @dataclass(slots=True)
 class Answer:
-    """offset: the last record on which it depends, -1 for none; an Envelope passes it on to the forwarding broker."""
+    """offset: the last record on which it depends, -1 for none; an Envelope passes it on to the
+    forwarding broker."""
 
     response: Any
     offset: int
@@ -51,7 +52,8 @@ class ResponsePurgatory:
         what: str,
         with_offset: bool,
     ) -> None:
-        """deadline: monotonic seconds, infinity for none. with_offset: give an `Answer`, not the bare response."""
+        """deadline: monotonic seconds, infinity for none. with_offset: give an `Answer`, not the bare
+        response."""
         self._queue.append(_Waiting(offset, response, future, deadline, what, with_offset))
 
     def release(self, stable_offset: int) -> None:
@@ -60,7 +62,9 @@ class ResponsePurgatory:
         while queue and queue[0].offset <= stable_offset:
             waiting = queue.popleft()
             if not waiting.future.done():
-                waiting.future.set_result(Answer(waiting.response, waiting.offset) if waiting.with_offset else waiting.response)
+                waiting.future.set_result(
+                    Answer(waiting.response, waiting.offset) if waiting.with_offset else waiting.response
+                )
 
         if not queue and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
@@ -78,14 +82,16 @@ class ResponsePurgatory:
                 waiting.future.set_exception(error())
 
     def expire(self, now: float) -> int:
-        """Answers REQUEST_TIMED_OUT where the deadline has passed: the change may still happen. Returns how many."""
+        """Answers REQUEST_TIMED_OUT where the deadline has passed: the change may still happen. Returns
+        how many."""
         expired = 0
         for waiting in self._queue:
             if waiting.deadline <= now and not waiting.future.done():
                 waiting.future.set_exception(
                     KafkaError(
                         ErrorCode.REQUEST_TIMED_OUT,
-                        f"{waiting.what} was written at offset {waiting.offset}, which no majority has confirmed in time.",
+                        f"{waiting.what} was written at offset {waiting.offset}, which no majority has "
+                        "confirmed in time.",
                     )
                 )
                 expired += 1

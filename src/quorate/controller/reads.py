@@ -1,5 +1,5 @@
-"""Questions that any controller answers, active or not, from committed metadata; and what a client that asks a controller itself
-is refused before it gets to a handler."""
+"""Questions that any controller answers, active or not, from committed metadata; and what a client that
+asks a controller itself is refused before it gets to a handler."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def read_routes(controller: QuorumController) -> dict[int, Handler]:
         return describe_acls(controller.image.acls, request)
 
     def quotas(ctx: RequestContext, request: Any) -> Any:
-        """A change, not a question: asked for here it is this cluster's to enforce, passed on in an Envelope that broker's."""
+        """A change, not a question: asked for here it is this cluster's to enforce, passed on in an
+        Envelope that broker's."""
         refuse_quotas(request)
         return controller.requests.submit(ctx, request)
 

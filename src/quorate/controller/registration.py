@@ -1,7 +1,7 @@
 """A controller makes itself known (KIP-919): whenever the metadata lacks a registration of this very process.
 
-The active controller writes its own; a standby sends a ControllerRegistration to the active one, and again with
-growing pauses until the record comes back through the log.
+The active controller writes its own; a standby sends a ControllerRegistration to the active one, and
+again with growing pauses until the record comes back through the log.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class ControllerRegistrar:
                 for listener in config.listeners
             ],
             features=[
-                ControllerRegistrationRequest.Feature(name=name, min_supported_version=low, max_supported_version=high)
+                ControllerRegistrationRequest.Feature(
+                    name=name, min_supported_version=low, max_supported_version=high
+                )
                 for name, (low, high) in config.features.items()
             ],
         )
@@ -114,7 +116,8 @@ class ControllerRegistrar:
         return True
 
     async def _try(self) -> None:
-        """Registers at the leader, if there is one. When this node is about to lead, it writes its own registration instead."""
+        """Registers at the leader, if there is one. When this node is about to lead, it writes its own
+        registration instead."""
         raft = self._controller.raft
         address = raft.leader_address()
         if address is not None and raft.leader_and_epoch.leader_id != self._controller.config.node_id:

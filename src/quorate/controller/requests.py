@@ -1,4 +1,5 @@
-"""What comes over the wire to the active controller: run by its handler, written, answered when that is stable."""
+"""What comes over the wire to the active controller: run by its handler, written, answered when that is
+stable."""
 
 from __future__ import annotations
 
@@ -53,10 +54,13 @@ class Requests:
     def release_held(self) -> None:
         """Submits what came between two terms, if it is decided who leads."""
         if self._held and (self._controller.is_active or not self._controller.raft.is_leader):
-            self._held.release(lambda ctx, request, with_offset: self.submit(ctx, request, with_offset=with_offset))
+            self._held.release(
+                lambda ctx, request, with_offset: self.submit(ctx, request, with_offset=with_offset)
+            )
 
     def submit(self, ctx: RequestContext, request: Request, *, with_offset: bool = False) -> Any:
-        """Runs a handler of `WRITES`: its response (or `Answer`) if it depends on nothing uncommitted, else a future.
+        """Runs a handler of `WRITES`: its response (or `Answer`) if it depends on nothing uncommitted,
+        else a future.
 
         Raises KafkaError.
         """
@@ -71,13 +75,23 @@ class Requests:
         result = write_handler(ctx.api_key)(controller.view(), request, context)
         if result.continuation is not None:
             return asyncio.ensure_future(
-                self._go_on(ctx, request, context, epoch, result.continuation, self._portion(None, result), with_offset)
+                self._go_on(
+                    ctx,
+                    request,
+                    context,
+                    epoch,
+                    result.continuation,
+                    self._portion(None, result),
+                    with_offset,
+                )
             )
         if result.upgrade_kraft_version is not None:
             return asyncio.ensure_future(self._upgrade(ctx, request, epoch, result, with_offset))
         return self._finish(ctx, request, result, context.now, with_offset)
 
-    def _finish(self, ctx: RequestContext, request: Request, result: Result[Any], now: float, with_offset: bool) -> Any:
+    def _finish(
+        self, ctx: RequestContext, request: Request, result: Result[Any], now: float, with_offset: bool
+    ) -> Any:
         offset = self._apply(result, now)
         if offset < 0:
             return Answer(result.response, offset) if with_offset else result.response
@@ -85,9 +99,13 @@ class Requests:
         deadline = now + timeout_ms / 1000 if timeout_ms > 0 else NEVER
         return self._wait(offset, result.response, deadline, ApiKey(ctx.api_key).name, with_offset)
 
-    def _wait(self, offset: int, response: Any, deadline: float, what: str, with_offset: bool) -> asyncio.Future[Any]:
+    def _wait(
+        self, offset: int, response: Any, deadline: float, what: str, with_offset: bool
+    ) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._controller.pending.add(offset, response, future, deadline=deadline, what=what, with_offset=with_offset)
+        self._controller.pending.add(
+            offset, response, future, deadline=deadline, what=what, with_offset=with_offset
+        )
         return future
 
     def _portion(self, before: Continuation | None, result: Result[Any]) -> Awaitable[Any]:
@@ -106,17 +124,22 @@ class Requests:
         stable: Awaitable[Any],
         with_offset: bool,
     ) -> Any:
-        """What one turn left over, a portion at a time, each when the one before it is stable: so Raft and other requests have
-        their turns, and nobody else's records wait behind more than one portion."""
+        """What one turn left over, a portion at a time, each when the one before it is stable: so Raft
+        and other requests have their turns, and nobody else's records wait behind more than one
+        portion."""
         controller, handler = self._controller, write_handler(ctx.api_key)
         try:
             while True:
                 await stable
                 if controller.epoch != epoch or controller.closed:
-                    # Also in a later term of this very controller: what is left was computed from the state of the term before.
+                    # Also in a later term of this very controller: what is left was computed from the
+                    # state of the term before.
                     raise controller.not_controller()
                 context = replace(
-                    context, now_ms=controller.clock.now_ms(), now=controller.clock.now(), continuation=continuation
+                    context,
+                    now_ms=controller.clock.now_ms(),
+                    now=controller.clock.now(),
+                    continuation=continuation,
                 )
                 result = handler(controller.view(), request, context)
                 if result.continuation is None:
@@ -128,9 +151,12 @@ class Requests:
             controller.broker_sessions.goes_on(continuation, None)
         return await outcome if asyncio.isfuture(outcome) else outcome
 
-    async def _upgrade(self, ctx: RequestContext, request: Request, epoch: int, result: Result[Any], with_offset: bool) -> Any:
-        """Has Raft write kraft.version first. When that is committed, under the same leadership, the handler decides anew about
-        the rest: brokers and controllers may have registered meanwhile, and other features may have changed."""
+    async def _upgrade(
+        self, ctx: RequestContext, request: Request, epoch: int, result: Result[Any], with_offset: bool
+    ) -> Any:
+        """Has Raft write kraft.version first. When that is committed, under the same leadership, the
+        handler decides anew about the rest: brokers and controllers may have registered meanwhile, and
+        other features may have changed."""
         controller = self._controller
         response, level = result.response, result.upgrade_kraft_version or 0
         try:
@@ -146,7 +172,9 @@ class Requests:
         if not result.validate_only:
             result = write_handler(ctx.api_key)(controller.view(), request, context)
             if result.response.error_code != ErrorCode.NONE:
-                result.response.error_message = f"kraft.version is now {level}, but: {result.response.error_message}"
+                result.response.error_message = (
+                    f"kraft.version is now {level}, but: {result.response.error_message}"
+                )
             else:
                 result.records.append(NoOpRecord())  # an offset for the answer to wait for
         outcome = self._finish(ctx, request, result, context.now, with_offset)
@@ -155,7 +183,11 @@ class Requests:
     def _apply(self, result: Result[Any], now: float) -> int:
         """Does what a handler decided; returns the offset that its answer depends on, -1 for none."""
         controller = self._controller
-        offset = controller.write(result.records, atomic=result.atomic) if result.records else controller.last_written
+        offset = (
+            controller.write(result.records, atomic=result.atomic)
+            if result.records
+            else controller.last_written
+        )
         broker_sessions = controller.broker_sessions
         if result.registered is not None:
             broker_sessions.forget(result.registered)

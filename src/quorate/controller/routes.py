@@ -1,4 +1,5 @@
-"""Which function handles which API. Modules, and with them their messages, are imported when first asked for."""
+"""Which function handles which API. Modules, and with them their messages, are imported when first
+asked for."""
 
 from __future__ import annotations
 

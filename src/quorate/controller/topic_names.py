@@ -8,10 +8,12 @@ from collections.abc import Collection, Container
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 MAX_LENGTH = 249
-"""A directory is named after topic, partition and a suffix of 38 characters; 255 is the usual limit of file systems."""
+"""A directory is named after topic, partition and a suffix of 38 characters; 255 is the usual limit of
+file systems."""
 
 _MAX_ENUMERATED = 6
-"""Names with more of '.' and '_' than this are looked for by a walk over all topics, not by their 2^n spellings."""
+"""Names with more of '.' and '_' than this are looked for by a walk over all topics, not by their 2^n
+spellings."""
 
 
 def why_invalid(name: str) -> str | None:
@@ -51,7 +53,8 @@ class Collisions:
         self._topics = topics
         self._by_unified: dict[str, str] | None = None
         self._spellings = 0
-        """Tried so far. Once they are as many as there are topics, a walk over the topics would have been cheaper."""
+        """Tried so far. Once they are as many as there are topics, a walk over the topics would have
+        been cheaper."""
 
     def find(self, name: str) -> str | None:
         count = name.count(".") + name.count("_")

@@ -1,7 +1,8 @@
 """What a standby does while it is idle so that it can take over at once.
 
-Handlers are imported and messages compiled on first use, so that a node starts quickly. For a standby that use comes when
-the active controller has died, and then it would cost some fifty milliseconds. So it is done ahead, one piece a turn.
+Handlers are imported and messages compiled on first use, so that a node starts quickly. For a standby
+that use comes when the active controller has died, and then it would cost some fifty milliseconds. So
+it is done ahead, one piece a turn.
 """
 
 from __future__ import annotations

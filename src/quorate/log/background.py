@@ -1,7 +1,8 @@
-"""The log manager's one thread for slow work on disks: fsync, renaming of deleted directories, removal of files.
+"""The log manager's one thread for slow work on disks: fsync, renaming of deleted directories, removal
+of files.
 
-Each of these takes milliseconds, on a busy disk much longer, and everybody who shares the event loop would wait. What follows
-from a job (`done`) runs in the thread of the logs, when it calls `drain`.
+Each of these takes milliseconds, on a busy disk much longer, and everybody who shares the event loop
+would wait. What follows from a job (`done`) runs in the thread of the logs, when it calls `drain`.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ class Background:
         self._stopping = False
         self._busy = False
 
-    # ---- the log's thread
+    # --- the log's thread -------------------------------------------------------------------------
 
-    def run_later(self, work: Callable[[], None], log_directory: str, done: Callable[[], None] | None = None) -> None:
+    def run_later(
+        self, work: Callable[[], None], log_directory: str, done: Callable[[], None] | None = None
+    ) -> None:
         with self._wake:
             self._jobs.append((work, log_directory, done))
             self._start()
@@ -73,7 +76,7 @@ class Background:
             self._thread.start()
         self._wake.notify_all()
 
-    # ---- the thread
+    # --- the thread -------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while True:
@@ -104,9 +107,13 @@ class Background:
             self._failures.append(failure)
             return
         except OSError as e:
-            self._failures.append(LogDirFailure(log_directory, f"Error while working on {log_directory}: {e}"))
+            self._failures.append(
+                LogDirFailure(log_directory, f"Error while working on {log_directory}: {e}")
+            )
             return
-        except Exception:  # of this job: the others go on, and what it was to make durable does not count as durable
+        except (
+            Exception
+        ):  # of this job: the others go on, and what it was to make durable does not count as durable
             logger.exception("[LogManager] Uncaught exception in a task on %s", log_directory)
             return
         if done is not None:

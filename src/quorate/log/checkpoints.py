@@ -1,7 +1,9 @@
-"""Checkpoint files: line 1 the version (0), line 2 the number of entries, then one entry a line. Replaced atomically.
+"""Checkpoint files: line 1 the version (0), line 2 the number of entries, then one entry a line.
+Replaced atomically.
 
-Offset checkpoints (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`, `replication-offset-checkpoint`) hold
-`topic partition offset`; `leader-epoch-checkpoint` holds `epoch start-offset`. An empty file counts as one without entries.
+Offset checkpoints (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
+`replication-offset-checkpoint`) hold `topic partition offset`; `leader-epoch-checkpoint` holds `epoch
+start-offset`. An empty file counts as one without entries.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ def _read(path: str, fields: int) -> list[list[str]]:
             raise CheckpointError(f"Malformed line {number} in checkpoint file {path}: {line!r}")
         rows.append(row)
     if len(rows) != expected:
-        raise CheckpointError(f"Expected {expected} entries in checkpoint file {path}, but found only {len(rows)}")
+        raise CheckpointError(
+            f"Expected {expected} entries in checkpoint file {path}, but found only {len(rows)}"
+        )
     return rows
 
 
@@ -81,7 +85,9 @@ def read_offsets(path: str) -> dict[TopicPartition, int]:
 
 def write_offsets(path: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Raises OSError."""
-    _write(path, (f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()), sync=True)
+    _write(
+        path, (f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()), sync=True
+    )
 
 
 def read_epochs(path: str) -> list[tuple[int, int]]:

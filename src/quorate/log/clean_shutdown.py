@@ -1,6 +1,7 @@
 """`.kafka_cleanshutdown`: in a log directory while no node runs on it, when the last one stopped in order.
 
-Its broker epoch lets the controller tell, at the next registration, that this broker lost nothing. Older releases leave it empty.
+Its broker epoch lets the controller tell, at the next registration, that this broker lost nothing.
+Older releases leave it empty.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ FILE_NAME = ".kafka_cleanshutdown"
 
 
 def read(directory: str) -> int | None:
-    """The broker epoch in the marker, -1 if the marker does not tell; None without a marker. Raises OSError."""
+    """The broker epoch in the marker, -1 if the marker does not tell; None without a marker. Raises
+    OSError."""
     try:
         with open(os.path.join(directory, FILE_NAME), encoding="utf-8") as file:
             text = file.read(4096)

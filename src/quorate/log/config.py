@@ -43,9 +43,11 @@ class LogConfig:
     preallocate: bool = False
     unclean_leader_election_enable: bool = False
     producer_id_expiration_ms: int = 86400000
-    """Of the broker, not of a topic: how long a producer without an open transaction is remembered after its last batch."""
+    """Of the broker, not of a topic: how long a producer without an open transaction is remembered
+    after its last batch."""
     cuts_torn_tail_only: bool = False
-    """Recovery refuses a log that is damaged before its tail, where Kafka cuts it, and one with gaps: for the metadata log."""
+    """Recovery refuses a log that is damaged before its tail, where Kafka cuts it, and one with gaps:
+    for the metadata log."""
 
     @property
     def deletes(self) -> bool:
@@ -75,7 +77,8 @@ class LogConfig:
                 return None
 
     def with_overrides(self, values: Mapping[str, Any]) -> LogConfig:
-        """A copy with topic configs by their Kafka names, as text or already parsed; unknown names are ignored, as in Kafka.
+        """A copy with topic configs by their Kafka names, as text or already parsed; unknown names are
+        ignored, as in Kafka.
 
         Raises ValueError naming the key and the value.
         """
@@ -105,7 +108,9 @@ def _names(value: Any) -> frozenset[str]:
 def _timestamp_type(value: Any) -> TimestampType:
     if isinstance(value, TimestampType):
         return value
-    return {"CreateTime": TimestampType.CREATE_TIME, "LogAppendTime": TimestampType.LOG_APPEND_TIME}[str(value)]
+    return {"CreateTime": TimestampType.CREATE_TIME, "LogAppendTime": TimestampType.LOG_APPEND_TIME}[
+        str(value)
+    ]
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {

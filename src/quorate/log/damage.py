@@ -1,7 +1,8 @@
 """Telling damage from a torn tail.
 
-A crash leaves a half-written batch at the very end of a log, and cutting it loses nothing that was acknowledged. A bad batch
-with a whole one behind it was once whole itself: cutting there would throw away what was acknowledged.
+A crash leaves a half-written batch at the very end of a log, and cutting it loses nothing that was
+acknowledged. A bad batch with a whole one behind it was once whole itself: cutting there would throw
+away what was acknowledged.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ _SEARCHED_BYTES = 16 << 20  # of what is behind the bad batch: twice the largest
 
 
 def whole_batch_behind(fd: int, position: int, end: int, last_offset: int) -> int | None:
-    """The file position of the first whole batch from `position` on, None if there is none: at `position` itself whatever its
-    offsets, which no checksum covers, and further on one that continues behind `last_offset`.
+    """The file position of the first whole batch from `position` on, None if there is none: at
+    `position` itself whatever its offsets, which no checksum covers, and further on one that continues
+    behind `last_offset`.
 
     Raises OSError.
     """
@@ -45,8 +47,8 @@ def whole_batch_behind(fd: int, position: int, end: int, last_offset: int) -> in
 
 
 def cut_tail_only(path: str) -> Callable[[int, int, int, int], None]:
-    """As `torn_tail_only`, for a log that was closed in order: only a file that lost its end may be cut, not a batch whose header
-    is no header any more. (Kafka does not start then.)"""
+    """As `torn_tail_only`, for a log that was closed in order: only a file that lost its end may be
+    cut, not a batch whose header is no header any more. (Kafka does not start then.)"""
     torn = torn_tail_only(path, 0)
 
     def check(fd: int, position: int, end: int, last_offset: int) -> None:
@@ -55,10 +57,13 @@ def cut_tail_only(path: str) -> Callable[[int, int, int, int], None]:
             try:
                 header = parse_header(os.pread(fd, BATCH_OVERHEAD, position))
             except CorruptRecordError as e:
-                raise CorruptRecordError(f"{path} is damaged behind offset {last_offset}, although it was closed: {e}") from None
+                raise CorruptRecordError(
+                    f"{path} is damaged behind offset {last_offset}, although it was closed: {e}"
+                ) from None
             if position + header.size_bytes <= end:
                 raise CorruptRecordError(
-                    f"{path} is damaged at byte {position}, although it was closed: offsets {header.base_offset} to "
+                    f"{path} is damaged at byte {position}, although it was closed: offsets "
+                    f"{header.base_offset} to "
                     f"{header.last_offset} have a wrong checksum"
                 )
 
@@ -68,9 +73,10 @@ def cut_tail_only(path: str) -> Callable[[int, int, int, int], None]:
 def torn_tail_only(path: str, segments_behind: int) -> Callable[[int, int, int, int], None]:
     """A check for `Segment.recover` to make before it cuts a segment: refuses damage, lets a torn tail go.
 
-    Called with descriptor, byte position, file size and last good offset; raises CorruptRecordError, which names the place.
-    The remedy depends on whose log it is, which only the caller of the log knows (`raft.remedies`): a voter whose log is
-    simply moved away would start again as the same voter without what it has acknowledged.
+    Called with descriptor, byte position, file size and last good offset; raises CorruptRecordError,
+    which names the place. The remedy depends on whose log it is, which only the caller of the log knows
+    (`raft.remedies`): a voter whose log is simply moved away would start again as the same voter
+    without what it has acknowledged.
     """
 
     def check(fd: int, position: int, end: int, last_offset: int) -> None:
@@ -85,7 +91,8 @@ def torn_tail_only(path: str, segments_behind: int) -> Callable[[int, int, int, 
             else "only its offsets or its epoch are wrong"
         )
         raise CorruptRecordError(
-            f"{path} is damaged at byte {position}: the batch after offset {last_offset} is not as it was written, but {what}"
+            f"{path} is damaged at byte {position}: the batch after offset {last_offset} is not as it was "
+            f"written, but {what}"
         )
 
     return check

@@ -1,8 +1,10 @@
-"""Leader epochs of one log and the offset where each began (KIP-101, KIP-279), kept in `leader-epoch-checkpoint`.
+"""Leader epochs of one log and the offset where each began (KIP-101, KIP-279), kept in
+`leader-epoch-checkpoint`.
 
-The file must know all epochs of the records below the recovery point; those above are found again in the batches that recovery
-scans. So it is written when the log is flushed, rolled, truncated or closed, and not on each new epoch: starting a broker with
-thousands of partitions gives each a new epoch, and costs no thousand fsyncs.
+The file must know all epochs of the records below the recovery point; those above are found again in
+the batches that recovery scans. So it is written when the log is flushed, rolled, truncated or closed,
+and not on each new epoch: starting a broker with thousands of partitions gives each a new epoch, and
+costs no thousand fsyncs.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ class EpochCache:
         return self._epochs[-1] if self._epochs else None
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Notes that `epoch` begins at `start_offset`; entries that contradict it go. Whether anything changed.
+        """Notes that `epoch` begins at `start_offset`; entries that contradict it go. Whether anything
+        changed.
 
         Raises ValueError.
         """
@@ -53,8 +56,9 @@ class EpochCache:
         return True
 
     def correct(self, epoch: int, offset: int) -> None:
-        """A batch of this epoch stands at this offset: entries that say otherwise go. (A crash may bring back a log that had been
-        truncated and written anew, while the file of the newer epochs was durable.)"""
+        """A batch of this epoch stands at this offset: entries that say otherwise go. (A crash may
+        bring back a log that had been truncated and written anew, while the file of the newer epochs
+        was durable.)"""
         if epoch < 0 or self.epoch_for(offset) == epoch:
             return
         while self._epochs and (self._epochs[-1] > epoch or self._starts[-1] > offset):

@@ -14,7 +14,8 @@ class LogDirFailure(KafkaError):  # noqa: N818 - what happened to a directory, n
 
 
 def trace_of(error: BaseException) -> BaseException | None:
-    """What a log line needs as `exc_info`: nothing for what a disk, a file or a peer did, whose message says it all."""
+    """What a log line needs as `exc_info`: nothing for what a disk, a file or a peer did, whose message
+    says it all."""
     return None if isinstance(error, OSError) or type(error).__module__.startswith("quorate.") else error
 
 

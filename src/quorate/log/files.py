@@ -1,8 +1,9 @@
-"""Open files of all logs as one bounded cache, so that ten thousand partitions need not ten thousand descriptors.
+"""Open files of all logs as one bounded cache, so that ten thousand partitions need not ten thousand
+descriptors.
 
-A descriptor lives as long as somebody holds its `OpenFile`: the cache, or a `FileRegion` that is still being sent.
-Evicting one only drops the cache's reference, so nothing is closed under a running `sendfile`; the descriptor goes when the
-last region does.
+A descriptor lives as long as somebody holds its `OpenFile`: the cache, or a `FileRegion` that is still
+being sent. Evicting one only drops the cache's reference, so nothing is closed under a running
+`sendfile`; the descriptor goes when the last region does.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterator
 
-DEFAULT_LIMIT = 2048  # half of the 4,096 that a node must be able to live with: sockets and snapshots need the rest
+DEFAULT_LIMIT = (
+    2048  # half of the 4,096 that a node must be able to live with: sockets and snapshots need the rest
+)
 
 
 class OpenFile:
@@ -33,7 +36,8 @@ class OpenFile:
 
 
 class OpenFiles:
-    """Least recently used descriptors by path. One thread, and a second one that flushes, may use it: each step is atomic."""
+    """Least recently used descriptors by path. One thread, and a second one that flushes, may use it:
+    each step is atomic."""
 
     __slots__ = ("_files", "limit")
 
@@ -89,7 +93,8 @@ def naming(path: str) -> Iterator[None]:
 
 
 def write_all(fd: int, parts: list[bytes | bytearray | memoryview], position: int) -> int:
-    """Writes all parts at `position` in one call where the kernel takes them, in several where it does not; the bytes written.
+    """Writes all parts at `position` in one call where the kernel takes them, in several where it does
+    not; the bytes written.
 
     Raises OSError; what was written before stays behind the caller's end of file.
     """
@@ -117,7 +122,8 @@ def fsync_directory(path: str) -> None:
 
 
 def write_atomically(path: str, data: bytes, *, sync: bool = True) -> None:
-    """Replaces a file as a whole: temporary file beside it, fsync, rename, fsync of the directory. Raises OSError."""
+    """Replaces a file as a whole: temporary file beside it, fsync, rename, fsync of the directory.
+    Raises OSError."""
     temporary = path + ".tmp"
     with naming(path):
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)

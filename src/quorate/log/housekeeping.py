@@ -14,8 +14,11 @@ from quorate.log.files import OpenFile, fsync_directory
 
 
 class Housekeeping(Protocol):
-    def run_later(self, work: Callable[[], None], log_directory: str, done: Callable[[], None] | None = None) -> None:
-        """Runs `work` in order with all other work, possibly in another thread, then `done` in the log's own thread.
+    def run_later(
+        self, work: Callable[[], None], log_directory: str, done: Callable[[], None] | None = None
+    ) -> None:
+        """Runs `work` in order with all other work, possibly in another thread, then `done` in the
+        log's own thread.
 
         An OSError of `work` fails the log directory, and `done` is not called.
         """
@@ -27,7 +30,9 @@ class Housekeeping(Protocol):
 class Inline:
     """Everything at once."""
 
-    def run_later(self, work: Callable[[], None], log_directory: str, done: Callable[[], None] | None = None) -> None:
+    def run_later(
+        self, work: Callable[[], None], log_directory: str, done: Callable[[], None] | None = None
+    ) -> None:
         work()
         if done is not None:
             done()
@@ -39,7 +44,8 @@ class Inline:
 
 
 def sync_files(files: Sequence[OpenFile], directory: str) -> None:
-    """Makes files and the names in their directory durable. Raises OSError; a directory that is gone needs nothing."""
+    """Makes files and the names in their directory durable. Raises OSError; a directory that is gone
+    needs nothing."""
     for file in files:
         os.fsync(file.fileno())
     with contextlib.suppress(FileNotFoundError):

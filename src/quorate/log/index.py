@@ -7,9 +7,10 @@ file   entry, big-endian                   meaning
 .time  int64 timestamp, int32 rel. offset  greatest timestamp so far, last offset of the batch that has it
 ====== =================================== ==================================================================
 
-One entry follows every `index.interval.bytes` of log. Entries live in arrays and reach the file in groups, at the latest when the
-segment is flushed, rolled or closed: after a crash recovery rebuilds the indexes of all segments that were not flushed, so a file
-that lags costs nothing. Files hold exactly their entries (Java preallocates 10 MiB and trims on close; it grows ours on opening).
+One entry follows every `index.interval.bytes` of log. Entries live in arrays and reach the file in
+groups, at the latest when the segment is flushed, rolled or closed: after a crash recovery rebuilds the
+indexes of all segments that were not flushed, so a file that lags costs nothing. Files hold exactly
+their entries (Java preallocates 10 MiB and trims on close; it grows ours on opening).
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class _IndexFile:
         fd = files.get(self.path).fileno()
         size = os.fstat(fd).st_size
         if size % self.ENTRY_SIZE or size > max(self.max_entries * self.ENTRY_SIZE, 64 << 20):
-            raise CorruptIndexError(f"Index file {self.path} is corrupt: {size} bytes are not a multiple of {self.ENTRY_SIZE}")
+            raise CorruptIndexError(
+                f"Index file {self.path} is corrupt: {size} bytes are not a multiple of {self.ENTRY_SIZE}"
+            )
         data = os.pread(fd, size, 0)
         if len(data) != size:
             raise CorruptIndexError(f"Index file {self.path} was cut while it was read")
@@ -110,7 +113,8 @@ class OffsetIndex(_IndexFile):
         return len(self._offsets)
 
     def load(self, files: OpenFiles, log_size: int) -> None:
-        """Reads the file. Raises CorruptIndexError when entries do not ascend or point behind the log, OSError."""
+        """Reads the file. Raises CorruptIndexError when entries do not ascend or point behind the log,
+        OSError."""
         both = array("i", self._load(files))
         if _SWAP:
             both.byteswap()
@@ -122,7 +126,9 @@ class OffsetIndex(_IndexFile):
             or not all(map(operator.lt, offsets, offsets[1:]))
             or not all(map(operator.lt, positions, positions[1:]))
         ):
-            raise CorruptIndexError(f"Index file {self.path} is corrupt: its entries do not ascend within the segment")
+            raise CorruptIndexError(
+                f"Index file {self.path} is corrupt: its entries do not ascend within the segment"
+            )
         self._offsets, self._positions = offsets, positions
 
     def _encode(self, first: int) -> bytes:
@@ -141,12 +147,15 @@ class OffsetIndex(_IndexFile):
         """Raises ValueError when the offset does not pass the last one."""
         relative = offset - self.base_offset
         if self._offsets and relative <= self._offsets[-1]:
-            raise ValueError(f"Attempt to append offset {offset}, no larger than the last one, to {self.path}")
+            raise ValueError(
+                f"Attempt to append offset {offset}, no larger than the last one, to {self.path}"
+            )
         self._offsets.append(relative)
         self._positions.append(position)
 
     def lookup(self, offset: int) -> tuple[int, int]:
-        """(offset, position) of the greatest entry not above `offset`; (base offset, 0) when there is none."""
+        """(offset, position) of the greatest entry not above `offset`; (base offset, 0) when there is
+        none."""
         at = bisect_right(self._offsets, min(offset - self.base_offset, MAX_RELATIVE_OFFSET)) - 1
         if at < 0:
             return self.base_offset, 0
@@ -158,7 +167,8 @@ class OffsetIndex(_IndexFile):
         return self.base_offset + self._offsets[at] if at < len(self._offsets) else None
 
     def lookup_position(self, position: int) -> tuple[int, int]:
-        """(offset, position) of the last entry at or before a file position; (base offset, 0) when there is none."""
+        """(offset, position) of the last entry at or before a file position; (base offset, 0) when
+        there is none."""
         at = bisect_right(self._positions, position) - 1
         if at < 0:
             return self.base_offset, 0
@@ -226,9 +236,12 @@ class TimeIndex(_IndexFile):
             self._offsets.append(relative)
 
     def lookup(self, timestamp: int) -> tuple[int, int]:
-        """(timestamp, offset) of the greatest entry not above `timestamp`; (-1, base offset) when there is none."""
+        """(timestamp, offset) of the greatest entry not above `timestamp`; (-1, base offset) when there
+        is none."""
         at = bisect_right(self._timestamps, timestamp) - 1
-        return (-1, self.base_offset) if at < 0 else (self._timestamps[at], self.base_offset + self._offsets[at])
+        return (
+            (-1, self.base_offset) if at < 0 else (self._timestamps[at], self.base_offset + self._offsets[at])
+        )
 
     def last(self) -> tuple[int, int]:
         if not self._timestamps:

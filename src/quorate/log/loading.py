@@ -1,9 +1,10 @@
-"""Opening a log's directory: what is on disk, what an interrupted operation left, recovery after an unclean stop.
+"""Opening a log's directory: what is on disk, what an interrupted operation left, recovery after an
+unclean stop.
 
-After a clean stop the ends are read from the indexes. After an unclean one every segment that may not have been flushed
-(from the one that holds the recovery point) is checked to the last checksum and cut behind the last good batch; segments
-after a cut one go.
-The order of the steps is that of Kafka's own loader, so either may find what the other left.
+After a clean stop the ends are read from the indexes. After an unclean one every segment that may not
+have been flushed (from the one that holds the recovery point) is checked to the last checksum and cut
+behind the last good batch; segments after a cut one go. The order of the steps is that of Kafka's own
+loader, so either may find what the other left.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ def list_directory(directory: str) -> Listing:
 
 
 def finish_interrupted(directory: str, found: Listing) -> bool:
-    """Removes what was being deleted or cleaned, completes swaps of finished compactions. Whether to list again.
+    """Removes what was being deleted or cleaned, completes swaps of finished compactions. Whether to
+    list again.
 
     Raises OSError.
     """
@@ -90,7 +92,12 @@ def finish_interrupted(directory: str, found: Listing) -> bool:
     lowest_cleaned = min((int(name[:20]) for name in cleaned if name[:20].isdigit()), default=None)
     for name in found.others:
         is_deleted = name.endswith(DELETED_SUFFIX) and not name.endswith(_KRAFT_SNAPSHOT_DELETED)
-        unfinished = name in swaps and lowest_cleaned is not None and name[:20].isdigit() and int(name[:20]) >= lowest_cleaned
+        unfinished = (
+            name in swaps
+            and lowest_cleaned is not None
+            and name[:20].isdigit()
+            and int(name[:20]) >= lowest_cleaned
+        )
         if is_deleted or unfinished or name in cleaned:
             _unlink(os.path.join(directory, name))
             if unfinished:
@@ -105,8 +112,16 @@ def finish_interrupted(directory: str, found: Listing) -> bool:
             end = _swap_end(os.path.join(directory, name), base, size)
             first, after = min(first, base), max(after, end)
     for name in found.names:
-        if name[:20].isdigit() and name not in swaps and first <= int(name[:20]) < after and not name.endswith(SNAPSHOT_SUFFIX):
-            logger.info("Deleting segment file %s that is compacted but has not been deleted yet.", os.path.join(directory, name))
+        if (
+            name[:20].isdigit()
+            and name not in swaps
+            and first <= int(name[:20]) < after
+            and not name.endswith(SNAPSHOT_SUFFIX)
+        ):
+            logger.info(
+                "Deleting segment file %s that is compacted but has not been deleted yet.",
+                os.path.join(directory, name),
+            )
             _unlink(os.path.join(directory, name))
     for name in swaps:
         path = os.path.join(directory, name)
@@ -165,7 +180,10 @@ def load_segments(
     """
     for name in list(found.indexes):
         if int(name[:20]) not in found.sizes:
-            logger.warning("Found an orphaned index file %s, with no corresponding log file.", os.path.join(directory, name))
+            logger.warning(
+                "Found an orphaned index file %s, with no corresponding log file.",
+                os.path.join(directory, name),
+            )
             _unlink(os.path.join(directory, name))
     segments: list[Segment] = []
     for base in found.logs:
@@ -176,14 +194,25 @@ def load_segments(
     state = LoadedSegments(segments, 0, None, False, False)
     first_unflushed = len(segments)
     if not clean and segments:
-        first_unflushed = max((i for i, s in enumerate(segments) if s.base_offset <= recovery_point), default=0)
+        first_unflushed = max(
+            (i for i, s in enumerate(segments) if s.base_offset <= recovery_point), default=0
+        )
     for i in range(first_unflushed, len(segments)):
-        if config.cuts_torn_tail_only and i > first_unflushed and segments[i].base_offset != state.scanned_end:
+        if (
+            config.cuts_torn_tail_only
+            and i > first_unflushed
+            and segments[i].base_offset != state.scanned_end
+        ):
             raise CorruptRecordError(
-                f"{segments[i].log_path} begins at offset {segments[i].base_offset}, but what is before it ends at "
+                f"{segments[i].log_path} begins at offset {segments[i].base_offset}, but what is before it "
+                "ends at "
                 f"{state.scanned_end}: a segment is missing or was cut"
             )
-        check = torn_tail_only(segments[i].log_path, len(segments) - i - 1) if config.cuts_torn_tail_only else None
+        check = (
+            torn_tail_only(segments[i].log_path, len(segments) - i - 1)
+            if config.cuts_torn_tail_only
+            else None
+        )
         if not _recover(segments[i], state, on_batch, check, without_gaps=config.cuts_torn_tail_only):
             for dropped in segments[i + 1 :]:
                 logger.warning("Deleting segment %s behind a corrupt one.", dropped.log_path)
@@ -229,7 +258,12 @@ def _recover(
         state.cut = True
         logger.warning("Corruption found in segment %s, truncating %d bytes", segment.log_path, cut)
     elif segment.size > 64 << 20:
-        logger.info("Recovered segment %s (%d bytes) in %.1f s", segment.log_path, segment.size, time.perf_counter() - started)
+        logger.info(
+            "Recovered segment %s (%d bytes) in %.1f s",
+            segment.log_path,
+            segment.size,
+            time.perf_counter() - started,
+        )
     return not cut
 
 
@@ -241,7 +275,8 @@ def remove_segment_files(segment: Segment) -> None:
 
 
 def read_topic_id_leniently(path: str, *, clean: bool) -> bytes | None:
-    """The topic id of a partition directory. After an unclean stop a file without content counts as absent: it is written anew.
+    """The topic id of a partition directory. After an unclean stop a file without content counts as
+    absent: it is written anew.
 
     Raises CheckpointError, OSError.
     """
@@ -252,6 +287,8 @@ def read_topic_id_leniently(path: str, *, clean: bool) -> bytes | None:
     except CheckpointError:
         if clean or os.stat(path).st_size:
             raise
-        logger.warning("Partition metadata file %s is empty after an unclean stop; it will be written anew", path)
+        logger.warning(
+            "Partition metadata file %s is empty after an unclean stop; it will be written anew", path
+        )
         _unlink(path)
         return None

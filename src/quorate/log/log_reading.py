@@ -69,7 +69,12 @@ class ReadableLog:
     )
 
     def __init__(
-        self, directory: Path, config: LogConfig, files: OpenFiles, housekeeping: Housekeeping, topic_id: bytes | None
+        self,
+        directory: Path,
+        config: LogConfig,
+        files: OpenFiles,
+        housekeeping: Housekeeping,
+        topic_id: bytes | None,
     ) -> None:
         self._dir = str(directory)
         self.name = os.path.basename(self._dir)
@@ -108,7 +113,7 @@ class ReadableLog:
         """The partition's directory; its parent is the log directory."""
         return Path(self._dir)
 
-    # ---- offsets
+    # --- offsets ----------------------------------------------------------------------------------
 
     @property
     def log_start_offset(self) -> int:
@@ -164,7 +169,7 @@ class ReadableLog:
         if self._producers.producers:
             self._producers.remove_expired(now_ms)
 
-    # ---- leader epochs
+    # --- leader epochs ----------------------------------------------------------------------------
 
     @property
     def latest_epoch(self) -> int | None:
@@ -175,7 +180,8 @@ class ReadableLog:
         self._epochs.assign(epoch, start_offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) of the greatest epoch of this log not above `epoch`; (-1, -1) when that is not known."""
+        """(epoch, end offset) of the greatest epoch of this log not above `epoch`; (-1, -1) when that
+        is not known."""
         return self._epochs.end_offset_for(epoch, self._leo)
 
     def epoch_for_offset(self, offset: int) -> int:
@@ -187,7 +193,7 @@ class ReadableLog:
         """(epoch, start offset), ascending."""
         return self._epochs.entries()
 
-    # ---- reading
+    # --- reading ----------------------------------------------------------------------------------
 
     def _floor(self, offset: int) -> int:
         """Number of the segment that holds `offset`."""
@@ -206,15 +212,18 @@ class ReadableLog:
         found = self._segments[number].find(offset)
         if found is not None and found.last_offset >= self._segment_end(number):
             raise CorruptRecordError(
-                f"Batch at byte {found.position} of {self._segments[number].log_path} claims the offsets {found.base_offset} to "
+                f"Batch at byte {found.position} of {self._segments[number].log_path} claims the offsets "
+                f"{found.base_offset} to "
                 f"{found.last_offset}, but its segment ends before {self._segment_end(number)}"
             )
         return found
 
     def cold_regions(self, offset: int) -> list[FileRegion]:
-        """What a `read` at `offset` would have to wait for the disk for: parts of an index and of batch headers.
+        """What a `read` at `offset` would have to wait for the disk for: parts of an index and of batch
+        headers.
 
-        To be read ahead in another thread before `read` is called; nothing for readers at the end of the log. Raises OSError.
+        To be read ahead in another thread before `read` is called; nothing for readers at the end of
+        the log. Raises OSError.
         """
         if not self._materialised or not self._log_start <= offset < self._leo:
             return []
@@ -223,8 +232,11 @@ class ReadableLog:
             return []
         return self._segments[number].cold_regions(offset)
 
-    def read(self, offset: int, max_bytes: int, *, upper_offset: int | None = None, min_one: bool = True) -> FetchData:
-        """Batches of one segment from the one with `offset` on, up to `upper_offset`, the watermark that binds the reader.
+    def read(
+        self, offset: int, max_bytes: int, *, upper_offset: int | None = None, min_one: bool = True
+    ) -> FetchData:
+        """Batches of one segment from the one with `offset` on, up to `upper_offset`, the watermark
+        that binds the reader.
 
         At most max_bytes, but the first batch whole if min_one; nothing when it does not fit otherwise.
         Raises OFFSET_OUT_OF_RANGE, LogDirFailure.
@@ -232,7 +244,8 @@ class ReadableLog:
         if not self._log_start <= offset <= self._leo:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"Received request for offset {offset} for partition {self.name}, but we only have log segments from offset "
+                f"Received request for offset {offset} for partition {self.name}, but we only have log "
+                "segments from offset "
                 f"{self._log_start} to {self._leo}.",
             )
         upper = self._leo if upper_offset is None else min(upper_offset, self._leo)
@@ -261,17 +274,26 @@ class ReadableLog:
                     return FetchData(_next_offset=offset)
                 length = min(place.size, available)
             stop = place.position + length
-            behind = end_offset if stop == end else lambda: segment.offset_index().upper_bound_offset(stop) or end_offset
-            return FetchData([FileRegion(segment.file(), place.position, length)], length, place.base_offset, behind)
+            behind = (
+                end_offset
+                if stop == end
+                else lambda: segment.offset_index().upper_bound_offset(stop) or end_offset
+            )
+            return FetchData(
+                [FileRegion(segment.file(), place.position, length)], length, place.base_offset, behind
+            )
 
-    def read_bytes(self, offset: int, max_bytes: int, *, upper_offset: int | None = None, min_one: bool = True) -> bytes:
+    def read_bytes(
+        self, offset: int, max_bytes: int, *, upper_offset: int | None = None, min_one: bool = True
+    ) -> bytes:
         """As `read`, the bytes themselves."""
         data = self.read(offset, max_bytes, upper_offset=upper_offset, min_one=min_one)
         with self._disk("reading from"):
             return b"".join(part.read() for part in data.parts)
 
     def aborted_transactions(self, from_offset: int, to_offset: int) -> list[tuple[int, int]]:
-        """(producer id, first offset) of aborted transactions that overlap [from_offset, to_offset). Raises LogDirFailure."""
+        """(producer id, first offset) of aborted transactions that overlap [from_offset, to_offset).
+        Raises LogDirFailure."""
         found: list[tuple[int, int]] = []
         with self._disk("reading from"):
             for segment in self._segments[self._floor(from_offset) :]:
@@ -284,7 +306,8 @@ class ReadableLog:
         return found
 
     def _txn_index(self, segment: Segment) -> TransactionIndex:
-        """The segment's transaction index, found again in the log if its file is not right. Raises OSError."""
+        """The segment's transaction index, found again in the log if its file is not right. Raises
+        OSError."""
         try:
             return segment.txn_index()
         except (CorruptIndexError, FileNotFoundError) as e:
@@ -298,12 +321,19 @@ class ReadableLog:
         segment.reset_txn_index()
         number = self._segments.index(segment)
         first = self._bases[0] if start is None else start
-        replay(self._segments[: number + 1], states, first, self._segment_end(number), txn_from=segment.base_offset)
+        replay(
+            self._segments[: number + 1],
+            states,
+            first,
+            self._segment_end(number),
+            txn_from=segment.base_offset,
+        )
 
-    # ---- time
+    # --- time -------------------------------------------------------------------------------------
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
-        """(timestamp, offset, leader epoch) of the first record of at least `timestamp` ms. Raises LogDirFailure."""
+        """(timestamp, offset, leader epoch) of the first record of at least `timestamp` ms. Raises
+        LogDirFailure."""
         with self._disk("searching"):
             for segment in self._segments:
                 if segment.size and segment.largest_timestamp() >= timestamp:
@@ -323,11 +353,14 @@ class ReadableLog:
         return None
 
     def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
-        """(timestamp, offset, leader epoch) of the first record with the greatest timestamp. Raises LogDirFailure."""
+        """(timestamp, offset, leader epoch) of the first record with the greatest timestamp. Raises
+        LogDirFailure."""
         with self._disk("searching"):
             best: Segment | None = None
             for segment in self._segments:
-                if segment.size and (best is None or segment.offset_and_time_of_max()[1] > best.offset_and_time_of_max()[1]):
+                if segment.size and (
+                    best is None or segment.offset_and_time_of_max()[1] > best.offset_and_time_of_max()[1]
+                ):
                     best = segment
             if best is None:
                 return None

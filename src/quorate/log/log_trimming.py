@@ -44,7 +44,7 @@ class TrimmableLog(ReadableLog):
         )
         restore_recent_batches(self._segments, self._producers, self._log_start)
 
-    # ---- rolling and flushing
+    # --- rolling and flushing ---------------------------------------------------------------------
 
     def _should_roll(self, segment: Segment, info: AppendInfo, now_ms: int) -> bool:
         if segment.size > max(0, self.config.segment_bytes - info.size_bytes):
@@ -82,8 +82,9 @@ class TrimmableLog(ReadableLog):
         return new
 
     def _sync_later(self, files: list[OpenFile], up_to: int) -> None:
-        """Has `files`, which hold all unflushed records below `up_to`, and the leader epochs made durable; the recovery point
-        moves when that is done, unless the log was cut or renamed meanwhile."""
+        """Has `files`, which hold all unflushed records below `up_to`, and the leader epochs made
+        durable; the recovery point moves when that is done, unless the log was cut or renamed
+        meanwhile."""
         generation, directory = self._generation, self._dir
 
         def sync() -> None:
@@ -107,12 +108,15 @@ class TrimmableLog(ReadableLog):
                 self._roll(self._leo, now_ms)
 
     def _save_epochs(self, *, sync: bool = True, generation: int | None = None) -> None:
-        """Writes the epoch checkpoint if it is behind. A flush may do so in a thread, beside appends; it gives the `generation`
-        that it belongs to, since a directory of this name may be another topic's after a rename."""
+        """Writes the epoch checkpoint if it is behind. A flush may do so in a thread, beside appends;
+        it gives the `generation` that it belongs to, since a directory of this name may be another
+        topic's after a rename."""
         with self._epochs_lock:
             if not (self._epochs.dirty and self._materialised) or generation not in (None, self._generation):
                 return
-            self._epochs.dirty = False  # before the entries are read: one that is added meanwhile must count as unsaved
+            self._epochs.dirty = (
+                False  # before the entries are read: one that is added meanwhile must count as unsaved
+            )
             try:
                 write_epochs(os.path.join(self._dir, LEADER_EPOCHS), self._epochs.entries(), sync=sync)
             except OSError:
@@ -130,10 +134,11 @@ class TrimmableLog(ReadableLog):
             self._save_epochs()
 
     def flush(self, up_to: int | None = None, now_ms: int = 0, *, epochs: bool = True) -> None:
-        """Makes everything below `up_to` (the log end) durable and moves the recovery point. Raises LogDirFailure.
+        """Makes everything below `up_to` (the log end) durable and moves the recovery point. Raises
+        LogDirFailure.
 
-        epochs: also the epoch checkpoint, on which recovery depends below the recovery point that the caller keeps; a log that
-        is always recovered from its start does without.
+        epochs: also the epoch checkpoint, on which recovery depends below the recovery point that the
+        caller keeps; a log that is always recovered from its start does without.
         """
         target = self._leo if up_to is None else min(up_to, self._leo)
         if now_ms:
@@ -146,7 +151,9 @@ class TrimmableLog(ReadableLog):
                 if segment.base_offset >= target:
                     break
                 if segment is self._segments[-1]:
-                    os.fdatasync(segment.file().fileno())  # its indexes are rebuilt after a crash: they need no fsync
+                    os.fdatasync(
+                        segment.file().fileno()
+                    )  # its indexes are rebuilt after a crash: they need no fsync
                 else:
                     for file in segment.files_to_sync():
                         os.fsync(file.fileno())
@@ -181,7 +188,8 @@ class TrimmableLog(ReadableLog):
     def close(self, *, clean: bool = True, sync: bool = True) -> None:
         """Lets go of all files. A clean close flushes, completes the indexes and takes a producer snapshot.
 
-        Without `sync` the caller makes the disk durable itself, and then calls `note_flushed`. Raises LogDirFailure.
+        Without `sync` the caller makes the disk durable itself, and then calls `note_flushed`. Raises
+        LogDirFailure.
         """
         if clean and self._materialised:
             if sync:
@@ -203,7 +211,9 @@ class TrimmableLog(ReadableLog):
         """Everything appended is durable. Raises LogDirFailure when the disk says otherwise."""
         if self.unflushed and self._materialised:
             with self._disk("flushing"):
-                os.fdatasync(self._segments[-1].file().fileno())  # nothing is left to write: this only asks for errors
+                os.fdatasync(
+                    self._segments[-1].file().fileno()
+                )  # nothing is left to write: this only asks for errors
             self.recovery_point = self._leo
             self.release_files()
 
@@ -226,10 +236,11 @@ class TrimmableLog(ReadableLog):
         for segment in self._segments:
             segment.update_config(config)
 
-    # ---- truncating
+    # --- truncating -------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> bool:
-        """Drops everything from `offset` on, whole batches; whether there was anything. Raises ValueError, LogDirFailure."""
+        """Drops everything from `offset` on, whole batches; whether there was anything. Raises
+        ValueError, LogDirFailure."""
         if offset < 0:
             raise ValueError(f"Cannot truncate partition {self.name} to a negative offset ({offset})")
         if offset >= self._leo:
@@ -246,7 +257,9 @@ class TrimmableLog(ReadableLog):
             if number + 1 < len(self._segments):
                 self._remove_segments(self._segments[number + 1 :], delay_ms=0)
                 del self._segments[number + 1 :], self._bases[number + 1 :]
-                fsync_directory(self._dir)  # or a crash brings them back behind what is written and synced next
+                fsync_directory(
+                    self._dir
+                )  # or a crash brings them back behind what is written and synced next
             segment = self._segments[-1]
             place = segment.find(offset)
             if place is not None:
@@ -271,8 +284,9 @@ class TrimmableLog(ReadableLog):
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drops all records; the next one gets `offset`. Raises LogDirFailure.
 
-        A start above 0 is on disk, as the name of an empty segment, when this returns: a replica that begins where its leader's
-        log starts would otherwise begin at offset 0 after a restart, and as a leader give its followers' offsets again.
+        A start above 0 is on disk, as the name of an empty segment, when this returns: a replica that
+        begins where its leader's log starts would otherwise begin at offset 0 after a restart, and as a
+        leader give its followers' offsets again.
         """
         logger.info("[PartitionLog %s] Truncating fully, starting at offset %d", self.name, offset)
         with self._disk("truncating"):
@@ -296,12 +310,13 @@ class TrimmableLog(ReadableLog):
     def _replace_segments(self, new: Segment) -> None:
         """Makes the files of `new`, an empty segment, and removes those of all others."""
         if self.config.cuts_torn_tail_only:
-            # The metadata log starts over at a snapshot, which tells the offset again after a crash. A gap between two of its
-            # segments would be taken for damage.
+            # The metadata log starts over at a snapshot, which tells the offset again after a crash. A
+            # gap between two of its segments would be taken for damage.
             self._remove_segments(self._segments, delay_ms=0)
             new.create_files()
             return
-        # The new segment exists before the old ones go, as in Kafka's LocalLog: a directory without any begins at offset 0.
+        # The new segment exists before the old ones go, as in Kafka's LocalLog: a directory without any
+        # begins at offset 0.
         old = self._segments
         for segment in old:
             if segment.base_offset == new.base_offset:  # the same files
@@ -311,11 +326,14 @@ class TrimmableLog(ReadableLog):
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(path)
         new.create_files()
-        self._remove_segments([segment for segment in old if segment.base_offset != new.base_offset], delay_ms=0)
+        self._remove_segments(
+            [segment for segment in old if segment.base_offset != new.base_offset], delay_ms=0
+        )
 
     def _materialise(self) -> None:
-        """Makes the directory and its first files. The first flush makes `partition.metadata` durable: until then a lost or empty
-        one is written anew by the next start, which knows the topic from the metadata."""
+        """Makes the directory and its first files. The first flush makes `partition.metadata` durable:
+        until then a lost or empty one is written anew by the next start, which knows the topic from the
+        metadata."""
         os.makedirs(self._dir, exist_ok=True)
         if self.topic_id is not None:
             write_topic_id(os.path.join(self._dir, FILE_NAME), self.topic_id, sync=False)
@@ -323,7 +341,8 @@ class TrimmableLog(ReadableLog):
         self._materialised = self._metadata_unsynced = True
 
     def _remove_segments(self, segments: list[Segment], delay_ms: int) -> None:
-        """Renames the files out of the way and has them removed; a snapshot goes with the segment that it begins."""
+        """Renames the files out of the way and has them removed; a snapshot goes with the segment that
+        it begins."""
         renamed = []
         for segment in segments:
             segment.forget_files()
@@ -340,14 +359,16 @@ class TrimmableLog(ReadableLog):
         if renamed:
             self._housekeeping.remove_later(renamed, delay_ms)
 
-    # ---- retention
+    # --- retention --------------------------------------------------------------------------------
 
     def increment_log_start_offset(self, offset: int, reason: str) -> bool:
-        """Hides records below `offset`; their segments go with the next retention. Raises OFFSET_OUT_OF_RANGE."""
+        """Hides records below `offset`; their segments go with the next retention. Raises
+        OFFSET_OUT_OF_RANGE."""
         if offset > self._high_watermark:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"Cannot increment the log start offset to {offset} of partition {self.name} since it is larger than the high "
+                f"Cannot increment the log start offset to {offset} of partition {self.name} since it is "
+                "larger than the high "
                 f"watermark {self._high_watermark}",
             )
         if offset <= self._log_start:
@@ -355,11 +376,14 @@ class TrimmableLog(ReadableLog):
         self._log_start = offset
         self._epochs.truncate_from_start(offset)
         self._producers.on_high_watermark(offset)
-        logger.info("[PartitionLog %s] Incremented log start offset to %d due to %s", self.name, offset, reason)
+        logger.info(
+            "[PartitionLog %s] Incremented log start offset to %d due to %s", self.name, offset, reason
+        )
         return True
 
     def delete_old_segments(self, now_ms: int) -> int:
-        """Applies time, size and log start retention; the number of segments deleted. Raises LogDirFailure."""
+        """Applies time, size and log start retention; the number of segments deleted. Raises
+        LogDirFailure."""
         if not self._materialised:
             return 0
         with self._disk("deleting old segments of"):
@@ -367,12 +391,16 @@ class TrimmableLog(ReadableLog):
             if self.config.deletes:
                 if self.config.retention_ms >= 0:
                     deleted += self._delete_while(
-                        lambda s, _: now_ms - s.largest_timestamp() > self.config.retention_ms, "retention time", now_ms
+                        lambda s, _: now_ms - s.largest_timestamp() > self.config.retention_ms,
+                        "retention time",
+                        now_ms,
                     )
                 if self.config.retention_bytes >= 0:
                     deleted += self._delete_by_size(now_ms)
             return deleted + self._delete_while(
-                lambda _, after: after is not None and after <= self._log_start, "log start offset breach", now_ms
+                lambda _, after: after is not None and after <= self._log_start,
+                "log start offset breach",
+                now_ms,
             )
 
     def _delete_by_size(self, now_ms: int) -> int:
@@ -388,11 +416,14 @@ class TrimmableLog(ReadableLog):
         return self._delete_while(breaches, "retention size", now_ms) if excess > 0 else 0
 
     def _delete_while(self, doomed: Callable[[Segment, int | None], bool], reason: str, now_ms: int) -> int:
-        """Deletes segments from the oldest on while the condition holds, never one that reaches above the high watermark."""
+        """Deletes segments from the oldest on while the condition holds, never one that reaches above
+        the high watermark."""
         count = 0
         for number, segment in enumerate(self._segments):
             after = self._bases[number + 1] if number + 1 < len(self._bases) else None
-            if self._high_watermark < (self._leo if after is None else after) or (after is None and segment.size == 0):
+            if self._high_watermark < (self._leo if after is None else after) or (
+                after is None and segment.size == 0
+            ):
                 break
             if not doomed(segment, after):
                 break
@@ -403,7 +434,10 @@ class TrimmableLog(ReadableLog):
             self._roll(self._leo, now_ms)
         gone = self._segments[:count]
         logger.info(
-            "[PartitionLog %s] Deleting segments due to %s: %s", self.name, reason, ", ".join(str(s.base_offset) for s in gone)
+            "[PartitionLog %s] Deleting segments due to %s: %s",
+            self.name,
+            reason,
+            ", ".join(str(s.base_offset) for s in gone),
         )
         del self._segments[:count], self._bases[:count]
         self._remove_segments(gone, self.config.file_delete_delay_ms)
@@ -414,17 +448,20 @@ class TrimmableLog(ReadableLog):
         self._snapshots.remove(lambda snapshot: snapshot < self._bases[0])
         return count
 
-    # ---- deleting
+    # --- deleting ---------------------------------------------------------------------------------
 
     def rename_for_delete(self, kind: str = "delete") -> str:
-        """Gives the directory its `-delete` (or `-stray`) name, so that a partition of the same name may be made; the new path.
+        """Gives the directory its `-delete` (or `-stray`) name, so that a partition of the same name
+        may be made; the new path.
 
-        The new name is not durable yet: after a crash the old one may be back, which the next start finds and treats as a stray.
-        Raises LogDirFailure.
+        The new name is not durable yet: after a crash the old one may be back, which the next start
+        finds and treats as a stray. Raises LogDirFailure.
         """
         self.release_files()
         suffix = f".{os.urandom(16).hex()}-{kind}"
-        stem = f"{self.topic}"[: _MAX_NAME - len(suffix) - len(str(self.partition)) - 1] + f"-{self.partition}"
+        stem = (
+            f"{self.topic}"[: _MAX_NAME - len(suffix) - len(str(self.partition)) - 1] + f"-{self.partition}"
+        )
         target = os.path.join(os.path.dirname(self._dir), stem + suffix)
         with self._disk("renaming"), self._epochs_lock:
             if self._materialised:

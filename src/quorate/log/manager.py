@@ -1,7 +1,7 @@
 """All logs of a broker: its directories loaded and closed, logs created and deleted, checkpoints, retention.
 
-`__cluster_metadata-0` belongs to Raft and is left alone. Of the directories with a suffix, `-delete` ones are removed,
-`-stray` and `-future` ones are left as they are.
+`__cluster_metadata-0` belongs to Raft and is left alone. Of the directories with a suffix, `-delete`
+ones are removed, `-stray` and `-future` ones are left as they are.
 """
 
 from __future__ import annotations
@@ -37,11 +37,15 @@ METADATA_DIRECTORY = "__cluster_metadata-0"
 _CHECKPOINT_SLICE = 2048  # logs whose offset is read between two yields: about a millisecond
 _SLICE = 64  # logs between two yields of a periodic job: well below a millisecond when there is nothing to do
 _SYNC_ALL_FROM = 64  # unflushed logs; each alone costs two journal commits, about 1 ms
-RESERVED_DIRECTORY_IDS = {bytes(15) + bytes([n]) for n in range(100)}  # unassigned, lost, migrating, and those kept for later
+RESERVED_DIRECTORY_IDS = {
+    bytes(15) + bytes([n]) for n in range(100)
+}  # unassigned, lost, migrating, and those kept for later
 
 _CHECKPOINTS: dict[str, Callable[[PartitionLog], int | None]] = {
     RECOVERY_POINTS: lambda log: log.recovery_point,
-    LOG_STARTS: lambda log: log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None,
+    LOG_STARTS: lambda log: (
+        log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
+    ),
     HIGH_WATERMARKS: lambda log: log.high_watermark,
 }
 """What each checkpoint file holds of a log; None leaves the log out."""
@@ -54,7 +58,8 @@ IsStray = Callable[[str, int, bytes | None], bool]
 """Whether the metadata does not give this broker the log of (topic, partition, topic id)."""
 
 Step = Callable[[], None] | None
-"""What a periodic job yields: work on a disk, to be run in another thread before it goes on, or None for a mere pause."""
+"""What a periodic job yields: work on a disk, to be run in another thread before it goes on, or None
+for a mere pause."""
 
 
 def run_steps(job: Iterable[Step]) -> None:
@@ -79,24 +84,31 @@ class LogManager:
         now_ms: Callable[[], int],
         directory_ids: Mapping[Path, bytes] | None = None,
     ) -> None:
-        """Directories without an id, where ids are given, could not be read at the start: they are offline."""
+        """Directories without an id, where ids are given, could not be read at the start: they are
+        offline."""
         self._dirs = [Path(directory) for directory in dirs]
-        self._online = {directory: directory_ids is None or directory in directory_ids for directory in self._dirs}
+        self._online = {
+            directory: directory_ids is None or directory in directory_ids for directory in self._dirs
+        }
         self._loaded: set[Path] = set()
-        """Directories of which every log was opened. Only what this manager has read may it mark as closed in order."""
+        """Directories of which every log was opened. Only what this manager has read may it mark as
+        closed in order."""
         self._defaults = defaults
         self._files = files
         self._now_ms = now_ms
         self._directories_by_id = {id_: directory for directory, id_ in (directory_ids or {}).items()}
         self._logs: dict[TopicPartition, PartitionLog] = {}
-        self._by_dir: dict[Path, dict[TopicPartition, PartitionLog]] = {directory: {} for directory in self._dirs}
+        self._by_dir: dict[Path, dict[TopicPartition, PartitionLog]] = {
+            directory: {} for directory in self._dirs
+        }
         self._overrides: dict[str, Mapping[str, Any]] = {}
         self._written: dict[tuple[Path, str], dict[TopicPartition, int]] = {}
         self._checkpoint_lock = threading.Lock()
         self._checkpoint_numbers = itertools.count(1)
         self._newest_checkpoints: dict[tuple[Path, str], int] = {}
         self._collecting: dict[tuple[Path, str], set[int]] = {}
-        """The numbers of checkpoints whose offsets have been read, at least in part, and that are not written yet."""
+        """The numbers of checkpoints whose offsets have been read, at least in part, and that are not
+        written yet."""
         self._deleted_at: dict[tuple[Path, TopicPartition], int] = {}
         """By deleted log, a number: checkpoints below it may hold its offsets."""
         self._background = Background()
@@ -104,11 +116,12 @@ class LogManager:
         """Deleted logs whose directories still have their names; changed with the lock held."""
         self._doomed_lock = threading.Lock()
 
-    # ---- start
+    # --- start ------------------------------------------------------------------------------------
 
     @property
     def previous_broker_epoch(self) -> int:
-        """The broker epoch in force at the last orderly stop, if all directories agree on it; else -1. Read before `load`."""
+        """The broker epoch in force at the last orderly stop, if all directories agree on it; else -1.
+        Read before `load`."""
         epochs = set()
         if not all(self._online.values()):
             return -1
@@ -128,8 +141,9 @@ class LogManager:
     ) -> list[LogDirFailure]:
         """Opens every log on disk, recovering those of directories that were not closed in order.
 
-        progress(directory, logs done, logs found) is called while it works. Directories that fail go offline and are returned.
-        Where two directories have a log of one name, the stray one is set aside.
+        progress(directory, logs done, logs found) is called while it works. Directories that fail go
+        offline and are returned. Where two directories have a log of one name, the stray one is set
+        aside.
         """
         failures: list[LogDirFailure] = []
 
@@ -147,7 +161,10 @@ class LogManager:
             except LogDirFailure as e:
                 fail(directory, e)
             except OSError as e:
-                fail(directory, LogDirFailure(str(directory), f"Error while loading logs from {directory}: {e}"))
+                fail(
+                    directory,
+                    LogDirFailure(str(directory), f"Error while loading logs from {directory}: {e}"),
+                )
         return failures
 
     def _load_directory(
@@ -206,7 +223,8 @@ class LogManager:
             committed = high_watermarks.get(key, 0)
             if committed > log.log_end_offset:
                 logger.error(
-                    "[LogManager] %s ends at offset %d, but everything below %d was committed: %d record(s) are lost",
+                    "[LogManager] %s ends at offset %d, but everything below %d was committed: %d record(s) "
+                    "are lost",
                     directory / name,
                     log.log_end_offset,
                     committed,
@@ -218,17 +236,27 @@ class LogManager:
             progress(directory, len(wanted), len(wanted))
         if doomed:
             self._background.remove_later(doomed, self._defaults.file_delete_delay_ms)
-        for file, content in ((RECOVERY_POINTS, recovery_points), (LOG_STARTS, log_starts), (HIGH_WATERMARKS, high_watermarks)):
+        for file, content in (
+            (RECOVERY_POINTS, recovery_points),
+            (LOG_STARTS, log_starts),
+            (HIGH_WATERMARKS, high_watermarks),
+        ):
             self._written[directory, file] = content
 
     def _replaces(self, log: PartitionLog, known: PartitionLog, is_stray: IsStray | None) -> bool:
-        """Of two logs of one name sets the stray one aside; whether `known` was it. Raises LogDirFailure if none is.
+        """Of two logs of one name sets the stray one aside; whether `known` was it. Raises
+        LogDirFailure if none is.
 
-        A directory that was offline while a topic was deleted, or its replica moved away, comes back with the old log. The
-        broker may have a new one of that name elsewhere by then (Kafka's LogManager.loadLog).
+        A directory that was offline while a topic was deleted, or its replica moved away, comes back
+        with the old log. The broker may have a new one of that name elsewhere by then (Kafka's
+        LogManager.loadLog).
         """
         for candidate in (log, known):
-            if is_stray is not None and candidate.topic_id and is_stray(log.topic, log.partition, candidate.topic_id):
+            if (
+                is_stray is not None
+                and candidate.topic_id
+                and is_stray(log.topic, log.partition, candidate.topic_id)
+            ):
                 if candidate is known:
                     self._forget(known.topic, known.partition)
                 self._set_aside(candidate)
@@ -236,14 +264,17 @@ class LogManager:
         log.release_files()
         raise LogDirFailure(
             str(log.dir.parent),
-            f"{log.name} exists both in {known.dir.parent} and in {log.dir.parent}; move one of them out of the way",
+            f"{log.name} exists both in {known.dir.parent} and in {log.dir.parent}; move one of them out of "
+            "the way",
         )
 
     @staticmethod
     def _set_aside(log: PartitionLog) -> None:
         was = log.dir
         logger.warning(
-            "[LogManager] %s is not what the metadata has under that name: set aside as %s", was, log.rename_for_delete("stray")
+            "[LogManager] %s is not what the metadata has under that name: set aside as %s",
+            was,
+            log.rename_for_delete("stray"),
         )
 
     @staticmethod
@@ -263,9 +294,9 @@ class LogManager:
     ) -> int:
         """Deletes logs that the metadata does not give to this broker; how many strays there were.
 
-        Where it gives this broker a partition of that name (`wants_name`), the log is of an earlier topic or its
-        `partition.metadata` is damaged; where there is no topic id, it may be anything: nobody can tell, so these are set aside
-        as `-stray`, which is Kafka's way with all strays.
+        Where it gives this broker a partition of that name (`wants_name`), the log is of an earlier
+        topic or its `partition.metadata` is damaged; where there is no topic id, it may be anything:
+        nobody can tell, so these are set aside as `-stray`, which is Kafka's way with all strays.
         """
         strays = [log for log in self._logs.values() if is_stray(log.topic, log.partition, log.topic_id)]
         for log in strays:
@@ -277,7 +308,7 @@ class LogManager:
                 self.delete(log.topic, log.partition)
         return len(strays)
 
-    # ---- logs
+    # --- logs -------------------------------------------------------------------------------------
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
         return self._logs.get((topic, partition))
@@ -298,7 +329,8 @@ class LogManager:
         directory_id: bytes | None = None,
         now_ms: int | None = None,
     ) -> PartitionLog:
-        """The log of a partition; a new one, without files yet, lies where `directory_id` says or else where the fewest logs are.
+        """The log of a partition; a new one, without files yet, lies where `directory_id` says or else
+        where the fewest logs are.
 
         Raises LogDirFailure when no directory is online.
         """
@@ -309,25 +341,33 @@ class LogManager:
                 found.adopt_topic_id(topic_id)
             return found
         directory = (
-            self._directories_by_id.get(directory_id) if directory_id not in RESERVED_DIRECTORY_IDS and directory_id else None
+            self._directories_by_id.get(directory_id)
+            if directory_id not in RESERVED_DIRECTORY_IDS and directory_id
+            else None
         )
         if directory is None or not self._online.get(directory, False):
             online = self.online_dirs()
             if not online:
-                raise LogDirFailure(str(self._dirs[0]), f"No log directory is online: there is no place for {topic}-{partition}")
+                raise LogDirFailure(
+                    str(self._dirs[0]),
+                    f"No log directory is online: there is no place for {topic}-{partition}",
+                )
             directory = min(online, key=lambda candidate: len(self._by_dir[candidate]))
         if overrides is not None:
             self._overrides[topic] = overrides
         for name in _CHECKPOINTS:
-            # What they hold of a deleted log of this name must not be taken for the new one's after a crash: a log start above
-            # its end would delete its records. Written here and not at the deletion, once for all that were deleted.
+            # What they hold of a deleted log of this name must not be taken for the new one's after a
+            # crash: a log start above its end would delete its records. Written here and not at the
+            # deletion, once for all that were deleted.
             if key in self._written.get((directory, name), ()) or self._newest_checkpoints.get(
                 (directory, name), 0
             ) < self._deleted_at.get((directory, key), 0):
                 run_steps(self._checkpoint_of(directory, name))
         self._deleted_at.pop((directory, key), None)
         place = directory / f"{topic}-{partition}"
-        for candidate in self.online_dirs():  # elsewhere, too: after a crash there would be two logs of one name
+        for (
+            candidate
+        ) in self.online_dirs():  # elsewhere, too: after a crash there would be two logs of one name
             self._rename_doomed(str(candidate / place.name))
         log = PartitionLog.open(
             place,
@@ -354,7 +394,8 @@ class LogManager:
             self._background.run_later(functools.partial(self._rename_doomed, path), os.path.dirname(path))
 
     def _rename_doomed(self, path: str) -> None:
-        """Takes the name from a deleted log's directory, if it still has it: a new log may want it. Raises LogDirFailure."""
+        """Takes the name from a deleted log's directory, if it still has it: a new log may want it.
+        Raises LogDirFailure."""
         with self._doomed_lock:
             log = self._doomed.pop(path, None)
             if log is None:
@@ -370,7 +411,7 @@ class LogManager:
             self._deleted_at[directory, (topic, partition)] = next(self._checkpoint_numbers)
         return log
 
-    # ---- configuration
+    # --- configuration ----------------------------------------------------------------------------
 
     def _config_for(self, topic: str) -> LogConfig:
         overrides = self._overrides.get(topic)
@@ -390,7 +431,7 @@ class LogManager:
         for log in self._logs.values():
             log.update_config(self._config_for(log.topic))
 
-    # ---- directories
+    # --- directories ------------------------------------------------------------------------------
 
     def online_dirs(self) -> list[Path]:
         return [directory for directory in self._dirs if self._online[directory]]
@@ -412,7 +453,7 @@ class LogManager:
         logger.error("[LogManager] Directory %s is offline, with %d logs", directory, len(lost))
         return list(lost)
 
-    # ---- periodic work, in slices
+    # --- periodic work, in slices -----------------------------------------------------------------
 
     def sweep(self) -> Iterator[Step]:
         """Applies retention. Raises LogDirFailure."""
@@ -438,7 +479,11 @@ class LogManager:
         self._background.drain()
         now_ms = self._now_ms()
         for count, log in enumerate(list(self._logs.values())):
-            if log.config.flush_ms != LONG_MAX and log.unflushed and now_ms - log.last_flush_ms >= log.config.flush_ms:
+            if (
+                log.config.flush_ms != LONG_MAX
+                and log.unflushed
+                and now_ms - log.last_flush_ms >= log.config.flush_ms
+            ):
                 log.flush_later(now_ms)
             if count % _SLICE == _SLICE - 1:
                 yield None
@@ -446,8 +491,12 @@ class LogManager:
     def checkpoint_recovery_points(self) -> Iterator[Step]:
         """Raises LogDirFailure, as do the next two."""
         self._background.drain()
-        oldest = {d: min(self._newest_checkpoints.get((d, name), 0) for name in _CHECKPOINTS) for d in self._dirs}
-        self._deleted_at = {key: number for key, number in self._deleted_at.items() if number > oldest[key[0]]}
+        oldest = {
+            d: min(self._newest_checkpoints.get((d, name), 0) for name in _CHECKPOINTS) for d in self._dirs
+        }
+        self._deleted_at = {
+            key: number for key, number in self._deleted_at.items() if number > oldest[key[0]]
+        }
         return self._checkpoint(RECOVERY_POINTS)
 
     def checkpoint_log_start_offsets(self) -> Iterator[Step]:
@@ -461,17 +510,20 @@ class LogManager:
             yield from self._checkpoint_of(directory, name)
 
     def lower_checkpoints(self, truncated: Iterable[PartitionLog]) -> None:
-        """Rewrites checkpoints that claim more than these logs hold since they were truncated. Raises LogDirFailure.
+        """Rewrites checkpoints that claim more than these logs hold since they were truncated. Raises
+        LogDirFailure.
 
-        To be called before anything is appended behind the cuts, as Kafka's LogManager.truncateTo does: recovery after a crash
-        would take records below an old recovery point as flushed, and delete all below an old log start.
+        To be called before anything is appended behind the cuts, as Kafka's LogManager.truncateTo does:
+        recovery after a crash would take records below an old recovery point as flushed, and delete all
+        below an old log start.
         """
         stale = {
             (log.dir.parent, name)
             for log in truncated
             for name, value in _CHECKPOINTS.items()
             if self._collecting.get((log.dir.parent, name))  # the old offset may have been read already
-            or self._written.get((log.dir.parent, name), {}).get((log.topic, log.partition), 0) > (value(log) or 0)
+            or self._written.get((log.dir.parent, name), {}).get((log.topic, log.partition), 0)
+            > (value(log) or 0)
         }
         for directory, name in stale:
             if self._online.get(directory, False):
@@ -495,8 +547,11 @@ class LogManager:
         else:
             collecting.discard(number)
 
-    def _write_checkpoint(self, directory: Path, name: str, offsets: dict[TopicPartition, int], number: int) -> None:
-        """Writes what was collected under `number`, unless a later collection is in the file already. Raises LogDirFailure."""
+    def _write_checkpoint(
+        self, directory: Path, name: str, offsets: dict[TopicPartition, int], number: int
+    ) -> None:
+        """Writes what was collected under `number`, unless a later collection is in the file already.
+        Raises LogDirFailure."""
         with self._checkpoint_lock:
             if self._newest_checkpoints.get((directory, name), 0) > number:
                 return
@@ -507,18 +562,22 @@ class LogManager:
             try:
                 write_offsets(os.path.join(str(directory), name), offsets)
             except OSError as e:
-                raise LogDirFailure(str(directory), f"Error while writing to checkpoint file {directory / name}: {e}") from e
+                raise LogDirFailure(
+                    str(directory), f"Error while writing to checkpoint file {directory / name}: {e}"
+                ) from e
             self._written[directory, name] = offsets
             self._newest_checkpoints[directory, name] = number
 
-    # ---- stop
+    # --- stop -------------------------------------------------------------------------------------
 
     def close(self, *, broker_epoch: int = -1) -> None:
-        """Closes all logs and marks each directory as closed in order; one whose logs cannot be closed is not marked.
+        """Closes all logs and marks each directory as closed in order; one whose logs cannot be closed
+        is not marked.
 
-        A directory that was not loaded, because the broker was told to stop before, stays as it was found: without its logs its
-        checkpoints would be written empty, and a marker would keep the next start from recovering what a crash left. Only the
-        epoch in a marker becomes that of a broker that has registered meanwhile: the controller compares it with the last one.
+        A directory that was not loaded, because the broker was told to stop before, stays as it was
+        found: without its logs its checkpoints would be written empty, and a marker would keep the next
+        start from recovering what a crash left. Only the epoch in a marker becomes that of a broker
+        that has registered meanwhile: the controller compares it with the last one.
         """
         self._background.close()
         while True:

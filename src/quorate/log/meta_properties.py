@@ -1,7 +1,8 @@
 """`meta.properties`: which cluster, node and directory a log directory belongs to. KIP-631, KIP-858.
 
-Version 1 is KRaft's; version 0 (or none) is ZooKeeper's and is refused. Files are replaced atomically: written beside, synced,
-renamed, and the directory synced, because a node that forgets who it was must not vote.
+Version 1 is KRaft's; version 0 (or none) is ZooKeeper's and is refused. Files are replaced atomically:
+written beside, synced, renamed, and the directory synced, because a node that forgets who it was must
+not vote.
 """
 
 from __future__ import annotations
@@ -57,25 +58,35 @@ def read(directory: Path) -> MetaProperties | None:
             "migrate the cluster to KRaft with Apache Kafka 3.9, or format a new directory with kafka-storage"
         )
     if version != "1":
-        raise MetaPropertiesError(f"{path}: version={version} is not known (allowed: 1); the file may be damaged")
+        raise MetaPropertiesError(
+            f"{path}: version={version} is not known (allowed: 1); the file may be damaged"
+        )
     for key in ("cluster.id", "node.id"):
         if not values.get(key):
-            raise MetaPropertiesError(f"{path}: {key} is missing; restore the file or format the directory with kafka-storage")
+            raise MetaPropertiesError(
+                f"{path}: {key} is missing; restore the file or format the directory with kafka-storage"
+            )
     try:
         node_id = int(values["node.id"])
     except ValueError:
         raise MetaPropertiesError(f"{path}: node.id={values['node.id']} is not a number") from None
     directory_id: bytes | None = None
     strange = values.keys() - _KEYS
-    if "directory.id" not in values and strange:  # a new id would make this another disk than the one that the cluster knows
-        raise MetaPropertiesError(f"{path}: directory.id is missing, and {min(strange)!r} is not known; the file may be damaged")
+    if (
+        "directory.id" not in values and strange
+    ):  # a new id would make this another disk than the one that the cluster knows
+        raise MetaPropertiesError(
+            f"{path}: directory.id is missing, and {min(strange)!r} is not known; the file may be damaged"
+        )
     if text := values.get("directory.id"):
         try:
             directory_id = parse_uuid(text)
         except ValueError as e:
             raise MetaPropertiesError(f"{path}: directory.id={text}: {e}") from None
         if _reserved(directory_id):
-            raise MetaPropertiesError(f"{path}: directory.id={text} is reserved; remove the line to have a new one made")
+            raise MetaPropertiesError(
+                f"{path}: directory.id={text} is reserved; remove the line to have a new one made"
+            )
     return MetaProperties(values["cluster.id"], node_id, directory_id)
 
 
@@ -86,7 +97,9 @@ def write(directory: Path, meta: MetaProperties) -> None:
         values["directory.id"] = uuid_text(meta.directory_id)
     values |= {"node.id": str(meta.node_id), "version": "1"}
     stamp = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime())
-    write_atomically(str(directory / FILE_NAME), properties_text.render(values, ("", stamp)).encode("latin-1"))
+    write_atomically(
+        str(directory / FILE_NAME), properties_text.render(values, ("", stamp)).encode("latin-1")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +112,8 @@ class Ensemble:
 
 
 def refuse_same_directory(directories: Sequence[Path]) -> None:
-    """Raises MetaPropertiesError when two spellings (a link, `..`, a mount) are one directory, there already or not."""
+    """Raises MetaPropertiesError when two spellings (a link, `..`, a mount) are one directory, there
+    already or not."""
     seen: dict[object, Path] = {}
     for directory in directories:
         try:
@@ -123,13 +137,14 @@ def load(
     cluster_id: str | None = None,
     new_id: Callable[[], bytes] = random_uuid,
 ) -> Ensemble:
-    """Reads every directory's file and gives an id to a directory that has none yet (an upgraded node), when all of them have
-    been found to fit.
+    """Reads every directory's file and gives an id to a directory that has none yet (an upgraded node),
+    when all of them have been found to fit.
 
     metadata_directory: whose id may be a voter's, so that nobody is told to give it up.
 
-    Raises MetaPropertiesError when a directory is not formatted, when node.id or cluster.id differ from the configuration or
-    between directories, when two directories claim one id, or when two are the same one.
+    Raises MetaPropertiesError when a directory is not formatted, when node.id or cluster.id differ from
+    the configuration or between directories, when two directories claim one id, or when two are the
+    same one.
     """
     refuse_same_directory(directories)
     found: dict[Path, MetaProperties] = {}
@@ -138,27 +153,34 @@ def load(
         if meta is None:
             raise MetaPropertiesError(
                 f"the log directory {directory} is not formatted: {directory / FILE_NAME} is missing. "
-                "Run: kafka-storage format --cluster-id ID --config FILE (with --ignore-formatted if other directories are)"
+                "Run: kafka-storage format --cluster-id ID --config FILE (with --ignore-formatted if other "
+                "directories are)"
             )
         if meta.node_id != node_id:
             raise MetaPropertiesError(
-                f"{directory / FILE_NAME}: node.id={meta.node_id}, but the configuration says node.id={node_id}: "
+                f"{directory / FILE_NAME}: node.id={meta.node_id}, but the configuration says "
+                f"node.id={node_id}: "
                 "is this the directory of another node?"
             )
         if cluster_id is not None and meta.cluster_id != cluster_id:
-            raise MetaPropertiesError(f"{directory / FILE_NAME}: cluster.id={meta.cluster_id}, expected {cluster_id}")
+            raise MetaPropertiesError(
+                f"{directory / FILE_NAME}: cluster.id={meta.cluster_id}, expected {cluster_id}"
+            )
         found[directory] = meta
     first, one = next(iter(found.items()))
     for directory, meta in found.items():
         if meta.cluster_id != one.cluster_id:
             raise MetaPropertiesError(
-                f"{directory / FILE_NAME}: cluster.id={meta.cluster_id}, but {first / FILE_NAME} says {one.cluster_id}: "
+                f"{directory / FILE_NAME}: cluster.id={meta.cluster_id}, but {first / FILE_NAME} says "
+                f"{one.cluster_id}: "
                 "all log directories of a node belong to one cluster"
             )
     owners: dict[bytes, Path] = {}
     for directory, meta in found.items():
         if meta.directory_id is not None and owners.setdefault(meta.directory_id, directory) != directory:
-            raise MetaPropertiesError(_one_id(directory, owners[meta.directory_id], meta.directory_id, metadata_directory))
+            raise MetaPropertiesError(
+                _one_id(directory, owners[meta.directory_id], meta.directory_id, metadata_directory)
+            )
     ids: dict[Path, bytes] = {}
     for directory, meta in found.items():
         if meta.directory_id is None:
@@ -171,12 +193,16 @@ def load(
 
 def _one_id(directory: Path, other: Path, directory_id: bytes, metadata_directory: Path | None) -> str:
     """Two directories with one id. A voter that loses its id is no voter any more: that one is kept."""
-    needed = [d for d in (other, directory) if d == metadata_directory or (d / "__cluster_metadata-0").exists()]
+    needed = [
+        d for d in (other, directory) if d == metadata_directory or (d / "__cluster_metadata-0").exists()
+    ]
     free = [d for d in (other, directory) if d not in needed]
     remedy = "take the copy out of log.dirs"
     if free:
         which = "its" if len(free) == 2 else f"{free[0]}'s"
         remedy += f", or, to use both, remove the line directory.id from {which} {FILE_NAME}"
     if needed:
-        remedy += f" (never from {' or '.join(f'{d}' for d in needed)}, by whose id the voters may know this node)"
+        remedy += (
+            f" (never from {' or '.join(f'{d}' for d in needed)}, by whose id the voters may know this node)"
+        )
     return f"{directory / FILE_NAME}: directory.id={uuid_text(directory_id)} is that of {other} too: one is a copy; {remedy}"

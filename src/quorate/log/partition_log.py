@@ -1,10 +1,14 @@
 """The log of one partition: Kafka's on disk, synchronous, without a descriptor, timer or task of its own.
 
 Rules that keep it whole:
-1. Bytes are in the page cache, by one write, before an append returns; offsets and producer state move only then.
-2. The end of a segment is a number in memory: a write that failed half way lies behind it and is overwritten or cut.
-3. The recovery point only moves after fsync. All epochs below it are in `leader-epoch-checkpoint`; the rest recovery finds again.
-4. A new partition has no files: its directory is made by its first append, or when it is told to start above offset 0.
+1. Bytes are in the page cache, by one write, before an append returns; offsets and producer state move
+   only then.
+2. The end of a segment is a number in memory: a write that failed half way lies behind it and is
+   overwritten or cut.
+3. The recovery point only moves after fsync. All epochs below it are in `leader-epoch-checkpoint`; the
+   rest recovery finds again.
+4. A new partition has no files: its directory is made by its first append, or when it is told to start
+   above offset 0.
 """
 
 from __future__ import annotations
@@ -29,11 +33,25 @@ from quorate.log.replay import SnapshotStore, complete
 from quorate.log.results import AppendInfo, FetchData, UnexpectedAppendOffset
 from quorate.log.segment import Place, Segment
 from quorate.protocol.errors import ErrorCode, KafkaError
-from quorate.records.batch import LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, iter_batches, parse_header, verify_crc
+from quorate.records.batch import (
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+    BatchHeader,
+    iter_batches,
+    parse_header,
+    verify_crc,
+)
 from quorate.records.errors import CorruptRecordError, InvalidRecordError
 from quorate.records.validate import check_size, validate_produced
 
-__all__ = ["AppendInfo", "AppendOrigin", "FetchData", "PartitionLog", "UnexpectedAppendOffset", "parse_directory_name"]
+__all__ = [
+    "AppendInfo",
+    "AppendOrigin",
+    "FetchData",
+    "PartitionLog",
+    "UnexpectedAppendOffset",
+    "parse_directory_name",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +64,7 @@ class PartitionLog(TrimmableLog):
 
     __slots__ = ()
 
-    # ---- opening
+    # --- opening ----------------------------------------------------------------------------------
 
     @classmethod
     def open(
@@ -63,10 +81,12 @@ class PartitionLog(TrimmableLog):
         housekeeping: Housekeeping | None = None,
         must_exist: bool = False,
     ) -> PartitionLog:
-        """The log in `directory`, recovered if its last stop was not clean; a new one, without files yet, if there is none.
+        """The log in `directory`, recovered if its last stop was not clean; a new one, without files
+        yet, if there is none.
 
-        Raises LogDirFailure (also for files that no second source can replace), KafkaError INCONSISTENT_TOPIC_ID; with
-        `must_exist` NotALogError, before anything is touched, for a directory that is none of a partition.
+        Raises LogDirFailure (also for files that no second source can replace), KafkaError
+        INCONSISTENT_TOPIC_ID; with `must_exist` NotALogError, before anything is touched, for a
+        directory that is none of a partition.
         """
         log = cls(Path(directory), config, files, housekeeping or _INLINE, topic_id)
         log.last_flush_ms = now_ms
@@ -74,10 +94,14 @@ class PartitionLog(TrimmableLog):
             with log._disk("opening"):
                 log._load(recovery_point, log_start_offset, clean_shutdown, now_ms, must_exist)
         except (CheckpointError, CorruptRecordError) as e:
-            raise LogDirFailure(str(log.dir.parent), f"Error while opening log {log.name} in dir {log.dir.parent}: {e}") from e
+            raise LogDirFailure(
+                str(log.dir.parent), f"Error while opening log {log.name} in dir {log.dir.parent}: {e}"
+            ) from e
         return log
 
-    def _load(self, recovery_point: int, log_start_offset: int, clean: bool, now_ms: int, must_exist: bool) -> None:
+    def _load(
+        self, recovery_point: int, log_start_offset: int, clean: bool, now_ms: int, must_exist: bool
+    ) -> None:
         try:
             found = loading.list_directory(self._dir)
         except FileNotFoundError:
@@ -115,7 +139,8 @@ class PartitionLog(TrimmableLog):
         self._snapshots = SnapshotStore(self._dir, found.snapshots)
         if loaded.segments and loaded.log_end_offset < log_start_offset:
             logger.warning(
-                "[PartitionLog %s] Deleting all segments: the log end offset (%d) is smaller than the log start offset %d.",
+                "[PartitionLog %s] Deleting all segments: the log end offset (%d) is smaller than the log "
+                "start offset %d.",
                 self.name,
                 loaded.log_end_offset,
                 log_start_offset,
@@ -132,16 +157,22 @@ class PartitionLog(TrimmableLog):
             loaded.log_end_offset = log_start_offset
         if clean and loaded.recovered_from is None and 0 < recovery_point < loaded.log_end_offset:
             raise CorruptRecordError(
-                f"{loaded.segments[-1].log_path} was closed at offset {recovery_point} (recovery-point-offset-checkpoint), "
-                f"but its last batch claims to end before {loaded.log_end_offset}. Restore the file from a replica or a backup"
+                f"{loaded.segments[-1].log_path} was closed at offset {recovery_point} "
+                "(recovery-point-offset-checkpoint), "
+                f"but its last batch claims to end before {loaded.log_end_offset}. Restore the file from a "
+                "replica or a backup"
             )
         self._segments = loaded.segments
         self._bases = [segment.base_offset for segment in loaded.segments]
         self._leo = loaded.log_end_offset
         self._log_start = self._high_watermark = max(log_start_offset, self._bases[0])
-        self.recovery_point = self._leo if clean and loaded.recovered_from is None else min(recovery_point, self._leo)
+        self.recovery_point = (
+            self._leo if clean and loaded.recovered_from is None else min(recovery_point, self._leo)
+        )
         if epochs_lost is not None and self._leo > self._bases[0] and loaded.recovered_from != self._bases[0]:
-            logger.warning("[PartitionLog %s] Finding the leader epochs again in the batches: %s", self.name, epochs_lost)
+            logger.warning(
+                "[PartitionLog %s] Finding the leader epochs again in the batches: %s", self.name, epochs_lost
+            )
             self._epochs.clear()
             for segment in self._segments:
                 for header, _ in segment.headers(0, segment.size):
@@ -167,8 +198,8 @@ class PartitionLog(TrimmableLog):
     def _read_epochs(self, names: set[str]) -> str | None:
         """Reads `leader-epoch-checkpoint`; what is wrong with it, or None.
 
-        A log that holds no record below its recovery point may be without the file. For any other one it was lost: a follower
-        without epochs would cut its log at its high watermark. Raises OSError.
+        A log that holds no record below its recovery point may be without the file. For any other one
+        it was lost: a follower without epochs would cut its log at its high watermark. Raises OSError.
         """
         if LEADER_EPOCHS not in names:
             return f"there is no {LEADER_EPOCHS}"
@@ -182,7 +213,8 @@ class PartitionLog(TrimmableLog):
         return None
 
     def adopt_topic_id(self, topic_id: bytes) -> None:
-        """Gives a log that lost its `partition.metadata`, or never had one, its topic id. Raises LogDirFailure."""
+        """Gives a log that lost its `partition.metadata`, or never had one, its topic id. Raises
+        LogDirFailure."""
         self.topic_id = topic_id
         if self._materialised:
             with self._disk("writing the topic id of"):
@@ -197,31 +229,43 @@ class PartitionLog(TrimmableLog):
     def _note_epoch_of_recovered(self, header: BatchHeader) -> None:
         self._epochs.correct(header.leader_epoch, header.base_offset)
 
-    # ---- appending
+    # --- appending --------------------------------------------------------------------------------
 
     def append_as_leader(
-        self, batches: bytes | bytearray | memoryview, leader_epoch: int, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
+        self,
+        batches: bytes | bytearray | memoryview,
+        leader_epoch: int,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> AppendInfo:
         """Checks, places and writes what a client, a coordinator or the Raft leader gives.
 
-        The batch may be patched in place if its buffer is writable. A retry of an idempotent producer is answered with the
-        offsets of the first time. Raises KafkaError (CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE,
-        RECORD_LIST_TOO_LARGE, the sequence errors), LogDirFailure.
+        The batch may be patched in place if its buffer is writable. A retry of an idempotent producer
+        is answered with the offsets of the first time. Raises KafkaError (CORRUPT_MESSAGE,
+        INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, the sequence
+        errors), LogDirFailure.
         """
         if origin is AppendOrigin.RAFT:
             return self._append_placed(batches, leader_epoch, now_ms, origin)
         found = list(iter_batches(batches))
         if len(found) != 1:
-            raise InvalidRecordError(f"An append to {self.name} holds exactly one whole batch, not {len(found)}")
+            raise InvalidRecordError(
+                f"An append to {self.name} holds exactly one whole batch, not {len(found)}"
+            )
         header, batch = found[0]
         if origin is AppendOrigin.CLIENT and header.base_offset != 0:
             raise InvalidRecordError(
-                f"The baseOffset of the record batch in the append to {self.name} should be 0, but it is {header.base_offset}"
+                f"The baseOffset of the record batch in the append to {self.name} should be 0, but it is "
+                f"{header.base_offset}"
             )
         check_size(header.size_bytes, self.config.max_message_bytes, self.name)
         if not verify_crc(batch):
-            raise CorruptRecordError(f"Record is corrupt (stored crc = {header.crc}) in topic partition {self.name}.")
-        valid = validate_produced(batch, header, self.config, now_ms, from_client=origin is AppendOrigin.CLIENT)
+            raise CorruptRecordError(
+                f"Record is corrupt (stored crc = {header.crc}) in topic partition {self.name}."
+            )
+        valid = validate_produced(
+            batch, header, self.config, now_ms, from_client=origin is AppendOrigin.CLIENT
+        )
         if valid.changed:
             header = parse_header(valid.data)
             check_size(header.size_bytes, self.config.max_message_bytes, self.name)
@@ -238,21 +282,28 @@ class PartitionLog(TrimmableLog):
         )
         prefix = _PREFIX.pack(self._leo, header.size_bytes - LOG_OVERHEAD, leader_epoch)
         return self._write(
-            [prefix, memoryview(valid.data)[_PREFIX.size :]], [header], [memoryview(valid.data)], info, now_ms, origin
+            [prefix, memoryview(valid.data)[_PREFIX.size :]],
+            [header],
+            [memoryview(valid.data)],
+            info,
+            now_ms,
+            origin,
         )
 
     def append_as_follower(
         self, batches: bytes | bytearray | memoryview, now_ms: int = 0, *, contiguous: bool = False
     ) -> AppendInfo:
-        """Writes batches as their leader placed them; a cut last batch is left out. What the leader took is not too large here.
+        """Writes batches as their leader placed them; a cut last batch is left out. What the leader
+        took is not too large here.
 
-        Raises UnexpectedAppendOffset when they begin before the log end (with `contiguous` also when they leave a gap, as only
-        compaction does), CorruptRecordError, LogDirFailure.
+        Raises UnexpectedAppendOffset when they begin before the log end (with `contiguous` also when
+        they leave a gap, as only compaction does), CorruptRecordError, LogDirFailure.
         """
         return self._append_placed(batches, None, now_ms, AppendOrigin.REPLICATION, contiguous)
 
     def refuse_foreign_tail(self) -> None:
-        """For a log whose every write is checked: raises LogDirFailure when the file does not end where this log does."""
+        """For a log whose every write is checked: raises LogDirFailure when the file does not end where
+        this log does."""
         if not self._materialised:
             return
         segment = self._segments[-1]
@@ -262,8 +313,10 @@ class PartitionLog(TrimmableLog):
             parent = os.path.dirname(self._dir)
             raise LogDirFailure(
                 parent,
-                f"{segment.log_path} ends {abs(extra)} bytes {'behind' if extra > 0 else 'before'} what this node wrote: another "
-                f"process writes to it. Nothing more is written here. Find out which one has {parent} as its directory too",
+                f"{segment.log_path} ends {abs(extra)} bytes {'behind' if extra > 0 else 'before'} what this "
+                "node wrote: another "
+                f"process writes to it. Nothing more is written here. Find out which one has {parent} as its "
+                "directory too",
             )
 
     def _append_placed(
@@ -280,19 +333,25 @@ class PartitionLog(TrimmableLog):
         for header, batch in iter_batches(batches):
             if epoch is not None and header.leader_epoch != epoch:
                 raise InvalidRecordError(
-                    f"Append from Raft leader did not set the batch epoch correctly, expected {epoch} but the batch has "
+                    f"Append from Raft leader did not set the batch epoch correctly, expected {epoch} but "
+                    "the batch has "
                     f"{header.leader_epoch}"
                 )
-            if header.base_offset < expected or ((contiguous or epoch is not None) and header.base_offset != expected):
+            if header.base_offset < expected or (
+                (contiguous or epoch is not None) and header.base_offset != expected
+            ):
                 last = header.last_offset
                 raise UnexpectedAppendOffset(
-                    f"Unexpected offset in append to {self.name}. Batch [{header.base_offset}, {last}], expected offset "
+                    f"Unexpected offset in append to {self.name}. Batch [{header.base_offset}, {last}], "
+                    "expected offset "
                     f"{expected}, log start offset {self._log_start}",
                     header.base_offset,
                     last,
                 )
             if header.last_offset_delta < 0 or not verify_crc(batch):
-                raise CorruptRecordError(f"Record is corrupt (stored crc = {header.crc}) in topic partition {self.name}.")
+                raise CorruptRecordError(
+                    f"Record is corrupt (stored crc = {header.crc}) in topic partition {self.name}."
+                )
             expected = header.next_offset
             max_timestamp = max(max_timestamp, header.max_timestamp)
             headers.append(header)
@@ -300,7 +359,12 @@ class PartitionLog(TrimmableLog):
             size += header.size_bytes
         if not headers:
             return AppendInfo(
-                self._leo, self._leo - 1, NO_TIMESTAMP, NO_TIMESTAMP, self._log_start, epoch if epoch is not None else -1
+                self._leo,
+                self._leo - 1,
+                NO_TIMESTAMP,
+                NO_TIMESTAMP,
+                self._log_start,
+                epoch if epoch is not None else -1,
             )
         info = AppendInfo(
             headers[0].base_offset,
@@ -326,7 +390,8 @@ class PartitionLog(TrimmableLog):
         if info.size_bytes > self.config.segment_bytes and origin is not AppendOrigin.REPLICATION:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"Message batch size is {info.size_bytes} bytes in append to partition {self.name}, which exceeds the maximum "
+                f"Message batch size is {info.size_bytes} bytes in append to partition {self.name}, which "
+                "exceeds the maximum "
                 f"configured segment size of {self.config.segment_bytes}.",
             )
         pending: dict[int, ProducerUpdate] = {}
@@ -343,7 +408,9 @@ class PartitionLog(TrimmableLog):
                 segment = self._roll(max(info.first_offset, self._leo), now_ms)
             position = segment.size
             if pending and segment.has_txn_index:
-                self._txn_index(segment)  # loaded before the write, as a marker must not fail on a damaged index
+                self._txn_index(
+                    segment
+                )  # loaded before the write, as a marker must not fail on a damaged index
             segment.append(parts, headers)
             for header in headers:
                 self._tail.append(Place(header.base_offset, header.last_offset, position, header.size_bytes))

@@ -12,7 +12,8 @@ FILE_NAME = "partition.metadata"
 
 
 def read_topic_id(path: str) -> bytes | None:
-    """The topic id, None without the file. Raises CheckpointError naming the file and what is wrong, OSError."""
+    """The topic id, None without the file. Raises CheckpointError naming the file and what is wrong,
+    OSError."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -27,7 +28,8 @@ def read_topic_id(path: str) -> bytes | None:
         raise CheckpointError(f"Partition metadata file {path} is not text") from None
     if len(lines) < 2 or lines[0].strip() != "version: 0" or not lines[1].startswith("topic_id:"):
         raise CheckpointError(
-            f"Malformed partition metadata file {path}: {lines[:2]!r}; expected 'version: 0' and 'topic_id: <uuid>'"
+            f"Malformed partition metadata file {path}: {lines[:2]!r}; expected 'version: 0' and 'topic_id: "
+            "<uuid>'"
         )
     try:
         topic_id = parse_uuid(lines[1].split(":", 1)[1].strip())

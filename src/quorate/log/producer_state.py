@@ -1,8 +1,10 @@
-"""Idempotent and transactional producers of one log: sequence checks, open transactions, snapshots (KIP-98, KIP-360).
+"""Idempotent and transactional producers of one log: sequence checks, open transactions, snapshots
+(KIP-98, KIP-360).
 
-`ProducerStates.prepare` checks a batch against the state and notes an update; nothing changes until `apply`, which the log
-calls once the bytes are written. Snapshot file (`%020d.snapshot`, named by the offset up to which it holds): int16 version 1,
-uint32 CRC-32C of what follows, int32 count, then entries of 46 bytes.
+`ProducerStates.prepare` checks a batch against the state and notes an update; nothing changes until
+`apply`, which the log calls once the bytes are written. Snapshot file (`%020d.snapshot`, named by the
+offset up to which it holds): int16 version 1, uint32 CRC-32C of what follows, int32 count, then entries
+of 46 bytes.
 """
 
 from __future__ import annotations
@@ -81,10 +83,11 @@ class ProducerState:
         return self.batches[-1].offset_delta if self.batches else 0
 
     def may_lack_batches(self) -> bool:
-        """Whether the log may hold batches of this producer that belong to the retained ones but are not among them.
+        """Whether the log may hold batches of this producer that belong to the retained ones but are
+        not among them.
 
-        A snapshot keeps one batch of each producer, so that is so after it was loaded. Nothing precedes sequence number 0,
-        unless the numbers have wrapped, which takes 2^31 records.
+        A snapshot keeps one batch of each producer, so that is so after it was loaded. Nothing precedes
+        sequence number 0, unless the numbers have wrapped, which takes 2^31 records.
         """
         if not 0 < len(self.batches) < BATCHES_TO_RETAIN:
             return False
@@ -94,7 +97,8 @@ class ProducerState:
     def restore_batch(self, header: BatchHeader) -> bool:
         """Puts a batch from the log in front of the retained ones if it is the one that precedes them.
 
-        To be called with the batches of this producer from the newest to the oldest. Returns whether the next one is wanted.
+        To be called with the batches of this producer from the newest to the oldest. Returns whether
+        the next one is wanted.
         """
         first = self.batches[0]
         if header.producer_epoch != self.producer_epoch:
@@ -104,7 +108,9 @@ class ProducerState:
         if header.base_sequence < 0 or (header.last_sequence + 1) & MAX_INT32 != first.first_sequence:
             return False
         self.batches.appendleft(
-            BatchMetadata(header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
+            BatchMetadata(
+                header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp
+            )
         )
         return self.may_lack_batches()
 
@@ -153,7 +159,9 @@ class ProducerStates:
         self.expiration_ms = expiration_ms
         self.producers: dict[int, ProducerState] = {}
         self._ongoing: dict[int, _Transaction] = {}  # by first offset, which ascends
-        self._unreplicated: dict[int, _Transaction] = {}  # completed, but their marker is above the high watermark
+        self._unreplicated: dict[
+            int, _Transaction
+        ] = {}  # completed, but their marker is above the high watermark
         self.map_end_offset = 0
 
     @property
@@ -165,19 +173,24 @@ class ProducerStates:
 
     def on_high_watermark(self, high_watermark: int) -> None:
         if self._unreplicated:
-            done = [k for k, t in self._unreplicated.items() if t.last_offset is not None and t.last_offset < high_watermark]
+            done = [
+                k
+                for k, t in self._unreplicated.items()
+                if t.last_offset is not None and t.last_offset < high_watermark
+            ]
             for k in done:
                 del self._unreplicated[k]
 
-    # ---- appending
+    # --- appending --------------------------------------------------------------------------------
 
     def prepare(
         self, header: BatchHeader, batch: memoryview, origin: AppendOrigin, pending: dict[int, ProducerUpdate]
     ) -> BatchMetadata | None:
         """Checks one batch that has a producer id, offsets assigned, and notes what it changes in `pending`.
 
-        Returns the retained batch if this one is a retry of it. Raises KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER,
-        INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED.
+        Returns the retained batch if this one is a retry of it. Raises KafkaError:
+        OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE,
+        TRANSACTION_COORDINATOR_FENCED.
         """
         producer_id = header.producer_id
         current = self.producers.get(producer_id)
@@ -211,13 +224,16 @@ class ProducerStates:
             state.batches.clear()
             state.producer_epoch = header.producer_epoch
         state.batches.append(
-            BatchMetadata(header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
+            BatchMetadata(
+                header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp
+            )
         )
         state.last_timestamp = header.max_timestamp
         if state.current_txn_first_offset >= 0 and not header.is_transactional:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"Expected transactional write from producer {header.producer_id} at offset {header.base_offset} in {self._name}",
+                f"Expected transactional write from producer {header.producer_id} at offset "
+                f"{header.base_offset} in {self._name}",
             )
         if state.current_txn_first_offset < 0 and header.is_transactional:
             state.current_txn_first_offset = header.base_offset
@@ -231,13 +247,16 @@ class ProducerStates:
                 f"{header.producer_epoch}, which is smaller than the last seen epoch {state.producer_epoch}",
             )
 
-    def _check_sequence(self, header: BatchHeader, state: ProducerState, current: ProducerState | None) -> None:
+    def _check_sequence(
+        self, header: BatchHeader, state: ProducerState, current: ProducerState | None
+    ) -> None:
         first = header.base_sequence
         if header.producer_epoch != state.producer_epoch:
             if first != 0 and state.producer_epoch != -1:
                 raise KafkaError(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                    f"Invalid sequence number for new epoch of producer {header.producer_id} at offset {header.base_offset} in "
+                    f"Invalid sequence number for new epoch of producer {header.producer_id} at offset "
+                    f"{header.base_offset} in "
                     f"{self._name}: {header.producer_epoch} (request epoch), {first} (seq. number), "
                     f"{state.producer_epoch} (current producer epoch)",
                 )
@@ -253,18 +272,22 @@ class ProducerStates:
         if first != last + 1 and not (first == 0 and last == MAX_INT32):
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"Out of order sequence number for producer {header.producer_id} at offset {header.base_offset} in {self._name}: "
+                f"Out of order sequence number for producer {header.producer_id} at offset "
+                f"{header.base_offset} in {self._name}: "
                 f"{first} (incoming seq. number), {last} (current end sequence number)",
             )
 
-    def _append_marker(self, header: BatchHeader, batch: memoryview, origin: AppendOrigin, update: ProducerUpdate) -> None:
+    def _append_marker(
+        self, header: BatchHeader, batch: memoryview, origin: AppendOrigin, update: ProducerUpdate
+    ) -> None:
         if header.count == 0:
             return  # the whole transaction was compacted away
         kind, value = next(control_records(batch))
         if kind not in (ABORT, COMMIT) or len(value) < 6:
             raise KafkaError(
                 ErrorCode.INVALID_RECORD,
-                f"Control record of type {kind} at offset {header.base_offset} in {self._name} ends no transaction",
+                f"Control record of type {kind} at offset {header.base_offset} in {self._name} ends no "
+                "transaction",
             )
         coordinator_epoch = int.from_bytes(value[2:6], "big", signed=True)
         state = update.state
@@ -272,12 +295,15 @@ class ProducerStates:
         if state.coordinator_epoch > coordinator_epoch and origin is not AppendOrigin.REPLICATION:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"Invalid coordinator epoch for producerId {header.producer_id} at offset {header.base_offset} in {self._name}: "
+                f"Invalid coordinator epoch for producerId {header.producer_id} at offset "
+                f"{header.base_offset} in {self._name}: "
                 f"{coordinator_epoch} (zombie), {state.coordinator_epoch} (current)",
             )
         if state.current_txn_first_offset >= 0:
             update.completed.append(
-                CompletedTransaction(header.producer_id, state.current_txn_first_offset, header.base_offset, kind == ABORT)
+                CompletedTransaction(
+                    header.producer_id, state.current_txn_first_offset, header.base_offset, kind == ABORT
+                )
             )
         if state.producer_epoch != header.producer_epoch:
             state.batches.clear()
@@ -287,7 +313,8 @@ class ProducerStates:
         state.last_timestamp = header.max_timestamp
 
     def apply(self, updates: Iterable[ProducerUpdate]) -> None:
-        """Makes what `prepare` noted the state. Completed transactions are then ended one by one with `complete`."""
+        """Makes what `prepare` noted the state. Completed transactions are then ended one by one with
+        `complete`."""
         for update in updates:
             new = update.state
             current = self.producers.get(new.producer_id)
@@ -315,18 +342,20 @@ class ProducerStates:
             transaction.last_offset = completed.last_offset
             self._unreplicated[completed.first_offset] = transaction
 
-    # ---- life
+    # --- life -------------------------------------------------------------------------------------
 
     @property
     def has_transactions(self) -> bool:
         """Whether any producer writes, or has written, transactions."""
         return bool(self._ongoing or self._unreplicated) or any(
-            state.coordinator_epoch >= 0 or state.current_txn_first_offset >= 0 for state in self.producers.values()
+            state.coordinator_epoch >= 0 or state.current_txn_first_offset >= 0
+            for state in self.producers.values()
         )
 
     def truncate(self, offset: int) -> set[int]:
-        """Takes back the batches from `offset` on. Returns the producers of which no retained batch is left: they are forgotten,
-        and what they wrote before has to be found in the log. Not for transactions, whose markers are not retained."""
+        """Takes back the batches from `offset` on. Returns the producers of which no retained batch is
+        left: they are forgotten, and what they wrote before has to be found in the log. Not for
+        transactions, whose markers are not retained."""
         lost = set()
         for state in list(self.producers.values()):
             if state.last_offset < offset:
@@ -359,7 +388,9 @@ class ProducerStates:
             if not self._expired(state, now_ms):
                 self.producers[state.producer_id] = state
         open_ones = [
-            (s.current_txn_first_offset, s.producer_id) for s in self.producers.values() if s.current_txn_first_offset >= 0
+            (s.current_txn_first_offset, s.producer_id)
+            for s in self.producers.values()
+            if s.current_txn_first_offset >= 0
         ]
         for first_offset, producer_id in sorted(open_ones):
             self._ongoing[first_offset] = _Transaction(producer_id, first_offset)
@@ -393,12 +424,16 @@ def decode_snapshot(data: bytes) -> list[ProducerState]:
         raise CorruptSnapshotError(f"Snapshot contained an unknown file version {version}")
     computed = google_crc32c.value(data[6:])
     if crc != computed:
-        raise CorruptSnapshotError(f"Snapshot is corrupt (CRC is no longer valid). Stored crc: {crc}. Computed crc: {computed}")
+        raise CorruptSnapshotError(
+            f"Snapshot is corrupt (CRC is no longer valid). Stored crc: {crc}. Computed crc: {computed}"
+        )
     if count < 0 or len(data) != _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:
         raise CorruptSnapshotError(f"Snapshot of {len(data)} bytes cannot hold {count} entries")
     states = []
     for row in _SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[_SNAPSHOT_HEAD.size :]):
-        producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, first_offset = row
+        producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, first_offset = (
+            row
+        )
         state = ProducerState(producer_id, epoch, coordinator_epoch, timestamp, max(first_offset, -1))
         if last_offset >= 0:
             state.batches.append(BatchMetadata(last_sequence, last_offset, delta, timestamp))

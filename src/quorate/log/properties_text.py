@@ -1,8 +1,8 @@
 """Reads and writes `.properties` files by the rules of `java.util.Properties`.
 
-This is not left to a library because none reads every file as Java does: javaproperties 0.8.2, jproperties 2.1.2 and
-pyjavaproperties 0.7 differ from it in continued comments, blank continuations or escapes. The tests compare this
-module with Java itself.
+This is not left to a library because none reads every file as Java does: javaproperties 0.8.2,
+jproperties 2.1.2 and pyjavaproperties 0.7 differ from it in continued comments, blank continuations or
+escapes. The tests compare this module with Java itself.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ _WRITTEN = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yields the logical lines without comments and blank lines, each with the number of its first line in the file.
+    """Yields the logical lines without comments and blank lines, each with the number of its first line
+    in the file.
 
-    Follows `LineReader` of java.util.Properties in what its documentation leaves open: as long as a logical line is
-    empty, a blank line or a comment may still follow a backslash at the end of a line, and a backslash at the end
-    of the file's last line makes an empty key, unless CR LF ends that line.
+    Follows `LineReader` of java.util.Properties in what its documentation leaves open: as long as a
+    logical line is empty, a blank line or a comment may still follow a backslash at the end of a line,
+    and a backslash at the end of the file's last line makes an empty key, unless CR LF ends that line.
     """
     pending, start = "", 0
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
@@ -59,7 +60,9 @@ def _unescape(text: str) -> str:
         i += 1
         if c == "u":
             digits = text[i : i + 4]
-            if len(digits) != 4 or not _HEX.issuperset(digits):  # int() also takes signs, spaces and underscores
+            if len(digits) != 4 or not _HEX.issuperset(
+                digits
+            ):  # int() also takes signs, spaces and underscores
                 raise ValueError(f"\\u{digits} is not four hexadecimal digits")
             out.append(chr(int(digits, 16)))
             i += 4
@@ -70,7 +73,8 @@ def _unescape(text: str) -> str:
 
 
 def parse(text: str, repeated: dict[str, int] | None = None) -> dict[str, str]:
-    """The keys and values, a later line winning over an earlier one; `repeated` is given how often each such key is there.
+    """The keys and values, a later line winning over an earlier one; `repeated` is given how often each
+    such key is there.
 
     Raises ValueError naming the line of a malformed escape.
     """

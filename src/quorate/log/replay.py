@@ -1,9 +1,11 @@
-"""Producer state from disk: the newest usable snapshot, the batches behind it, and the last batches of each producer before it.
+"""Producer state from disk: the newest usable snapshot, the batches behind it, and the last batches of
+each producer before it.
 
-Kafka's snapshot format holds one batch of each producer. A producer may have five requests in flight, and after a restart it
-sends all of them again whose answers it has not got. A leader that knows only the last of these batches answers the retry of the
-first one with OUT_OF_ORDER_SEQUENCE_NUMBER, which librdkafka takes for a fatal error. So the batches that the snapshot leaves
-out are read again from the end of the log.
+Kafka's snapshot format holds one batch of each producer. A producer may have five requests in flight,
+and after a restart it sends all of them again whose answers it has not got. A leader that knows only
+the last of these batches answers the retry of the first one with OUT_OF_ORDER_SEQUENCE_NUMBER, which
+librdkafka takes for a fatal error. So the batches that the snapshot leaves out are read again from the
+end of the log.
 """
 
 from __future__ import annotations
@@ -35,9 +37,12 @@ from quorate.records.errors import CorruptRecordError
 logger = logging.getLogger(__name__)
 
 RECENT_BATCHES_READ = 1024
-"""How many batches at the end of a log are searched for those that a snapshot leaves out: five of 200 producers that write by
-turns. A few milliseconds for a log that has so many small ones; a producer's retries are its newest batches."""
-_WINDOW_BYTES = 8 << 10  # of log read at a time, backwards: one read, and all that is wanted where few producers write
+"""How many batches at the end of a log are searched for those that a snapshot leaves out: five of 200
+producers that write by turns. A few milliseconds for a log that has so many small ones; a producer's
+retries are its newest batches."""
+_WINDOW_BYTES = (
+    8 << 10
+)  # of log read at a time, backwards: one read, and all that is wanted where few producers write
 
 
 class SnapshotStore:
@@ -60,13 +65,15 @@ class SnapshotStore:
                 os.unlink(self.path(offset))
 
     def remove_strays(self, segment_bases: Sequence[int]) -> None:
-        """Keeps those at the start of a segment, and the newest other one if it lies behind the last segment's start."""
+        """Keeps those at the start of a segment, and the newest other one if it lies behind the last
+        segment's start."""
         bases = set(segment_bases)
         newest = max((offset for offset in self.sizes if offset not in bases), default=-1)
         self.remove(lambda offset: offset not in bases and (offset != newest or offset < segment_bases[-1]))
 
     def load_latest(self, states: ProducerStates, at_most: int, above: int, now_ms: int) -> int | None:
-        """Loads the newest readable snapshot of an offset in (above, at_most] into empty `states`; its offset. Raises OSError."""
+        """Loads the newest readable snapshot of an offset in (above, at_most] into empty `states`; its
+        offset. Raises OSError."""
         for offset in sorted(self.sizes, reverse=True):
             if not above < offset <= at_most:
                 continue
@@ -84,7 +91,8 @@ class SnapshotStore:
         return None
 
     def take(self, states: ProducerStates) -> str | None:
-        """Writes a snapshot of `states` at their offset, unless there is one; the path if it was written. Raises OSError."""
+        """Writes a snapshot of `states` at their offset, unless there is one; the path if it was
+        written. Raises OSError."""
         offset = states.map_end_offset
         if offset in self.sizes:
             return None
@@ -110,12 +118,16 @@ def replay(
 ) -> None:
     """Feeds the batches of producers in [start, end) to `states`.
 
-    Aborted transactions go into the transaction index of segments from base offset `txn_from` on; segments from `skip_from`
-    on are known to have no producers. Raises OSError, CorruptRecordError.
+    Aborted transactions go into the transaction index of segments from base offset `txn_from` on;
+    segments from `skip_from` on are known to have no producers. Raises OSError, CorruptRecordError.
     """
     for i, segment in enumerate(segments):
         after = segments[i + 1].base_offset if i + 1 < len(segments) else end
-        if after <= start or segment.base_offset >= end or (skip_from is not None and segment.base_offset >= skip_from):
+        if (
+            after <= start
+            or segment.base_offset >= end
+            or (skip_from is not None and segment.base_offset >= skip_from)
+        ):
             continue
         position = 0
         if start > segment.base_offset:
@@ -133,9 +145,13 @@ def replay(
             try:
                 states.prepare(header, memoryview(batch), AppendOrigin.REPLICATION, pending)
             except KafkaError as e:
-                logger.warning("[Segment %s] Producer state at offset %d: %s", segment.log_path, header.base_offset, e)
+                logger.warning(
+                    "[Segment %s] Producer state at offset %d: %s", segment.log_path, header.base_offset, e
+                )
                 continue
-            complete(states, pending, segment if txn_from is not None and segment.base_offset >= txn_from else None)
+            complete(
+                states, pending, segment if txn_from is not None and segment.base_offset >= txn_from else None
+            )
     states.map_end_offset = end
 
 
@@ -156,12 +172,16 @@ def restore_recent_batches(segments: Sequence[Segment], states: ProducerStates, 
         _look_back(segments, log_start, look)
 
 
-def truncate_producers(segments: Sequence[Segment], states: ProducerStates, offset: int, log_start: int) -> bool:
-    """Makes the states those at `offset`, where the log was truncated, from what they hold and from its last batches.
+def truncate_producers(
+    segments: Sequence[Segment], states: ProducerStates, offset: int, log_start: int
+) -> bool:
+    """Makes the states those at `offset`, where the log was truncated, from what they hold and from its
+    last batches.
 
-    Reading on from the last snapshot, as after a restart, may take minutes where the active segment holds millions of batches.
-    Returns false, with the states undefined, where nothing else leads to them: for transactions, and for producers that have
-    written before but not among the last batches. Raises OSError.
+    Reading on from the last snapshot, as after a restart, may take minutes where the active segment
+    holds millions of batches. Returns false, with the states undefined, where nothing else leads to
+    them: for transactions, and for producers that have written before but not among the last batches.
+    Raises OSError.
     """
     if states.has_transactions:
         return False
@@ -172,9 +192,13 @@ def truncate_producers(segments: Sequence[Segment], states: ProducerStates, offs
             if header.is_control:
                 return False
             lost.discard(header.producer_id)
-            state = ProducerState(header.producer_id, header.producer_epoch, last_timestamp=header.max_timestamp)
+            state = ProducerState(
+                header.producer_id, header.producer_epoch, last_timestamp=header.max_timestamp
+            )
             state.batches.append(
-                BatchMetadata(header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
+                BatchMetadata(
+                    header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp
+                )
             )
             states.producers[header.producer_id] = state
         return bool(lost)
@@ -197,7 +221,11 @@ def _look_back(segments: Sequence[Segment], log_start: int, look: Callable[[Batc
                 start = segment.batch_start_before(max(end - _WINDOW_BYTES, 0))
                 window = [header for header, _ in islice(segment.headers(start, end), left + 1)]
             except CorruptRecordError as e:
-                logger.warning("[Segment %s] Not searching further back for batches of producers: %s", segment.log_path, e)
+                logger.warning(
+                    "[Segment %s] Not searching further back for batches of producers: %s",
+                    segment.log_path,
+                    e,
+                )
                 return
             left -= len(window)
             if left < 0:
@@ -209,7 +237,8 @@ def _look_back(segments: Sequence[Segment], log_start: int, look: Callable[[Batc
 
 
 def complete(states: ProducerStates, pending: dict[int, ProducerUpdate], txn_segment: Segment | None) -> None:
-    """Makes prepared updates the state; aborted transactions are written to the segment's index. Raises OSError."""
+    """Makes prepared updates the state; aborted transactions are written to the segment's index. Raises
+    OSError."""
     states.apply(pending.values())
     for update in pending.values():
         for completed in update.completed:

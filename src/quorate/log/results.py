@@ -10,7 +10,8 @@ from quorate.protocol.regions import FileRegion
 
 @dataclass(slots=True)
 class AppendInfo:
-    """Offsets given to what was appended; times in ms, -1 for none. For a duplicate: the offsets of the first time."""
+    """Offsets given to what was appended; times in ms, -1 for none. For a duplicate: the offsets of the
+    first time."""
 
     first_offset: int
     last_offset: int
@@ -24,7 +25,8 @@ class AppendInfo:
 
 @dataclass(slots=True)
 class FetchData:
-    """Batches as regions of their files. The last batch may be cut by the size limit, as in any Fetch answer."""
+    """Batches as regions of their files. The last batch may be cut by the size limit, as in any Fetch
+    answer."""
 
     parts: list[FileRegion] = field(default_factory=list)
     size: int = 0
@@ -40,7 +42,8 @@ class FetchData:
 
 
 class UnexpectedAppendOffset(Exception):  # noqa: N818 - Kafka's name, which its operators search for
-    """Replicated batches begin before the end of the log; a follower of an empty log may start over at `first_offset`."""
+    """Replicated batches begin before the end of the log; a follower of an empty log may start over at
+    `first_offset`."""
 
     def __init__(self, message: str, first_offset: int, last_offset: int) -> None:
         super().__init__(message)

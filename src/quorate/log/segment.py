@@ -1,4 +1,5 @@
-"""One segment of a log: a file of batches, with its sparse indexes. It holds no descriptor; all go through `OpenFiles`."""
+"""One segment of a log: a file of batches, with its sparse indexes. It holds no descriptor; all go
+through `OpenFiles`."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ from quorate.records.errors import CorruptRecordError
 
 logger = logging.getLogger(__name__)
 
-_COLD_HEADERS = 16  # batches behind an index entry that are looked at before a read: usually the first or second is it
+_COLD_HEADERS = (
+    16  # batches behind an index entry that are looked at before a read: usually the first or second is it
+)
 _SCAN_BYTES = 8192  # headers of the batches between two index entries come in one read
 _RECOVER_BYTES = 1 << 20
 _PLACE = struct.Struct(">qi")
@@ -68,7 +71,15 @@ class Segment:
         "stem",
     )
 
-    def __init__(self, directory: str, base_offset: int, config: LogConfig, files: OpenFiles, size: int, created_ms: int) -> None:
+    def __init__(
+        self,
+        directory: str,
+        base_offset: int,
+        config: LogConfig,
+        files: OpenFiles,
+        size: int,
+        created_ms: int,
+    ) -> None:
         self.stem = os.path.join(directory, file_stem(base_offset))
         self.base_offset = base_offset
         self.size = size
@@ -87,7 +98,7 @@ class Segment:
         self._time_index: TimeIndex | None = None
         self._txn_index: TransactionIndex | None = None
 
-    # ---- files
+    # --- files ------------------------------------------------------------------------------------
 
     @property
     def log_path(self) -> str:
@@ -122,7 +133,11 @@ class Segment:
     def move(self, directory: str) -> None:
         """The directory was renamed."""
         self.stem = os.path.join(directory, file_stem(self.base_offset))
-        for index, suffix in ((self._offset_index, INDEX_SUFFIX), (self._time_index, TIME_SUFFIX), (self._txn_index, TXN_SUFFIX)):
+        for index, suffix in (
+            (self._offset_index, INDEX_SUFFIX),
+            (self._time_index, TIME_SUFFIX),
+            (self._txn_index, TXN_SUFFIX),
+        ):
             if index is not None:
                 index.path = self.stem + suffix
 
@@ -130,10 +145,11 @@ class Segment:
         self._index_interval = config.index_interval_bytes
         self._max_index_bytes = config.segment_index_bytes
 
-    # ---- indexes
+    # --- indexes ----------------------------------------------------------------------------------
 
     def offset_index(self) -> OffsetIndex:
-        """Loaded on first use, and rebuilt from the log when it is missing or contradicts itself. Raises OSError."""
+        """Loaded on first use, and rebuilt from the log when it is missing or contradicts itself.
+        Raises OSError."""
         index = self._offset_index
         if index is None:
             index = OffsetIndex(self.stem + INDEX_SUFFIX, self.base_offset, self._max_index_bytes)
@@ -215,7 +231,9 @@ class Segment:
 
     def note_scanned(self, header: BatchHeader, position: int) -> None:
         """One more batch of a scan or of an append: keeps the greatest timestamp and the sparse entries."""
-        if header.max_timestamp > (self.max_timestamp if self.max_timestamp is not None else self.offset_and_time_of_max()[1]):
+        if header.max_timestamp > (
+            self.max_timestamp if self.max_timestamp is not None else self.offset_and_time_of_max()[1]
+        ):
             self.max_timestamp = header.max_timestamp
             self.offset_of_max_timestamp = header.last_offset
         if self._bytes_since_index > self._index_interval:
@@ -243,9 +261,12 @@ class Segment:
         """Everything of a rolled segment that a flush must make durable. Raises OSError."""
         self.save_indexes(closing=True)
         suffixes = [LOG_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX] + ([TXN_SUFFIX] if self.has_txn_index else [])
-        return [self._files.get(self.stem + suffix, create=suffix in (INDEX_SUFFIX, TIME_SUFFIX)) for suffix in suffixes]
+        return [
+            self._files.get(self.stem + suffix, create=suffix in (INDEX_SUFFIX, TIME_SUFFIX))
+            for suffix in suffixes
+        ]
 
-    # ---- appending
+    # --- appending --------------------------------------------------------------------------------
 
     def accepts(self, last_offset: int) -> bool:
         """Whether indexes can hold the offset, and one more entry."""
@@ -256,7 +277,8 @@ class Segment:
         )
 
     def append(self, parts: list[bytes | bytearray | memoryview], headers: list[BatchHeader]) -> None:
-        """Writes whole batches, in one call, behind the last one. Raises OSError, and then has not moved its end."""
+        """Writes whole batches, in one call, behind the last one. Raises OSError, and then has not
+        moved its end."""
         position = self.size
         size = write_all(self.file().fileno(), parts, position)
         if self.first_timestamp is None and position == 0:
@@ -271,7 +293,8 @@ class Segment:
             self._time_index.save_if_many(self._files)
 
     def foreign_bytes(self) -> int:
-        """How far the file goes beyond what was written through this object (below 0: falls short). Raises OSError."""
+        """How far the file goes beyond what was written through this object (below 0: falls short).
+        Raises OSError."""
         return os.fstat(self.file().fileno()).st_size - self.size
 
     def truncate_to_position(self, position: int, offset: int) -> None:
@@ -296,13 +319,13 @@ class Segment:
         if position == 0:
             self.first_timestamp = None
 
-    # ---- reading
+    # --- reading ----------------------------------------------------------------------------------
 
     def headers(self, position: int, end: int) -> Iterator[tuple[BatchHeader, int]]:
         """Headers of the batches from a boundary on, without their records.
 
-        Raises CorruptRecordError at nonsense, at an offset that is out of its place (which no checksum covers), at a cut batch;
-        OSError.
+        Raises CorruptRecordError at nonsense, at an offset that is out of its place (which no checksum
+        covers), at a cut batch; OSError.
         """
         fd = self.file()
         chunk, start = b"", position
@@ -310,14 +333,19 @@ class Segment:
         while position < end:
             at = position - start
             if at < 0 or at + BATCH_OVERHEAD > len(chunk):
-                chunk, start, at = os.pread(fd.fileno(), min(_SCAN_BYTES, end - position), position), position, 0
+                chunk, start, at = (
+                    os.pread(fd.fileno(), min(_SCAN_BYTES, end - position), position),
+                    position,
+                    0,
+                )
             header = parse_header(chunk, at)
             if position + header.size_bytes > end:
                 raise CorruptRecordError(f"Batch at byte {position} of {self.log_path} passes byte {end}")
             last = header.last_offset
             if not lowest <= header.base_offset <= last <= highest:
                 raise CorruptRecordError(
-                    f"Batch at byte {position} of {self.log_path} claims the offsets {header.base_offset} to {last}, "
+                    f"Batch at byte {position} of {self.log_path} claims the offsets {header.base_offset} to "
+                    f"{last}, "
                     f"which cannot be there: they must lie between {lowest} and {highest}"
                 )
             yield header, position
@@ -325,7 +353,8 @@ class Segment:
             lowest = last + 1
 
     def cold_regions(self, offset: int) -> list[FileRegion]:
-        """What `find` would have to wait for the disk for first; after that was read ahead, what it would have to wait for next.
+        """What `find` would have to wait for the disk for first; after that was read ahead, what it
+        would have to wait for next.
 
         Raises OSError.
         """
@@ -348,7 +377,8 @@ class Segment:
         return []
 
     def find(self, offset: int) -> Place | None:
-        """The first batch whose last offset is `offset` or greater. None behind the end. Raises OSError, CorruptRecordError."""
+        """The first batch whose last offset is `offset` or greater. None behind the end. Raises
+        OSError, CorruptRecordError."""
         index = self.offset_index()
         entry_offset, position = index.lookup(offset)
         try:
@@ -399,14 +429,17 @@ class Segment:
         result = self.base_offset
         for header, at in self.headers(position, self.size):
             if at == position > 0 and header.last_offset != offset:
-                raise CorruptRecordError(f"Index entry ({offset}, {position}) of {self.log_path} does not name a batch")
+                raise CorruptRecordError(
+                    f"Index entry ({offset}, {position}) of {self.log_path} does not name a batch"
+                )
             result = header.next_offset
         return result
 
-    # ---- time
+    # --- time -------------------------------------------------------------------------------------
 
     def offset_and_time_of_max(self) -> tuple[int, int]:
-        """(offset of its batch's last record, timestamp) of the greatest timestamp; -1 without any. Raises OSError."""
+        """(offset of its batch's last record, timestamp) of the greatest timestamp; -1 without any.
+        Raises OSError."""
         if self.max_timestamp is None:
             self.max_timestamp, self.offset_of_max_timestamp = self.time_index().last()
         return self.offset_of_max_timestamp, self.max_timestamp
@@ -427,7 +460,8 @@ class Segment:
         return now_ms - self.created_ms
 
     def start_for_timestamp(self, timestamp: int, from_offset: int) -> int:
-        """File position from which a record with at least this timestamp is to be searched. Raises OSError."""
+        """File position from which a record with at least this timestamp is to be searched. Raises
+        OSError."""
         found, offset = self.time_index().lookup(timestamp)
         place = self.find(max(offset, from_offset)) if found >= 0 else None
         if place is not None and found >= 0 and offset >= from_offset:
@@ -440,7 +474,7 @@ class Segment:
         place = self.find(from_offset) if found < 0 else None
         return place.position if place is not None else 0
 
-    # ---- recovery
+    # --- recovery ---------------------------------------------------------------------------------
 
     def recover(
         self,
@@ -451,9 +485,10 @@ class Segment:
     ) -> int:
         """Checks every batch to the checksum, rebuilds the indexes, cuts the file behind the last good batch.
 
-        `on_batch(header, position, batch)` sees each good one; `before_cut(descriptor, position, size, last offset)` may refuse
-        the cut by raising. With `least_epoch` offsets must follow one another, and leader epochs from that one on must not fall:
-        no checksum covers either. Returns the bytes cut. Raises OSError.
+        `on_batch(header, position, batch)` sees each good one; `before_cut(descriptor, position, size,
+        last offset)` may refuse the cut by raising. With `least_epoch` offsets must follow one another,
+        and leader epochs from that one on must not fall: no checksum covers either. Returns the bytes
+        cut. Raises OSError.
         """
         fd = self.file()
         end = os.fstat(fd.fileno()).st_size
@@ -467,7 +502,11 @@ class Segment:
                 size = _batch_size(data, at)
                 if size is None or at + size > len(data):
                     wanted = max(_RECOVER_BYTES, size or 0)
-                    data, start, at = os.pread(fd.fileno(), min(wanted, end - position), position), position, 0
+                    data, start, at = (
+                        os.pread(fd.fileno(), min(wanted, end - position), position),
+                        position,
+                        0,
+                    )
                     size = _batch_size(data, 0)
                 if size is None or size > len(data):
                     if size is not None and BATCH_OVERHEAD <= size <= end - position:
@@ -478,9 +517,12 @@ class Segment:
                 header = parse_header(batch)
                 if header.base_offset <= last or header.last_offset_delta < 0:
                     raise CorruptRecordError(f"Offset {header.base_offset} after {last}")
-                if least_epoch is not None and (header.base_offset != last + 1 or header.leader_epoch < epoch):
+                if least_epoch is not None and (
+                    header.base_offset != last + 1 or header.leader_epoch < epoch
+                ):
                     raise CorruptRecordError(
-                        f"Offset {header.base_offset} of epoch {header.leader_epoch} after {last} of epoch {epoch}"
+                        f"Offset {header.base_offset} of epoch {header.leader_epoch} after {last} of epoch "
+                        f"{epoch}"
                     )
                 if header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET or not verify_crc(batch):
                     raise CorruptRecordError(f"Record is corrupt (stored crc = {header.crc})")
@@ -491,7 +533,9 @@ class Segment:
                 position += header.size_bytes
                 last, epoch = header.last_offset, header.leader_epoch
         except CorruptRecordError as e:
-            logger.warning("Found invalid messages in log segment %s at byte offset %d: %s", self.log_path, position, e)
+            logger.warning(
+                "Found invalid messages in log segment %s at byte offset %d: %s", self.log_path, position, e
+            )
         cut = end - position
         if cut and before_cut is not None:
             before_cut(fd.fileno(), position, end, last)
@@ -503,7 +547,8 @@ class Segment:
 
 
 def _batch_size(data: bytes, at: int) -> int | None:
-    """Size of the batch that starts at `at`, None if its length is not in the data. Raises CorruptRecordError."""
+    """Size of the batch that starts at `at`, None if its length is not in the data. Raises
+    CorruptRecordError."""
     if at + LOG_OVERHEAD > len(data):
         return None
     size: int = _PLACE.unpack_from(data, at)[1] + LOG_OVERHEAD

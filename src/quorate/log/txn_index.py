@@ -1,7 +1,9 @@
-"""`.txnindex`: the aborted transactions whose marker lies in a segment, in the order of their last offsets (KIP-98).
+"""`.txnindex`: the aborted transactions whose marker lies in a segment, in the order of their last
+offsets (KIP-98).
 
-Entry of 34 bytes: int16 version 0, int64 producer id, first offset, last offset, and the last stable offset when it was written.
-The file exists only if there is an entry; each is written when its marker is appended.
+Entry of 34 bytes: int16 version 0, int64 producer id, first offset, last offset, and the last stable
+offset when it was written. The file exists only if there is an entry; each is written when its marker
+is appended.
 """
 
 from __future__ import annotations
@@ -38,15 +40,23 @@ class TransactionIndex:
         size = os.fstat(fd).st_size
         data = os.pread(fd, size, 0) if size else b""
         if len(data) % _ENTRY.size:
-            raise CorruptIndexError(f"Transaction index {self.path} has {len(data)} bytes, not a multiple of {_ENTRY.size}")
+            raise CorruptIndexError(
+                f"Transaction index {self.path} has {len(data)} bytes, not a multiple of {_ENTRY.size}"
+            )
         entries: list[AbortedTransaction] = []
         for version, producer_id, first, last, stable in _ENTRY.iter_unpack(data):
             if version != 0:
-                raise CorruptIndexError(f"Unexpected aborted transaction version {version} in {self.path}, expected 0")
+                raise CorruptIndexError(
+                    f"Unexpected aborted transaction version {version} in {self.path}, expected 0"
+                )
             if last < self.base_offset or first > last or (entries and last <= entries[-1].last_offset):
-                raise CorruptIndexError(f"Last offset {last} of entry {len(entries)} of {self.path} is out of order")
+                raise CorruptIndexError(
+                    f"Last offset {last} of entry {len(entries)} of {self.path} is out of order"
+                )
             if stable > last + 1:
-                raise CorruptIndexError(f"Last stable offset {stable} of entry {len(entries)} of {self.path} passes its marker")
+                raise CorruptIndexError(
+                    f"Last stable offset {stable} of entry {len(entries)} of {self.path} passes its marker"
+                )
             entries.append(AbortedTransaction(producer_id, first, last, stable))
         lowest = 1 << 63
         for entry in reversed(entries):
@@ -63,7 +73,9 @@ class TransactionIndex:
 
     def append(self, entry: AbortedTransaction, files: OpenFiles) -> None:
         """Raises OSError."""
-        data = _ENTRY.pack(0, entry.producer_id, entry.first_offset, entry.last_offset, entry.last_stable_offset)
+        data = _ENTRY.pack(
+            0, entry.producer_id, entry.first_offset, entry.last_offset, entry.last_stable_offset
+        )
         write_all(files.get(self.path, create=True).fileno(), [data], len(self._entries) * _ENTRY.size)
         self._entries.append(entry)
 

@@ -1,8 +1,8 @@
 """The two files of a formatted directory that hold batches, byte for byte as Kafka's formatter writes them.
 
-`bootstrap.checkpoint` (in every directory): metadata records that the first active controller copies into the empty log.
-`__cluster_metadata-0/00000000000000000000-0000000000.checkpoint`: kraft.version and the first set of voters.
-KIP-778, KIP-853, KIP-1022.
+`bootstrap.checkpoint` (in every directory): metadata records that the first active controller copies
+into the empty log. `__cluster_metadata-0/00000000000000000000-0000000000.checkpoint`: kraft.version and
+the first set of voters. KIP-778, KIP-853, KIP-1022.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from quorate.metadata import features
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.framing import decode_record, encode_record
 from quorate.metadata.records import FeatureLevelRecord, UserScramCredentialRecord
-from quorate.metadata.snapshot import BOOTSTRAP_NAME, footer_batch, frame_batches, header_batch, read_snapshot, snapshot_name
+from quorate.metadata.snapshot import (
+    BOOTSTRAP_NAME,
+    footer_batch,
+    frame_batches,
+    header_batch,
+    read_snapshot,
+    snapshot_name,
+)
 from quorate.protocol.schema import Data
 from quorate.records.batch import build_metadata_batch
 from quorate.records.control import VotersRecord
@@ -26,40 +33,55 @@ FIRST_SNAPSHOT_NAME = snapshot_name(0, 0)
 _EPOCH = 0
 
 
-def bootstrap_records(levels: Mapping[str, int], scram: Sequence[UserScramCredentialRecord] = ()) -> list[Data]:
-    """The records of a new cluster: metadata.version first, the other features by name if above 0, then credentials.
+def bootstrap_records(
+    levels: Mapping[str, int], scram: Sequence[UserScramCredentialRecord] = ()
+) -> list[Data]:
+    """The records of a new cluster: metadata.version first, the other features by name if above 0, then
+    credentials.
 
-    kraft.version is never among them. ValueError without a metadata.version, or for a credential that it has no record for.
+    kraft.version is never among them. ValueError without a metadata.version, or for a credential that
+    it has no record for.
     """
     metadata_version = levels.get(features.METADATA_VERSION)
     if metadata_version is None:
         raise ValueError("a bootstrap needs a metadata.version")
     if scram and metadata_version < features.FIRST_SCRAM:
-        raise ValueError(f"SCRAM is only supported in metadata.version {features.LEVELS[features.FIRST_SCRAM]} or later.")
+        raise ValueError(
+            f"SCRAM is only supported in metadata.version {features.LEVELS[features.FIRST_SCRAM]} or later."
+        )
     records: list[Data] = [FeatureLevelRecord(name=features.METADATA_VERSION, feature_level=metadata_version)]
     others = levels.keys() - {features.METADATA_VERSION, features.KRAFT_VERSION}
-    records += [FeatureLevelRecord(name=name, feature_level=levels[name]) for name in sorted(others) if levels[name] > 0]
+    records += [
+        FeatureLevelRecord(name=name, feature_level=levels[name])
+        for name in sorted(others)
+        if levels[name] > 0
+    ]
     records.extend(scram)
     return records
 
 
 def default_bootstrap(metadata_version: int = features.LATEST_STABLE_LEVEL) -> list[Data]:
-    """What a node that finds no bootstrap.checkpoint starts an empty log with: the metadata.version alone, as Kafka does."""
+    """What a node that finds no bootstrap.checkpoint starts an empty log with: the metadata.version
+    alone, as Kafka does."""
     return [FeatureLevelRecord(name=features.METADATA_VERSION, feature_level=metadata_version)]
 
 
 def encode_bootstrap(records: Sequence[Data], *, now_ms: int) -> bytes:
-    """The bytes of bootstrap.checkpoint. All records are written in version 0, the only one that those types have."""
+    """The bytes of bootstrap.checkpoint. All records are written in version 0, the only one that those
+    types have."""
     data = build_metadata_batch(
         [encode_record(record, 0) for record in records], base_offset=1, leader_epoch=_EPOCH, timestamp=now_ms
     )
     return b"".join(
-        frame_batches([data], epoch=_EPOCH, last_contained_timestamp_ms=0, kraft_version=0, voters=None, now_ms=now_ms)
+        frame_batches(
+            [data], epoch=_EPOCH, last_contained_timestamp_ms=0, kraft_version=0, voters=None, now_ms=now_ms
+        )
     )
 
 
 def decode_bootstrap(data: bytes, *, name: str = BOOTSTRAP_NAME) -> list[tuple[Data, int]]:
-    """The records of bootstrap.checkpoint with their versions. MetadataError names the file and what is wrong."""
+    """The records of bootstrap.checkpoint with their versions. MetadataError names the file and what is
+    wrong."""
     snapshot = read_snapshot(data, name=name)
     records = []
     for batch in snapshot.batches:
@@ -77,7 +99,8 @@ def write_bootstrap(directory: Path, records: Sequence[Data], *, now_ms: int) ->
 
 
 def read_bootstrap(directory: Path) -> list[Data]:
-    """The records that a new cluster starts with: those of the directory's file, or the default ones without a file.
+    """The records that a new cluster starts with: those of the directory's file, or the default ones
+    without a file.
 
     MetadataError when the file is damaged.
     """
@@ -103,13 +126,18 @@ def metadata_version_of(records: Sequence[Data]) -> int:
 def encode_first_snapshot(voters: VotersRecord, *, kraft_version: int = 1, now_ms: int) -> bytes:
     """The bytes of the 0-0 snapshot: header, kraft.version, voters; footer; no data."""
     head = header_batch(
-        epoch=_EPOCH, last_contained_timestamp_ms=now_ms, kraft_version=kraft_version, voters=voters, now_ms=now_ms
+        epoch=_EPOCH,
+        last_contained_timestamp_ms=now_ms,
+        kraft_version=kraft_version,
+        voters=voters,
+        now_ms=now_ms,
     )
     return head + footer_batch(base_offset=3, epoch=_EPOCH, now_ms=now_ms)
 
 
 def write_first_snapshot(metadata_directory: Path, voters: VotersRecord, *, now_ms: int) -> None:
-    """Writes the 0-0 snapshot below a metadata log directory (and makes its `__cluster_metadata-0`). OSError."""
+    """Writes the 0-0 snapshot below a metadata log directory (and makes its `__cluster_metadata-0`).
+    OSError."""
     directory = metadata_directory / METADATA_DIRECTORY
     directory.mkdir(exist_ok=True)
     _write(directory / FIRST_SNAPSHOT_NAME, encode_first_snapshot(voters, now_ms=now_ms))

@@ -1,7 +1,8 @@
 """The one error of this room.
 
-It has no Kafka error code: a metadata record that cannot be replayed is never a client's fault. It means that this
-node cannot follow the log, so its driver must stop, naming the offset, instead of guessing.
+It has no Kafka error code: a metadata record that cannot be replayed is never a client's fault. It
+means that this node cannot follow the log, so its driver must stop, naming the offset, instead of
+guessing.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 class MetadataError(Exception):
     """A metadata record, snapshot or bootstrap file that this node cannot take.
 
-    `offset` is the record's offset in the log (or inside the snapshot file), None where only the caller knows it;
-    `record` is a short description of the record, None where it could not be decoded.
+    `offset` is the record's offset in the log (or inside the snapshot file), None where only the caller
+    knows it; `record` is a short description of the record, None where it could not be decoded.
     """
 
     def __init__(self, reason: str, *, offset: int | None = None, record: str | None = None) -> None:
@@ -23,7 +24,9 @@ class MetadataError(Exception):
     def at(self, offset: int, record: object | None = None) -> MetadataError:
         """The same error, with the offset (and record) filled in where they were not known."""
         text = self.record if self.record is not None or record is None else shorten(repr(record))
-        return MetadataError(self.reason, offset=self.offset if self.offset is not None else offset, record=text)
+        return MetadataError(
+            self.reason, offset=self.offset if self.offset is not None else offset, record=text
+        )
 
     def __str__(self) -> str:
         where = "" if self.offset is None else f" at offset {self.offset}"

@@ -1,6 +1,8 @@
-"""Feature levels: the table of metadata.version, the other features, releases, dependencies. KIP-584, KIP-778, KIP-1022.
+"""Feature levels: the table of metadata.version, the other features, releases, dependencies. KIP-584,
+KIP-778, KIP-1022.
 
-Pure data and look-ups; what is finalised in a cluster lives in the image, what is being changed is checked by the controller.
+Pure data and look-ups; what is finalised in a cluster lives in the image, what is being changed is
+checked by the controller.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ ALIASES = {"metadata.format": METADATA_VERSION}
 
 @dataclass(frozen=True, slots=True)
 class MetadataVersion:
-    """One level of metadata.version. `format_changed`: the level changed what records hold, so going below it loses data."""
+    """One level of metadata.version. `format_changed`: the level changed what records hold, so going
+    below it loses data."""
 
     level: int
     release: str
@@ -83,7 +86,8 @@ FIRST_MIGRATION = 8
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A feature besides metadata.version: `bootstrap[level]` is the metadata.version from which a new cluster gets that level."""
+    """A feature besides metadata.version: `bootstrap[level]` is the metadata.version from which a new
+    cluster gets that level."""
 
     name: str
     latest: int
@@ -119,13 +123,15 @@ def metadata_version(level: int) -> MetadataVersion:
         if level < MINIMUM_LEVEL:
             hint = "; raise it with kafka-features of the older release before running this one"
         raise MetadataError(
-            f"metadata.version {level} is not among the levels {MINIMUM_LEVEL} to {LATEST_LEVEL} known here{hint}"
+            f"metadata.version {level} is not among the levels {MINIMUM_LEVEL} to {LATEST_LEVEL} known "
+            f"here{hint}"
         )
     return version
 
 
 def parse_version(text: str) -> MetadataVersion:
-    """A level from `--release-version`: `4.1-IV1`, `4.1`, `4.1.1` (a release means its last level), or the bare level number.
+    """A level from `--release-version`: `4.1-IV1`, `4.1`, `4.1.1` (a release means its last level), or
+    the bare level number.
 
     ValueError names the text and the range.
     """
@@ -134,7 +140,11 @@ def parse_version(text: str) -> MetadataVersion:
     wanted = text if len(parts) <= 2 else ".".join(parts[:2])
     best: MetadataVersion | None = None
     for version in LEVELS.values():
-        if version.name == wanted or version.release == wanted or (wanted.isdigit() and int(wanted) == version.level):
+        if (
+            version.name == wanted
+            or version.release == wanted
+            or (wanted.isdigit() and int(wanted) == version.level)
+        ):
             best = version
     if best is None:
         raise ValueError(
@@ -150,7 +160,8 @@ def canonical_name(feature: str) -> str:
 
 
 def supported_features(*, unstable: bool = False) -> dict[str, tuple[int, int]]:
-    """Ranges (min, max) that this node offers in ApiVersions and registrations; features without a stable level are left out."""
+    """Ranges (min, max) that this node offers in ApiVersions and registrations; features without a
+    stable level are left out."""
     ranges = {METADATA_VERSION: (MINIMUM_LEVEL, LATEST_LEVEL if unstable else LATEST_STABLE_LEVEL)}
     for feature in FEATURES.values():
         top = feature.latest if unstable else feature.latest_stable
@@ -160,17 +171,20 @@ def supported_features(*, unstable: bool = False) -> dict[str, tuple[int, int]]:
 
 
 def default_levels(metadata_version_level: int) -> dict[str, int]:
-    """Levels of the other features in a new cluster of that metadata.version, zero ones and kraft.version included."""
+    """Levels of the other features in a new cluster of that metadata.version, zero ones and
+    kraft.version included."""
     return {feature.name: feature.default_level(metadata_version_level) for feature in FEATURES.values()}
 
 
 def dependencies(feature: str, level: int) -> Mapping[str, int]:
-    """What the level needs of other features: name -> lowest level. ValueError for an unknown feature or level."""
+    """What the level needs of other features: name -> lowest level. ValueError for an unknown feature
+    or level."""
     feature = canonical_name(feature)
     if feature == METADATA_VERSION:
         if level not in LEVELS:
             raise ValueError(
-                f"No MetadataVersion with feature level {level}. Valid feature levels are from {MINIMUM_LEVEL} to {LATEST_LEVEL}."
+                f"No MetadataVersion with feature level {level}. Valid feature levels are from "
+                f"{MINIMUM_LEVEL} to {LATEST_LEVEL}."
             )
         return {}
     known = FEATURES.get(feature)
@@ -194,11 +208,14 @@ def check_dependencies(levels: Mapping[str, int]) -> None:
             )
         for needed, lowest in dependencies(feature, level).items():
             if levels.get(needed, 0) < lowest:
-                raise ValueError(f"{feature} could not be set to {level} because it depends on {needed} level {lowest}")
+                raise ValueError(
+                    f"{feature} could not be set to {level} because it depends on {needed} level {lowest}"
+                )
 
 
 def format_changed_between(one: int, other: int) -> bool:
-    """Whether records changed between the two levels of metadata.version: if so, going down loses metadata."""
+    """Whether records changed between the two levels of metadata.version: if so, going down loses
+    metadata."""
     low, high = sorted((one, other))
     return any(LEVELS[level].format_changed for level in range(low + 1, high + 1) if level in LEVELS)
 
@@ -213,7 +230,8 @@ _RECORD_VERSIONS: Mapping[int, tuple[tuple[int, int], ...]] = {
 
 
 def record_version(record_type: int, metadata_version_level: int) -> int:
-    """The version in which a record type is written under a metadata.version; 0 for all types that never changed."""
+    """The version in which a record type is written under a metadata.version; 0 for all types that
+    never changed."""
     for since, version in _RECORD_VERSIONS.get(record_type, ()):
         if metadata_version_level >= since:
             return version

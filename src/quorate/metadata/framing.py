@@ -1,5 +1,5 @@
-"""Framing of a metadata record in a log: frame version, record type and record version as unsigned varints, then the
-body. KIP-595, KIP-746.
+"""Framing of a metadata record in a log: frame version, record type and record version as unsigned
+varints, then the body. KIP-595, KIP-746.
 
 A record of the 2.8 releases has frame version 0; it is refused, as Kafka refuses it.
 """
@@ -18,7 +18,9 @@ def frame(record_type: int, version: int) -> bytes:
     """How the value of such a record begins."""
     header = _HEADERS.get((record_type, version))
     if header is None:
-        header = _HEADERS[record_type, version] = bytes([FRAME_VERSION]) + _uvarint(record_type) + _uvarint(version)
+        header = _HEADERS[record_type, version] = (
+            bytes([FRAME_VERSION]) + _uvarint(record_type) + _uvarint(version)
+        )
     return header
 
 
@@ -28,10 +30,14 @@ def encode_record(record: Data, version: int) -> bytes:
 
 
 def decode_record(value: bytes | memoryview) -> tuple[Data, int]:
-    """The record and its version. MetadataError names the unknown frame, type or version, or why the body is bad."""
+    """The record and its version. MetadataError names the unknown frame, type or version, or why the
+    body is bad."""
     frame, position = read_uvarint(value, 0, "frame version")
     if frame == 0:
-        raise MetadataError("frame version 0 is that of Kafka 2.8's preview of KRaft, whose metadata cannot be used: format anew")
+        raise MetadataError(
+            "frame version 0 is that of Kafka 2.8's preview of KRaft, whose metadata cannot be used: format "
+            "anew"
+        )
     if frame != FRAME_VERSION:
         raise MetadataError(f"frame version {frame} is unknown: only {FRAME_VERSION} is read here")
     record_type, position = read_uvarint(value, position, "record type")
@@ -64,7 +70,8 @@ def _uvarint(value: int) -> bytes:
 
 
 def read_uvarint(value: bytes | memoryview, position: int, what: str) -> tuple[int, int]:
-    """An unsigned varint and the position behind it. MetadataError, saying `what` it was to be, when it is cut or too long."""
+    """An unsigned varint and the position behind it. MetadataError, saying `what` it was to be, when it
+    is cut or too long."""
     result = 0
     for shift in range(0, 35, 7):
         if position >= len(value):

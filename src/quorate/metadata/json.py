@@ -42,7 +42,8 @@ _BY_NAME: dict[str, type[Data]] = {type_name(cls): cls for cls in RECORD_TYPES.v
 
 
 def dump_json(value: Any) -> str:
-    """Compact text, formed as Jackson forms it: no spaces, non-ASCII as it is, doubles as Java prints them."""
+    """Compact text, formed as Jackson forms it: no spaces, non-ASCII as it is, doubles as Java prints
+    them."""
     if value is None:
         return "null"
     if value is True:
@@ -81,7 +82,9 @@ def java_double(value: float) -> str:
     mantissa, _, exponent = f"{abs(value)!r}".partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = (whole + fraction).lstrip("0")
-    point = len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))  # value = 0.digits * 10 ** point
+    point = (
+        len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))
+    )  # value = 0.digits * 10 ** point
     digits = digits.rstrip("0") or "0"
     if 1e-3 <= abs(value) < 1e7:
         if point <= 0:

@@ -1,7 +1,8 @@
-"""From committed batches of the log, or the batches of a snapshot, to an image: what every listener of the log does first.
+"""From committed batches of the log, or the batches of a snapshot, to an image: what every listener of
+the log does first.
 
-`apply_steps` and `load_steps` give the same images a little at a time: what takes longer than a few milliseconds at once would
-hold the event loop.
+`apply_steps` and `load_steps` give the same images a little at a time: what takes longer than a few
+milliseconds at once would hold the event loop.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ STEP_RECORDS = 256
 """Replayed in one step: one to two milliseconds."""
 
 IMAGE_RECORDS = 1_024
-"""Replayed before an image is made of them, which takes another three; one of a million partitions at once takes seconds."""
+"""Replayed before an image is made of them, which takes another three; one of a million partitions at
+once takes seconds."""
 
 _PARTITION = PartitionRecord.KEY
 
@@ -58,10 +60,13 @@ def apply_committed(image: MetadataImage, batches: Iterable[Batch]) -> MetadataI
     return builder.finish(offset=last.last_offset, epoch=last.epoch, timestamp_ms=last.timestamp_ms)
 
 
-def load_snapshot(end_offset: int, epoch: int, batches: Iterable[Batch], *, timestamp_ms: int | None = None) -> MetadataImage:
+def load_snapshot(
+    end_offset: int, epoch: int, batches: Iterable[Batch], *, timestamp_ms: int | None = None
+) -> MetadataImage:
     """The image of a snapshot that covers the offsets below `end_offset`.
 
-    `timestamp_ms`: its header's lastContainedLogTimestamp; without it, that of the last batch. Errors as in `apply_committed`.
+    `timestamp_ms`: its header's lastContainedLogTimestamp; without it, that of the last batch. Errors
+    as in `apply_committed`.
     """
     builder = ImageBuilder(EMPTY)
     contained = end_offset - 1
@@ -70,7 +75,9 @@ def load_snapshot(end_offset: int, epoch: int, batches: Iterable[Batch], *, time
         for value in batch.values:
             _replay(builder, value, contained)
         written_ms = batch.timestamp_ms
-    return builder.finish(offset=contained, epoch=epoch, timestamp_ms=written_ms if timestamp_ms is None else timestamp_ms)
+    return builder.finish(
+        offset=contained, epoch=epoch, timestamp_ms=written_ms if timestamp_ms is None else timestamp_ms
+    )
 
 
 def apply_steps(image: MetadataImage, batches: Iterable[Batch]) -> ImageSteps:

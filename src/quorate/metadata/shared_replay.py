@@ -1,8 +1,8 @@
 """Two state machines of one process on one log: what one has replayed, the other takes over.
 
-The log is the same for both, so the image after an offset below the high watermark is too. A combined node decodes and
-replays its metadata once: the controller hands on each committed image, and the broker's listener, which is told of the
-same batches right after it, finds its next image made.
+The log is the same for both, so the image after an offset below the high watermark is too. A combined
+node decodes and replays its metadata once: the controller hands on each committed image, and the
+broker's listener, which is told of the same batches right after it, finds its next image made.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class SharedReplay:
     def apply(self, image: MetadataImage, batches: Sequence[Batch], *, ahead: bool = False) -> MetadataImage:
         """The image after these committed batches, of which `image` may contain the first ones already.
 
-        ahead: a newer one will do as well; it contains batches that are still to be delivered. Errors as in `apply_committed`.
+        ahead: a newer one will do as well; it contains batches that are still to be delivered. Errors
+        as in `apply_committed`.
         """
         known, batches = self._known(image, batches, ahead)
         if known is None:
@@ -43,7 +44,9 @@ class SharedReplay:
             self.offer(known)
         return known
 
-    def apply_steps(self, image: MetadataImage, batches: Sequence[Batch], *, ahead: bool = False) -> ImageSteps:
+    def apply_steps(
+        self, image: MetadataImage, batches: Sequence[Batch], *, ahead: bool = False
+    ) -> ImageSteps:
         """The same in steps."""
         known, batches = self._known(image, batches, ahead)
         if known is None:
@@ -51,7 +54,9 @@ class SharedReplay:
             self.offer(known)
         return known
 
-    def _known(self, image: MetadataImage, batches: Sequence[Batch], ahead: bool) -> tuple[MetadataImage | None, Sequence[Batch]]:
+    def _known(
+        self, image: MetadataImage, batches: Sequence[Batch], ahead: bool
+    ) -> tuple[MetadataImage | None, Sequence[Batch]]:
         """The image that is there already, or the batches that are still to be replayed."""
         contained = image.provenance.offset
         if batches[0].base_offset <= contained:
@@ -64,14 +69,19 @@ class SharedReplay:
             return self._latest, batches
         return None, batches
 
-    def load(self, end_offset: int, epoch: int, batches: Iterable[Batch], *, ahead: bool = False) -> MetadataImage:
-        """The image of a snapshot below end_offset, read only if nobody has it. Errors as in `load_snapshot`."""
+    def load(
+        self, end_offset: int, epoch: int, batches: Iterable[Batch], *, ahead: bool = False
+    ) -> MetadataImage:
+        """The image of a snapshot below end_offset, read only if nobody has it. Errors as in
+        `load_snapshot`."""
         if not self._has(end_offset, ahead):
             self.offer(after := load_snapshot(end_offset, epoch, batches))
             return after
         return self._latest
 
-    def load_steps(self, end_offset: int, epoch: int, batches: Iterable[Batch], *, ahead: bool = False) -> ImageSteps:
+    def load_steps(
+        self, end_offset: int, epoch: int, batches: Iterable[Batch], *, ahead: bool = False
+    ) -> ImageSteps:
         """The same in steps. Who comes while another loads it waits for that."""
         while self._loading == end_offset:
             yield
@@ -98,7 +108,8 @@ def too_many_at_once(batches: Sequence[Batch]) -> bool:
 
 @contextmanager
 def _collections_held() -> Iterator[None]:
-    """Nothing that is loaded becomes garbage soon: collections would only look at it, the longer the more there is."""
+    """Nothing that is loaded becomes garbage soon: collections would only look at it, the longer the
+    more there is."""
     held = gc.isenabled()
     if held:
         gc.disable()

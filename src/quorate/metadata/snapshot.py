@@ -4,8 +4,8 @@
     data batches    the least records of the image, up to 256 in each
     control batch   SnapshotFooter
 
-Offsets run from 0 inside the file; the batches' leader epoch is that of the snapshot. The name of the file holds its
-end offset (exclusive) and epoch.
+Offsets run from 0 inside the file; the batches' leader epoch is that of the snapshot. The name of the
+file holds its end offset (exclusive) and epoch.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
 class SnapshotId(NamedTuple):
-    """End offset (the first that the snapshot does not contain) and epoch of the last one that it contains."""
+    """End offset (the first that the snapshot does not contain) and epoch of the last one that it
+    contains."""
 
     offset: int
     epoch: int
@@ -72,34 +73,51 @@ def parse_name(name: str) -> SnapshotId | None:
 
 
 def data_batches(image: MetadataImage, *, base_offset: int, epoch: int, timestamp_ms: int) -> Iterator[bytes]:
-    """The image's records as batches, the first at `base_offset`. MetadataError when the image cannot be written."""
+    """The image's records as batches, the first at `base_offset`. MetadataError when the image cannot
+    be written."""
     values: list[bytes] = []
     size = 0
     for value in image_values(image):
         if values and (len(values) == MAX_BATCH_RECORDS or size + len(value) > MAX_BATCH_BYTES):
-            yield build_metadata_batch(values, base_offset=base_offset, leader_epoch=epoch, timestamp=timestamp_ms)
+            yield build_metadata_batch(
+                values, base_offset=base_offset, leader_epoch=epoch, timestamp=timestamp_ms
+            )
             base_offset += len(values)
             values, size = [], 0
         values.append(value)
         size += len(value)
     if values:
-        yield build_metadata_batch(values, base_offset=base_offset, leader_epoch=epoch, timestamp=timestamp_ms)
+        yield build_metadata_batch(
+            values, base_offset=base_offset, leader_epoch=epoch, timestamp=timestamp_ms
+        )
 
 
 def header_batch(
-    *, epoch: int, last_contained_timestamp_ms: int, kraft_version: int, voters: VotersRecord | None, now_ms: int
+    *,
+    epoch: int,
+    last_contained_timestamp_ms: int,
+    kraft_version: int,
+    voters: VotersRecord | None,
+    now_ms: int,
 ) -> bytes:
     """The control batch at the start; from kraft.version 1 on it holds the voters, which are then needed."""
     records: list[tuple[int, bytes]] = [
         (
             ControlRecordType.SNAPSHOT_HEADER,
-            SnapshotHeaderRecord(version=0, last_contained_log_timestamp=last_contained_timestamp_ms).encode(0),
+            SnapshotHeaderRecord(version=0, last_contained_log_timestamp=last_contained_timestamp_ms).encode(
+                0
+            ),
         )
     ]
     if kraft_version > 0:
         if voters is None:
             raise ValueError("a snapshot under kraft.version 1 holds the set of voters")
-        records.append((ControlRecordType.KRAFT_VERSION, KRaftVersionRecord(version=0, kraft_version=kraft_version).encode(0)))
+        records.append(
+            (
+                ControlRecordType.KRAFT_VERSION,
+                KRaftVersionRecord(version=0, kraft_version=kraft_version).encode(0),
+            )
+        )
         records.append((ControlRecordType.KRAFT_VOTERS, voters.encode(0)))
     return build_control_batch(records, base_offset=0, leader_epoch=epoch, timestamp=now_ms)
 
@@ -108,7 +126,10 @@ def footer_batch(*, base_offset: int, epoch: int, now_ms: int) -> bytes:
     """The control batch at the end."""
     footer = SnapshotFooterRecord(version=0).encode(0)
     return build_control_batch(
-        [(ControlRecordType.SNAPSHOT_FOOTER, footer)], base_offset=base_offset, leader_epoch=epoch, timestamp=now_ms
+        [(ControlRecordType.SNAPSHOT_FOOTER, footer)],
+        base_offset=base_offset,
+        leader_epoch=epoch,
+        timestamp=now_ms,
     )
 
 
@@ -142,7 +163,12 @@ def data_base_offset(kraft_version: int) -> int:
 
 
 def snapshot_batches(
-    image: MetadataImage, *, kraft_version: int, voters: VotersRecord | None, last_contained_timestamp_ms: int, now_ms: int
+    image: MetadataImage,
+    *,
+    kraft_version: int,
+    voters: VotersRecord | None,
+    last_contained_timestamp_ms: int,
+    now_ms: int,
 ) -> Iterator[bytes]:
     """All batches of a snapshot of the image, which stands at its provenance."""
     epoch = max(image.provenance.epoch, 0)
@@ -166,7 +192,8 @@ def write_snapshot(
     last_contained_timestamp_ms: int,
     now_ms: int,
 ) -> int:
-    """Writes a snapshot's file and syncs it; gives its size. The caller renames it into place. OSError as the disk has it."""
+    """Writes a snapshot's file and syncs it; gives its size. The caller renames it into place. OSError
+    as the disk has it."""
     size = 0
     with path.open("xb") as out:
         for batch in snapshot_batches(
@@ -206,7 +233,8 @@ class Snapshot:
 
 
 def read_snapshot(data: bytes | memoryview, *, name: str = "snapshot") -> Snapshot:
-    """Reads a whole snapshot. MetadataError names the file and the batch that is not as a snapshot's writer makes it."""
+    """Reads a whole snapshot. MetadataError names the file and the batch that is not as a snapshot's
+    writer makes it."""
     result: Snapshot | None = None
     footer = False
     position = 0
@@ -236,20 +264,28 @@ def read_snapshot(data: bytes | memoryview, *, name: str = "snapshot") -> Snapsh
     except (KafkaError, DecodeError) as error:
         raise MetadataError(f"{name}: {error}") from error
     if result is None or not footer or position != len(data):
-        raise MetadataError(f"{name} ends early: {'its footer is missing' if result is not None else 'it has no header'}")
+        raise MetadataError(
+            f"{name} ends early: {'its footer is missing' if result is not None else 'it has no header'}"
+        )
     return result
 
 
-def _control(result: Snapshot | None, header: BatchHeader, batch: memoryview, where: str) -> tuple[Snapshot | None, bool]:
+def _control(
+    result: Snapshot | None, header: BatchHeader, batch: memoryview, where: str
+) -> tuple[Snapshot | None, bool]:
     footer = False
     for kind, value in control_records(batch):
         if result is None and kind != ControlRecordType.SNAPSHOT_HEADER:
-            raise MetadataError(f"{where}: a snapshot starts with its header, not with control record type {kind}")
+            raise MetadataError(
+                f"{where}: a snapshot starts with its header, not with control record type {kind}"
+            )
         match kind:
             case ControlRecordType.SNAPSHOT_HEADER:
                 if result is not None:
                     raise MetadataError(f"{where}: a second header")
-                result = Snapshot(SnapshotHeaderRecord.decode(value, 0).last_contained_log_timestamp, 0, None, [])
+                result = Snapshot(
+                    SnapshotHeaderRecord.decode(value, 0).last_contained_log_timestamp, 0, None, []
+                )
             case ControlRecordType.KRAFT_VERSION:
                 assert result is not None
                 result.kraft_version = KRaftVersionRecord.decode(value, 0).kraft_version
@@ -264,11 +300,17 @@ def _control(result: Snapshot | None, header: BatchHeader, batch: memoryview, wh
     return result, footer
 
 
-def image_from_snapshot(data: bytes | memoryview, snapshot_id: SnapshotId, *, name: str | None = None) -> MetadataImage:
-    """The image that a snapshot stands for. MetadataError as in `read_snapshot`, or for a record that cannot be replayed."""
+def image_from_snapshot(
+    data: bytes | memoryview, snapshot_id: SnapshotId, *, name: str | None = None
+) -> MetadataImage:
+    """The image that a snapshot stands for. MetadataError as in `read_snapshot`, or for a record that
+    cannot be replayed."""
     snapshot = read_snapshot(data, name=name or snapshot_name(*snapshot_id))
     return load_snapshot(
-        snapshot_id.offset, snapshot_id.epoch, snapshot.batches, timestamp_ms=snapshot.last_contained_timestamp_ms
+        snapshot_id.offset,
+        snapshot_id.epoch,
+        snapshot.batches,
+        timestamp_ms=snapshot.last_contained_timestamp_ms,
     )
 
 

@@ -1,8 +1,8 @@
-"""When a node writes a snapshot of its metadata (KIP-630): by bytes committed since the last one, or by time if anything
-changed. Every node does, brokers too, or its log would only grow.
+"""When a node writes a snapshot of its metadata (KIP-630): by bytes committed since the last one, or by
+time if anything changed. Every node does, brokers too, or its log would only grow.
 
-The image is a value, so that writing goes on in slices while the next records are applied. One at a time, never inside a
-metadata transaction.
+The image is a value, so that writing goes on in slices while the next records are applied. One at a
+time, never inside a metadata transaction.
 """
 
 from __future__ import annotations
@@ -25,14 +25,22 @@ class SnapshotStore(Protocol):
 
     @property
     def kraft_version_finalised(self) -> int: ...
-    async def create_snapshot(self, end_offset: int, epoch: int, last_timestamp_ms: int, batches: Iterable[bytes]) -> Any: ...
+    async def create_snapshot(
+        self, end_offset: int, epoch: int, last_timestamp_ms: int, batches: Iterable[bytes]
+    ) -> Any: ...
 
 
 class SnapshotEmitter:
     """Counts what is committed and has snapshots written. interval_s: 0 for none by time."""
 
     def __init__(
-        self, store: SnapshotStore, node_id: int, *, max_bytes: int, interval_s: float, now_ms: Callable[[], int]
+        self,
+        store: SnapshotStore,
+        node_id: int,
+        *,
+        max_bytes: int,
+        interval_s: float,
+        now_ms: Callable[[], int],
     ) -> None:
         self._store = store
         self._node_id = node_id
@@ -53,7 +61,8 @@ class SnapshotEmitter:
         self._bytes = 0
 
     def committed(self, image: MetadataImage, last_offset: int, size_bytes: int, now: float) -> None:
-        """More is committed, up to last_offset; image: as far as it has been replayed. now: monotonic seconds."""
+        """More is committed, up to last_offset; image: as far as it has been replayed. now: monotonic
+        seconds."""
         if self._last_at is None:
             self._last_at = now
         self._bytes += size_bytes
@@ -69,7 +78,11 @@ class SnapshotEmitter:
         self._task = asyncio.get_running_loop().create_task(self._write(image))
 
     async def _write(self, image: MetadataImage) -> None:
-        end_offset, epoch, timestamp_ms = image.provenance.offset + 1, image.provenance.epoch, image.provenance.timestamp_ms
+        end_offset, epoch, timestamp_ms = (
+            image.provenance.offset + 1,
+            image.provenance.epoch,
+            image.provenance.timestamp_ms,
+        )
         try:
             batches = data_batches(
                 image,
@@ -80,9 +93,16 @@ class SnapshotEmitter:
             await self._store.create_snapshot(end_offset, epoch, timestamp_ms, batches)
             self.end_offset = end_offset
             self.written += 1
-        except (MetadataError, ValueError, OSError, KafkaError) as error:  # KafkaError: a log directory failed
+        except (
+            MetadataError,
+            ValueError,
+            OSError,
+            KafkaError,
+        ) as error:  # KafkaError: a log directory failed
             # The log still has everything: the node goes on, and says so at the next attempt again.
-            log.error("[SnapshotEmitter id=%d] Snapshot at offset %d failed: %s", self._node_id, end_offset, error)
+            log.error(
+                "[SnapshotEmitter id=%d] Snapshot at offset %d failed: %s", self._node_id, end_offset, error
+            )
         finally:
             self._task = None
 

@@ -1,7 +1,7 @@
 """Connections to peers: one request pipeline for each, versions negotiated at the start.
 
-`Connection` is one TCP connection. `NodeChannel` keeps one to an address alive on demand, with back-off between
-attempts; `ConnectionPool` keeps the channels by address.
+`Connection` is one TCP connection. `NodeChannel` keeps one to an address alive on demand, with back-off
+between attempts; `ConnectionPool` keeps the channels by address.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ R = TypeVar("R", bound=Response)
 SOFTWARE_NAME = "quorate"
 
 MAX_RESPONSE_BYTES = 256 << 20
-"""A fetch answer may exceed fetch.max.bytes (50 MiB) by one batch, of at most socket.request.max.bytes (100 MiB)."""
+"""A fetch answer may exceed fetch.max.bytes (50 MiB) by one batch, of at most socket.request.max.bytes
+(100 MiB)."""
 
 _PREFIX = struct.Struct(">i")
 
@@ -48,9 +49,10 @@ class _Call:
 class Connection(asyncio.BufferedProtocol):
     """One connection. Requests may be in flight together; a Kafka server answers them in order.
 
-    `closed` is done when the connection has ended, with the reason as its result (None when it was closed from here).
-    `on_lost` is called then too. With `closes_when_silent` that is also when a request is not answered in time and nothing
-    else was answered since it was sent: the peer is cut off or stands still, and TCP would find a mended link much later.
+    `closed` is done when the connection has ended, with the reason as its result (None when it was
+    closed from here). `on_lost` is called then too. With `closes_when_silent` that is also when a
+    request is not answered in time and nothing else was answered since it was sent: the peer is cut off
+    or stands still, and TCP would find a mended link much later.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, client_id: str | None) -> None:
@@ -93,12 +95,18 @@ class Connection(asyncio.BufferedProtocol):
         async def open_it() -> Connection:
             try:
                 _, protocol = await loop.create_connection(
-                    lambda: cls(loop, client_id), host.strip("[]"), port, ssl=ssl, server_hostname=host if ssl else None
+                    lambda: cls(loop, client_id),
+                    host.strip("[]"),
+                    port,
+                    ssl=ssl,
+                    server_hostname=host if ssl else None,
                 )
             except OSError as e:
                 raise KafkaConnectionError(f"cannot connect to {where}: {e.strerror or e}") from e
             except ValueError as e:  # UnicodeError too: what no name server is asked for
-                raise KafkaConnectionError(f"cannot connect to {where}: {host!r} is no host name ({e})") from e
+                raise KafkaConnectionError(
+                    f"cannot connect to {where}: {host!r} is no host name ({e})"
+                ) from e
             connection = protocol
             connection.peer = where
             try:
@@ -126,7 +134,9 @@ class Connection(asyncio.BufferedProtocol):
         spec = REGISTRY[ApiKey.API_VERSIONS]
         version = spec.max_version
         while True:
-            request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
+            request = ApiVersionsRequest(
+                client_software_name=SOFTWARE_NAME, client_software_version=__version__
+            )
             answer = await self.send(request, version)
             assert isinstance(answer, ApiVersionsResponse)
             if answer.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
@@ -134,7 +144,9 @@ class Connection(asyncio.BufferedProtocol):
                 version = min([version - 1, *offered])
                 continue
             if answer.error_code:
-                raise KafkaConnectionError(f"{self.peer} refused ApiVersions: {ErrorCode.of(answer.error_code).name}")
+                raise KafkaConnectionError(
+                    f"{self.peer} refused ApiVersions: {ErrorCode.of(answer.error_code).name}"
+                )
             break
         self.api_versions = {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys}
         self.supported_features = {f.name: (f.min_version, f.max_version) for f in answer.supported_features}
@@ -158,16 +170,21 @@ class Connection(asyncio.BufferedProtocol):
         return version
 
     async def call(self, request: Request, timeout_s: float = 30.0, version: int | None = None) -> Any:
-        """Sends a request, gives its response. Raises KafkaConnectionError, RequestTimedOut, UnsupportedVersion,
-        EncodeError (a field that the version lacks)."""
+        """Sends a request, gives its response. Raises KafkaConnectionError, RequestTimedOut,
+        UnsupportedVersion, EncodeError (a field that the version lacks)."""
         return await self.send(request, version, timeout_s=timeout_s)
 
     def send(
-        self, request: Request, version: int | None = None, *, timeout_s: float | None = None, expect_answer: bool = True
+        self,
+        request: Request,
+        version: int | None = None,
+        *,
+        timeout_s: float | None = None,
+        expect_answer: bool = True,
     ) -> asyncio.Future[Any]:
-        """Writes a request at once and gives the future of its response; the same errors as `call`, in the future or
-        (UnsupportedVersion, EncodeError, and a connection that has ended) raised. Without `expect_answer` (acks=0) the
-        future is done already, with None."""
+        """Writes a request at once and gives the future of its response; the same errors as `call`, in
+        the future or (UnsupportedVersion, EncodeError, and a connection that has ended) raised. Without
+        `expect_answer` (acks=0) the future is done already, with None."""
         if self._transport is None or self._ending is not None or self.closed.done():
             raise KafkaConnectionError(f"connection to {self.peer} is closed")
         key = request.KEY
@@ -184,21 +201,27 @@ class Connection(asyncio.BufferedProtocol):
         else:
             future.set_result(None)
         size = sum([len(part) for part in parts])
-        self._transport.writelines([_PREFIX.pack(size), *[p.read() if isinstance(p, FileRegion) else p for p in parts]])
+        self._transport.writelines(
+            [_PREFIX.pack(size), *[p.read() if isinstance(p, FileRegion) else p for p in parts]]
+        )
         return future
 
     def _expired(self, correlation_id: int, timeout_s: float) -> None:
         call = self._calls.get(correlation_id)
         if call is not None and not call.future.done():
             name = ApiKey(call.api_key).name
-            call.future.set_exception(RequestTimedOut(f"{self.peer} did not answer {name} within {timeout_s:g} s"))
+            call.future.set_exception(
+                RequestTimedOut(f"{self.peer} did not answer {name} within {timeout_s:g} s")
+            )
             if self.closes_when_silent and call.answers == self._answers:
                 self.close()
 
     def close(self, error: Exception | None = None) -> None:
         """Ends the connection; what is in flight fails with KafkaConnectionError."""
         if self._ending is None:
-            self._ending = error or KafkaConnectionError(f"connection to {self.peer} was closed from this end")
+            self._ending = error or KafkaConnectionError(
+                f"connection to {self.peer} was closed from this end"
+            )
         if self._transport is not None:
             self._transport.abort()
         if error is None:
@@ -254,7 +277,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _allow(self, length: int, head: memoryview) -> None:
         if not 4 <= length <= MAX_RESPONSE_BYTES:
-            raise ProtocolViolation(f"sent a frame of {length} bytes; this is no Kafka listener, or not of this protocol")
+            raise ProtocolViolation(
+                f"sent a frame of {length} bytes; this is no Kafka listener, or not of this protocol"
+            )
 
     def _deliver(self, frame: memoryview) -> bool:
         (correlation_id,) = _PREFIX.unpack_from(frame)
@@ -271,7 +296,9 @@ class Connection(asyncio.BufferedProtocol):
             response = self._decode(frame, call)
         except DecodeError as e:
             name = ApiKey(call.api_key).name
-            raise ProtocolViolation(f"sent a {name} version {call.version} answer that does not decode: {e}") from e
+            raise ProtocolViolation(
+                f"sent a {name} version {call.version} answer that does not decode: {e}"
+            ) from e
         future.set_result(response)
         return True
 
@@ -285,8 +312,9 @@ class Connection(asyncio.BufferedProtocol):
 
 
 class NodeChannel:
-    """One address, at most one connection to it, made when needed and again after a loss or a silence, with back-off between
-    failed attempts: `backoff_min_s` doubling up to `backoff_max_s`, each varied by a fifth so that many do not march in step."""
+    """One address, at most one connection to it, made when needed and again after a loss or a silence,
+    with back-off between failed attempts: `backoff_min_s` doubling up to `backoff_max_s`, each varied
+    by a fifth so that many do not march in step."""
 
     def __init__(
         self,
@@ -324,7 +352,8 @@ class NodeChannel:
         return self._connection
 
     async def connected(self) -> Connection:
-        """The live connection, made if need be, after the back-off. Raises KafkaConnectionError, RequestTimedOut."""
+        """The live connection, made if need be, after the back-off. Raises KafkaConnectionError,
+        RequestTimedOut."""
         if self._connection is not None:
             return self._connection
         if self._closed:
@@ -393,7 +422,9 @@ class NodeChannel:
             except RequestTimedOut:
                 raise
             except TimeoutError as e:
-                raise RequestTimedOut(f"no connection to {self.host}:{self.port} within {timeout_s:g} s") from e
+                raise RequestTimedOut(
+                    f"no connection to {self.host}:{self.port} within {timeout_s:g} s"
+                ) from e
             timeout_s = max(0.001, deadline - loop.time())
         return await connection.call(request, timeout_s, version)
 

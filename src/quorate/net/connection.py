@@ -4,13 +4,13 @@ Rules of a connection, which the code below keeps:
 
 1. A request's handler starts when its bytes are whole and all earlier ones of the connection have started.
 2. Answers leave in the order of their requests, whatever the order in which handlers finish.
-3. Nothing is read while too many requests are in flight, while too many bytes of answers wait for an earlier one, or while
-   the peer does not take its answers.
+3. Nothing is read while too many requests are in flight, while too many bytes of answers wait for an
+   earlier one, or while the peer does not take its answers.
 4. Handlers of one connection run for a few milliseconds in one turn of the event loop (see `turns`).
 5. What is not Kafka's protocol ends the connection without an answer to it, and only this connection.
-6. A peer that sends no more gets the answers that are due, then the connection ends. Apache Kafka does so because it reads the
-   end of the stream behind the last request. With TLS the answers that are not written yet are lost: asyncio's TLS transports
-   close both directions together.
+6. A peer that sends no more gets the answers that are due, then the connection ends. Apache Kafka does
+   so because it reads the end of the stream behind the last request. With TLS the answers that are not
+   written yet are lost: asyncio's TLS transports close both directions together.
 """
 
 from __future__ import annotations
@@ -42,11 +42,12 @@ _JOIN_BYTES = 65_536
 """Answers up to this size are copied into one buffer: one system call costs more than the copy."""
 
 _INLINE_BYTES = 65_536
-"""Requests up to this size are decoded in the event loop: 2,000 partitions of a Fetch take 2 to 3 ms. The smallest elements that
-there are, topics named by one letter, would take 15 ms."""
+"""Requests up to this size are decoded in the event loop: 2,000 partitions of a Fetch take 2 to 3 ms.
+The smallest elements that there are, topics named by one letter, would take 15 ms."""
 
 _INLINE_PRODUCE_BYTES = 16 << 20
-"""The same for Produce, whose records are not looked at one by one. Far above what clients send by default (1 MiB)."""
+"""The same for Produce, whose records are not looked at one by one. Far above what clients send by
+default (1 MiB)."""
 
 _PREFIX = struct.Struct(">i")
 _KEY = struct.Struct(">h")
@@ -63,7 +64,8 @@ class _Slot:
         self.request = request
         self.future = future
         self.parts: list[Part] | None = None
-        """The encoded answer, which waits for those of earlier requests; None while the handler has not finished."""
+        """The encoded answer, which waits for those of earlier requests; None while the handler has not
+        finished."""
         self.held_bytes = 0
         """Bytes in memory of `parts`."""
 
@@ -170,12 +172,17 @@ class ServerConnection(asyncio.BufferedProtocol):
             try:
                 callback()
             except Exception:
-                log.exception("[Listener %s] a callback on the end of connection %s failed", self._listener.name, self.id)
+                log.exception(
+                    "[Listener %s] a callback on the end of connection %s failed",
+                    self._listener.name,
+                    self.id,
+                )
 
     # -- for handlers
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Calls back once, when this connection is gone or its peer sends no more (at once if it is so already)."""
+        """Calls back once, when this connection is gone or its peer sends no more (at once if it is so
+        already)."""
         if self._closing or self._ended:
             self._loop.call_soon(callback)
         else:
@@ -203,7 +210,9 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _allow(self, length: int, head: memoryview) -> None:
         limits = self._limits
         if length < 8 or length > limits.max_frame_bytes:
-            raise ProtocolViolation(f"a request of {length} bytes; socket.request.max.bytes is {limits.max_frame_bytes}")
+            raise ProtocolViolation(
+                f"a request of {length} bytes; socket.request.max.bytes is {limits.max_frame_bytes}"
+            )
         if not self._valid_requests and length > limits.first_frame_bytes:
             key, version = _PREFIX_AND_HEAD.unpack_from(head)
             if key == ApiKey.API_VERSIONS or not self._dispatcher.serves(key, version):
@@ -241,7 +250,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         return self._may_go_on()
 
     def _decode_in_thread(self, frame: memoryview, context: RequestContext) -> None:
-        """Millions of elements take seconds to decode, in which the loop must go on. Nothing is read meanwhile."""
+        """Millions of elements take seconds to decode, in which the loop must go on. Nothing is read
+        meanwhile."""
         self._decoding = True
         future = self._loop.run_in_executor(self._listener.decoder(), self._dispatcher.decode, frame, context)
         future.add_done_callback(partial(self._decoded, context))
@@ -334,13 +344,20 @@ class ServerConnection(asyncio.BufferedProtocol):
                 transport.pause_reading()
             self._take_turn()
         elif not transport.is_reading():
-            self._frame_started_at = self._loop.time()  # the peer could not send the rest of its request until now
+            self._frame_started_at = (
+                self._loop.time()
+            )  # the peer could not send the rest of its request until now
             transport.resume_reading()
 
     def _owes(self) -> bool:
         """Whether requests wait to be handled, or answers to be taken by the peer."""
         output = self._output
-        return bool(self._slots) or self._decoding or self._reader.has_backlog or (output is not None and output.pending)
+        return (
+            bool(self._slots)
+            or self._decoding
+            or self._reader.has_backlog
+            or (output is not None and output.pending)
+        )
 
     def _take_turn(self) -> None:
         """Goes on with what has been read in a later turn of the loop."""
@@ -428,7 +445,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         try:
             self._hold(finished, self._encode(finished.context, self._result(finished)))
         except Exception:
-            log.exception("[Listener %s] no answer can be given; closing connection %s", self._listener.name, self.id)
+            log.exception(
+                "[Listener %s] no answer can be given; closing connection %s", self._listener.name, self.id
+            )
             self.close()  # the answers behind this one cannot be sent any more
             return
         slots = self._slots
@@ -442,7 +461,11 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._held_bytes -= slot.held_bytes
         if out and self._output is not None and not self._closing:
             self._last_active = self._loop.time()
-            if len(out) > 1 and not any(isinstance(p, FileRegion) for p in out) and sum(map(len, out)) <= _JOIN_BYTES:
+            if (
+                len(out) > 1
+                and not any(isinstance(p, FileRegion) for p in out)
+                and sum(map(len, out)) <= _JOIN_BYTES
+            ):
                 out = [b"".join(out)]  # type: ignore[arg-type]
             self._output.write(out)
         self._regulate()
@@ -500,11 +523,14 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.close()
 
     def drain(self) -> bool:
-        """Reads no more; True when nothing is in flight that is worth a wait. The listener hears of the end by `drained`.
+        """Reads no more; True when nothing is in flight that is worth a wait. The listener hears of the
+        end by `drained`.
 
-        A Fetch that waits for records may do so for as long as its client likes, and has nothing to tell. Apache Kafka closes
-        such connections at once.
+        A Fetch that waits for records may do so for as long as its client likes, and has nothing to
+        tell. Apache Kafka closes such connections at once.
         """
         self._draining = True
         self._regulate()
-        return not self._decoding and all(slot.parts is None and slot.context.api_key in WAITS_ONLY for slot in self._slots)
+        return not self._decoding and all(
+            slot.parts is None and slot.context.api_key in WAITS_ONLY for slot in self._slots
+        )

@@ -2,9 +2,11 @@
 
 A handler is a function `(RequestContext, Request) -> Response | Awaitable[Response | None] | None`:
 
-- a plain function runs as soon as its request has been decoded, before the connection's next request is looked at:
-  ordering-relevant work (appending!) belongs there; it may return a future or coroutine for the rest;
-- a coroutine function's first step runs at the next turn of the loop (at once from Python 3.12 on), in arrival order;
+- a plain function runs as soon as its request has been decoded, before the connection's next request is
+  looked at: ordering-relevant work (appending!) belongs there; it may return a future or coroutine for
+  the rest;
+- a coroutine function's first step runs at the next turn of the loop (at once from Python 3.12 on), in
+  arrival order;
 - None, or an awaitable of None, means that no answer is sent (acks=0);
 - a `KafkaError` raised, at once or later, becomes the answer that Kafka gives for that request and error.
 """
@@ -36,8 +38,9 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """What a client's software name and version must look like (KIP-511)."""
 
 WAITS_ONLY = frozenset({ApiKey.FETCH})
-"""APIs whose unfinished handler changes nothing any more: its future is cancelled when the connection is lost. Otherwise a
-Fetch would stay for as long as its client has asked to wait, and be looked at with each append."""
+"""APIs whose unfinished handler changes nothing any more: its future is cancelled when the connection
+is lost. Otherwise a Fetch would stay for as long as its client has asked to wait, and be looked at with
+each append."""
 
 _HEAD = struct.Struct(">hhi")
 
@@ -109,7 +112,8 @@ class FeatureLevel(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class FeatureState:
-    """What ApiVersions tells of features: supported ranges, and the finalised levels as of a metadata offset."""
+    """What ApiVersions tells of features: supported ranges, and the finalised levels as of a metadata
+    offset."""
 
     supported: Sequence[FeatureRange] = ()
     finalized: Sequence[FeatureLevel] = ()
@@ -119,8 +123,9 @@ class FeatureState:
 class Dispatcher:
     """The handlers of one listener, by API key.
 
-    `features` is asked at every ApiVersions request. `narrow` may cut a served range further (a broker advertises, for
-    what it forwards, only what the active controller takes too); it returns None for an API that is to be hidden.
+    `features` is asked at every ApiVersions request. `narrow` may cut a served range further (a broker
+    advertises, for what it forwards, only what the active controller takes too); it returns None for an
+    API that is to be hidden.
     """
 
     def __init__(
@@ -139,7 +144,8 @@ class Dispatcher:
             self.register(key, _no_sasl)
 
     def register(self, api_key: int, handler: Handler) -> None:
-        """Serves an API. Raises ValueError for one that is registered already or that this kind of listener never has."""
+        """Serves an API. Raises ValueError for one that is registered already or that this kind of
+        listener never has."""
         if api_key in self.routes:
             raise ValueError(f"{ApiKey(api_key).name} has two handlers")
         spec = REGISTRY.get(api_key)
@@ -153,14 +159,19 @@ class Dispatcher:
 
     def serves(self, api_key: int, api_version: int) -> bool:
         spec = REGISTRY.get(api_key)
-        return api_key in self.routes and spec is not None and spec.served_from <= api_version <= spec.max_version
+        return (
+            api_key in self.routes
+            and spec is not None
+            and spec.served_from <= api_version <= spec.max_version
+        )
 
     def decode(self, frame: memoryview, context: RequestContext) -> Request | None:
         """Fills the context from the request's header and gives its body.
 
-        None stands for an ApiVersions request of a version that is not known: its answer is `unsupported_api_versions`.
-        Raises ProtocolViolation, after which the connection has to be closed, as Kafka does: an API or a version that
-        this listener does not serve, or bytes that are not a request.
+        None stands for an ApiVersions request of a version that is not known: its answer is
+        `unsupported_api_versions`. Raises ProtocolViolation, after which the connection has to be
+        closed, as Kafka does: an API or a version that this listener does not serve, or bytes that are
+        not a request.
         """
         if len(frame) < _HEAD.size:
             raise ProtocolViolation(f"a request of {len(frame)} bytes has no header")
@@ -184,8 +195,8 @@ class Dispatcher:
         return self.routes[context.api_key](context, request)
 
     def unsupported_api_versions(self) -> Response:
-        """The answer to an ApiVersions request of an unknown version: error 35 and the versions of ApiVersions itself,
-        to be encoded as version 0 (KIP-511)."""
+        """The answer to an ApiVersions request of an unknown version: error 35 and the versions of
+        ApiVersions itself, to be encoded as version 0 (KIP-511)."""
         from quorate.protocol.messages.api_versions import ApiVersionsResponse
 
         spec = REGISTRY[ApiKey.API_VERSIONS]
@@ -230,19 +241,23 @@ class Dispatcher:
             ]
             response.finalized_features_epoch = state.epoch
             response.finalized_features = [
-                ApiVersionsResponse.FinalizedFeatureKey(name=f.name, max_version_level=f.level, min_version_level=f.level)
+                ApiVersionsResponse.FinalizedFeatureKey(
+                    name=f.name, max_version_level=f.level, min_version_level=f.level
+                )
                 for f in state.finalized
             ]
         return response
 
 
 def _no_sasl(_context: RequestContext, _request: Any) -> Response:
-    """These belong before a connection's first other request, on a SASL listener; where there is none, at no time."""
+    """These belong before a connection's first other request, on a SASL listener; where there is none,
+    at no time."""
     raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "SASL is not in use on this listener.")
 
 
 def failure(context: RequestContext, request: Request, error: BaseException) -> Response | None:
-    """The answer for what a handler raised: Kafka's error if it named one, UNKNOWN_SERVER_ERROR with a log entry else."""
+    """The answer for what a handler raised: Kafka's error if it named one, UNKNOWN_SERVER_ERROR with a
+    log entry else."""
     from quorate.protocol.error_response import error_response
 
     if isinstance(error, KafkaError):

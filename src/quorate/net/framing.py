@@ -1,9 +1,10 @@
-"""Length-prefixed frames out of a stream, into one receive buffer that all connections of an event loop share.
+"""Length-prefixed frames out of a stream, into one receive buffer that all connections of an event loop
+share.
 
-Reading goes straight into the buffer that `FrameReader.buffer` gives: the shared one while a connection is between
-frames or in a small one, the frame's own once a large frame has started, so that a large request is never copied and an
-idle connection keeps no buffer at all. A frame's own buffer grows with what has arrived: a length prefix alone makes
-nobody allocate.
+Reading goes straight into the buffer that `FrameReader.buffer` gives: the shared one while a connection
+is between frames or in a small one, the frame's own once a large frame has started, so that a large
+request is never copied and an idle connection keeps no buffer at all. A frame's own buffer grows with
+what has arrived: a length prefix alone makes nobody allocate.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ _local = threading.local()
 
 
 def _shared_view() -> memoryview:
-    """This thread's receive buffer. One is enough: between asking for it and handing over what was read into it, an
-    event loop does nothing else."""
+    """This thread's receive buffer. One is enough: between asking for it and handing over what was read
+    into it, an event loop does nothing else."""
     try:
         view: memoryview = _local.view
     except AttributeError:
@@ -36,14 +37,27 @@ _LENGTH = struct.Struct(">i")
 class FrameReader:
     """Cuts what arrives into frames.
 
-    `allow(length, head)` is asked once a frame's first bytes are there (`head`: what has arrived of it, 8 bytes or the
-    whole of a shorter one) and raises ProtocolViolation to refuse it. `deliver(frame)` gets each whole frame as a
-    writable memoryview of its own; it returns False to have the rest kept until `resume`.
+    `allow(length, head)` is asked once a frame's first bytes are there (`head`: what has arrived of it,
+    8 bytes or the whole of a shorter one) and raises ProtocolViolation to refuse it. `deliver(frame)`
+    gets each whole frame as a writable memoryview of its own; it returns False to have the rest kept
+    until `resume`.
     """
 
-    __slots__ = ("_allow", "_backlog", "_deliver", "_filled", "_frame", "_head", "_length", "_shared", "_stopped")
+    __slots__ = (
+        "_allow",
+        "_backlog",
+        "_deliver",
+        "_filled",
+        "_frame",
+        "_head",
+        "_length",
+        "_shared",
+        "_stopped",
+    )
 
-    def __init__(self, allow: Callable[[int, memoryview], None], deliver: Callable[[memoryview], bool]) -> None:
+    def __init__(
+        self, allow: Callable[[int, memoryview], None], deliver: Callable[[memoryview], bool]
+    ) -> None:
         self._allow = allow
         self._deliver = deliver
         self._frame: bytearray | None = None
@@ -88,7 +102,8 @@ class FrameReader:
         self._advance_frame()
 
     def feed(self, data: memoryview, *, owned: bool = False) -> None:
-        """Takes bytes from elsewhere. The view is not kept, unless it is `owned`: then nobody writes to it any more."""
+        """Takes bytes from elsewhere. The view is not kept, unless it is `owned`: then nobody writes to
+        it any more."""
         if self._stopped:
             self._keep(data, owned)
             return

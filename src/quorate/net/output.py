@@ -1,15 +1,16 @@
 """Ordered writing of byte buffers and file regions to one socket.
 
-`SocketOutput` writes to a duplicate of the socket's descriptor, at once where the kernel takes it and from an ordered
-queue where it does not, so that a fetch answer goes from page cache to socket without passing through Python
-(`os.sendfile`), behind whatever was queued before it. It never shares the transport's own write buffer: a connection
-writes either all through here or (TLS) all through its transport, by `TransportOutput`.
+`SocketOutput` writes to a duplicate of the socket's descriptor, at once where the kernel takes it and
+from an ordered queue where it does not, so that a fetch answer goes from page cache to socket without
+passing through Python (`os.sendfile`), behind whatever was queued before it. It never shares the
+transport's own write buffer: a connection writes either all through here or (TLS) all through its
+transport, by `TransportOutput`.
 
-A region that is not in the page cache is read ahead in a thread before it is sent: `sendfile` would block the event loop
-until the disk has answered.
+A region that is not in the page cache is read ahead in a thread before it is sent: `sendfile` would
+block the event loop until the disk has answered.
 
-The duplicate has its own lifetime. An event loop that finds the connection dead closes its descriptor at once and tells
-us later; in between the number may already belong to somebody else's connection.
+The duplicate has its own lifetime. An event loop that finds the connection dead closes its descriptor
+at once and tells us later; in between the number may already belong to somebody else's connection.
 """
 
 from __future__ import annotations
@@ -49,16 +50,21 @@ class _Cursor:
         self.warmed = -1  # the position from which bytes were read ahead last
 
     def readable(self, limit: int) -> int:
-        """How many bytes, up to `limit`, can be sent now; 0 where they have to be read ahead first. Raises OSError.
+        """How many bytes, up to `limit`, can be sent now; 0 where they have to be read ahead first.
+        Raises OSError.
 
-        What was evicted again right after it was read ahead is sent all the same, so that there is always progress.
+        What was evicted again right after it was read ahead is sent all the same, so that there is
+        always progress.
         """
         limit = min(self.left, limit)
-        return resident_bytes(self.owner.fileno(), self.position, limit) or (limit if self.warmed == self.position else 0)
+        return resident_bytes(self.owner.fileno(), self.position, limit) or (
+            limit if self.warmed == self.position else 0
+        )
 
 
 class _Warming:
-    """Reads cold bytes ahead in a thread, then calls `go_on` in the loop, with the OSError if there was one. One at a time."""
+    """Reads cold bytes ahead in a thread, then calls `go_on` in the loop, with the OSError if there was
+    one. One at a time."""
 
     __slots__ = ("_go_on", "_loop", "active")
 
@@ -214,7 +220,8 @@ class SocketOutput:
             return 0
         sent = os.sendfile(self._fd, region.owner.fileno(), region.position, ready)
         if sent == 0:
-            # The file is shorter than the answer's header has promised: the stream cannot be made whole again.
+            # The file is shorter than the answer's header has promised: the stream cannot be made whole
+            # again.
             raise ProtocolViolation(f"file ended {region.left} bytes before the end of a region being sent")
         region.position += sent
         region.left -= sent
@@ -274,7 +281,8 @@ class SocketOutput:
 
 
 class TransportOutput:
-    """Writes through an asyncio transport (TLS): regions pass through memory, a slice at a time, as the peer reads."""
+    """Writes through an asyncio transport (TLS): regions pass through memory, a slice at a time, as the
+    peer reads."""
 
     __slots__ = ("_on_drained", "_queue", "_transport", "_warming", "_writable", "progressed_at")
 
@@ -293,7 +301,9 @@ class TransportOutput:
 
     @property
     def buffered_bytes(self) -> int:
-        return self._transport.get_write_buffer_size() + sum(len(p) for p in self._queue if not isinstance(p, _Cursor))
+        return self._transport.get_write_buffer_size() + sum(
+            len(p) for p in self._queue if not isinstance(p, _Cursor)
+        )
 
     def write(self, parts: list[Part]) -> None:
         self._queue.extend(_Cursor(p) if isinstance(p, FileRegion) else p for p in parts)

@@ -43,7 +43,8 @@ class Listener:
         self._decoder: ThreadPoolExecutor | None = None
 
     def bind(self, host: str, port: int, name: str) -> None:
-        """Takes the address without serving it yet, so that a busy port is known before anything else is started.
+        """Takes the address without serving it yet, so that a busy port is known before anything else
+        is started.
 
         Port 0 takes a free one (see `port`). An empty host means every address. Raises ListenerError.
         """
@@ -72,12 +73,15 @@ class Listener:
         self.loop = asyncio.get_running_loop()
         self.turns = TurnQueue(self.loop)
         for sock in self._sockets:
-            server = await self.loop.create_server(lambda: ServerConnection(self), sock=sock, ssl=ssl, backlog=1024)
+            server = await self.loop.create_server(
+                lambda: ServerConnection(self), sock=sock, ssl=ssl, backlog=1024
+            )
             self._servers.append(server)
         log.info("[Listener %s] serving on %s:%d", self.name, self.host or "*", self.port)
 
     async def close(self, grace_s: float = 0.0) -> None:
-        """Accepts and reads no more, waits up to `grace_s` seconds for answers in flight, drops the connections."""
+        """Accepts and reads no more, waits up to `grace_s` seconds for answers in flight, drops the
+        connections."""
         for server in self._servers:
             server.close()
         for sock in self._sockets:
@@ -93,7 +97,9 @@ class Listener:
                 async with asyncio.timeout(grace_s):
                     await self._drain_waiter
             except TimeoutError:
-                log.info("[Listener %s] dropping %d connections with requests in flight", self.name, len(busy))
+                log.info(
+                    "[Listener %s] dropping %d connections with requests in flight", self.name, len(busy)
+                )
         for connection in list(self.connections):
             connection.close()
         if self._decoder is not None:
@@ -102,7 +108,8 @@ class Listener:
     # -- the connections' calls
 
     def decoder(self) -> ThreadPoolExecutor:
-        """Where large requests are decoded, one after the other: two threads would take twice as much from the event loop."""
+        """Where large requests are decoded, one after the other: two threads would take twice as much
+        from the event loop."""
         if self._decoder is None:
             self._decoder = ThreadPoolExecutor(1, thread_name_prefix=f"decoder-{self.name}")
         return self._decoder

@@ -9,8 +9,8 @@ from quorate.net.errors import ListenerError
 
 
 def bind_sockets(host: str, port: int, name: str) -> list[socket.socket]:
-    """Binds `host`:`port` (not listening yet). An empty host is every address, IPv6 and IPv4 by one socket where the
-    system can; a name is its first address, as in Java. Raises ListenerError."""
+    """Binds `host`:`port` (not listening yet). An empty host is every address, IPv6 and IPv4 by one
+    socket where the system can; a name is its first address, as in Java. Raises ListenerError."""
     where = f"{host or '*'}:{port}"
     if not host:
         candidates: list[tuple[int, tuple[object, ...], bool]] = [
@@ -21,7 +21,9 @@ def bind_sockets(host: str, port: int, name: str) -> list[socket.socket]:
             del candidates[0]
     else:
         try:
-            infos = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            infos = socket.getaddrinfo(
+                host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
         except OSError as e:
             raise ListenerError(
                 f"listener {name}: {host!r} is no address of any host ({e.strerror or e}); "
@@ -56,7 +58,8 @@ def _reason(error: OSError, port: int) -> str:
     match error.errno:
         case errno.EADDRINUSE:
             return (
-                f"port {port} is in use by another process; stop that one (ss -ltnp 'sport = :{port}' names it) "
+                f"port {port} is in use by another process; stop that one (ss -ltnp 'sport = :{port}' names "
+                "it) "
                 "or give another port in listeners"
             )
         case errno.EACCES | errno.EPERM:

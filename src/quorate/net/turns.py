@@ -1,9 +1,11 @@
-"""Shares the time of the event loop among connections whose requests have arrived faster than they are handled.
+"""Shares the time of the event loop among connections whose requests have arrived faster than they are
+handled.
 
-A connection handles requests for at most `SLICE_S` when its bytes arrive. What is left goes on in a later turn of the loop,
-in this queue: first come, first served, at most `TURN_S` of all connections of a listener together in one turn. So a client
-that pipelines many slow requests delays the others by a few milliseconds only. Apache Kafka has the same effect because it
-takes one request of a connection at a time (SocketServer mutes the connection meanwhile).
+A connection handles requests for at most `SLICE_S` when its bytes arrive. What is left goes on in a
+later turn of the loop, in this queue: first come, first served, at most `TURN_S` of all connections of
+a listener together in one turn. So a client that pipelines many slow requests delays the others by a
+few milliseconds only. Apache Kafka has the same effect because it takes one request of a connection at
+a time (SocketServer mutes the connection meanwhile).
 """
 
 from __future__ import annotations

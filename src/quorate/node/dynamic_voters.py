@@ -80,23 +80,28 @@ def voter_warnings(voters: dict[int, DynamicVoter], node_id: int, *, controller:
     if controller and node_id not in voters:
         ids = ", ".join(str(i) for i in sorted(voters))
         warnings.append(
-            f"--initial-controllers does not name this controller, node.id {node_id} (it names {ids}): formatted as an observer "
-            "of their quorum. Add it by kafka-metadata-quorum add-controller, or put it into the list and format every node again"
+            f"--initial-controllers does not name this controller, node.id {node_id} (it names {ids}): "
+            "formatted as an observer "
+            "of their quorum. Add it by kafka-metadata-quorum add-controller, or put it into the list and "
+            "format every node again"
         )
     if not controller and node_id in voters:
         warnings.append(
-            f"--initial-controllers names this node, node.id {node_id}, which has no controller role and will never vote: "
+            f"--initial-controllers names this node, node.id {node_id}, which has no controller role and "
+            "will never vote: "
             "take it out of the list, or put controller into process.roles, and format every node again"
         )
     for (host, port), ids in _shared(voters, lambda v: (v.host.lower(), v.port)):
         warnings.append(
-            f"--initial-controllers gives controllers {ids} the same endpoint {shown_address(host, port)}, where only one of "
+            f"--initial-controllers gives controllers {ids} the same endpoint {shown_address(host, port)}, "
+            "where only one of "
             "them can listen: give each its own host:port, and format every node again"
         )
     for directory_id, ids in _shared(voters, lambda v: v.directory_id):
         if directory_id != ZERO_UUID:
             warnings.append(
-                f"--initial-controllers gives controllers {ids} the same directory id {uuid_text(directory_id)}: "
+                f"--initial-controllers gives controllers {ids} the same directory id "
+                f"{uuid_text(directory_id)}: "
                 "give each its own (kafka-storage random-uuid makes one), and format every node again"
             )
     return warnings
@@ -107,4 +112,8 @@ def _shared(voters: dict[int, DynamicVoter], key: Callable[[DynamicVoter], K]) -
     owners: dict[K, list[int]] = {}
     for node_id in sorted(voters):
         owners.setdefault(key(voters[node_id]), []).append(node_id)
-    return [(value, ", ".join(map(str, ids[:-1])) + f" and {ids[-1]}") for value, ids in owners.items() if len(ids) > 1]
+    return [
+        (value, ", ".join(map(str, ids[:-1])) + f" and {ids[-1]}")
+        for value, ids in owners.items()
+        if len(ids) > 1
+    ]

@@ -54,12 +54,16 @@ def feature_levels(plan: FormatPlan) -> dict[str, int]:
     try:
         if features.METADATA_VERSION in given:
             if plan.release_version is not None:
-                raise FormatError("Use --release-version instead of --feature metadata.version=X to avoid ambiguity.")
+                raise FormatError(
+                    "Use --release-version instead of --feature metadata.version=X to avoid ambiguity."
+                )
             version = features.metadata_version(given[features.METADATA_VERSION])
         elif plan.release_version is not None:
             version = features.parse_version(plan.release_version)
         else:
-            version = features.metadata_version(features.LATEST_LEVEL if unstable else features.LATEST_STABLE_LEVEL)
+            version = features.metadata_version(
+                features.LATEST_LEVEL if unstable else features.LATEST_STABLE_LEVEL
+            )
     except Exception as e:
         raise e if isinstance(e, FormatError) else FormatError(str(e)) from e
     if version.level > features.LATEST_STABLE_LEVEL and not unstable:
@@ -81,7 +85,8 @@ def feature_levels(plan: FormatPlan) -> dict[str, int]:
         if levels[features.KRAFT_VERSION] and version.level < 21:
             hint = (
                 " (a dynamic quorum needs --release-version 3.9 or later; "
-                "for an older one set controller.quorum.voters instead of controller.quorum.bootstrap.servers)"
+                "for an older one set controller.quorum.voters instead of "
+                "controller.quorum.bootstrap.servers)"
             )
         raise FormatError(f"{e}{hint}") from e
     return levels
@@ -94,20 +99,27 @@ def _kraft_level(plan: FormatPlan, given: int | None) -> int:
     flags = "one of the flags --standalone, --initial-controllers, or --no-initial-controllers is used"
     if given == 0 and dynamic:
         raise FormatError(
-            f"Cannot set kraft.version to 0 if controller.quorum.voters is empty and {flags}. For dynamic controllers "
+            f"Cannot set kraft.version to 0 if controller.quorum.voters is empty and {flags}. For dynamic "
+            "controllers "
             "support, try removing the --feature flag for kraft.version."
         )
     if given > 0 and not dynamic:
         raise FormatError(
-            f"Cannot set kraft.version to {given} unless controller.quorum.voters is empty and {flags}. For dynamic "
-            "controllers support, try using one of --standalone, --initial-controllers, or --no-initial-controllers "
+            f"Cannot set kraft.version to {given} unless controller.quorum.voters is empty and {flags}. For "
+            "dynamic "
+            "controllers support, try using one of --standalone, --initial-controllers, or "
+            "--no-initial-controllers "
             "and removing controller.quorum.voters."
         )
     return given
 
 
 def format_directories(
-    plan: FormatPlan, say: Callable[[str], None], *, new_id: Callable[[], bytes] = random_uuid, now_ms: int | None = None
+    plan: FormatPlan,
+    say: Callable[[str], None],
+    *,
+    new_id: Callable[[], bytes] = random_uuid,
+    now_ms: int | None = None,
 ) -> None:
     """Formats the directories that are not formatted yet. Raises FormatError.
 
@@ -156,7 +168,9 @@ def format_directories(
                 _delete_first_snapshot(directory)
             meta_properties.write(directory, MetaProperties(plan.cluster_id, config.node_id, directory_id))
         except OSError as e:
-            raise FormatError(f"Error while writing to {directory}: {_error_text(e)}. It is not formatted") from e
+            raise FormatError(
+                f"Error while writing to {directory}: {_error_text(e)}. It is not formatted"
+            ) from e
 
 
 def _create_directory(directory: Path) -> None:
@@ -167,7 +181,9 @@ def _create_directory(directory: Path) -> None:
         if not os.access(directory, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(directory))
     except OSError as e:
-        raise FormatError(f"The log directory {directory} cannot be made or written to ({_error_text(e)}): {remedy}") from e
+        raise FormatError(
+            f"The log directory {directory} cannot be made or written to ({_error_text(e)}): {remedy}"
+        ) from e
 
 
 def _error_text(error: OSError) -> str:
@@ -211,9 +227,12 @@ def _check_no_old_log(directory: Path) -> None:
         return
     shown = ", ".join(old[:3]) + (f" and {len(old) - 3} more" if len(old) > 3 else "")
     raise FormatError(
-        f"Log directory {directory} has no {meta_properties.FILE_NAME}, but the metadata log of a node that ran before "
-        f"({bootstrap.METADATA_DIRECTORY}: {shown}), which the new node would take for its own. If that is another cluster's, or "
-        f"nobody needs it, move {folder} away and format again; if it is this node's, restore {meta_properties.FILE_NAME} instead"
+        f"Log directory {directory} has no {meta_properties.FILE_NAME}, but the metadata log of a node that "
+        "ran before "
+        f"({bootstrap.METADATA_DIRECTORY}: {shown}), which the new node would take for its own. If that is "
+        "another cluster's, or "
+        f"nobody needs it, move {folder} away and format again; if it is this node's, restore "
+        f"{meta_properties.FILE_NAME} instead"
     )
 
 
@@ -251,8 +270,10 @@ def _find_formatted(plan: FormatPlan) -> tuple[list[Path], list[Path], list[Path
         if found.node_id != plan.config.node_id:
             raise FormatError(
                 f"Stored node id {found.node_id} doesn't match previous node id {plan.config.node_id} in "
-                f"{directory / meta_properties.FILE_NAME}. If you moved your data, make sure your configured node id "
-                "matches. If you intend to create a new node, you should remove all data in your data directories."
+                f"{directory / meta_properties.FILE_NAME}. If you moved your data, make sure your configured "
+                "node id "
+                "matches. If you intend to create a new node, you should remove all data in your data "
+                "directories."
             )
     return formatted, empty, unreadable
 
@@ -267,14 +288,18 @@ def voters_record(voters: dict[int, DynamicVoter], listener_name: str) -> Voters
                 voter_id=v.node_id,
                 voter_directory_id=v.directory_id,
                 endpoints=[VotersRecord.Endpoint(name=listener_name, host=v.host, port=v.port)],
-                kraft_version_feature=VotersRecord.KRaftVersionFeature(min_supported_version=0, max_supported_version=1),
+                kraft_version_feature=VotersRecord.KRaftVersionFeature(
+                    min_supported_version=0, max_supported_version=1
+                ),
             )
             for _, v in sorted(voters.items())
         ]
     )
 
 
-def standalone_voters(config: KafkaConfig, new_id: Callable[[], bytes] = random_uuid) -> dict[int, DynamicVoter]:
+def standalone_voters(
+    config: KafkaConfig, new_id: Callable[[], bytes] = random_uuid
+) -> dict[int, DynamicVoter]:
     """Returns this node as the only voter of its quorum. Raises FormatError."""
     if not config.is_controller:
         raise FormatError("You can only use --standalone on a controller.")

@@ -54,7 +54,9 @@ class HttpServer:
         app.router.add_get("/health", self._get_health)
         app.router.add_get("/{path:.*}", _not_found)
         app.on_response_prepare.append(_close_after_response)
-        self._runner = web.AppRunner(app, access_log=None, logger=_AIOHTTP_LOGGER, lingering_time=0, shutdown_timeout=0.1)
+        self._runner = web.AppRunner(
+            app, access_log=None, logger=_AIOHTTP_LOGGER, lingering_time=0, shutdown_timeout=0.1
+        )
         self._server: asyncio.Server | None = None
         self._connections: set[_Connection] = set()
 
@@ -75,7 +77,9 @@ class HttpServer:
 
     async def _get_health(self, _request: web.Request) -> web.Response:
         ready, members = self._health()
-        return web.Response(status=200 if ready else 503, text=json.dumps(members) + "\n", content_type="application/json")
+        return web.Response(
+            status=200 if ready else 503, text=json.dumps(members) + "\n", content_type="application/json"
+        )
 
 
 async def _not_found(_request: web.Request) -> web.Response:

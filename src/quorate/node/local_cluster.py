@@ -118,7 +118,9 @@ class LocalCluster:
             raise LocalClusterError(f"the ports {self.port} to {last} do not exist: choose a lower --port")
         count = max(self.controllers, self.brokers)
         if self.http_port and not 1 <= self.http_port <= self.http_port + count - 1 <= 65535:
-            raise LocalClusterError(f"{count} ports from {self.http_port} on do not exist: choose a lower --http")
+            raise LocalClusterError(
+                f"{count} ports from {self.http_port} on do not exist: choose a lower --http"
+            )
         if self.http_port and self.http_port <= last and self.port < self.http_port + count:
             raise LocalClusterError(
                 f"--http {self.http_port} meets the listeners' ports, {self.port} to {last}: "
@@ -137,7 +139,9 @@ class LocalCluster:
                 self._create()
             for node, values, config in zip(self.nodes, properties, configs, strict=True):
                 node.folder.mkdir(exist_ok=True)
-                text = properties_text.render(values, (" Written by quorate up at each start; local.properties is added.",))
+                text = properties_text.render(
+                    values, (" Written by quorate up at each start; local.properties is added.",)
+                )
                 node.properties_file.write_text(text)
                 self._format(node, config, say)
         finally:
@@ -161,7 +165,8 @@ class LocalCluster:
                         if isinstance(e, LockFileError):
                             raise LocalClusterError(f"node {node.node_id} cannot be started: {e}") from e
                         raise LocalClusterError(
-                            f"{self.folder} is in use by another process (node {node.node_id} runs, {lock.path} is locked): "
+                            f"{self.folder} is in use by another process (node {node.node_id} runs, "
+                            f"{lock.path} is locked): "
                             "stop that first, or run another cluster, with a --data and a --port of its own"
                         ) from e
                     locks.append(lock)
@@ -181,7 +186,9 @@ class LocalCluster:
 
         def stays(voter: VotersRecord.Voter) -> bool:
             here = own.get(voter.voter_id)
-            return here is None or any(e.port == here.port and _reaches(e.host, here.host) for e in voter.endpoints)
+            return here is None or any(
+                e.port == here.port and _reaches(e.host, here.host) for e in voter.endpoints
+            )
 
         for look in (snapshot_voters, latest_voters):
             known = look(folders)
@@ -197,8 +204,10 @@ class LocalCluster:
             asked, option = f"--host {self.host} {asked}", f"--host {min(hosts)} {option}"
         shown = ", ".join(f"{i}@{shown_address(e.host, e.port)}" for i, e in sorted(places.items()))
         raise LocalClusterError(
-            f"the controllers of {self.folder} look for one another at {shown}, and would not meet at {asked}: start it with "
-            f"{option}, or name another folder with --data (brokers may move, of several controllers less than half at a time)"
+            f"the controllers of {self.folder} look for one another at {shown}, and would not meet at "
+            f"{asked}: start it with "
+            f"{option}, or name another folder with --data (brokers may move, of several controllers less "
+            "than half at a time)"
         )
 
     def _check_host(self) -> None:
@@ -207,7 +216,8 @@ class LocalCluster:
         """
         if self.host in ("0.0.0.0", "::", "") and "advertised.listeners" not in self.overrides:
             raise LocalClusterError(
-                f"--host {self.host or repr('')} is no address by which clients can reach the nodes: give a name or an address "
+                f"--host {self.host or repr('')} is no address by which clients can reach the nodes: give a "
+                "name or an address "
                 "of this machine, as in --host 127.0.0.1"
             )
         try:
@@ -216,13 +226,18 @@ class LocalCluster:
         except (ListenerError, UnicodeError) as e:
             cause = e.__cause__
             if isinstance(cause, socket.gaierror) or isinstance(e, UnicodeError):
-                reason = f"no name or address that can be resolved here ({getattr(cause, 'strerror', None) or e})"
+                reason = (
+                    f"no name or address that can be resolved here ({getattr(cause, 'strerror', None) or e})"
+                )
             elif isinstance(cause, OSError) and cause.errno == errno.EADDRNOTAVAIL:
                 reason = "no address of this machine"
             else:
-                reason = f"an address on which nothing can listen here ({getattr(cause, 'strerror', None) or e})"
+                reason = (
+                    f"an address on which nothing can listen here ({getattr(cause, 'strerror', None) or e})"
+                )
             raise LocalClusterError(
-                f"--host {self.host} is {reason}: give a name or an address of this machine, as in --host 127.0.0.1"
+                f"--host {self.host} is {reason}: give a name or an address of this machine, as in --host "
+                "127.0.0.1"
             ) from e
 
     def _check_ports(self) -> None:
@@ -238,7 +253,9 @@ class LocalCluster:
                         for sock in bind_sockets(self.host, port, "quorate up"):
                             sock.close()
                     except ListenerError as e:
-                        shown = f"{e}; with quorate up that is {option.split()[0]}, as in: quorate up {option}"
+                        shown = (
+                            f"{e}; with quorate up that is {option.split()[0]}, as in: quorate up {option}"
+                        )
                         raise LocalClusterError(shown) from e
 
     @property
@@ -262,10 +279,13 @@ class LocalCluster:
                 ) from None
             return False
         except (ValueError, KeyError) as e:
-            raise LocalClusterError(f"{path} is damaged ({e}); restore it, or name another folder with --data") from e
+            raise LocalClusterError(
+                f"{path} is damaged ({e}); restore it, or name another folder with --data"
+            ) from e
         if count != self.controllers:
             raise LocalClusterError(
-                f"{self.folder} holds a cluster with --controllers {count}: start it so, or name another folder with --data "
+                f"{self.folder} holds a cluster with --controllers {count}: start it so, or name another "
+                "folder with --data "
                 "(a running quorum changes its members by kafka-metadata-quorum)"
             )
         return True

@@ -1,4 +1,5 @@
-"""The processes of a local cluster: started so that they end with their parent, stopped together, asked whether they serve.
+"""The processes of a local cluster: started so that they end with their parent, stopped together, asked
+whether they serve.
 
 `quorate up` and `quorate.testing` run the nodes of a `LocalCluster` with these functions.
 """
@@ -18,8 +19,8 @@ from quorate.protocol.messages.metadata import MetadataRequest
 NodeProcess = subprocess.Popen[bytes]
 
 _TOGETHER_S = 1.0
-"""How long each node may take when all nodes stop. A node that is left then has lost its quorum and gets a second signal,
-after which it waits for no other node."""
+"""How long each node may take when all nodes stop. A node that is left then has lost its quorum and
+gets a second signal, after which it waits for no other node."""
 
 
 def start_process(
@@ -27,8 +28,9 @@ def start_process(
 ) -> NodeProcess:
     """Runs a Python module that starts a node and stops it when its standard input ends.
 
-    The node has a session of its own, so that Ctrl-C in the terminal reaches only the parent, which stops the nodes in
-    order. The kernel closes the standard input of a node also when its parent is killed with SIGKILL.
+    The node has a session of its own, so that Ctrl-C in the terminal reaches only the parent, which
+    stops the nodes in order. The kernel closes the standard input of a node also when its parent is
+    killed with SIGKILL.
     """
     return subprocess.Popen(
         [sys.executable, "-m", module, *arguments],
@@ -41,8 +43,8 @@ def start_process(
 
 
 def stop_processes(nodes: Mapping[NodeProcess, LocalNode]) -> None:
-    """Stops nodes of one cluster and waits for them. Nodes that are only brokers stop first: their controlled shutdown
-    needs a controller."""
+    """Stops nodes of one cluster and waits for them. Nodes that are only brokers stop first: their
+    controlled shutdown needs a controller."""
     for controllers in (False, True):
         group = [p for p, node in nodes.items() if node.controller == controllers and p.poll() is None]
         for process in group:
@@ -58,7 +60,8 @@ def stop_processes(nodes: Mapping[NodeProcess, LocalNode]) -> None:
 
 
 async def brokers_known_at(host: str, port: int) -> set[int]:
-    """The ids of the brokers that the broker at this address names in its Metadata response; empty while it does not serve."""
+    """The ids of the brokers that the broker at this address names in its Metadata response; empty
+    while it does not serve."""
     try:
         connection = await Connection.connect(host, port, client_id="quorate-local", timeout_s=1)
     except (KafkaConnectionError, RequestTimedOut):

@@ -51,7 +51,9 @@ def configure(level: str | None = None, stream: TextIO | None = None, prefix: st
     handler = logging.StreamHandler(stream or sys.stdout)
     handler.setFormatter(logging.Formatter(prefix + _LAYOUT))
     for unused in ("logThreads", "logProcesses", "logMultiprocessing", "logAsyncioTasks"):
-        setattr(logging, unused, False)  # the layout does not show these; to look them up would cost time for every record
+        setattr(
+            logging, unused, False
+        )  # the layout does not show these; to look them up would cost time for every record
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(root_level)

@@ -63,8 +63,18 @@ class LoopLagMonitor:
         milliseconds.
         """
         now = self._loop.time()
-        yield Metric("event-loop-lag-ms-avg", "Average delay of timers of the event loop, in ms.", self._lag_ms.average(now))
-        yield Metric("event-loop-lag-ms-max", "Greatest delay of a timer of the event loop, in ms.", self._lag_ms.maximum(now))
         yield Metric(
-            "event-loop-lag-ms-highest", "Greatest delay of a timer of the event loop since the start, in ms.", self.highest_ms
+            "event-loop-lag-ms-avg",
+            "Average delay of timers of the event loop, in ms.",
+            self._lag_ms.average(now),
+        )
+        yield Metric(
+            "event-loop-lag-ms-max",
+            "Greatest delay of a timer of the event loop, in ms.",
+            self._lag_ms.maximum(now),
+        )
+        yield Metric(
+            "event-loop-lag-ms-highest",
+            "Greatest delay of a timer of the event loop since the start, in ms.",
+            self.highest_ms,
         )

@@ -61,8 +61,8 @@ async def run_node(config: KafkaConfig, on_ready: Callable[[], None] | None = No
     server = KafkaServer(config)
     handled = [n for n in _SIGNALS if n == signal.SIGTERM or signal.getsignal(n) != signal.SIG_IGN]
     for number in handled:
-        # Not loop.add_signal_handler: remove_signal_handler restores the default action, which would end the process
-        # if a signal came before the action is set to SIG_IGN below.
+        # Not loop.add_signal_handler: remove_signal_handler restores the default action, which would
+        # end the process if a signal came before the action is set to SIG_IGN below.
         signal.signal(number, lambda n, _: loop.call_soon_threadsafe(on_signal, n))
     status = 0
     try:
@@ -77,9 +77,12 @@ async def run_node(config: KafkaConfig, on_ready: Callable[[], None] | None = No
     except Exception as e:
         status = 1
         expected = isinstance(e, (OSError, ValueError)) or type(e).__module__.startswith("quorate.")
-        logger.critical("[KafkaServer id=%d] Cannot start: %s", config.node_id, e, exc_info=None if expected else e)
+        logger.critical(
+            "[KafkaServer id=%d] Cannot start: %s", config.node_id, e, exc_info=None if expected else e
+        )
     if not starting.done():
-        # First, since `shutdown` gives the locks of the directories back: a thread may still be opening the metadata log.
+        # First, since `shutdown` gives the locks of the directories back: a thread may still be opening
+        # the metadata log.
         starting.cancel()
         await asyncio.wait([starting])
     if not starting.cancelled():

@@ -62,7 +62,9 @@ class MetricsCollector:
             for metric in metrics:
                 name = f"{group}_{metric.name}".replace("-", "_").replace(".", "_")
                 if metric.states:
-                    yield StateSetMetricFamily(name, metric.help, {state: state == metric.value for state in metric.states})
+                    yield StateSetMetricFamily(
+                        name, metric.help, {state: state == metric.value for state in metric.states}
+                    )
                 elif isinstance(metric.value, str):
                     yield InfoMetricFamily(name, metric.help, {metric.name.replace("-", "_"): metric.value})
                 else:

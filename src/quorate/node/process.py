@@ -38,7 +38,9 @@ def raise_open_file_limit() -> int:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
         except (OSError, ValueError) as e:
-            logger.warning("[KafkaServer] the limit of %d open files cannot be raised to %d: %s", soft, hard, e)
+            logger.warning(
+                "[KafkaServer] the limit of %d open files cannot be raised to %d: %s", soft, hard, e
+            )
     return soft
 
 

@@ -44,7 +44,9 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> KafkaConfig:
     config = KafkaConfig(properties | given)
     for key, times in repeated.items():
         if key not in given:
-            config.warnings.append(f"{key} is set {times} times; the last value, {_shown(key, properties[key])}, counts")
+            config.warnings.append(
+                f"{key} is set {times} times; the last value, {_shown(key, properties[key])}, counts"
+            )
     if any(_was_utf8(text) for item in properties.items() for text in item):
         config.warnings.append(
             f"{path} has text in UTF-8, but properties files are read as ISO-8859-1, as Java does: "

@@ -43,7 +43,10 @@ def parse_scram(text: str, random_bytes: Callable[[int], bytes] = os.urandom) ->
     if not re.fullmatch(r"[0-9]+", iterations_text):
         raise ValueError(f"Failed to parse iterations count: {iterations_text}")
     iterations = int(iterations_text)
-    password, salted = parts.pop("password", None), _base64("saltedPassword", parts.pop("saltedpassword", None))
+    password, salted = (
+        parts.pop("password", None),
+        _base64("saltedPassword", parts.pop("saltedpassword", None)),
+    )
     if parts:
         raise ValueError(f"Unknown SCRAM configurations: {', '.join(sorted(parts))}")
     if password is None and salted is None:

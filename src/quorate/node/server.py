@@ -115,7 +115,9 @@ class KafkaServer:
         check_supported(config)
         for warning in config.warnings:
             self._log(logging.WARNING, "%s", warning)
-        self._log(logging.INFO, "Quorate %s starts as %s", __version__, " and ".join(sorted(config.process_roles)))
+        self._log(
+            logging.INFO, "Quorate %s starts as %s", __version__, " and ".join(sorted(config.process_roles))
+        )
         disable_garbage_collection()
         allowed = raise_open_file_limit()
         for endpoint in config.listeners:
@@ -127,7 +129,9 @@ class KafkaServer:
         meta_properties.refuse_same_directory(config.all_dirs)
         usable = self._lock_directories()
         self._check_metadata_directories(usable)
-        ensemble = meta_properties.load(usable, node_id=config.node_id, metadata_directory=config.metadata_log_dir)
+        ensemble = meta_properties.load(
+            usable, node_id=config.node_id, metadata_directory=config.metadata_log_dir
+        )
         self.cluster_id = ensemble.cluster_id
         self._phase("directories checked")
         self.raft = RaftClient(self._raft_config(ensemble.directory_ids[config.metadata_log_dir]), files=None)
@@ -148,7 +152,9 @@ class KafkaServer:
             await self._starting
         enable_garbage_collection()
         self._ready, self._phase_now = True, "running"
-        self._log(logging.INFO, "Kafka Server started in %d ms", (time.perf_counter() - self._started_at) * 1000)
+        self._log(
+            logging.INFO, "Kafka Server started in %d ms", (time.perf_counter() - self._started_at) * 1000
+        )
 
     def _lock_directories(self) -> list[Path]:
         """Locks the log directories and returns those that can be read.
@@ -188,7 +194,8 @@ class KafkaServer:
         for directory in directories:
             if directory != metadata and (directory / "__cluster_metadata-0").exists():
                 raise meta_properties.MetaPropertiesError(
-                    f"{directory} holds a metadata log (__cluster_metadata-0), but the metadata directory is {metadata}: "
+                    f"{directory} holds a metadata log (__cluster_metadata-0), but the metadata directory is "
+                    f"{metadata}: "
                     "correct metadata.log.dir or the order of log.dirs, or remove the stale one"
                 )
 
@@ -197,11 +204,17 @@ class KafkaServer:
         (KIP-853).
         """
         voter = self.raft.voters.by_id.get(self.config.node_id)
-        if self.config.is_controller and voter is not None and voter.key.directory_id not in (directory_id, bytes(16)):
+        if (
+            self.config.is_controller
+            and voter is not None
+            and voter.key.directory_id not in (directory_id, bytes(16))
+        ):
             self._log(
                 logging.WARNING,
-                "The voters know node %d with directory.id=%s, but %s has directory.id=%s: was the disk replaced, or "
-                "meta.properties changed? This node does not vote until it is added again (or the file is restored)",
+                "The voters know node %d with directory.id=%s, but %s has directory.id=%s: was the disk "
+                "replaced, or "
+                "meta.properties changed? This node does not vote until it is added again (or the file is "
+                "restored)",
                 self.config.node_id,
                 uuid_text(voter.key.directory_id),
                 self.config.metadata_log_dir,
@@ -215,7 +228,8 @@ class KafkaServer:
         if self.config.is_controller and not self.raft.voters.ids and self.raft.log_end_offset > 0:
             self._log(
                 logging.WARNING,
-                "kraft.version is 0 and controller.quorum.voters is not set: this controller knows no voters and cannot vote. "
+                "kraft.version is 0 and controller.quorum.voters is not set: this controller knows no voters "
+                "and cannot vote. "
                 "Set it again, and take it away after kafka-features upgrade --feature kraft.version=1",
             )
 
@@ -287,7 +301,11 @@ class KafkaServer:
         }
         if self._raft_started:
             leader, epoch = self.raft.leader_and_epoch
-            members |= {"leaderId": -1 if leader is None else leader, "epoch": epoch, "highWatermark": self.raft.high_watermark}
+            members |= {
+                "leaderId": -1 if leader is None else leader,
+                "epoch": epoch,
+                "highWatermark": self.raft.high_watermark,
+            }
         return self._ready, members
 
     async def _start_controller(self, allowed: int) -> None:
@@ -364,17 +382,24 @@ class KafkaServer:
         names = {endpoint.name for endpoint in self.config.broker_listeners}
         for listener in [listener for name, listener in self.listeners.items() if name in names]:
             try:
-                listener.limits = self._with_counts(listener.limits, lambda name: broker.config_value(name) or "", allowed)
+                listener.limits = self._with_counts(
+                    listener.limits, lambda name: broker.config_value(name) or "", allowed
+                )
             except (ConfigError, ValueError) as error:  # another implementation's broker has let it in
                 self._log(logging.WARNING, "The limits on connections stay as they are: %s", error)
                 return
 
-    def _with_counts(self, limits: ConnectionLimits, value: Callable[[str], str], allowed: int) -> ConnectionLimits:
-        """The limits with the numbers of connections that the configuration names. Raises ConfigError, ValueError."""
+    def _with_counts(
+        self, limits: ConnectionLimits, value: Callable[[str], str], allowed: int
+    ) -> ConnectionLimits:
+        """The limits with the numbers of connections that the configuration names. Raises ConfigError,
+        ValueError."""
         overrides = "max.connections.per.ip.overrides"
         return replace(
             limits,
-            max_connections=max_connections_per_listener(allowed, len(self.config.listeners), int(value("max.connections"))),
+            max_connections=max_connections_per_listener(
+                allowed, len(self.config.listeners), int(value("max.connections"))
+            ),
             max_connections_per_ip=int(value("max.connections.per.ip")),
             max_connections_per_ip_overrides=parse_connections_per_ip(overrides, value(overrides)),
         )
@@ -430,7 +455,9 @@ class KafkaServer:
         self._stopping_broker = broker
         watch = asyncio.create_task(self._give_up_without_quorum(broker))
         try:
-            wanted = self.config.get("controlled.shutdown.enable") and not self.hurrying and not self._raft_failed
+            wanted = (
+                self.config.get("controlled.shutdown.enable") and not self.hurrying and not self._raft_failed
+            )
             timeout_s = _CONTROLLED_SHUTDOWN_S if wanted else 0.0
             await broker.shutdown(timeout_s, stop_serving=lambda: self._close_listeners(names))
         finally:
@@ -446,14 +473,20 @@ class KafkaServer:
         """
         loop = asyncio.get_running_loop()
         known_at = heard_at = loop.time()
-        # An observer keeps its leader while it cannot reach it. After this time another one must have been elected.
+        # An observer keeps its leader while it cannot reach it. After this time another one must have
+        # been elected.
         unheard_s = (
             _LEADERLESS_S
-            + (self.config.get("controller.quorum.fetch.timeout.ms") + self.config.get("controller.quorum.election.timeout.ms"))
+            + (
+                self.config.get("controller.quorum.fetch.timeout.ms")
+                + self.config.get("controller.quorum.election.timeout.ms")
+            )
             / 1000
         )
         while loop.time() - known_at < _LEADERLESS_S and loop.time() - heard_at < unheard_s:
-            await asyncio.sleep(_LEADERLESS_S / 4)  # that a leader stays unknown is no event that could be awaited
+            await asyncio.sleep(
+                _LEADERLESS_S / 4
+            )  # that a leader stays unknown is no event that could be awaited
             if self.raft.leader_and_epoch.leader_id is not None:
                 known_at = loop.time()
             hears_leader = self.raft.hears_leader
@@ -461,7 +494,11 @@ class KafkaServer:
                 broker.replicas.accepts_appends = hears_leader
             if hears_leader:
                 heard_at = loop.time()
-        self._log(logging.WARNING, "No controller for %.1f s: stopping without a controlled shutdown", loop.time() - heard_at)
+        self._log(
+            logging.WARNING,
+            "No controller for %.1f s: stopping without a controlled shutdown",
+            loop.time() - heard_at,
+        )
         broker.lifecycle.shutting_down()
 
     async def _close_listeners(self, names: set[str]) -> None:
@@ -478,7 +515,13 @@ class KafkaServer:
         try:
             await stopping
         except Exception as e:
-            logger.error("[KafkaServer id=%d] stopping the %s failed: %s", self.config.node_id, what, e, exc_info=trace_of(e))
+            logger.error(
+                "[KafkaServer id=%d] stopping the %s failed: %s",
+                self.config.node_id,
+                what,
+                e,
+                exc_info=trace_of(e),
+            )
 
     # -- helpers
 

@@ -25,7 +25,9 @@ def check_supported(config: KafkaConfig) -> None:
             "remove the key to run without authorization, or run this node with Apache Kafka",
         )
     if config.get("remote.log.storage.system.enable"):
-        raise ConfigError("remote.log.storage.system.enable", "true", "there is no remote storage here", "remove the key")
+        raise ConfigError(
+            "remote.log.storage.system.enable", "true", "there is no remote storage here", "remove the key"
+        )
 
 
 def _check_plaintext(name: str, protocol: int) -> None:

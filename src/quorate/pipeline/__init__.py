@@ -1,4 +1,5 @@
-"""The metadata log as tables: a PySpark data source and jobs on it. `layout` and `decoder` do without the extra `spark`.
+"""The metadata log as tables: a PySpark data source and jobs on it. `layout` and `decoder` do without
+the extra `spark`.
 
 from quorate.pipeline.source import MetadataLogSource
 spark.dataSource.register(MetadataLogSource)

@@ -1,6 +1,7 @@
 """From bytes of a segment or snapshot to columns: one row per record, control records too. Without Spark.
 
-Rows of a snapshot have its end offset in `snapshot`, and as offset the last that it contains, at which they hold.
+Rows of a snapshot have its end offset in `snapshot`, and as offset the last that it contains, at which
+they hold.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ COLUMNS: Final[tuple[tuple[str, str], ...]] = (
     ("value", "string"),
     ("json", "string"),
 )
-"""Name and Spark type. `position`: the record's offset in its file, which orders the rows of a snapshot; `key`, `value`:
-name and value of a config or quota, name and level of a feature; `json`: the record's fields as Kafka writes them."""
+"""Name and Spark type. `position`: the record's offset in its file, which orders the rows of a
+snapshot; `key`, `value`: name and value of a config or quota, name and level of a feature; `json`: the
+record's fields as Kafka writes them."""
 
 _dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -69,7 +71,9 @@ class Columns:
         self._lists = {name: [] for name in _NAMES}
         return taken
 
-    def add(self, header: BatchHeader, offset: int, position: int, snapshot: int | None, **values: Any) -> None:
+    def add(
+        self, header: BatchHeader, offset: int, position: int, snapshot: int | None, **values: Any
+    ) -> None:
         lists = self._lists
         lists["offset"].append(offset)
         lists["epoch"].append(header.leader_epoch)
@@ -79,16 +83,26 @@ class Columns:
         for name in _NAMES[5:]:
             lists[name].append(values.get(name))
 
-    def add_record(self, header: BatchHeader, offset: int, position: int, snapshot: int | None, value: memoryview) -> None:
+    def add_record(
+        self, header: BatchHeader, offset: int, position: int, snapshot: int | None, value: memoryview
+    ) -> None:
         record, version = decode_record(value)
         kind = type(record)
         columns = _keys(record)
         if self._payload:
             columns["json"] = _dump(to_json(record, version))
-        self.add(header, offset, position, snapshot, control=False, type=_type(kind), version=version, **columns)
+        self.add(
+            header, offset, position, snapshot, control=False, type=_type(kind), version=version, **columns
+        )
 
     def add_control(
-        self, header: BatchHeader, offset: int, position: int, snapshot: int | None, kind: int, value: memoryview
+        self,
+        header: BatchHeader,
+        offset: int,
+        position: int,
+        snapshot: int | None,
+        kind: int,
+        value: memoryview,
     ) -> None:
         try:
             name = ControlRecordType(kind).name
@@ -140,7 +154,9 @@ def _keys(record: Any) -> dict[str, Any]:
             found["value"] = str(record.feature_level)
         case "ClientQuotaRecord":
             found["resource_type"] = "CLIENT_QUOTA"
-            found["resource_name"] = ",".join([f"{e.entity_type}={e.entity_name or '<default>'}" for e in record.entity])
+            found["resource_name"] = ",".join(
+                [f"{e.entity_type}={e.entity_name or '<default>'}" for e in record.entity]
+            )
             found["key"] = record.key
             found["value"] = None if record.remove else repr(record.value)
         case "UserScramCredentialRecord" | "RemoveUserScramCredentialRecord":
@@ -154,7 +170,12 @@ def _keys(record: Any) -> dict[str, Any]:
             found["resource_name"] = uuid_text(record.id)
         case "FenceBrokerRecord" | "UnfenceBrokerRecord":
             found["broker_id"] = record.id
-        case "RegisterBrokerRecord" | "UnregisterBrokerRecord" | "BrokerRegistrationChangeRecord" | "ProducerIdsRecord":
+        case (
+            "RegisterBrokerRecord"
+            | "UnregisterBrokerRecord"
+            | "BrokerRegistrationChangeRecord"
+            | "ProducerIdsRecord"
+        ):
             found["broker_id"] = record.broker_id
         case "RegisterControllerRecord":
             found["broker_id"] = record.controller_id
@@ -162,11 +183,17 @@ def _keys(record: Any) -> dict[str, Any]:
 
 
 def read_slice(
-    part: Slice, *, start_offset: int = 0, end_offset: int | None = None, payload: bool = True, rows: int = ROWS_PER_BATCH
+    part: Slice,
+    *,
+    start_offset: int = 0,
+    end_offset: int | None = None,
+    payload: bool = True,
+    rows: int = ROWS_PER_BATCH,
 ) -> Iterator[dict[str, list[Any]]]:
     """The columns of a slice's records, some thousand rows at a time.
 
-    MetadataError names file and offset of what does not decode. A file that was renamed for its deletion is read all the same.
+    MetadataError names file and offset of what does not decode. A file that was renamed for its
+    deletion is read all the same.
     """
     path = Path(part.path)
     if not path.exists():
@@ -191,7 +218,8 @@ def read_slice(
 
 
 def _whole_batches(part: Slice, data: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Batches with a right checksum. At the torn end of the newest segment it stops; elsewhere a wrong one is an error."""
+    """Batches with a right checksum. At the torn end of the newest segment it stops; elsewhere a wrong
+    one is an error."""
     position = part.start
     try:
         for header, batch in iter_batches(data):
@@ -211,7 +239,12 @@ def _whole_batches(part: Slice, data: memoryview) -> Iterator[tuple[BatchHeader,
 
 
 def _add_batch(
-    columns: Columns, part: Slice, header: BatchHeader, batch: memoryview, start_offset: int, end_offset: int | None
+    columns: Columns,
+    part: Slice,
+    header: BatchHeader,
+    batch: memoryview,
+    start_offset: int,
+    end_offset: int | None,
 ) -> None:
     snapshot = part.snapshot_end_offset
     position = header.base_offset
@@ -223,7 +256,9 @@ def _add_batch(
             pairs = ((None, value) for value in metadata_values(batch))
         for kind, value in pairs:
             offset = position if snapshot is None else snapshot - 1
-            if snapshot is not None or (offset >= start_offset and (end_offset is None or offset < end_offset)):
+            if snapshot is not None or (
+                offset >= start_offset and (end_offset is None or offset < end_offset)
+            ):
                 if kind is None:
                     columns.add_record(header, offset, position, snapshot, value)
                 else:

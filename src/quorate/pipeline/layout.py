@@ -1,7 +1,8 @@
-"""What lies in a metadata log directory, and how its reading is shared out. Knows files' names and sizes, not what is in them.
+"""What lies in a metadata log directory, and how its reading is shared out. Knows files' names and
+sizes, not what is in them.
 
-The directory may be written meanwhile: the newest segment grows, old segments and snapshots are renamed (`.deleted`) and
-go a minute later.
+The directory may be written meanwhile: the newest segment grows, old segments and snapshots are renamed
+(`.deleted`) and go a minute later.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from quorate.records.batch import BATCH_OVERHEAD, CorruptRecordError, parse_head
 METADATA_DIRECTORY = "__cluster_metadata-0"
 
 SLICE_BYTES = 64 << 20
-"""What one task reads. A task costs Spark about 0.4 s before its first row, so many small ones are slower than few big ones."""
+"""What one task reads. A task costs Spark about 0.4 s before its first row, so many small ones are
+slower than few big ones."""
 
 _INDEX_ENTRY = struct.Struct(">ii")
 
@@ -68,16 +70,20 @@ class Layout:
         return next((snapshot for snapshot in self.snapshots if snapshot.end_offset >= start), None)
 
     def resets(self) -> list[SnapshotFile]:
-        """The snapshots that tell what the log no longer does: the base and those before it; of an equal offset, the newest."""
+        """The snapshots that tell what the log no longer does: the base and those before it; of an
+        equal offset, the newest."""
         base = self.base_snapshot()
         if base is None:
             return []
-        last = {found.end_offset: found for found in self.snapshots if 0 < found.end_offset <= base.end_offset}
+        last = {
+            found.end_offset: found for found in self.snapshots if 0 < found.end_offset <= base.end_offset
+        }
         return list(last.values())
 
 
 def scan(path: str | Path) -> Layout:
-    """Lists a metadata log directory, given itself or by the directory that holds it. FileNotFoundError when it is neither."""
+    """Lists a metadata log directory, given itself or by the directory that holds it. FileNotFoundError
+    when it is neither."""
     directory = Path(path)
     if (directory / METADATA_DIRECTORY).is_dir():
         directory = directory / METADATA_DIRECTORY
@@ -99,7 +105,9 @@ def scan(path: str | Path) -> Layout:
         else:
             segments.append(Segment(str(entry), int(entry.stem), size))
     if not segments and not snapshots:
-        raise FileNotFoundError(f"{path} holds no metadata log: neither segments nor snapshots, nor a {METADATA_DIRECTORY}")
+        raise FileNotFoundError(
+            f"{path} holds no metadata log: neither segments nor snapshots, nor a {METADATA_DIRECTORY}"
+        )
     segments.sort(key=lambda segment: segment.base_offset)
     if segments:
         last = segments[-1]
@@ -161,7 +169,8 @@ def group(parts: Iterable[Slice], target_bytes: int = SLICE_BYTES) -> list[list[
 
 
 def _cuts(segment: Segment, slice_bytes: int) -> list[int]:
-    """Positions of batches at which a big segment may be cut, from its offset index; none when the index is not to be trusted."""
+    """Positions of batches at which a big segment may be cut, from its offset index; none when the
+    index is not to be trusted."""
     if segment.size_bytes <= slice_bytes * 3 // 2:
         return []
     cuts: list[int] = []

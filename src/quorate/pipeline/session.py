@@ -1,4 +1,5 @@
-"""A local Spark session that fits one command: no web server, few shuffle partitions, UTC. On a cluster, bring your own."""
+"""A local Spark session that fits one command: no web server, few shuffle partitions, UTC. On a
+cluster, bring your own."""
 
 from __future__ import annotations
 
@@ -34,7 +35,10 @@ def local_session(name: str, *, cores: int | None = None) -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "2g")
         # A short job gains more from a fast start than from the last level of compilation.
-        .config("spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile={logging}")
+        .config(
+            "spark.driver.extraJavaOptions",
+            f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile={logging}",
+        )
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")

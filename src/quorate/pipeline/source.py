@@ -1,8 +1,9 @@
 """The PySpark data source `quorate_metadata`: records of a metadata log directory as rows, read in parallel.
 
-Options: `path` (or the argument of `load`): the directory; `snapshots`: `all` (default), `base` (the one that stands for
-what lies before the log), `resets` (that one and those before it), `latest` or `none`; `startOffset`, `endOffset`
-(exclusive): of the log's records; `payload` (true): whether to fill the column `json`.
+Options: `path` (or the argument of `load`): the directory; `snapshots`: `all` (default), `base` (the
+one that stands for what lies before the log), `resets` (that one and those before it), `latest` or
+`none`; `startOffset`, `endOffset` (exclusive): of the log's records; `payload` (true): whether to fill
+the column `json`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Task(InputPartition):
 
 
 class MetadataLogSource(DataSource):
-    """`spark.dataSource.register(MetadataLogSource)`, then `spark.read.format("quorate_metadata").load(DIRECTORY)`."""
+    """`spark.dataSource.register(MetadataLogSource)`, then
+    `spark.read.format("quorate_metadata").load(DIRECTORY)`."""
 
     @classmethod
     def name(cls) -> str:
@@ -91,6 +93,8 @@ class MetadataLogReader(DataSourceReader):
         schema = pa.schema([(name, types[kind]) for name, kind in COLUMNS])
         assert isinstance(partition, Task)
         for part in partition.parts:
-            for columns in read_slice(part, start_offset=self._start, end_offset=self._end, payload=self._payload):
+            for columns in read_slice(
+                part, start_offset=self._start, end_offset=self._end, payload=self._payload
+            ):
                 arrays = [pa.array(columns[field.name], type=field.type) for field in schema]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,7 +1,8 @@
-"""The one registry of the APIs: their keys, versions, listeners; framing of requests and responses around headers.
+"""The one registry of the APIs: their keys, versions, listeners; framing of requests and responses
+around headers.
 
-It feeds ApiVersions, dispatch, tests and the documents. Message modules are imported when one of their messages is
-first needed. Source: Apache Kafka 4.1.
+It feeds ApiVersions, dispatch, tests and the documents. Message modules are imported when one of their
+messages is first needed. Source: Apache Kafka 4.1.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from quorate.protocol.schema import Request, Response
 
 
 class ApiKey(IntEnum):
-    """The int16 that a request begins with. Keys 4 to 7 belonged to clusters with ZooKeeper and are not served."""
+    """The int16 that a request begins with. Keys 4 to 7 belonged to clusters with ZooKeeper and are not
+    served."""
 
     PRODUCE = 0
     FETCH = 1
@@ -157,7 +159,8 @@ class ApiSpec:
         return self.flexible_from is not None and version >= self.flexible_from
 
 
-# Key, name, first version, last stable, last, listeners (broker, controller), forwardable, first flexible version.
+# Key, name, first version, last stable, last, listeners (broker, controller), forwardable, first
+# flexible version.
 _TABLE: Final = (
     (0, "Produce", 3, 13, 13, "B", False, 9),
     (1, "Fetch", 4, 18, 18, "BC", False, 12),
@@ -258,13 +261,21 @@ _LISTENERS: Final = {
 
 
 def _spec(
-    key: int, name: str, first: int, stable: int, last: int, listeners: str, forwardable: bool, flexible: int | None
+    key: int,
+    name: str,
+    first: int,
+    stable: int,
+    last: int,
+    listeners: str,
+    forwardable: bool,
+    flexible: int | None,
 ) -> ApiSpec:
     api = ApiKey(key)
     return ApiSpec(
         key=api,
         name=name,
-        # librdkafka refuses a broker that does not list the old versions of Produce; asked for, they are refused.
+        # librdkafka refuses a broker that does not list the old versions of Produce; asked for, they
+        # are refused.
         min_version=0 if api is ApiKey.PRODUCE else first,
         max_version=stable,
         served_from=first,
@@ -280,12 +291,14 @@ REGISTRY: Final[dict[int, ApiSpec]] = {row[0]: _spec(*row) for row in _TABLE}
 
 
 def request_header_version(key: int, version: int) -> int:
-    """1, or 2 for a flexible request. Raises KafkaError (UNSUPPORTED_VERSION) for a key that is not in the registry."""
+    """1, or 2 for a flexible request. Raises KafkaError (UNSUPPORTED_VERSION) for a key that is not in
+    the registry."""
     return 2 if _known(key).is_flexible(version) else 1
 
 
 def response_header_version(key: int, version: int) -> int:
-    """0, or 1 for a flexible response; ApiVersions always 0, because the client may not know the version yet."""
+    """0, or 1 for a flexible response; ApiVersions always 0, because the client may not know the
+    version yet."""
     return 1 if _known(key).is_flexible(version) and key != ApiKey.API_VERSIONS else 0
 
 
@@ -301,23 +314,26 @@ _I32: Final = Packing(">i")
 
 
 def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
-    """The header of a request and the position of its body. Raises DecodeError; KafkaError (UNSUPPORTED_VERSION) for a
-    key that is not in the registry."""
+    """The header of a request and the position of its body. Raises DecodeError; KafkaError
+    (UNSUPPORTED_VERSION) for a key that is not in the registry."""
     if len(frame) < 8:
         raise DecodeError(f"a request of {len(frame)} bytes has no header")
     key, version = _KEY_AND_VERSION.unpack_from(frame)
     return RequestHeader.read(frame, 0, request_header_version(key, version))
 
 
-def decode_request(frame: Buffer, *, unstable: bool = False, lenient: bool = False) -> tuple[RequestHeader, Request]:
+def decode_request(
+    frame: Buffer, *, unstable: bool = False, lenient: bool = False
+) -> tuple[RequestHeader, Request]:
     """Header and body of a frame without its length.
 
-    An ApiVersions request of a version that is not served gives a default body: it must be answered in version 0 with
-    UNSUPPORTED_VERSION, and only its header can be read. Raises DecodeError for malformed bytes, KafkaError
-    (UNSUPPORTED_VERSION) for an unknown key or another version that is not served.
+    An ApiVersions request of a version that is not served gives a default body: it must be answered in
+    version 0 with UNSUPPORTED_VERSION, and only its header can be read. Raises DecodeError for
+    malformed bytes, KafkaError (UNSUPPORTED_VERSION) for an unknown key or another version that is not
+    served.
 
-    Bytes behind the body are left alone, as Kafka does: librdkafka 2.16 ends a Metadata request for all topics with three
-    of them (its null array takes four bytes).
+    Bytes behind the body are left alone, as Kafka does: librdkafka 2.16 ends a Metadata request for all
+    topics with three of them (its null array takes four bytes).
     """
     header, body = decode_request_header(frame)
     spec = REGISTRY[header.request_api_key]
@@ -333,9 +349,13 @@ def decode_request(frame: Buffer, *, unstable: bool = False, lenient: bool = Fal
 def encode_request_parts(
     correlation_id: int, client_id: str | None, message: Request, version: int
 ) -> list[bytes | bytearray | memoryview | FileRegion]:
-    """Header and body of a request, without the frame's length, record batches uncopied. Raises EncodeError."""
+    """Header and body of a request, without the frame's length, record batches uncopied. Raises
+    EncodeError."""
     header = RequestHeader(
-        request_api_key=message.KEY, request_api_version=version, correlation_id=correlation_id, client_id=client_id
+        request_api_key=message.KEY,
+        request_api_version=version,
+        correlation_id=correlation_id,
+        client_id=client_id,
     )
     return message.encode_parts(version, header.encode(request_header_version(message.KEY, version)))
 
@@ -349,7 +369,8 @@ def encode_request(correlation_id: int, client_id: str | None, message: Request,
 def encode_response(
     correlation_id: int, key: int, version: int, message: Response
 ) -> list[bytes | bytearray | memoryview | FileRegion]:
-    """Header and body of a response, without the frame's length, record batches uncopied. Raises EncodeError."""
+    """Header and body of a response, without the frame's length, record batches uncopied. Raises
+    EncodeError."""
     header = _I32.pack(correlation_id)
     return message.encode_parts(version, header + b"\0" if response_header_version(key, version) else header)
 

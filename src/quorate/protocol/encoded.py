@@ -7,7 +7,8 @@ from quorate.protocol.regions import FileRegion
 
 
 class EncodedStructs(list[bytes]):
-    """The elements of an array of structs, each encoded for the version in which the message around them is written.
+    """The elements of an array of structs, each encoded for the version in which the message around
+    them is written.
 
     The encoders take it in place of the list of structs.
     """
@@ -24,7 +25,9 @@ class EncodedResponse:
         self.body = body
         self.version = version
 
-    def encode_parts(self, version: int, prefix: bytes = b"") -> list[bytes | bytearray | memoryview | FileRegion]:
+    def encode_parts(
+        self, version: int, prefix: bytes = b""
+    ) -> list[bytes | bytearray | memoryview | FileRegion]:
         """As `Message.encode_parts`. Raises EncodeError for another version."""
         if version != self.version:
             raise EncodeError(f"encoded for version {self.version}, not {version}")

@@ -1,7 +1,7 @@
 """The response that tells of an error to a whole request, as Kafka builds it for each API.
 
-Most responses carry one code on top. The older APIs have none: their answer repeats what was asked, item by item, each
-with the code. `_MIRRORS` says how, and `_DEFAULTS` what else an item then holds.
+Most responses carry one code on top. The older APIs have none: their answer repeats what was asked,
+item by item, each with the code. `_MIRRORS` says how, and `_DEFAULTS` what else an item then holds.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from quorate.protocol.api import REGISTRY, ApiKey
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.schema import Request, Response, Struct
 
-# One row for each API, its lowest version and one item for each level of nesting: the response's list, the request's
-# list, and the fields that tell the item (`theirs>ours` where the names differ). An item of the request that is no
-# struct (a topic's name, a partition's number) is itself the field.
+# One row for each API, its lowest version and one item for each level of nesting: the response's list,
+# the request's list, and the fields that tell the item (`theirs>ours` where the names differ). An item
+# of the request that is no struct (a topic's name, a partition's number) is itself the field.
 _Level = tuple[str, str, str]
 _PARTITIONS: Final[_Level] = ("partitions", "partitions", "partition")
 _BY_INDEX: Final[_Level] = ("partitions", "partitions", "partition_index")
@@ -102,8 +102,8 @@ _NO_CODE = frozenset({ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.ALTER_USER_SCRAM_CRE
 def error_response(request: Request, code: ErrorCode, message: str | None, version: int) -> Response | None:
     """The answer to `request`, of this version, that failed as a whole.
 
-    `message` goes wherever the response has room for one; None leaves the code to speak. None is returned for a request
-    that wants no answer (Produce with acks=0).
+    `message` goes wherever the response has room for one; None leaves the code to speak. None is
+    returned for a request that wants no answer (Produce with acks=0).
     """
     key = request.KEY
     if key == ApiKey.PRODUCE and getattr(request, "acks", None) == 0:
@@ -112,7 +112,8 @@ def error_response(request: Request, code: ErrorCode, message: str | None, versi
     _fill(response, version, code, message, _DEFAULTS.get(key, {}))
     if key == ApiKey.API_VERSIONS and code == ErrorCode.UNSUPPORTED_VERSION:
         spec = REGISTRY[key]
-        own = type(response).ApiVersion(api_key=key, min_version=spec.min_version, max_version=spec.max_version)  # type: ignore[attr-defined]
+        ApiVersion = type(response).ApiVersion  # type: ignore[attr-defined]  # noqa: N806
+        own = ApiVersion(api_key=key, min_version=spec.min_version, max_version=spec.max_version)
         response.api_keys = [own]  # type: ignore[attr-defined]
     if key == ApiKey.JOIN_GROUP:
         response.protocol_name = None if version >= 7 else ""  # type: ignore[attr-defined]
@@ -167,7 +168,8 @@ def _mirror(
 
 
 def _not_null(item: Struct, name: str, value: Any) -> Any:
-    """A topic asked for by its id alone has no name; where the response has no room for null it is empty, as Kafka's."""
+    """A topic asked for by its id alone has no name; where the response has no room for null it is
+    empty, as Kafka's."""
     if value is not None:
         return value
     spec = next(f for f in type(item).fields() if f.name == name)
@@ -191,5 +193,6 @@ def _special(request: Any, response: Any, code: ErrorCode, message: str | None) 
     else:
         users = sorted({x.name for x in [*request.deletions, *request.upsertions]})
         response.results = [
-            kind.AlterUserScramCredentialsResult(user=user, error_code=int(code), error_message=message) for user in users
+            kind.AlterUserScramCredentialsResult(user=user, error_code=int(code), error_message=message)
+            for user in users
         ]

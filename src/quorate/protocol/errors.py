@@ -9,7 +9,8 @@ logger = logging.getLogger(__name__)
 
 
 class ErrorCode(IntEnum):
-    """The int16 that responses carry. A code that this enum lacks comes from a newer peer: read it with `ErrorCode.of`."""
+    """The int16 that responses carry. A code that this enum lacks comes from a newer peer: read it with
+    `ErrorCode.of`."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -154,10 +155,11 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def of(cls, code: int) -> ErrorCode:
-        """The error of a code that a peer sent; UNKNOWN_SERVER_ERROR, with a warning, for one that is not known here.
+        """The error of a code that a peer sent; UNKNOWN_SERVER_ERROR, with a warning, for one that is
+        not known here.
 
-        Every code from a peer is converted by this method: a peer of a newer version may send codes that this enum lacks
-        (Kafka's `Errors.forCode`).
+        Every code from a peer is converted by this method: a peer of a newer version may send codes
+        that this enum lacks (Kafka's `Errors.forCode`).
         """
         try:
             return cls(code)
@@ -225,8 +227,8 @@ class DecodeError(KafkaError):
 
 
 class EncodeError(KafkaError):
-    """A message that the chosen version cannot carry: a field out of range, null where null is not allowed, or set
-    to something else than its default in a version that lacks it."""
+    """A message that the chosen version cannot carry: a field out of range, null where null is not
+    allowed, or set to something else than its default in a version that lacks it."""
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.UNSUPPORTED_VERSION) -> None:
         super().__init__(code, message)

@@ -1,7 +1,8 @@
-"""The fields of messages: their types, their declaration with `field()`, and the specification read from both.
+"""The fields of messages: their types, their declaration with `field()`, and the specification read
+from both.
 
-`schema` describes the notation. This module also defines the two protocols by which the compilers see struct and message
-classes, so that `schema` can import the compilers.
+`schema` describes the notation. This module also defines the two protocols by which the compilers see
+struct and message classes, so that `schema` can import the compilers.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ string: TypeAlias = str
 uuid = Annotated[bytes, "uuid"]
 """16 raw bytes. `quorate.protocol.uuids` converts them to text."""
 records: TypeAlias = Records
-"""Record batches. They are decoded as a memoryview of the buffer and encoded without a copy. Declarations write `Records`."""
+"""Record batches. They are decoded as a memoryview of the buffer and encoded without a copy.
+Declarations write `Records`."""
 
 T = TypeVar("T")
 
@@ -47,7 +49,17 @@ def parse_range(text: str) -> Range:
 class FieldDeclaration:
     """The arguments of `field()`. `read_field` combines them with the annotation of the field."""
 
-    __slots__ = ("default", "factory", "flexible", "ignorable", "json_name", "nullable", "tag", "tagged", "versions")
+    __slots__ = (
+        "default",
+        "factory",
+        "flexible",
+        "ignorable",
+        "json_name",
+        "nullable",
+        "tag",
+        "tagged",
+        "versions",
+    )
 
     def __init__(
         self,
@@ -96,14 +108,30 @@ def field(
 ) -> Any:
     """Declares a field whose annotation and default do not say everything.
 
-    flexible=False: the field keeps the non-compact length in flexible versions (the client id of request headers).
-    json_name: Kafka's name of the field in JSON, if it is not the camel case of the Python name.
+    flexible=False: the field keeps the non-compact length in flexible versions (the client id of
+    request headers). json_name: Kafka's name of the field in JSON, if it is not the camel case of the
+    Python name.
     """
-    return FieldDeclaration(default, default_factory, versions, tag, tagged, nullable, ignorable, flexible, json_name)
+    return FieldDeclaration(
+        default, default_factory, versions, tag, tagged, nullable, ignorable, flexible, json_name
+    )
 
 
 PRIMITIVES: Final = frozenset(
-    {"int8", "int16", "uint16", "int32", "uint32", "int64", "float64", "bool", "str", "bytes", "uuid", "Records"}
+    {
+        "int8",
+        "int16",
+        "uint16",
+        "int32",
+        "uint32",
+        "int64",
+        "float64",
+        "bool",
+        "str",
+        "bytes",
+        "uuid",
+        "Records",
+    }
 )
 _ALIASES: Final = {"boolean": "bool", "string": "str", "records": "Records", "float": "float64"}
 
@@ -114,7 +142,8 @@ class FieldSpec:
 
     name: str
     kind: str
-    """One of PRIMITIVES or the name of a struct of the message. For an array it is the type of the elements."""
+    """One of PRIMITIVES or the name of a struct of the message. For an array it is the type of the
+    elements."""
     array: bool
     versions: Range
     tag: int | None

@@ -1,8 +1,8 @@
 """Messages as Kafka's JSON: what `quorum-state` is written in and what the dump tool prints.
 
-Field names are Kafka's in camel case. Fields that the version lacks are left out, tagged fields also when they have
-their default. Uuids are their 22 characters, bytes are base64. Unknown tagged fields are not shown, as in Kafka.
-Values are plain dicts, lists, strings and numbers, for `json.dumps`.
+Field names are Kafka's in camel case. Fields that the version lacks are left out, tagged fields also
+when they have their default. Uuids are their 22 characters, bytes are base64. Unknown tagged fields are
+not shown, as in Kafka. Values are plain dicts, lists, strings and numbers, for `json.dumps`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def default_of(spec: FieldSpec) -> Any:
 
 
 def to_json(message: Message, version: int, *, record_bytes: bool = False) -> dict[str, Any]:
-    """The JSON of a message. With `record_bytes`, record batches are shown as base64 instead of by their size.
+    """The JSON of a message. With `record_bytes`, record batches are shown as base64 instead of by
+    their size.
 
     Raises EncodeError when a field is set that the version lacks and that may not be lost.
     """
@@ -48,7 +49,9 @@ def _struct_to_json(root: type[Message], value: Struct, version: int, record_byt
         content = getattr(value, spec.name)
         if not spec.in_version(version):
             if not spec.ignorable and content != default_of(spec):
-                raise EncodeError(f"{root.__name__} v{version}: {spec.name} is set, but not part of this version")
+                raise EncodeError(
+                    f"{root.__name__} v{version}: {spec.name} is set, but not part of this version"
+                )
         elif spec.tagged_in(version) and content == default_of(spec):
             continue
         elif spec.kind == "Records" and not record_bytes and content is not None:
@@ -57,7 +60,9 @@ def _struct_to_json(root: type[Message], value: Struct, version: int, record_byt
         elif content is None or not spec.array:
             shown[spec.json_name] = _value_to_json(root, spec, content, version, record_bytes)
         else:
-            shown[spec.json_name] = [_value_to_json(root, spec, item, version, record_bytes) for item in content]
+            shown[spec.json_name] = [
+                _value_to_json(root, spec, item, version, record_bytes) for item in content
+            ]
     return shown
 
 
@@ -78,11 +83,13 @@ def _value_to_json(root: type[Message], spec: FieldSpec, value: Any, version: in
 def from_json(cls: type[M], value: object, version: int) -> M:
     """The message of a JSON value, the counterpart of `to_json(..., record_bytes=True)`.
 
-    Fields that it does not know are skipped, as in Kafka. Raises DecodeError, naming the field, when one is missing or
-    does not fit.
+    Fields that it does not know are skipped, as in Kafka. Raises DecodeError, naming the field, when
+    one is missing or does not fit.
     """
     if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
-        raise DecodeError(f"{cls.__name__} has versions {cls.MIN_VERSION} to {cls.MAX_VERSION}, not {version}")
+        raise DecodeError(
+            f"{cls.__name__} has versions {cls.MIN_VERSION} to {cls.MAX_VERSION}, not {version}"
+        )
     return _struct_from_json(cls, cls, value, version, cls.__name__)
 
 
@@ -109,7 +116,9 @@ def _struct_from_json(root: type[Message], cls: type[S], value: object, version:
         elif spec.array:
             if not isinstance(content, list):
                 raise DecodeError(f"{name} is no JSON array")
-            found[spec.name] = [_value_from_json(root, spec, item, version, f"{name}[{i}]") for i, item in enumerate(content)]
+            found[spec.name] = [
+                _value_from_json(root, spec, item, version, f"{name}[{i}]") for i, item in enumerate(content)
+            ]
         else:
             found[spec.name] = _value_from_json(root, spec, content, version, name)
     return cls(**found)

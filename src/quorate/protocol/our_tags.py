@@ -1,7 +1,8 @@
 """The tagged fields that are ours, not Apache Kafka's: one number for one meaning, from 10000 on.
 
-Peers that do not know them skip them and drop them, so each has a default that is always valid ("not known"), and no
-answer may depend on one being there. Numbers are never used again for something else: they are on disks.
+Peers that do not know them skip them and drop them, so each has a default that is always valid ("not
+known"), and no answer may depend on one being there. Numbers are never used again for something else:
+they are on disks.
 """
 
 from __future__ import annotations
@@ -55,18 +56,28 @@ REGISTRY: Final[dict[int, tuple[tuple[str, ...], str]]] = {
         ("DescribeQuorumResponse.PartitionData.uncommitted_removed_voters",),
         "voters that an uncommitted change removes; null not known",
     ),
-    ATTRIBUTION_PRINCIPAL: (("NoOpRecord.principal",), "who made the changes of this batch, as Type:Name; null not known"),
-    ATTRIBUTION_CLIENT_ID: (("NoOpRecord.client_id",), "client id of the request behind this batch; null not known"),
+    ATTRIBUTION_PRINCIPAL: (
+        ("NoOpRecord.principal",),
+        "who made the changes of this batch, as Type:Name; null not known",
+    ),
+    ATTRIBUTION_CLIENT_ID: (
+        ("NoOpRecord.client_id",),
+        "client id of the request behind this batch; null not known",
+    ),
     ATTRIBUTION_ADDRESS: (("NoOpRecord.address",), "host address of that client; null not known"),
     ATTRIBUTION_API: (("NoOpRecord.api",), "API key of that request; -1 not known"),
-    ATTRIBUTION_REASON: (("NoOpRecord.reason",), "why, where no request is behind it (a fenced broker, say); null none"),
+    ATTRIBUTION_REASON: (
+        ("NoOpRecord.reason",),
+        "why, where no request is behind it (a fenced broker, say); null none",
+    ),
     CHANGED_END_POINTS: (
         ("BrokerRegistrationChangeRecord.end_points",),
         "new listeners of the broker, replacing all it had; null no change (KIP-746)",
     ),
     SNAPSHOT_PREFIX_DIGEST: (
         ("FetchSnapshotRequest.PartitionSnapshot.prefix_digest",),
-        "SHA-256 of the headers of the whole batches before `position`, which came from another replica; null nothing to compare",
+        "SHA-256 of the headers of the whole batches before `position`, which came from another replica; "
+        "null nothing to compare",
     ),
     SNAPSHOT_SAME_PREFIX: (
         ("FetchSnapshotResponse.PartitionSnapshot.same_prefix",),
@@ -74,7 +85,8 @@ REGISTRY: Final[dict[int, tuple[tuple[str, ...], str]]] = {
     ),
     FORWARDED_REQUEST_ID: (
         ("EnvelopeRequest.request_id",),
-        "the same for every try of one forwarded request; the ids of the topics that it creates follow from it; zero not known",
+        "the same for every try of one forwarded request; the ids of the topics that it creates follow from "
+        "it; zero not known",
     ),
     FORWARDED_REQUEST_LOST_TRIES: (
         ("EnvelopeRequest.lost_tries",),

@@ -1,7 +1,8 @@
 """Whether bytes of a file can be read without waiting for the disk, and reading them ahead where they cannot.
 
-A read of what is not in the page cache blocks its thread until the disk has answered. In the event loop this would delay every
-other connection, so cold bytes are read ahead in another thread first (preadv2 with RWF_NOWAIT, Linux 4.14).
+A read of what is not in the page cache blocks its thread until the disk has answered. In the event loop
+this would delay every other connection, so cold bytes are read ahead in another thread first (preadv2
+with RWF_NOWAIT, Linux 4.14).
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import os
 from quorate.protocol.regions import HasFileno
 
 PROBE_EVERY_BYTES = 256 << 10
-"""Distance of the probes. The kernel reads ahead in windows of 128 KiB and more, so a smaller hole costs one short wait."""
+"""Distance of the probes. The kernel reads ahead in windows of 128 KiB and more, so a smaller hole
+costs one short wait."""
 
 WARM_BYTES = 1 << 20
 """Bytes read ahead at once: a few milliseconds of a slow disk, and no more memory than that."""
@@ -22,7 +24,8 @@ _PROBE = [bytearray(1)]
 
 
 def resident_bytes(fd: int, position: int, length: int) -> int:
-    """How many of `length` bytes from `position` can be read without waiting for the disk, as far as probes tell.
+    """How many of `length` bytes from `position` can be read without waiting for the disk, as far as
+    probes tell.
 
     `length` where the kernel or the file system cannot tell. Raises OSError.
     """

@@ -1,9 +1,9 @@
 """How single values and arrays of them stand on the wire: what the compiled codecs call.
 
-Readers take a buffer (bytes or memoryview), a position and the buffer's end, and return the value and the position
-behind it. They may raise IndexError and struct.error for cut input; `Message.decode` turns these into DecodeError.
-Lengths are compared with what is left before anything is allocated.
-Writers append to a bytearray. Source: the protocol guide, KIP-482 (compact forms).
+Readers take a buffer (bytes or memoryview), a position and the buffer's end, and return the value and
+the position behind it. They may raise IndexError and struct.error for cut input; `Message.decode` turns
+these into DecodeError. Lengths are compared with what is left before anything is allocated. Writers
+append to a bytearray. Source: the protocol guide, KIP-482 (compact forms).
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from quorate.protocol.errors import DecodeError, EncodeError
 from quorate.protocol.regions import FileRegion
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-Records: TypeAlias = "bytes | bytearray | memoryview | FileRegion | list[bytes | bytearray | memoryview | FileRegion]"
+Records: TypeAlias = (
+    "bytes | bytearray | memoryview | FileRegion | list[bytes | bytearray | memoryview | FileRegion]"
+)
 
 MAX_STRING_BYTES = 0x7FFF
 """Java reads and writes no longer string, compact or not."""
@@ -30,7 +32,8 @@ _write_i16 = _I16.pack
 _write_i32 = _I32.pack
 
 
-# -- variable-length integers ---------------------------------------------------------------------------------------
+# -- variable-length integers
+# --------------------------------------------------------------------------------------------------
 
 
 def read_uvarint(b: Buffer, p: int) -> tuple[int, int]:
@@ -112,7 +115,8 @@ def varint_size(x: int) -> int:
     return uvarint_size(x << 1 if x >= 0 else ~(x << 1))
 
 
-# -- lengths --------------------------------------------------------------------------------------------------------
+# -- lengths
+# --------------------------------------------------------------------------------------------------
 
 
 def short(what: str, wanted: int, left: int) -> DecodeError:
@@ -157,16 +161,18 @@ def write_compact_length(o: bytearray, n: int) -> None:
         write_uvarint(o, n + 1)
 
 
-# -- strings --------------------------------------------------------------------------------------------------------
+# -- strings
+# --------------------------------------------------------------------------------------------------
 
 _LENIENT = "quorate-java-replace"
-"""The error handler with which bytes that are not UTF-8 are decoded. Java's `new String(bytes, UTF_8)`, which Apache Kafka
-uses for every string, never fails: it puts U+FFFD in the place of what is malformed."""
+"""The error handler with which bytes that are not UTF-8 are decoded. Java's `new String(bytes, UTF_8)`,
+which Apache Kafka uses for every string, never fails: it puts U+FFFD in the place of what is malformed."""
 
 
 def _replace_as_java(error: UnicodeError) -> tuple[str, int]:
-    """One U+FFFD for each malformed part, and the position behind it. Java and Python agree on what a part is, except for
-    encoded surrogates (ED A0..BF, then any continuation byte): Java takes them as one part."""
+    """One U+FFFD for each malformed part, and the position behind it. Java and Python agree on what a
+    part is, except for encoded surrogates (ED A0..BF, then any continuation byte): Java takes them as
+    one part."""
     assert isinstance(error, UnicodeDecodeError)
     data, begin = error.object, error.start
     if data[begin] == 0xED and 0xA0 <= data[begin + 1 : begin + 2].ljust(1)[0] <= 0xBF:
@@ -258,7 +264,8 @@ def write_nullable_compact_string(o: bytearray, s: str | None) -> None:
         write_compact_string(o, s)
 
 
-# -- bytes and records ----------------------------------------------------------------------------------------------
+# -- bytes and records
+# --------------------------------------------------------------------------------------------------
 
 
 def read_bytes(b: Buffer, p: int, end: int) -> tuple[bytes, int]:
@@ -346,7 +353,8 @@ def write_nullable_compact_bytes(o: bytearray, x: Buffer | None) -> None:
 def write_records(
     parts: list[Buffer | FileRegion], o: bytearray, x: Records, write_len: Callable[[bytearray, int], None]
 ) -> bytearray:
-    """Ends the part under construction with the length of `x`, adds `x` itself uncopied, and begins a new part."""
+    """Ends the part under construction with the length of `x`, adds `x` itself uncopied, and begins a
+    new part."""
     pieces = x if isinstance(x, list) else [x]
     write_len(o, sum([len(piece) for piece in pieces]))
     parts.append(o)
@@ -354,10 +362,12 @@ def write_records(
     return bytearray()
 
 
-# -- arrays of values -----------------------------------------------------------------------------------------------
+# -- arrays of values
+# --------------------------------------------------------------------------------------------------
 
 _SMALL = 33
-"""Arrays shorter than this (replica lists) have their struct ready: formatting and looking it up costs as much again."""
+"""Arrays shorter than this (replica lists) have their struct ready: formatting and looking it up costs
+as much again."""
 
 
 def int_array_codec(
@@ -403,11 +413,13 @@ def bad_uuid(x: object) -> EncodeError:
     return EncodeError(f"{x!r} is no uuid: 16 bytes are needed")
 
 
-# -- tagged fields --------------------------------------------------------------------------------------------------
+# -- tagged fields
+# --------------------------------------------------------------------------------------------------
 
 
 def read_tags(b: Buffer, p: int, end: int) -> tuple[bytes | dict[int, bytes] | None, int]:
-    """The tagged section of a struct that declares no tags: as it stands where its tags ascend, as they must."""
+    """The tagged section of a struct that declares no tags: as it stands where its tags ascend, as they
+    must."""
     begin = p
     n, p = read_uvarint(b, p)
     last = -1
@@ -438,7 +450,9 @@ def parse_tags(section: bytes) -> dict[int, bytes]:
     return tags
 
 
-def write_tags(o: bytearray, known: list[tuple[int, bytes | bytearray]], unknown: bytes | dict[int, bytes] | None) -> None:
+def write_tags(
+    o: bytearray, known: list[tuple[int, bytes | bytearray]], unknown: bytes | dict[int, bytes] | None
+) -> None:
     """A tagged section: known and unknown tags in ascending order. Raises EncodeError when one is in both."""
     if type(unknown) is bytes:
         if not known:

@@ -25,7 +25,8 @@ class FileRegion:
         return self.length
 
     def read(self) -> bytes:
-        """The bytes themselves, for what cannot use sendfile (TLS, tests). Raises OSError, EOFError when the file is shorter."""
+        """The bytes themselves, for what cannot use sendfile (TLS, tests). Raises OSError, EOFError
+        when the file is shorter."""
         data = os.pread(self.fd_owner.fileno(), self.length, self.position)
         while len(data) < self.length:  # pread may return less than asked, at most 2 GiB at once
             more = os.pread(self.fd_owner.fileno(), self.length - len(data), self.position + len(data))

@@ -9,17 +9,19 @@
         voter_id: int32 = field(default=-1, versions="1+", ignorable=True)
         topics: list[TopicData] = field(default_factory=list)
 
-- A field has a real annotation, so that a type checker knows it. Structs are nested classes of their message, all one
-  level deep. Inside a struct, another one is named through the message.
+- A field has a real annotation, so that a type checker knows it. Structs are nested classes of their
+  message, all one level deep. Inside a struct, another one is named through the message.
 - A version range is "3+", "1-4", "2" or "none". A field without a range is in all versions.
 - `X | None` is nullable in all versions, unless `nullable=` gives a range.
 - `tag=` makes a field tagged, in the versions of `tagged=` (by default in all versions that have the field).
-- Defaults are Kafka's. A field that a version lacks is read as its default. Writing another value in such a version is
-  an EncodeError, unless the field is `ignorable`. A tagged field equal to its default is not written.
+- Defaults are Kafka's. A field that a version lacks is read as its default. Writing another value in
+  such a version is an EncodeError, unless the field is `ignorable`. A tagged field equal to its default
+  is not written.
 - Unknown tagged fields are kept in `unknown_tags` and written back.
 
-The metaclass only stores the declaration. The constructor is compiled on the first call, an encoder or decoder on the
-first use of its version (`quorate.protocol.compiler`), because a process uses few of the messages that it declares.
+The metaclass only stores the declaration. The constructor is compiled on the first call, an encoder or
+decoder on the first use of its version (`quorate.protocol.compiler`), because a process uses few of the
+messages that it declares.
 """
 
 from __future__ import annotations
@@ -76,11 +78,17 @@ def _set_tags(instance: Struct, tags: dict[int, bytes] | None) -> None:
 class StructMeta(type):
     """Makes slots of the annotated fields of a class body and keeps their declarations."""
 
-    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], /, **keywords: Any) -> StructMeta:
+    def __new__(
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], /, **keywords: Any
+    ) -> StructMeta:
         declared: dict[str, tuple[str, Any]] = {}
         if not bases:  # Struct itself: `unknown_tags` is a field for type checkers and a property at run time
             namespace.pop("unknown_tags")
-            namespace |= {"__slots__": ("_tags",), "unknown_tags": property(_get_tags, _set_tags), "_declared": {}}
+            namespace |= {
+                "__slots__": ("_tags",),
+                "unknown_tags": property(_get_tags, _set_tags),
+                "_declared": {},
+            }
             return super().__new__(mcs, name, bases, namespace)
         for field_name, annotation in namespace.get("__annotations__", {}).items():
             if annotation.startswith("ClassVar"):
@@ -97,7 +105,8 @@ class Struct(metaclass=StructMeta):
     unknown_tags: dict[int, bytes] | None = None
     """Tagged fields that the declaration lacks, by tag."""
 
-    # The bytes of the tagged section until `unknown_tags` is read: a dictionary takes sixty times as much memory.
+    # The bytes of the tagged section until `unknown_tags` is read: a dictionary takes sixty times as
+    # much memory.
     _tags: ClassVar[bytes | dict[int, bytes] | None]
     _declared: ClassVar[dict[str, tuple[str, Any]]]
     _fields: ClassVar[tuple[FieldSpec, ...] | None] = None
@@ -203,9 +212,11 @@ class Message(Struct):
 
     @classmethod
     def decoder(cls, version: int) -> Decoder:
-        """The compiled decoder of a version, for loops over many messages. Other callers use `read` or `decode`.
+        """The compiled decoder of a version, for loops over many messages. Other callers use `read` or
+        `decode`.
 
-        The decoder raises IndexError or struct.error for input that is cut off, and DecodeError for other malformed input.
+        The decoder raises IndexError or struct.error for input that is cut off, and DecodeError for
+        other malformed input.
         """
         try:
             return cls._decoders[version]
@@ -214,7 +225,8 @@ class Message(Struct):
 
     @classmethod
     def encoder(cls, version: int) -> Encoder:
-        """The compiled encoder of a version. Other callers use `encode` or `encode_parts`, which convert its errors."""
+        """The compiled encoder of a version. Other callers use `encode` or `encode_parts`, which
+        convert its errors."""
         try:
             return cls._encoders[version]
         except KeyError:
@@ -222,7 +234,8 @@ class Message(Struct):
 
     @classmethod
     def decode(cls, buf: Buffer, version: int) -> Self:
-        """The message in `buf`. Raises DecodeError for malformed bytes and for bytes left behind the message."""
+        """The message in `buf`. Raises DecodeError for malformed bytes and for bytes left behind the
+        message."""
         message, end = cls.read(buf, 0, version)
         if end != len(buf):
             raise DecodeError(f"{len(buf) - end} bytes are left behind {cls.__name__} v{version}")
@@ -239,8 +252,11 @@ class Message(Struct):
         except _MALFORMED_ERRORS as e:
             raise DecodeError(f"{cls.__name__} v{version} is cut or malformed: {e}") from None
 
-    def encode_parts(self, version: int, prefix: Buffer = b"") -> list[bytes | bytearray | memoryview | FileRegion]:
-        """The encoded message in parts, to be written in order. Record batches are not copied. Raises EncodeError."""
+    def encode_parts(
+        self, version: int, prefix: Buffer = b""
+    ) -> list[bytes | bytearray | memoryview | FileRegion]:
+        """The encoded message in parts, to be written in order. Record batches are not copied. Raises
+        EncodeError."""
         encode = self.encoder(version)
         parts: list[bytes | bytearray | memoryview | FileRegion] = []
         try:
@@ -268,4 +284,5 @@ class Response(Message):
 
 
 class Data(Message):
-    """A message that is neither request nor response: the key or value of a record, a header, the content of a file."""
+    """A message that is neither request nor response: the key or value of a record, a header, the
+    content of a file."""

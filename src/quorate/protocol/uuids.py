@@ -20,7 +20,8 @@ def uuid_text(raw: bytes) -> str:
 
 
 def parse_uuid(text: str) -> bytes:
-    """The 16 bytes of a uuid's text. Raises ValueError, as Kafka does, when it is too long or does not hold 16 bytes."""
+    """The 16 bytes of a uuid's text. Raises ValueError, as Kafka does, when it is too long or does not
+    hold 16 bytes."""
     if len(text) > 24:
         raise ValueError(f"{text[:32]!r}... is too long for a uuid: 24 characters at most")
     try:
@@ -35,8 +36,9 @@ def parse_uuid(text: str) -> bytes:
 def random_uuid(rng_bytes: bytes | None = None) -> bytes:
     """A version 4 uuid from 16 random bytes (the system's when none are given).
 
-    Kafka never hands out its reserved uuids, nor one whose text starts with `-`, which would read as an option on a
-    command line: such a draw is drawn again, or, when the caller gave the bytes, has its first bit cleared.
+    Kafka never hands out its reserved uuids, nor one whose text starts with `-`, which would read as an
+    option on a command line: such a draw is drawn again, or, when the caller gave the bytes, has its
+    first bit cleared.
     """
     while True:
         b = bytearray(os.urandom(16) if rng_bytes is None else rng_bytes)

@@ -1,4 +1,5 @@
-"""What a node tells its Raft client. Times in seconds, sizes in bytes; defaults are those of Kafka's `QuorumConfig`."""
+"""What a node tells its Raft client. Times in seconds, sizes in bytes; defaults are those of Kafka's
+`QuorumConfig`."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ class RaftConfig:
     cluster_id: str
     metadata_dir: Path  # metadata.log.dir: __cluster_metadata-0 lies in it
     listener_name: str  # the first of controller.listener.names
-    endpoints: Endpoints = field(default_factory=dict)  # own advertised controller endpoints; empty for a broker
+    endpoints: Endpoints = field(
+        default_factory=dict
+    )  # own advertised controller endpoints; empty for a broker
     is_controller: bool = True
     voters: Mapping[int, Address] | None = None  # controller.quorum.voters
     bootstrap_servers: tuple[Address, ...] = ()  # controller.quorum.bootstrap.servers
@@ -37,7 +40,9 @@ class RaftConfig:
     kraft_versions: tuple[int, int] = (0, 1)
     auto_join: bool = False  # controller.quorum.auto.join.enable
     quick_failover: bool = True
-    on_fatal: Callable[[BaseException], None] | None = None  # the metadata directory has failed: stop the node
+    on_fatal: Callable[[BaseException], None] | None = (
+        None  # the metadata directory has failed: stop the node
+    )
 
     def params(self) -> RaftParams:
         bootstrap = self.bootstrap_servers or tuple((self.voters or {}).values())

@@ -1,7 +1,8 @@
 """The small values that every part of the Raft room passes around.
 
-Units: offsets count records, times named `now` are monotonic seconds, times named `*_ms` are wall clock milliseconds.
-A directory id of sixteen zero bytes means "not known" (kraft.version 0, or an entry of a voter set without one).
+Units: offsets count records, times named `now` are monotonic seconds, times named `*_ms` are wall clock
+milliseconds. A directory id of sixteen zero bytes means "not known" (kraft.version 0, or an entry of a
+voter set without one).
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ METADATA_TOPIC_ID = bytes(15) + b"\x01"
 METADATA_PARTITION = 0
 MAX_BATCH_BYTES = 8 * 1024 * 1024  # a leader's batch and one Fetch answer are at most this large, as in Kafka
 MAX_FETCH_BYTES = 8 * 1024 * 1024
-ASK_FETCH_BYTES = 1 * 1024 * 1024  # what we ask for at a time: a larger answer would hold the loop for more than a few ms
+ASK_FETCH_BYTES = (
+    1 * 1024 * 1024
+)  # what we ask for at a time: a larger answer would hold the loop for more than a few ms
 ASK_SNAPSHOT_BYTES = 4 * 1024 * 1024
 MAX_SNAPSHOT_BYTES = 1 << 40  # a leader that speaks of more is not believed
 
@@ -44,7 +47,8 @@ class ReplicaKey:
 
 
 class OffsetEpoch(NamedTuple):
-    """A position of the log: end offset (exclusive) and the epoch of the record before it. Names a snapshot too."""
+    """A position of the log: end offset (exclusive) and the epoch of the record before it. Names a
+    snapshot too."""
 
     offset: int
     epoch: int
@@ -95,7 +99,8 @@ MOVES: Mapping[Role, frozenset[Role]] = {
 
 
 class RaftError(Exception):
-    """Something that Raft's rules forbid, on our own disk or in what a leader has it do. Fatal for the metadata directory."""
+    """Something that Raft's rules forbid, on our own disk or in what a leader has it do. Fatal for the
+    metadata directory."""
 
 
 class NotLeaderError(KafkaError):
@@ -119,7 +124,9 @@ class RaftParams:
     me: ReplicaKey
     cluster_id: str
     listener_name: str  # the first controller listener: the name under which voters reach one another
-    endpoints: Endpoints = field(default_factory=dict)  # this node's own controller endpoints; empty for a broker
+    endpoints: Endpoints = field(
+        default_factory=dict
+    )  # this node's own controller endpoints; empty for a broker
     can_vote: bool = True  # has the controller role
     bootstrap: tuple[Address, ...] = ()
     election_timeout_s: float = 1.0

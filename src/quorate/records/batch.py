@@ -150,7 +150,9 @@ class BatchHeader:
 
     @property
     def timestamp_type(self) -> TimestampType:
-        return TimestampType.LOG_APPEND_TIME if self.attributes & _LOG_APPEND_TIME else TimestampType.CREATE_TIME
+        return (
+            TimestampType.LOG_APPEND_TIME if self.attributes & _LOG_APPEND_TIME else TimestampType.CREATE_TIME
+        )
 
     @property
     def delete_horizon(self) -> int | None:
@@ -172,14 +174,16 @@ class BatchHeader:
 def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
     """Reads the header at `pos` without touching the records.
 
-    Raises CorruptRecordError when it is cut, its magic is not 2, or its sizes make no sense. The batch itself may end
-    behind the buffer.
+    Raises CorruptRecordError when it is cut, its magic is not 2, or its sizes make no sense. The batch
+    itself may end behind the buffer.
     """
     if len(buf) - pos < BATCH_OVERHEAD:
         raise CorruptRecordError(f"Batch header needs {BATCH_OVERHEAD} bytes, {len(buf) - pos} are left")
     fields = _HEADER.unpack_from(buf, pos)
     if fields[3] != CURRENT_MAGIC:
-        raise CorruptRecordError(f"Batch at byte {pos} has magic {fields[3]}; only record batches with magic 2 are supported")
+        raise CorruptRecordError(
+            f"Batch at byte {pos} has magic {fields[3]}; only record batches with magic 2 are supported"
+        )
     if fields[1] < BATCH_OVERHEAD - LOG_OVERHEAD:
         raise CorruptRecordError(f"Batch at byte {pos} has length {fields[1]}, less than its header")
     return BatchHeader(fields[0], fields[1] + LOG_OVERHEAD, *fields[2:])
@@ -215,7 +219,8 @@ def verify_crc(buf: Buffer) -> bool:
 
 
 def set_placement(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Writes what a leader assigns into the batch at the start of a writable buffer; the checksum does not cover it."""
+    """Writes what a leader assigns into the batch at the start of a writable buffer; the checksum does
+    not cover it."""
     struct.pack_into(">q", buf, BASE_OFFSET, base_offset)
     struct.pack_into(">i", buf, LEADER_EPOCH, leader_epoch)
 
@@ -225,7 +230,9 @@ def with_max_timestamp(batch: Buffer, timestamp_type: TimestampType, max_timesta
     out = bytearray(batch)
     (attributes,) = struct.unpack_from(">h", out, ATTRIBUTES)
     attributes = (
-        attributes | _LOG_APPEND_TIME if timestamp_type is TimestampType.LOG_APPEND_TIME else attributes & ~_LOG_APPEND_TIME
+        attributes | _LOG_APPEND_TIME
+        if timestamp_type is TimestampType.LOG_APPEND_TIME
+        else attributes & ~_LOG_APPEND_TIME
     )
     struct.pack_into(">h", out, ATTRIBUTES, attributes)
     struct.pack_into(">q", out, MAX_TIMESTAMP, max_timestamp)
@@ -234,14 +241,16 @@ def with_max_timestamp(batch: Buffer, timestamp_type: TimestampType, max_timesta
 
 
 def records_section(batch: Buffer, header: BatchHeader, limit: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
-    """The records of the one whole batch in `batch`, decompressed up to `limit` bytes. Raises CorruptRecordError."""
+    """The records of the one whole batch in `batch`, decompressed up to `limit` bytes. Raises
+    CorruptRecordError."""
     body = memoryview(batch)[BATCH_OVERHEAD : header.size_bytes]
     codec = header.compression
     return body if codec is Compression.NONE else decompress(codec, body, limit)
 
 
 def decode_records(batch: Buffer, limit: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
-    """All records of one whole batch. Raises CorruptRecordError or InvalidRecordError; does not check the checksum."""
+    """All records of one whole batch. Raises CorruptRecordError or InvalidRecordError; does not check
+    the checksum."""
     header = parse_header(batch)
     if len(batch) < header.size_bytes:
         raise CorruptRecordError(f"Batch of {header.size_bytes} bytes is cut at {len(batch)}")
@@ -265,11 +274,20 @@ def _seal(
     base_sequence: int = NO_SEQUENCE,
 ) -> bytes:
     checked = _CHECKED.pack(
-        attributes, last_offset_delta, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
     )
     body = bytes(body)
     crc = google_crc32c.extend(google_crc32c.value(checked), body)
-    head = struct.pack(">qiibI", base_offset, len(body) + BATCH_OVERHEAD - LOG_OVERHEAD, leader_epoch, CURRENT_MAGIC, crc)
+    head = struct.pack(
+        ">qiibI", base_offset, len(body) + BATCH_OVERHEAD - LOG_OVERHEAD, leader_epoch, CURRENT_MAGIC, crc
+    )
     return b"".join((head, checked, body))
 
 
@@ -290,8 +308,8 @@ def build_batch(
 ) -> bytes:
     """A whole batch of (key, value, headers, timestamp) tuples, or of `Record`s, in order.
 
-    Offsets are contiguous from `base_offset`; a Record's own offset is not used. With LogAppendTime the batch's max timestamp is
-    log_append_time_ms. Raises ValueError for an empty batch.
+    Offsets are contiguous from `base_offset`; a Record's own offset is not used. With LogAppendTime the
+    batch's max timestamp is log_append_time_ms. Raises ValueError for an empty batch.
     """
     if not records:
         raise ValueError("A record batch holds at least one record")
@@ -339,7 +357,8 @@ def repack(
     timestamp_type: TimestampType,
     max_timestamp: int,
 ) -> bytes:
-    """The batch of `header` with its uncompressed records as they are, under another codec, from offset 0 on."""
+    """The batch of `header` with its uncompressed records as they are, under another codec, from offset
+    0 on."""
     attributes = int(compression)
     if timestamp_type is TimestampType.LOG_APPEND_TIME:
         attributes |= _LOG_APPEND_TIME
@@ -359,8 +378,11 @@ def repack(
     )
 
 
-def build_metadata_batch(values: Sequence[Buffer], *, base_offset: int, leader_epoch: int, timestamp: int) -> bytes:
-    """A batch as Raft leaders and snapshots write them: null keys, no headers, every timestamp delta 0, uncompressed."""
+def build_metadata_batch(
+    values: Sequence[Buffer], *, base_offset: int, leader_epoch: int, timestamp: int
+) -> bytes:
+    """A batch as Raft leaders and snapshots write them: null keys, no headers, every timestamp delta 0,
+    uncompressed."""
     if not values:
         raise ValueError("A record batch holds at least one record")
     parts: list[Buffer] = []
@@ -382,16 +404,19 @@ def build_metadata_batch(values: Sequence[Buffer], *, base_offset: int, leader_e
 
 
 def metadata_values(batch: Buffer) -> list[memoryview]:
-    """The record values of one whole data batch of the metadata log, without copying them when the batch is not compressed.
+    """The record values of one whole data batch of the metadata log, without copying them when the
+    batch is not compressed.
 
-    As strict as Kafka's Raft reader: timestamp deltas 0, null keys, values not empty, no headers, nothing left over.
-    Raises CorruptRecordError or InvalidRecordError; control batches are the caller's to tell apart.
+    As strict as Kafka's Raft reader: timestamp deltas 0, null keys, values not empty, no headers,
+    nothing left over. Raises CorruptRecordError or InvalidRecordError; control batches are the caller's
+    to tell apart.
     """
     return list(iter_metadata_values(batch))
 
 
 def iter_metadata_values(batch: Buffer) -> Iterator[memoryview]:
-    """The same one by one, for a batch that would take too long at once; what is wrong is raised when it is come to."""
+    """The same one by one, for a batch that would take too long at once; what is wrong is raised when
+    it is come to."""
     header = parse_header(batch)
     if len(batch) < header.size_bytes:
         raise CorruptRecordError(f"Batch of {header.size_bytes} bytes is cut at {len(batch)}")
@@ -401,7 +426,9 @@ def iter_metadata_values(batch: Buffer) -> Iterator[memoryview]:
 def _raft_values(body: memoryview, header: BatchHeader) -> Iterator[memoryview]:
     end = len(body)
     if not 0 <= header.count <= end:
-        raise InvalidRecordError(f"Batch at offset {header.base_offset} has an invalid record count of {header.count}")
+        raise InvalidRecordError(
+            f"Batch at offset {header.base_offset} has an invalid record count of {header.count}"
+        )
     pos = 0
     for index in range(header.count):
         size = body[pos] if pos < end else 0x80
@@ -412,10 +439,13 @@ def _raft_values(body: memoryview, header: BatchHeader) -> Iterator[memoryview]:
             size, pos = decode(body, pos, end)
         stop = pos + size
         if size < 6 or stop > end:
-            raise InvalidRecordError(f"Invalid record size {size} at byte {pos} of the batch at offset {header.base_offset}")
+            raise InvalidRecordError(
+                f"Invalid record size {size} at byte {pos} of the batch at offset {header.base_offset}"
+            )
         if body[pos] != 0:
             raise InvalidRecordError(
-                f"Invalid attributes {body[pos]} of record {index} of the batch at offset {header.base_offset}"
+                f"Invalid attributes {body[pos]} of record {index} of the batch at offset "
+                f"{header.base_offset}"
             )
         pos += 1
         if body[pos] == 0:
@@ -423,28 +453,38 @@ def _raft_values(body: memoryview, header: BatchHeader) -> Iterator[memoryview]:
         else:
             delta, pos = decode_long(body, pos, stop)
             if delta:
-                raise InvalidRecordError(f"Got timestamp delta {delta} in the batch at offset {header.base_offset}; it must be 0")
+                raise InvalidRecordError(
+                    f"Got timestamp delta {delta} in the batch at offset {header.base_offset}; it must be 0"
+                )
         offset_delta, pos = decode(body, pos, stop)
         if offset_delta != index:
             raise InvalidRecordError(
-                f"Got offset delta {offset_delta} for record {index} of the batch at offset {header.base_offset}"
+                f"Got offset delta {offset_delta} for record {index} of the batch at offset "
+                f"{header.base_offset}"
             )
         key_size, pos = decode(body, pos, stop)
         if key_size >= 0:
-            raise InvalidRecordError(f"Got key size {key_size} in the batch at offset {header.base_offset}; the key must be null")
+            raise InvalidRecordError(
+                f"Got key size {key_size} in the batch at offset {header.base_offset}; the key must be null"
+            )
         value_size, pos = decode(body, pos, stop)
         if value_size <= 0 or pos + value_size > stop:
-            raise InvalidRecordError(f"Invalid value size {value_size} in the batch at offset {header.base_offset}")
+            raise InvalidRecordError(
+                f"Invalid value size {value_size} in the batch at offset {header.base_offset}"
+            )
         value = body[pos : pos + value_size]
         pos += value_size
         if pos + 1 != stop or body[pos] != 0:
             raise InvalidRecordError(
-                f"Got headers or left-over bytes in record {index} of the batch at offset {header.base_offset}"
+                f"Got headers or left-over bytes in record {index} of the batch at offset "
+                f"{header.base_offset}"
             )
         pos = stop
         yield value
     if pos != end:
-        raise InvalidRecordError(f"{end - pos} bytes are left after the last record of the batch at offset {header.base_offset}")
+        raise InvalidRecordError(
+            f"{end - pos} bytes are left after the last record of the batch at offset {header.base_offset}"
+        )
 
 
 def control_records(batch: Buffer) -> Iterator[tuple[int, memoryview]]:
@@ -457,12 +497,14 @@ def control_records(batch: Buffer) -> Iterator[tuple[int, memoryview]]:
     for key, value in _control_pairs(memoryview(records_section(batch, header)), header):
         if len(key) < 4:
             raise InvalidRecordError(
-                f"Control record key of {len(key)} bytes in the batch at offset {header.base_offset}; it needs 4"
+                f"Control record key of {len(key)} bytes in the batch at offset {header.base_offset}; it "
+                "needs 4"
             )
         version, kind = _INT16_PAIR.unpack_from(key)
         if version < 0:
             raise InvalidRecordError(
-                f"Invalid version {version} of a control record key in the batch at offset {header.base_offset}"
+                f"Invalid version {version} of a control record key in the batch at offset "
+                f"{header.base_offset}"
             )
         yield kind, value
 
@@ -470,7 +512,9 @@ def control_records(batch: Buffer) -> Iterator[tuple[int, memoryview]]:
 def _control_pairs(body: memoryview, header: BatchHeader) -> Iterator[tuple[memoryview, memoryview]]:
     for record in decode_all(body, header.count, header.base_offset, header.base_timestamp, None):
         if record.key is None or record.value is None:
-            raise InvalidRecordError(f"Control record without key or value in the batch at offset {header.base_offset}")
+            raise InvalidRecordError(
+                f"Control record without key or value in the batch at offset {header.base_offset}"
+            )
         yield memoryview(record.key), memoryview(record.value)
 
 
@@ -484,8 +528,11 @@ def build_control_batch(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     is_transactional: bool = False,
 ) -> bytes:
-    """A control batch of (control record type, value bytes) pairs: Raft's own records, or one transaction marker."""
-    rows: list[RecordTuple] = [(_INT16_PAIR.pack(0, kind), bytes(value), (), timestamp) for kind, value in records]
+    """A control batch of (control record type, value bytes) pairs: Raft's own records, or one
+    transaction marker."""
+    rows: list[RecordTuple] = [
+        (_INT16_PAIR.pack(0, kind), bytes(value), (), timestamp) for kind, value in records
+    ]
     return build_batch(
         rows,
         base_offset=base_offset,

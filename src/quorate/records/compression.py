@@ -1,8 +1,9 @@
 """Compression codecs of record batches (batch attribute bits 0 to 2): gzip, snappy, lz4, zstd.
 
-Framing follows Apache Kafka's Java client, which others follow: gzip is one RFC 1952 member or several; snappy is written in the
-"xerial" stream of snappy-java (16-byte header, then blocks with a big-endian length) and read in that or in raw form
-(librdkafka); lz4 is the frame format with independent blocks (Java refuses linked ones); zstd is RFC 8878 frames.
+Framing follows Apache Kafka's Java client, which others follow: gzip is one RFC 1952 member or several;
+snappy is written in the "xerial" stream of snappy-java (16-byte header, then blocks with a big-endian
+length) and read in that or in raw form (librdkafka); lz4 is the frame format with independent blocks
+(Java refuses linked ones); zstd is RFC 8878 frames.
 
 Decompression is bounded: output beyond `limit` raises before it is allocated.
 """
@@ -52,7 +53,8 @@ def _cramjam() -> Any:
 
 
 def compress(codec: Compression, data: Buffer, level: int | None = None) -> bytes:
-    """Compresses the record section of a batch. `level` is the codec's own scale; None is Kafka's default (snappy has none)."""
+    """Compresses the record section of a batch. `level` is the codec's own scale; None is Kafka's
+    default (snappy has none)."""
     match codec:
         case Compression.NONE:
             return bytes(data)
@@ -78,7 +80,9 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
             return bytes(_cramjam().zstd.compress(data, level=3 if level is None else level))
 
 
-def decompress(codec: Compression, data: Buffer, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes | bytearray | memoryview:
+def decompress(
+    codec: Compression, data: Buffer, limit: int = MAX_DECOMPRESSED_BYTES
+) -> bytes | bytearray | memoryview:
     """Raises CorruptRecordError when the data does not decompress or its output would pass `limit` bytes."""
     match codec:
         case Compression.NONE:
@@ -140,7 +144,8 @@ def _unsnap(data: memoryview, limit: int) -> bytes | bytearray:
         total = sum(sizes)
         if total > limit:
             raise _too_big("snappy", limit)
-        # A snappy copy element yields at most 64 bytes for 3 bytes of input: more cannot be true, and is not allocated.
+        # A snappy copy element yields at most 64 bytes for 3 bytes of input: more cannot be true, and
+        # is not allocated.
         if total > 32 * len(data) + 64:
             raise CorruptRecordError(f"snappy length {total} of a batch is impossible for {len(data)} bytes")
         out = bytearray(total)
@@ -156,7 +161,8 @@ def _unsnap(data: memoryview, limit: int) -> bytes | bytearray:
 
 
 def _into(decompress_into: Any, data: Buffer, limit: int, name: str) -> memoryview:
-    """The frame does not say how long its output is, so the output buffer doubles until it fits or passes the limit."""
+    """The frame does not say how long its output is, so the output buffer doubles until it fits or
+    passes the limit."""
     room = min(limit, max(_FIRST_GUESS, 8 * len(data)))
     while True:
         out = bytearray(room)

@@ -1,7 +1,7 @@
 """Control records: the batches in which Raft and transactions speak of the log itself.
 
-A control record's key is two int16: version (0) and type. The values of Raft's types are flexible messages whose first
-field is their version: there is no prefix before it.
+A control record's key is two int16: version (0) and type. The values of Raft's types are flexible
+messages whose first field is their version: there is no prefix before it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from quorate.protocol.schema import ZERO_UUID, Data, Struct, field, int16, int32
 
 
 class LeaderChangeMessage(Data, versions="0-1", flexible="0+"):
-    """A leader has been elected. Written in schema version 0 always, as Java peers read no other; directory ids
-    travel in a tagged field of ours."""
+    """A leader has been elected. Written in schema version 0 always, as Java peers read no other;
+    directory ids travel in a tagged field of ours."""
 
     class Voter(Struct):
         voter_id: int32 = 0
@@ -103,7 +103,8 @@ CONTROL_RECORDS: Final[dict[ControlRecordType, type[Data]]] = {
     ControlRecordType.KRAFT_VERSION: KRaftVersionRecord,
     ControlRecordType.KRAFT_VOTERS: VotersRecord,
 }
-"""The values of Raft's control records. Not in it: ABORT and COMMIT, whose value is an EndTxnMarker behind a version."""
+"""The values of Raft's control records. Not in it: ABORT and COMMIT, whose value is an EndTxnMarker
+behind a version."""
 
 _TYPES: Final = {record: kind for kind, record in CONTROL_RECORDS.items()}
 _KEY: Final = Packing(">hh")
@@ -115,12 +116,15 @@ def encode_control_key(kind: ControlRecordType) -> bytes:
 
 
 def decode_control_key(key: Buffer) -> ControlRecordType:
-    """The type in a control record's key; UNKNOWN for one that is not known here. Raises DecodeError when it is cut.
+    """The type in a control record's key; UNKNOWN for one that is not known here. Raises DecodeError
+    when it is cut.
 
     A key of a later version may be longer; its first two fields stay.
     """
     if len(key) < 4:
-        raise DecodeError(f"a control record's key has at least 4 bytes, not {len(key)}", ErrorCode.CORRUPT_MESSAGE)
+        raise DecodeError(
+            f"a control record's key has at least 4 bytes, not {len(key)}", ErrorCode.CORRUPT_MESSAGE
+        )
     version, kind = _KEY.unpack_from(key)
     if version < 0:
         raise DecodeError(f"a control record's key has version {version}", ErrorCode.CORRUPT_MESSAGE)
@@ -136,7 +140,8 @@ def encode_control(record: Data) -> tuple[bytes, bytes]:
 
 
 def decode_control(key: Buffer, value: Buffer) -> Data | None:
-    """The record of a control record's key and value: one of Raft's, or an EndTxnMarker; None for an unknown type.
+    """The record of a control record's key and value: one of Raft's, or an EndTxnMarker; None for an
+    unknown type.
 
     Raises DecodeError for malformed bytes.
     """
@@ -158,5 +163,7 @@ def encode_end_txn_marker(marker: EndTxnMarker) -> bytes:
 def decode_end_txn_marker(value: Buffer) -> EndTxnMarker:
     """The counterpart of `encode_end_txn_marker`. Raises DecodeError."""
     if len(value) < 6:
-        raise DecodeError(f"an end-of-transaction marker has 6 bytes, not {len(value)}", ErrorCode.CORRUPT_MESSAGE)
+        raise DecodeError(
+            f"an end-of-transaction marker has 6 bytes, not {len(value)}", ErrorCode.CORRUPT_MESSAGE
+        )
     return EndTxnMarker.read(value, 2, 0)[0]

@@ -19,7 +19,10 @@ class InvalidRecordError(KafkaError):
     """
 
     def __init__(
-        self, message: str, record_errors: tuple[tuple[int, str], ...] = (), code: ErrorCode = ErrorCode.INVALID_RECORD
+        self,
+        message: str,
+        record_errors: tuple[tuple[int, str], ...] = (),
+        code: ErrorCode = ErrorCode.INVALID_RECORD,
     ) -> None:
         super().__init__(code, message)
         self.record_errors = record_errors

@@ -1,4 +1,5 @@
-"""Records inside a batch v2: reading and writing one after the other. The layout is in `quorate.records.batch`."""
+"""Records inside a batch v2: reading and writing one after the other. The layout is in
+`quorate.records.batch`."""
 
 from __future__ import annotations
 
@@ -31,13 +32,18 @@ class Record:
     attributes: int = 0
 
 
-def decode_all(body: Buffer, count: int, base_offset: int, base_timestamp: int, log_append_time: int | None) -> list[Record]:
+def decode_all(
+    body: Buffer, count: int, base_offset: int, base_timestamp: int, log_append_time: int | None
+) -> list[Record]:
     """Reads the record section `body` (already decompressed), which must hold exactly `count` records.
 
-    log_append_time overrides each record's timestamp (timestamp type LogAppendTime). Raises InvalidRecordError.
+    log_append_time overrides each record's timestamp (timestamp type LogAppendTime). Raises
+    InvalidRecordError.
     """
     if not 0 <= count <= len(body):  # a record takes 7 bytes and more; this bounds the list before it grows
-        raise InvalidRecordError(f"Found invalid record count {count} in a batch of {len(body)} bytes of records")
+        raise InvalidRecordError(
+            f"Found invalid record count {count} in a batch of {len(body)} bytes of records"
+        )
     body = bytes(body)
     out: list[Record] = []
     pos, end = 0, len(body)
@@ -64,18 +70,26 @@ def decode_all(body: Buffer, count: int, base_offset: int, base_timestamp: int, 
                 headers.append((name.decode(errors=_FAITHFUL), content))
         if pos != stop:
             raise InvalidRecordError(
-                f"Invalid record size: expected to read {size} bytes in record payload, but {stop - pos} are left"
+                f"Invalid record size: expected to read {size} bytes in record payload, but {stop - pos} are "
+                "left"
             )
         timestamp = base_timestamp + timestamp_delta if log_append_time is None else log_append_time
-        out.append(Record(base_offset + offset_delta, timestamp, key, value, headers, offset_delta, attributes))
+        out.append(
+            Record(base_offset + offset_delta, timestamp, key, value, headers, offset_delta, attributes)
+        )
     if pos != end:
-        raise InvalidRecordError(f"Incorrect declared batch size, {end - pos} bytes are left after {count} records")
+        raise InvalidRecordError(
+            f"Incorrect declared batch size, {end - pos} bytes are left after {count} records"
+        )
     return out
 
 
 def readable_headers(headers: Headers) -> list[tuple[str, bytes | None]]:
-    """Headers for people and applications: what is not UTF-8 in a name is replaced, as Apache Kafka's consumer does."""
-    return [(name if name.isascii() else text(name.encode(errors=_FAITHFUL)), value) for name, value in headers]
+    """Headers for people and applications: what is not UTF-8 in a name is replaced, as Apache Kafka's
+    consumer does."""
+    return [
+        (name if name.isascii() else text(name.encode(errors=_FAITHFUL)), value) for name, value in headers
+    ]
 
 
 def _nullable(body: bytes, pos: int, stop: int, what: str) -> tuple[bytes | None, int]:

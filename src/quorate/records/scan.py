@@ -1,11 +1,12 @@
 """Checks the records of a batch without making an object of each.
 
-A broker must know that what it stores can be read by everybody: that there are as many records as the header says, that their
-offset deltas count 0, 1, 2..., that each record's parts fill it exactly, and what the greatest timestamp is. Walking them one
-by one costs about a microsecond each. But producers mostly send records of one shape: then every field lies at a fixed
-distance from the last record's, and `buffer[field::stride]` is the column of that field for all records of the run, which the
-interpreter compares at memory speed. So runs of equal shape are checked by column, and the rest one by one. (100 records of
-1,000 bytes: 13 us instead of 90; 900 of 100 bytes: 63 us instead of 960.)
+A broker must know that what it stores can be read by everybody: that there are as many records as the
+header says, that their offset deltas count 0, 1, 2..., that each record's parts fill it exactly, and
+what the greatest timestamp is. Walking them one by one costs about a microsecond each. But producers
+mostly send records of one shape: then every field lies at a fixed distance from the last record's, and
+`buffer[field::stride]` is the column of that field for all records of the run, which the interpreter
+compares at memory speed. So runs of equal shape are checked by column, and the rest one by one. (100
+records of 1,000 bytes: 13 us instead of 90; 900 of 100 bytes: 63 us instead of 960.)
 """
 
 from __future__ import annotations
@@ -32,9 +33,12 @@ class ScanResult:
 
 
 def scan_records(body: bytes | bytearray, count: int, *, find_null_keys: bool = False) -> ScanResult:
-    """Checks the whole record section. Raises InvalidRecordError at the first record that is not whole or not valid."""
+    """Checks the whole record section. Raises InvalidRecordError at the first record that is not whole
+    or not valid."""
     if not 0 < count <= len(body):
-        raise InvalidRecordError(f"Found invalid record count {count} in a batch with {len(body)} bytes of records")
+        raise InvalidRecordError(
+            f"Found invalid record count {count} in a batch with {len(body)} bytes of records"
+        )
     end = len(body)
     pos = index = 0
     highest, lowest = -(1 << 63), 1 << 63
@@ -66,7 +70,9 @@ def scan_records(body: bytes | bytearray, count: int, *, find_null_keys: bool = 
                 null_keys.append(index)
             index += 1
     if pos != end:
-        raise InvalidRecordError(f"Incorrect declared batch size, {end - pos} bytes are left after {count} records")
+        raise InvalidRecordError(
+            f"Incorrect declared batch size, {end - pos} bytes are left after {count} records"
+        )
     return ScanResult(highest, lowest, contiguous, null_keys)
 
 
@@ -79,7 +85,8 @@ def walk_deltas(body: bytes | bytearray, count: int) -> Iterator[tuple[int, int]
 
 
 def _walk_one(body: bytes | bytearray, pos: int, end: int) -> tuple[int, int, int, bool]:
-    """(next position, timestamp delta, offset delta, key is null) of the record at `pos`, all of its parts checked."""
+    """(next position, timestamp delta, offset delta, key is null) of the record at `pos`, all of its
+    parts checked."""
     if pos + _ROOM > end:  # near the end every byte is bounded
         return _walk_last(body, pos, end)
     # The lengths in one byte or two, as nearly all are, without a call for each.
@@ -190,12 +197,14 @@ def _walk_headers(body: bytes | bytearray, pos: int, stop: int) -> int:
     return stop
 
 
-def _run(body: bytes | bytearray, start: int, end: int, index: int, count: int) -> tuple[int, int, int, int, bool] | None:
+def _run(
+    body: bytes | bytearray, start: int, end: int, index: int, count: int
+) -> tuple[int, int, int, int, bool] | None:
     """Checks as many records of the shape of the one at `start` as follow each other, by column.
 
-    (records, next position, greatest and least timestamp delta, keys are null), None when it is not worth it: records with
-    headers, with long timestamp deltas, or of changing shape. Everything that `_walk_one` checks of one record is checked here
-    of all.
+    (records, next position, greatest and least timestamp delta, keys are null), None when it is not
+    worth it: records with headers, with long timestamp deltas, or of changing shape. Everything that
+    `_walk_one` checks of one record is checked here of all.
     """
     try:
         size, pos = decode(body, start, end)
@@ -223,14 +232,20 @@ def _run(body: bytes | bytearray, start: int, end: int, index: int, count: int) 
     if key_size < -1 or value_size < -1:
         return None
     stride = stop - start
-    # As many as fit, and as have an offset delta of the same width (64 and 8192 are where it grows); of three bytes, as have
-    # the same last one.
+    # As many as fit, and as have an offset delta of the same width (64 and 8192 are where it grows); of
+    # three bytes, as have the same last one.
     same_width = 64 - index if offset_width == 1 else _BLOCK - index % _BLOCK
     n = min(count - index, (end - start) // stride, same_width)
     if n < _MIN_RUN:
         return None
-    # The run ends where a column of the frame stops repeating its byte: sizes of record, key and value, the header count.
-    for at in (*range(start, timestamp_at - 1), *range(key_at, key_end), *range(value_at, value_end), stop - 1):
+    # The run ends where a column of the frame stops repeating its byte: sizes of record, key and value,
+    # the header count.
+    for at in (
+        *range(start, timestamp_at - 1),
+        *range(key_at, key_end),
+        *range(value_at, value_end),
+        stop - 1,
+    ):
         column = body[at : at + n * stride : stride]
         if column.count(column[0]) != n:
             n = n - len(column.lstrip(column[:1]))
@@ -257,7 +272,8 @@ def _run(body: bytes | bytearray, start: int, end: int, index: int, count: int) 
         return None
     if (
         offset_width > 1
-        and body[offset_at + 1 : offset_at + 1 + n * stride : stride] != _OFFSET_HIGH[offset_width - 2][first : first + n]
+        and body[offset_at + 1 : offset_at + 1 + n * stride : stride]
+        != _OFFSET_HIGH[offset_width - 2][first : first + n]
     ):
         return None
     if offset_width > 2:
@@ -267,9 +283,12 @@ def _run(body: bytes | bytearray, start: int, end: int, index: int, count: int) 
     return n, start + n * stride, max(values), min(values), key_size < 0
 
 
-# What the offset delta columns of records 0, 1, 2... look like: zig-zag 2n, in one byte below 64, in two below 8192, then in
-# three, of which the first two repeat every 8192 records.
+# What the offset delta columns of records 0, 1, 2... look like: zig-zag 2n, in one byte below 64, in
+# two below 8192, then in three, of which the first two repeat every 8192 records.
 _BLOCK = 8192
 _LOW = bytes(range(0x80, 0x100, 2)) * 128
 _OFFSET_LOW = (bytes(range(0, 0x80, 2)), _LOW, _LOW)
-_OFFSET_HIGH = (b"".join(bytes([n]) * 64 for n in range(128)), b"".join(bytes([n | 0x80]) * 64 for n in range(128)))
+_OFFSET_HIGH = (
+    b"".join(bytes([n]) * 64 for n in range(128)),
+    b"".join(bytes([n | 0x80]) * 64 for n in range(128)),
+)

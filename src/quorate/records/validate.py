@@ -1,9 +1,10 @@
-"""What a leader does to a batch before it is written: checks it, and stores it as its topic wants it (KIP-32, KIP-467).
+"""What a leader does to a batch before it is written: checks it, and stores it as its topic wants it
+(KIP-32, KIP-467).
 
 The bytes that came are the bytes that are stored whenever they are right: header and records agree (see
-`quorate.records.scan`), the greatest timestamp is what the header says, the codec is the topic's. Where Kafka repairs
-quietly, so do we: a wrong greatest timestamp is replaced, inner offsets of a compressed batch that do not count up make a
-new batch.
+`quorate.records.scan`), the greatest timestamp is what the header says, the codec is the topic's. Where
+Kafka repairs quietly, so do we: a wrong greatest timestamp is replaced, inner offsets of a compressed
+batch that do not count up make a new batch.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from quorate.records.scan import ScanResult, scan_records, walk_deltas
 from quorate.records.varint import Buffer
 
 MAX_RECORD_ERRORS = 1000
-"""So many records of a batch are told to be wrong, each with a text. Kafka names all, and there may be millions."""
+"""So many records of a batch are told to be wrong, each with a text. Kafka names all, and there may be
+millions."""
 
 
 class ProduceRules(Protocol):
@@ -52,7 +54,8 @@ class ProduceRules(Protocol):
 
 @dataclass(slots=True)
 class ValidatedBatch:
-    """A batch ready to be placed and written; `data` is the very buffer that came in when nothing had to change."""
+    """A batch ready to be placed and written; `data` is the very buffer that came in when nothing had
+    to change."""
 
     data: bytes | bytearray | memoryview
     count: int
@@ -66,11 +69,13 @@ def validate_produced(
 ) -> ValidatedBatch:
     """Checks one whole batch whose checksum is right.
 
-    Raises InvalidRecordError (with INVALID_TIMESTAMP where that is the reason) with the records at fault, CorruptRecordError,
-    KafkaError MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE.
+    Raises InvalidRecordError (with INVALID_TIMESTAMP where that is the reason) with the records at
+    fault, CorruptRecordError, KafkaError MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE.
     """
     if header.magic != CURRENT_MAGIC:
-        raise InvalidRecordError(f"Record batches with magic {header.magic} are not supported, only {CURRENT_MAGIC}")
+        raise InvalidRecordError(
+            f"Record batches with magic {header.magic} are not supported, only {CURRENT_MAGIC}"
+        )
     if from_client:
         _check_client_header(header)
     source = header.compression
@@ -103,7 +108,9 @@ def validate_produced(
     max_timestamp = now_ms if log_append_time else _max_timestamp(header, scan)
     if max_timestamp != header.max_timestamp or header.timestamp_type is not rules.message_timestamp_type:
         data = with_max_timestamp(batch, rules.message_timestamp_type, max_timestamp)
-        return ValidatedBatch(data, header.count, max_timestamp, now_ms if log_append_time else NO_TIMESTAMP, True)
+        return ValidatedBatch(
+            data, header.count, max_timestamp, now_ms if log_append_time else NO_TIMESTAMP, True
+        )
     return ValidatedBatch(batch, header.count, max_timestamp, NO_TIMESTAMP, False)
 
 
@@ -112,25 +119,30 @@ def check_size(size_bytes: int, max_message_bytes: int, name: str) -> None:
     if size_bytes > max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"The record batch size in the append to {name} is {size_bytes} bytes which exceeds the maximum configured value of "
+            f"The record batch size in the append to {name} is {size_bytes} bytes which exceeds the maximum "
+            "configured value of "
             f"{max_message_bytes}.",
         )
 
 
 def _check_client_header(header: BatchHeader) -> None:
     if header.last_offset_delta < 0:
-        raise InvalidRecordError(f"Batch has an invalid offset range: [{header.base_offset}, {header.last_offset}]")
+        raise InvalidRecordError(
+            f"Batch has an invalid offset range: [{header.base_offset}, {header.last_offset}]"
+        )
     if header.count <= 0:
         raise InvalidRecordError(f"Invalid reported count for record batch: {header.count}")
     if header.last_offset_delta + 1 != header.count:
         raise InvalidRecordError(
-            f"Inconsistent batch offset range [{header.base_offset}, {header.last_offset}] and count of records {header.count}"
+            f"Inconsistent batch offset range [{header.base_offset}, {header.last_offset}] and count of "
+            f"records {header.count}"
         )
     if header.is_control:
         raise InvalidRecordError("Clients are not allowed to write control records")
     if header.has_producer_id and header.base_sequence < 0:
         raise InvalidRecordError(
-            f"Invalid sequence number {header.base_sequence} in record batch with producerId {header.producer_id}"
+            f"Invalid sequence number {header.base_sequence} in record batch with producerId "
+            f"{header.producer_id}"
         )
 
 
@@ -147,23 +159,30 @@ def _max_timestamp(header: BatchHeader, scan: ScanResult) -> int:
     return header.base_timestamp + scan.max_timestamp_delta
 
 
-def _check_timestamps(body: bytes, header: BatchHeader, scan: ScanResult, rules: ProduceRules, now_ms: int) -> None:
+def _check_timestamps(
+    body: bytes, header: BatchHeader, scan: ScanResult, rules: ProduceRules, now_ms: int
+) -> None:
     earliest = now_ms - rules.message_timestamp_before_max_ms
     latest = now_ms + rules.message_timestamp_after_max_ms
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        # As Kafka has it: judged by the time that the batch claims and stored as CreateTime; refused only without one.
+        # As Kafka has it: judged by the time that the batch claims and stored as CreateTime; refused
+        # only without one.
         if header.max_timestamp == NO_TIMESTAMP:
             raise _log_append_time_refused()
         lowest = highest = header.max_timestamp
     else:
-        lowest, highest = header.base_timestamp + scan.min_timestamp_delta, header.base_timestamp + scan.max_timestamp_delta
+        lowest, highest = (
+            header.base_timestamp + scan.min_timestamp_delta,
+            header.base_timestamp + scan.max_timestamp_delta,
+        )
     if lowest >= earliest and highest <= latest:
         return
     append_time = header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
     wrong = (
         (index, timestamp, header.base_offset + offset_delta)
         for index, (timestamp_delta, offset_delta) in enumerate(walk_deltas(body, header.count))
-        if (timestamp := header.base_timestamp + timestamp_delta if append_time is None else append_time) != NO_TIMESTAMP
+        if (timestamp := header.base_timestamp + timestamp_delta if append_time is None else append_time)
+        != NO_TIMESTAMP
         and not earliest <= timestamp <= latest
     )
     errors = tuple(
@@ -173,7 +192,9 @@ def _check_timestamps(body: bytes, header: BatchHeader, scan: ScanResult, rules:
     )  # fmt: skip
     if errors:
         raise InvalidRecordError(
-            "One or more records have been rejected due to invalid timestamp", errors, ErrorCode.INVALID_TIMESTAMP
+            "One or more records have been rejected due to invalid timestamp",
+            errors,
+            ErrorCode.INVALID_TIMESTAMP,
         )
 
 
@@ -191,10 +212,14 @@ def _repacked(
         timestamp_type=rules.message_timestamp_type,
         max_timestamp=max_timestamp,
     )
-    return ValidatedBatch(data, header.count, max_timestamp, now_ms if log_append_time else NO_TIMESTAMP, True)
+    return ValidatedBatch(
+        data, header.count, max_timestamp, now_ms if log_append_time else NO_TIMESTAMP, True
+    )
 
 
-def _rebuild(batch: Buffer, header: BatchHeader, target: Compression, rules: ProduceRules, now_ms: int) -> ValidatedBatch:
+def _rebuild(
+    batch: Buffer, header: BatchHeader, target: Compression, rules: ProduceRules, now_ms: int
+) -> ValidatedBatch:
     records = decode_records(batch)
     log_append_time = rules.message_timestamp_type is TimestampType.LOG_APPEND_TIME
     data = build_batch(
@@ -210,4 +235,6 @@ def _rebuild(batch: Buffer, header: BatchHeader, target: Compression, rules: Pro
         log_append_time_ms=now_ms if log_append_time else NO_TIMESTAMP,
     )
     max_timestamp = now_ms if log_append_time else max(r.timestamp for r in records)
-    return ValidatedBatch(data, len(records), max_timestamp, now_ms if log_append_time else NO_TIMESTAMP, True)
+    return ValidatedBatch(
+        data, len(records), max_timestamp, now_ms if log_append_time else NO_TIMESTAMP, True
+    )

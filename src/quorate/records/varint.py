@@ -1,7 +1,8 @@
 """Zig-zag variable-length integers of the record format (protocol buffers' sint32 and sint64).
 
-Decoders return ``(value, next position)`` and raise `InvalidRecordError` when the number does not end within the buffer
-or is too long. Hot loops elsewhere open-code the one-byte case and call these for the rest.
+Decoders return ``(value, next position)`` and raise `InvalidRecordError` when the number does not end
+within the buffer or is too long. Hot loops elsewhere open-code the one-byte case and call these for the
+rest.
 """
 
 from __future__ import annotations

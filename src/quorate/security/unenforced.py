@@ -23,7 +23,8 @@ def refuse_quotas(request: Any) -> None:
     if any(not op.remove for entry in request.entries for op in entry.ops):
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
-            "Client quotas are not enforced here: they are not taken, only removed. Limit clients at the network, or run the "
+            "Client quotas are not enforced here: they are not taken, only removed. Limit clients at the "
+            "network, or run the "
             "brokers with Apache Kafka.",
         )
 

@@ -11,7 +11,8 @@
     disk_faults    slow and full disks inside a node's process
     link_faults    cut links inside a node's process
 
-Users import `KafkaCluster`, `ClusterError` and `ClusterFactory` from here. No other package of Quorate imports this one.
+Users import `KafkaCluster`, `ClusterError` and `ClusterFactory` from here. No other package of Quorate
+imports this one.
 """
 
 from __future__ import annotations

@@ -33,13 +33,15 @@ DEFAULT_CONFIG: Mapping[str, object] = {
     "transaction.state.log.num.partitions": 3,
     "share.coordinator.state.topic.num.partitions": 3,
 }
-"""Internal topics with few partitions (Kafka's default is 50): the first consumer group of a test is served sooner."""
+"""Internal topics with few partitions (Kafka's default is 50): the first consumer group of a test is
+served sooner."""
 
 _POLL_S = 0.01
 """How often a node that starts is asked whether it serves. Another process has no way to call us."""
 
 _CONFIRMED_S = 30.0
-"""How long a node may take to confirm a fault. It does within a millisecond unless its event loop stands still."""
+"""How long a node may take to confirm a fault. It does within a millisecond unless its event loop
+stands still."""
 
 _LOG_TAIL_BYTES = 64 << 10
 
@@ -62,7 +64,10 @@ class _Member:
 
     @property
     def used_ports(self) -> list[int]:
-        roles = ((self.local.broker, self.local.broker_port), (self.local.controller, self.local.controller_port))
+        roles = (
+            (self.local.broker, self.local.broker_port),
+            (self.local.controller, self.local.controller_port),
+        )
         return [port for has_role, port in roles if has_role]
 
     @property
@@ -77,15 +82,17 @@ class KafkaCluster:
             producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
             cluster.kill(1)
 
-    Node ids run from 1. The first `controllers` nodes have the controller role and the first `brokers` nodes have the
-    broker role, so that three of each make three nodes with both roles. Every node is a process that ends with this one,
-    also when this one is killed. All listeners are on 127.0.0.1, on ports that stay the same when a node is started again.
+    Node ids run from 1. The first `controllers` nodes have the controller role and the first `brokers`
+    nodes have the broker role, so that three of each make three nodes with both roles. Every node is a
+    process that ends with this one, also when this one is killed. All listeners are on 127.0.0.1, on
+    ports that stay the same when a node is started again.
 
-    `config` is set on every node, on top of Kafka's defaults and `DEFAULT_CONFIG`. `directory` is the folder of another
-    cluster (of `quorate up --data`, or `KafkaCluster.directory`), which is copied and started with its data; its nodes
-    must not run. `snapshot` is a metadata snapshot (`*.checkpoint`) of any Kafka cluster: this cluster starts with its
-    topics, configurations, ACLs, quotas and credentials, with replicas on its own brokers, and without records. `folder`
-    is where the cluster keeps its files; without it they are in a temporary directory that `close` removes.
+    `config` is set on every node, on top of Kafka's defaults and `DEFAULT_CONFIG`. `directory` is the
+    folder of another cluster (of `quorate up --data`, or `KafkaCluster.directory`), which is copied and
+    started with its data; its nodes must not run. `snapshot` is a metadata snapshot (`*.checkpoint`) of
+    any Kafka cluster: this cluster starts with its topics, configurations, ACLs, quotas and
+    credentials, with replicas on its own brokers, and without records. `folder` is where the cluster
+    keeps its files; without it they are in a temporary directory that `close` removes.
 
     Raises ClusterError if the cluster does not start within `timeout_s`.
     """
@@ -116,7 +123,9 @@ class KafkaCluster:
         if controllers < 1 or brokers < 1:
             raise ClusterError("a cluster needs at least one controller and one broker")
         self._temporary = tempfile.TemporaryDirectory(prefix="quorate-") if folder is None else None
-        self._base = Path(self._temporary.name if self._temporary is not None else os.fspath(folder or "")).absolute()
+        self._base = Path(
+            self._temporary.name if self._temporary is not None else os.fspath(folder or "")
+        ).absolute()
         overrides = {name: _property(value) for name, value in {**DEFAULT_CONFIG, **(config or {})}.items()}
         self._local = LocalCluster(
             self._base / "cluster", controllers, brokers, HOST, overrides=overrides, moved_voters_found=True
@@ -130,15 +139,19 @@ class KafkaCluster:
             raise
 
     def _create(self, source: Path | None, snapshot: Path | None) -> None:
-        """Formats the nodes and starts them. Their processes start first and import their modules meanwhile."""
+        """Formats the nodes and starts them. Their processes start first and import their modules
+        meanwhile."""
         count = max(self._local.controllers, self._local.brokers)
         reserved = {node_id: (PortReservation(), PortReservation()) for node_id in range(1, count + 1)}
-        self._local.ports = {node_id: (first.port, second.port) for node_id, (first, second) in reserved.items()}
+        self._local.ports = {
+            node_id: (first.port, second.port) for node_id, (first, second) in reserved.items()
+        }
         logs = self._base / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         placeholders = self._local.planned_nodes()
         self._members = {
-            node.node_id: _Member(node, logs / f"node-{node.node_id}.log", reserved[node.node_id]) for node in placeholders
+            node.node_id: _Member(node, logs / f"node-{node.node_id}.log", reserved[node.node_id])
+            for node in placeholders
         }
         for member in self._members.values():
             self._spawn(member)
@@ -155,7 +168,9 @@ class KafkaCluster:
 
     def _moved_voters(self) -> list[tuple[str, int, int]]:
         """(host, port, port now) of the voters that the copied metadata log names."""
-        folders = [m.local.folder / "data" / METADATA_DIRECTORY for m in self._members.values() if m.local.controller]
+        folders = [
+            m.local.folder / "data" / METADATA_DIRECTORY for m in self._members.values() if m.local.controller
+        ]
         voters = latest_voters(folders)
         return [
             (endpoint.host, endpoint.port, self._members[voter.voter_id].local.controller_port)
@@ -181,8 +196,11 @@ class KafkaCluster:
 
     @property
     def bootstrap_controllers(self) -> str:
-        """The controllers, for `--bootstrap-controller` of a tool or `bootstrap.controllers` of Java's admin client."""
-        return ",".join(f"{HOST}:{m.local.controller_port}" for m in self._members.values() if m.local.controller)
+        """The controllers, for `--bootstrap-controller` of a tool or `bootstrap.controllers` of Java's
+        admin client."""
+        return ",".join(
+            f"{HOST}:{m.local.controller_port}" for m in self._members.values() if m.local.controller
+        )
 
     @property
     def cluster_id(self) -> str:
@@ -243,7 +261,8 @@ class KafkaCluster:
         self._ended(member)
 
     def stop(self, node_id: int | None = None) -> None:
-        """Stops a node, or all of them, with a controlled shutdown. Raises ClusterError if one ends with an error."""
+        """Stops a node, or all of them, with a controlled shutdown. Raises ClusterError if one ends
+        with an error."""
         members = [m for m in self._chosen(node_id) if m.running]
         for member in members:
             self._thaw(member)
@@ -255,7 +274,8 @@ class KafkaCluster:
             raise ClusterError("\n".join(self._describe_end(m) for m in failed))
 
     def start(self, node_id: int | None = None, *, wait: bool = True) -> None:
-        """Starts a node that was killed or stopped, or all that do not run. With `wait`, returns when they serve."""
+        """Starts a node that was killed or stopped, or all that do not run. With `wait`, returns when
+        they serve."""
         members = [m for m in self._chosen(node_id) if not m.running]
         for member in members:
             self._ended(member)
@@ -283,13 +303,16 @@ class KafkaCluster:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     # -- faults
 
     def freeze(self, node_id: int) -> None:
-        """Stops the process of a node with SIGSTOP: its connections stay open and nothing answers, until `thaw`."""
+        """Stops the process of a node with SIGSTOP: its connections stay open and nothing answers,
+        until `thaw`."""
         member = self._running(node_id)
         if member.frozen is not None or member.process is None:
             return
@@ -310,7 +333,8 @@ class KafkaCluster:
             self._confirm(member)
 
     def cut(self, a: int, b: int | None = None) -> None:
-        """Cuts the link between two nodes, or all links of one node to others, in both directions, until `heal`.
+        """Cuts the link between two nodes, or all links of one node to others, in both directions,
+        until `heal`.
 
         Connections stay open and carry nothing; new ones are not established. Clients still reach both nodes.
         """
@@ -328,13 +352,15 @@ class KafkaCluster:
         self._tell_links()
 
     def slow_disk(self, node_id: int, *, fsync_ms: float = 0, read_ms: float = 0) -> None:
-        """Makes each fsync of a node, and each read that misses the page cache, take that much longer; 0 is as fast as the
-        disk is. With `read_ms` the page cache counts as empty at this moment, and holds what is read and written from now."""
+        """Makes each fsync of a node, and each read that misses the page cache, take that much longer;
+        0 is as fast as the disk is. With `read_ms` the page cache counts as empty at this moment, and
+        holds what is read and written from now."""
         member = self._member(node_id)
         self._tell_disk(member, DiskFault(fsync_ms, read_ms, member.disk.free_bytes))
 
     def full_disk(self, node_id: int, *, free_bytes: int = 0) -> None:
-        """Lets a node write `free_bytes` more to its disk; then every write fails with ENOSPC, until `free_disk`.
+        """Lets a node write `free_bytes` more to its disk; then every write fails with ENOSPC, until
+        `free_disk`.
 
         As in Apache Kafka, a node that cannot write its metadata log ends.
         """
@@ -445,7 +471,9 @@ class KafkaCluster:
                 self._confirm(member)
 
     def _cut_ports(self, member: _Member) -> list[int]:
-        cut = {n for link in self._links if member.local.node_id in link for n in link} - {member.local.node_id}
+        cut = {n for link in self._links if member.local.node_id in link for n in link} - {
+            member.local.node_id
+        }
         return [port for node_id in sorted(cut) for port in self._members[node_id].used_ports]
 
     def _tell_disk(self, member: _Member, fault: DiskFault) -> None:
@@ -484,7 +512,9 @@ class KafkaCluster:
         try:
             return self._members[node_id]
         except KeyError:
-            raise ClusterError(f"there is no node {node_id}; the nodes are {', '.join(map(str, self._members))}") from None
+            raise ClusterError(
+                f"there is no node {node_id}; the nodes are {', '.join(map(str, self._members))}"
+            ) from None
 
     def _running(self, node_id: int) -> _Member:
         member = self._member(node_id)

@@ -1,11 +1,11 @@
 """Slow and full disks inside a node's process, without a compiler, root or a mount.
 
-Every access of a node to its files is a call of a function of `os`. These functions are replaced when the first fault is
-set. Files other than regular ones (sockets, pipes) are left alone.
+Every access of a node to its files is a call of a function of `os`. These functions are replaced when
+the first fault is set. Files other than regular ones (sockets, pipes) are left alone.
 
-A slow read is one that misses the page cache. Which bytes the kernel's page cache holds cannot be controlled from here: a
-probe for them (RWF_NOWAIT) already starts to read them ahead. So the page cache is modelled: it is empty when the fault is
-set, and holds what has been read or written since.
+A slow read is one that misses the page cache. Which bytes the kernel's page cache holds cannot be
+controlled from here: a probe for them (RWF_NOWAIT) already starts to read them ahead. So the page cache
+is modelled: it is empty when the fault is set, and holds what has been read or written since.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class FaultyDisk:
         return sent
 
     def _missing(self, fd: int, offset: int, size: int) -> set[_Block]:
-        """The blocks of a range of a file that the modelled page cache does not hold; none while reads are not slow."""
+        """The blocks of a range of a file that the modelled page cache does not hold; none while reads
+        are not slow."""
         if not self._fault.read_ms:
             return set()
         return self._blocks(fd, offset, size) - self._cached
@@ -140,8 +141,8 @@ class FaultyDisk:
         self._original["mkdir"](*args, **options)
 
     def _take(self, wanted: int) -> int:
-        """How many bytes of a write still fit, which are then used up. Like a file system, raises ENOSPC only where none
-        fits, and writes a part otherwise."""
+        """How many bytes of a write still fit, which are then used up. Like a file system, raises
+        ENOSPC only where none fits, and writes a part otherwise."""
         with self._free:
             if self._free_bytes is None:
                 return wanted

@@ -13,24 +13,28 @@ from quorate.testing.errors import ClusterError
 
 
 def roles_of(source: Path, controllers: int | None, brokers: int | None) -> tuple[int, int]:
-    """How many controllers and brokers a cluster's folder has. Raises ClusterError if others are asked for."""
+    """How many controllers and brokers a cluster's folder has. Raises ClusterError if others are asked
+    for."""
     try:
         found_controllers = int(json.loads((source / "cluster.json").read_text())["controllers"])
         nodes = [read_properties(path / "server.properties") for path in source.glob("node-*")]
         found_brokers = sum("broker" in properties["process.roles"] for properties in nodes)
     except (OSError, ValueError, KeyError) as e:
         raise ClusterError(
-            f"{source} is not the folder of a cluster ({e}): name one that quorate up --data or KafkaCluster.directory wrote"
+            f"{source} is not the folder of a cluster ({e}): name one that quorate up --data or "
+            "KafkaCluster.directory wrote"
         ) from e
     if controllers not in (None, found_controllers) or brokers not in (None, found_brokers):
         raise ClusterError(
-            f"{source} holds a cluster of {found_controllers} controllers and {found_brokers} brokers: leave both numbers out"
+            f"{source} holds a cluster of {found_controllers} controllers and {found_brokers} brokers: leave "
+            "both numbers out"
         )
     return found_controllers, found_brokers
 
 
 def copy_cluster(source: Path, target: Path) -> None:
-    """Copies a cluster's folder. Raises ClusterError if one of its nodes runs: the copy would not be of one moment."""
+    """Copies a cluster's folder. Raises ClusterError if one of its nodes runs: the copy would not be of
+    one moment."""
     for directory in source.glob("node-*/data"):
         lock = DirLock(directory)
         try:

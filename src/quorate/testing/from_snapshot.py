@@ -1,9 +1,10 @@
 """The snapshot with which a test cluster starts, made from the metadata snapshot of another cluster.
 
-What describes that cluster's own nodes is left out: registrations of brokers and controllers, and configurations of single
-brokers. Each partition gets replicas on the test cluster's brokers, as many as it had or as there are brokers, no leader
-until one of them is unfenced, and no records. `min.insync.replicas` is lowered to the number of brokers where it is above,
-or no record could be written with acks=all.
+What describes that cluster's own nodes is left out: registrations of brokers and controllers, and
+configurations of single brokers. Each partition gets replicas on the test cluster's brokers, as many as
+it had or as there are brokers, no leader until one of them is unfenced, and no records.
+`min.insync.replicas` is lowered to the number of brokers where it is above, or no record could be
+written with acks=all.
 """
 
 from __future__ import annotations
@@ -27,7 +28,14 @@ from quorate.metadata.records import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
-from quorate.metadata.snapshot import SnapshotId, decode_values, parse_name, read_snapshot, snapshot_name, write_snapshot
+from quorate.metadata.snapshot import (
+    SnapshotId,
+    decode_values,
+    parse_name,
+    read_snapshot,
+    snapshot_name,
+    write_snapshot,
+)
 from quorate.protocol.schema import Data
 from quorate.protocol.uuids import ZERO_UUID
 
@@ -50,8 +58,8 @@ _MIN_ISR = "min.insync.replicas"
 
 
 class LocalSnapshot:
-    """The adapted snapshot, to be written into the metadata directory of each controller. Its name, and with it end offset
-    and epoch, are those of the original.
+    """The adapted snapshot, to be written into the metadata directory of each controller. Its name, and
+    with it end offset and epoch, are those of the original.
 
     Raises OSError, or MetadataError for what is no whole snapshot or is of a release before dynamic quorums.
     """
@@ -62,13 +70,19 @@ class LocalSnapshot:
         level = metadata_version_of(records)
         if level < _FIRST_DYNAMIC:
             raise MetadataError(
-                f"its metadata.version is {LEVELS.get(level, level)}, and the controllers of a test cluster form a dynamic "
-                f"quorum, which needs {LEVELS[_FIRST_DYNAMIC]}: upgrade the feature, then take a newer snapshot"
+                f"its metadata.version is {LEVELS.get(level, level)}, and the controllers of a test cluster "
+                "form a dynamic "
+                f"quorum, which needs {LEVELS[_FIRST_DYNAMIC]}: upgrade the feature, then take a newer "
+                "snapshot"
             )
         self._id = parse_name(original.name) or SnapshotId(len(records) + 1, 1)
         self._timestamp_ms = whole.last_contained_timestamp_ms
         self.image = apply_records(
-            MetadataImage(), records, offset=self._id.offset - 1, epoch=self._id.epoch, timestamp_ms=self._timestamp_ms
+            MetadataImage(),
+            records,
+            offset=self._id.offset - 1,
+            epoch=self._id.epoch,
+            timestamp_ms=self._timestamp_ms,
         )
 
     def write(self, directory: Path, *, now_ms: int) -> None:
@@ -86,7 +100,9 @@ class LocalSnapshot:
 
 
 def _adapted(records: Sequence[Data], brokers: Sequence[int]) -> Iterator[Data]:
-    elr = any(isinstance(r, FeatureLevelRecord) and r.name == ELR_VERSION and r.feature_level > 0 for r in records)
+    elr = any(
+        isinstance(r, FeatureLevelRecord) and r.name == ELR_VERSION and r.feature_level > 0 for r in records
+    )
     placed = 0
     for record in records:
         if isinstance(record, PartitionRecord):
@@ -95,20 +111,27 @@ def _adapted(records: Sequence[Data], brokers: Sequence[int]) -> Iterator[Data]:
         elif isinstance(record, ConfigRecord):
             if record.resource_type == _BROKER_RESOURCE and record.resource_name:
                 continue
-            if record.name == _MIN_ISR and record.value and record.value.isdecimal() and int(record.value) > len(brokers):
+            if (
+                record.name == _MIN_ISR
+                and record.value
+                and record.value.isdecimal()
+                and int(record.value) > len(brokers)
+            ):
                 record.value = str(len(brokers))
             yield record
-        elif not isinstance(record, _NODES) and not (isinstance(record, FeatureLevelRecord) and record.name == KRAFT_VERSION):
+        elif not isinstance(record, _NODES) and not (
+            isinstance(record, FeatureLevelRecord) and record.name == KRAFT_VERSION
+        ):
             yield record
 
 
 def _placed(record: PartitionRecord, brokers: Sequence[int], first: int, elr: bool) -> PartitionRecord:
-    """The partition on these brokers, beginning with number `first`, which becomes its leader when it is unfenced; the
-    others join the ISR when they have caught up.
+    """The partition on these brokers, beginning with number `first`, which becomes its leader when it
+    is unfenced; the others join the ISR when they have caught up.
 
-    Without eligible leader replicas, the ISR of a partition keeps its last member while this one is fenced. With them
-    (KIP-966), a broker that registers for the first time is removed from the ISR, because it may have lost records; the
-    controller then elects the last known leader.
+    Without eligible leader replicas, the ISR of a partition keeps its last member while this one is
+    fenced. With them (KIP-966), a broker that registers for the first time is removed from the ISR,
+    because it may have lost records; the controller then elects the last known leader.
     """
     count = min(len(record.replicas), len(brokers))
     replicas = [brokers[(first + i) % len(brokers)] for i in range(count)]

@@ -1,9 +1,10 @@
 """Cut links inside a node's process: what a lost network link looks like to both of its ends, without root.
 
-All traffic between two nodes runs over connections that one of them opened, and each node opens its connections with
-`create_connection` of its event loop. A cut link is made at that place: nothing that was written leaves the node, nothing
-that arrived is read, a connection that is closed stays open for the peer, and a new one is not established. Nothing is
-lost: TCP would send it again once the link is back, and so do these connections.
+All traffic between two nodes runs over connections that one of them opened, and each node opens its
+connections with `create_connection` of its event loop. A cut link is made at that place: nothing that
+was written leaves the node, nothing that arrived is read, a connection that is closed stays open for
+the peer, and a new one is not established. Nothing is lost: TCP would send it again once the link is
+back, and so do these connections.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class _Opening(asyncio.Protocol):
 
 
 class CuttableTransport(asyncio.Transport):
-    """A connection whose link can be cut. While it is cut, what is written is held and `close` is known to this side only."""
+    """A connection whose link can be cut. While it is cut, what is written is held and `close` is known
+    to this side only."""
 
     def __init__(self, transport: asyncio.Transport, protocol: asyncio.BaseProtocol, port: int) -> None:
         super().__init__()
@@ -120,7 +122,9 @@ class CuttableTransport(asyncio.Transport):
             end()
         elif self._end is None:
             self._end = end
-            self._transport.set_protocol(asyncio.Protocol())  # the end of the real connection comes later and concerns nobody
+            self._transport.set_protocol(
+                asyncio.Protocol()
+            )  # the end of the real connection comes later and concerns nobody
             asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
 
     def pause_reading(self) -> None:

@@ -1,6 +1,8 @@
-"""What a cluster tells a node over its control socket: one JSON object per line, each answered with an empty line.
+"""What a cluster tells a node over its control socket: one JSON object per line, each answered with an
+empty line.
 
-The first line is a `Launch`. Every further line is a `DiskFault` or a `LinkFault` that replaces the one before.
+The first line is a `Launch`. Every further line is a `DiskFault` or a `LinkFault` that replaces the one
+before.
 """
 
 from __future__ import annotations
@@ -11,8 +13,8 @@ from dataclasses import asdict, dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class DiskFault:
-    """How the disk of a node behaves: additional time of each fsync and of each read that misses the page cache, and
-    how many bytes can still be written (None: no limit)."""
+    """How the disk of a node behaves: additional time of each fsync and of each read that misses the
+    page cache, and how many bytes can still be written (None: no limit)."""
 
     fsync_ms: float = 0
     read_ms: float = 0
@@ -28,8 +30,8 @@ class LinkFault:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The properties file of the node, its faults from the start on, and `redirects` (host, port, port in use now) for
-    addresses that an older metadata log names."""
+    """The properties file of the node, its faults from the start on, and `redirects` (host, port, port
+    in use now) for addresses that an older metadata log names."""
 
     properties: str
     redirects: list[tuple[str, int, int]] = field(default_factory=list)
@@ -39,7 +41,11 @@ class Launch:
 
 Message = Launch | DiskFault | LinkFault
 
-_KINDS: dict[str, type[Launch | DiskFault | LinkFault]] = {"launch": Launch, "disk": DiskFault, "links": LinkFault}
+_KINDS: dict[str, type[Launch | DiskFault | LinkFault]] = {
+    "launch": Launch,
+    "disk": DiskFault,
+    "links": LinkFault,
+}
 
 
 def encode(message: Message) -> bytes:

@@ -1,8 +1,10 @@
-"""Runs one node of a test cluster: `kafka-server-start` with faults that the cluster sets over a control socket.
+"""Runs one node of a test cluster: `kafka-server-start` with faults that the cluster sets over a
+control socket.
 
     python -m quorate.testing.node CONTROL_FD
 
-The program imports what a node needs while the cluster is still being formatted, and then waits for its `Launch`.
+The program imports what a node needs while the cluster is still being formatted, and then waits for its
+`Launch`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,12 @@ from quorate.testing.link_faults import Links
 from quorate.testing.messages import DiskFault, Launch, LinkFault, decode
 from quorate.tools import server_start
 
-_LOADED_EARLY = ("quorate.broker.server", "quorate.controller.driver", "quorate.node.logging_config", "quorate.node.properties")
+_LOADED_EARLY = (
+    "quorate.broker.server",
+    "quorate.controller.driver",
+    "quorate.node.logging_config",
+    "quorate.node.properties",
+)
 
 
 def main() -> int:

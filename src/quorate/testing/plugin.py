@@ -1,7 +1,8 @@
-"""The pytest plugin: fixtures that give Kafka clusters, and the nodes' logs in the reports of tests that fail.
+"""The pytest plugin: fixtures that give Kafka clusters, and the nodes' logs in the reports of tests
+that fail.
 
-pytest imports this module in every run where Quorate is installed, so that it imports little; clusters are imported when the
-first one starts.
+pytest imports this module in every run where Quorate is installed, so that it imports little; clusters
+are imported when the first one starts.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class ClusterFactory:
         snapshot: str | os.PathLike[str] | None = None,
         timeout_s: float = 60.0,
     ) -> KafkaCluster:
-        """A running cluster; the arguments are those of `KafkaCluster`, one node with both roles without any."""
+        """A running cluster; the arguments are those of `KafkaCluster`, one node with both roles
+        without any."""
         from quorate.testing.cluster import KafkaCluster
 
         cluster = KafkaCluster(
@@ -58,14 +60,18 @@ class ClusterFactory:
 
 @pytest.fixture(scope="session")
 def kafka_cluster_config() -> Mapping[str, object]:
-    """The configuration of `kafka_cluster`; a project overrides this fixture in its conftest.py to set its own."""
+    """The configuration of `kafka_cluster`; a project overrides this fixture in its conftest.py to set
+    its own."""
     return {}
 
 
 @pytest.fixture(scope="session")
-def kafka_cluster(tmp_path_factory: pytest.TempPathFactory, kafka_cluster_config: Mapping[str, object]) -> Iterator[KafkaCluster]:
-    """A cluster of one node, broker and controller, that all tests of the session share (under pytest-xdist, all tests of
-    one worker). Tests keep apart by the names of their topics and groups, and leave the node as it was."""
+def kafka_cluster(
+    tmp_path_factory: pytest.TempPathFactory, kafka_cluster_config: Mapping[str, object]
+) -> Iterator[KafkaCluster]:
+    """A cluster of one node, broker and controller, that all tests of the session share (under
+    pytest-xdist, all tests of one worker). Tests keep apart by the names of their topics and groups,
+    and leave the node as it was."""
     factory = ClusterFactory(tmp_path_factory)
     try:
         yield factory(config=kafka_cluster_config)
@@ -75,7 +81,8 @@ def kafka_cluster(tmp_path_factory: pytest.TempPathFactory, kafka_cluster_config
 
 @pytest.fixture
 def kafka_cluster_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterFactory]:
-    """Starts clusters: `kafka_cluster_factory(controllers=3, brokers=3, config={...})`. They end after the test."""
+    """Starts clusters: `kafka_cluster_factory(controllers=3, brokers=3, config={...})`. They end after
+    the test."""
     factory = ClusterFactory(tmp_path_factory)
     try:
         yield factory
@@ -93,7 +100,9 @@ def pytest_runtest_makereport(
         for name, cluster in _clusters_of(item):
             for node_id in cluster.node_ids:
                 state = "" if cluster.is_running(node_id) else ", not running"
-                report.sections.append((f"log of {name}, node {node_id}{state}", cluster.log_tail(node_id, _LOG_LINES)))
+                report.sections.append(
+                    (f"log of {name}, node {node_id}{state}", cluster.log_tail(node_id, _LOG_LINES))
+                )
     return report
 
 
@@ -107,4 +116,7 @@ def _clusters_of(item: pytest.Item) -> list[tuple[str, KafkaCluster]]:
 
 
 def _is_cluster(value: object) -> bool:
-    return any(cls.__module__ == "quorate.testing.cluster" and cls.__name__ == "KafkaCluster" for cls in type(value).__mro__)
+    return any(
+        cls.__module__ == "quorate.testing.cluster" and cls.__name__ == "KafkaCluster"
+        for cls in type(value).__mro__
+    )

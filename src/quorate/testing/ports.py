@@ -8,15 +8,17 @@ import sys
 HOST = "127.0.0.1"
 
 _SHARED_BIND = sys.platform == "linux"
-"""Linux lets a second socket with SO_REUSEADDR bind a port as long as no socket listens on it. Other systems do not."""
+"""Linux lets a second socket with SO_REUSEADDR bind a port as long as no socket listens on it. Other
+systems do not."""
 
 
 class PortReservation:
     """One port, chosen by the kernel and bound, without listening, until `close`.
 
-    The kernel gives a bound port to nobody who asks for port 0 and to no outgoing connection, and connections to it are
-    refused. A node can bind it nevertheless: it sets SO_REUSEADDR, as this socket does. On systems other than Linux
-    `lend` gives the port back just before the node starts, so that another process may take it in between.
+    The kernel gives a bound port to nobody who asks for port 0 and to no outgoing connection, and
+    connections to it are refused. A node can bind it nevertheless: it sets SO_REUSEADDR, as this socket
+    does. On systems other than Linux `lend` gives the port back just before the node starts, so that
+    another process may take it in between.
     """
 
     def __init__(self) -> None:

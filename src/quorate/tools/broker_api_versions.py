@@ -17,7 +17,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str]) -> int:
-    parser = tool_parser("kafka-broker-api-versions", "This tool helps to retrieve broker version information.")
+    parser = tool_parser(
+        "kafka-broker-api-versions", "This tool helps to retrieve broker version information."
+    )
     add_connection(parser, controllers=True)
     args = parser.parse_args(argv)
     try:
@@ -41,7 +43,9 @@ async def _versions(admin: AdminClient, args: argparse.Namespace) -> int:
 def describe(versions: Mapping[int, tuple[int, int]], listener: str = "broker") -> str:
     """One line for each API, those that this end knows and the node does not serve too."""
     lines: dict[int, str] = {
-        key: f"{spec.name}({key}): UNSUPPORTED" for key, spec in REGISTRY.items() if listener in spec.listeners
+        key: f"{spec.name}({key}): UNSUPPORTED"
+        for key, spec in REGISTRY.items()
+        if listener in spec.listeners
     }
     for key, (low, high) in versions.items():
         spec = REGISTRY.get(key)

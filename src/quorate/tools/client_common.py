@@ -1,4 +1,5 @@
-"""What the tools share that talk to a running cluster: connection options, client properties, the admin client, padded tables."""
+"""What the tools share that talk to a running cluster: connection options, client properties, the admin
+client, padded tables."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ T = TypeVar("T")
 def add_connection(
     parser: argparse.ArgumentParser, *, controllers: bool = False, config_option: str = "--command-config"
 ) -> None:
-    """--bootstrap-server, --command-config and, where a controller can be asked too, --bootstrap-controller."""
+    """--bootstrap-server, --command-config and, where a controller can be asked too,
+    --bootstrap-controller."""
     parser.add_argument(
         "--bootstrap-server",
         metavar="<String: server to connect to>",
@@ -73,7 +75,8 @@ def with_admin(args: argparse.Namespace, work: Callable[[AdminClient], Awaitable
 
 
 def name_filter(pattern: str | None) -> Callable[[str], bool]:
-    """Names that Kafka's include list lets through: a regular expression of the whole name, commas for alternatives."""
+    """Names that Kafka's include list lets through: a regular expression of the whole name, commas for
+    alternatives."""
     if pattern is None:
         return lambda _: True
     text = pattern.strip().replace(",", "|").replace(" ", "").strip("\"'")
@@ -85,8 +88,11 @@ def name_filter(pattern: str | None) -> Callable[[str], bool]:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]], *, end: str = "") -> str:
-    """Cells padded to the widest of their column and followed by a tab, as Kafka's quorum tool prints them."""
+    """Cells padded to the widest of their column and followed by a tab, as Kafka's quorum tool prints
+    them."""
     cells = [list(header), *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    lines = ("".join(cell.ljust(width) + "\t" for cell, width in zip(row, widths, strict=True)) for row in cells)
+    lines = (
+        "".join(cell.ljust(width) + "\t" for cell, width in zip(row, widths, strict=True)) for row in cells
+    )
     return "\n".join(lines) + end

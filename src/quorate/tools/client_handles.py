@@ -1,7 +1,9 @@
-"""Opens librdkafka's producers and consumers for the console tools, and says what goes wrong with them in clear lines.
+"""Opens librdkafka's producers and consumers for the console tools, and says what goes wrong with them
+in clear lines.
 
-librdkafka does its network work in threads of its own. This module imports it, which takes as long as everything else that a
-console tool does before it connects: a tool imports this module when its options are right.
+librdkafka does its network work in threads of its own. This module imports it, which takes as long as
+everything else that a console tool does before it connects: a tool imports this module when its options
+are right.
 """
 
 from __future__ import annotations
@@ -50,12 +52,16 @@ _SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
 SAID_AGAIN_S = 30.0
 """The same trouble is told again after this time: often enough for a log, rarely enough for a terminal."""
 
-_REFUSALS = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNSUPPORTED_SASL_MECHANISM})
+_REFUSALS = frozenset(
+    {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNSUPPORTED_SASL_MECHANISM}
+)
 
 
-def open_handle(kind: type[Handle], translation: Translation, errors: ConnectionErrors, **callbacks: Any) -> Handle:
-    """A producer or consumer with these settings. One that librdkafka does not know is left out, with a warning, as Java's
-    clients do. Raises ToolError for a wrong value."""
+def open_handle(
+    kind: type[Handle], translation: Translation, errors: ConnectionErrors, **callbacks: Any
+) -> Handle:
+    """A producer or consumer with these settings. One that librdkafka does not know is left out, with a
+    warning, as Java's clients do. Raises ToolError for a wrong value."""
     settings: dict[str, Any] = dict(translation.settings)
     if "debug" in settings:
         settings["log_level"] = "7"
@@ -100,7 +106,8 @@ def _plain(text: str) -> str:
 
 
 class ConnectionErrors:
-    """librdkafka's error callback: keeps the last reason, and tells in one line that no broker can be reached.
+    """librdkafka's error callback: keeps the last reason, and tells in one line that no broker can be
+    reached.
 
     A connection that breaks while others stand is no trouble of the user's: librdkafka goes on by itself.
     """
@@ -131,8 +138,8 @@ class ConnectionErrors:
 
 
 class Interrupts:
-    """SIGINT and SIGTERM as events of a queue, so that a tool ends its work in order. They come in at any time; a second one
-    means that the order is not waited for."""
+    """SIGINT and SIGTERM as events of a queue, so that a tool ends its work in order. They come in at
+    any time; a second one means that the order is not waited for."""
 
     def __init__(self, events: SimpleQueue[Any]) -> None:
         self.count = 0
@@ -161,7 +168,11 @@ class Interrupted(Exception):  # noqa: N818 - an end, not an error
 def partitions_of(handle: Producer | Consumer, topic: str | None, timeout_s: float) -> dict[str, list[int]]:
     """The partitions of a topic, or of all topics, as a broker tells them now. Raises KafkaException."""
     found = {}
-    listed = handle.list_topics(timeout=timeout_s) if topic is None else handle.list_topics(topic, timeout=timeout_s)
+    listed = (
+        handle.list_topics(timeout=timeout_s)
+        if topic is None
+        else handle.list_topics(topic, timeout=timeout_s)
+    )
     for name, metadata in listed.topics.items():
         if metadata.error is not None:
             if topic is not None:
@@ -181,8 +192,8 @@ def _serve(handle: Producer | Consumer, errors: ConnectionErrors) -> None:
 
 @dataclass(slots=True)
 class TopicWait:
-    """Waits for the cluster to be there and, where a topic is named, for the topic, which the question creates where the
-    cluster does that."""
+    """Waits for the cluster to be there and, where a topic is named, for the topic, which the question
+    creates where the cluster does that."""
 
     handle: Producer | Consumer
     settings: Translation
@@ -196,8 +207,8 @@ class TopicWait:
     def run(self, topic: str | None, interrupts: Interrupts) -> dict[str, list[int]]:
         """The partitions of the topic, or of all topics.
 
-        Raises Interrupted, and ToolError when the time is over, the cluster refuses, or something else than Kafka listens at
-        the addresses.
+        Raises Interrupted, and ToolError when the time is over, the cluster refuses, or something else
+        than Kafka listens at the addresses.
         """
         answer: SimpleQueue[dict[str, list[int]] | ToolError] = SimpleQueue()
 
@@ -234,14 +245,19 @@ class TopicWait:
                 self.errors.held = False
                 self.errors.say(f"{self.errors.reason or 'No broker answers'}; trying again")
             if left_s <= 0:
-                what = "The cluster did not answer" if topic is None else f"Topic {topic} not present in metadata"
+                what = (
+                    "The cluster did not answer"
+                    if topic is None
+                    else f"Topic {topic} not present in metadata"
+                )
                 reason = "" if self.errors.reason is None else f": {self.errors.reason}"
                 raise ToolError(f"{what} after {round(self.timeout_s * 1000)} ms{reason}")
             try:
                 found = partitions_of(self.handle, topic, min(patience_s, left_s))
                 if isinstance(self.handle, Producer):
-                    # The first answer may come by the bootstrap connection, which librdkafka then closes. Asking again makes it
-                    # connect to a broker. Otherwise it looks for one to get a producer id from half a second later.
+                    # The first answer may come by the bootstrap connection, which librdkafka then
+                    # closes. Asking again makes it connect to a broker. Otherwise it looks for one to
+                    # get a producer id from half a second later.
                     with suppress(KafkaException):
                         partitions_of(self.handle, topic, 1.0)
                 return found
@@ -261,7 +277,8 @@ class TopicWait:
             time.sleep(min(0.05, max(0.0, left_s)))  # asks again; nobody tells when a topic is created
 
     def _look_who_is_there(self) -> None:
-        """Raises ToolError when no bootstrap server is a broker: librdkafka does not tell what it is instead."""
+        """Raises ToolError when no bootstrap server is a broker: librdkafka does not tell what it is
+        instead."""
         if not self._plaintext:
             return
         # Imported where it is needed: a tool that finds its cluster at once does without the admin client.
@@ -276,7 +293,9 @@ class TopicWait:
         try:
             asyncio.run(look())
         except NotKafkaError as error:
-            raise ToolError(str(error).replace(TLS, "it speaks TLS: set security.protocol to SSL or SASL_SSL")) from error
+            raise ToolError(
+                str(error).replace(TLS, "it speaks TLS: set security.protocol to SSL or SASL_SSL")
+            ) from error
         except (BrokerError, NetError, ValueError, OSError):
             return
 

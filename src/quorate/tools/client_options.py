@@ -1,5 +1,5 @@
-"""Options and properties of the tools that talk to a running cluster, without the client that they talk through: reading them
-imports no more than the parser.
+"""Options and properties of the tools that talk to a running cluster, without the client that they talk
+through: reading them imports no more than the parser.
 """
 
 from __future__ import annotations

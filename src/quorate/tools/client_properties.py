@@ -1,8 +1,9 @@
 """Kafka's client properties, as Java's clients name them, in librdkafka's words.
 
-The console tools stand on librdkafka, whose properties mostly have the names of Java's. This module translates the others and
-sets the defaults of Java's clients where librdkafka's differ. A property that neither knows goes through unchanged: librdkafka
-refuses it by name, and `client_handles` warns about it.
+The console tools stand on librdkafka, whose properties mostly have the names of Java's. This module
+translates the others and sets the defaults of Java's clients where librdkafka's differ. A property that
+neither knows goes through unchanged: librdkafka refuses it by name, and `client_handles` warns about
+it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from pathlib import Path
 from quorate.tools.common import ToolError
 
 METADATA_MAX_AGE_MS = 10_000
-"""How often topics are looked at for new partitions. Java's clients wait 5 minutes; a request of a few bytes costs less than
-a reader who waits."""
+"""How often topics are looked at for new partitions. Java's clients wait 5 minutes; a request of a few
+bytes costs less than a reader who waits."""
 
 COMMON_DEFAULTS = {
     "topic.metadata.refresh.interval.ms": str(METADATA_MAX_AGE_MS),
@@ -64,7 +65,8 @@ _WITHOUT_EFFECT = frozenset(
         "ssl.keystore.type", "ssl.truststore.type", "ssl.truststore.password",  # read with the stores' locations
     }
 )  # fmt: skip
-"""Properties that change nothing of what the tools send or print, or that another property's translation reads."""
+"""Properties that change nothing of what the tools send or print, or that another property's
+translation reads."""
 
 
 @dataclass(slots=True)
@@ -120,11 +122,14 @@ def flag(properties: Mapping[str, str], name: str, default: bool) -> bool:
     """The value of a property. Raises ToolError in Kafka's words when it is neither true nor false."""
     text = properties.get(name, str(default)).strip().lower()
     if text not in ("true", "false"):
-        raise ToolError(f"Invalid value {text} for configuration {name}: Expected value to be either true or false")
+        raise ToolError(
+            f"Invalid value {text} for configuration {name}: Expected value to be either true or false"
+        )
     return text == "true"
 
 
-# -- single properties -----------------------------------------------------------------------------------------------------
+# -- single properties
+# --------------------------------------------------------------------------------------------------
 
 _Rule = Callable[[Mapping[str, str], Translation], None]
 
@@ -140,7 +145,9 @@ def _translate(properties: Mapping[str, str], found: Translation, rules: Mapping
 
 def _metadata_max_age(properties: Mapping[str, str], found: Translation) -> None:
     age_ms = number(properties, "metadata.max.age.ms", METADATA_MAX_AGE_MS)
-    found.set("topic.metadata.refresh.interval.ms", str(min(max(age_ms, 1), 3_600_000)), "metadata.max.age.ms")
+    found.set(
+        "topic.metadata.refresh.interval.ms", str(min(max(age_ms, 1), 3_600_000)), "metadata.max.age.ms"
+    )
 
 
 def _request_timeout(properties: Mapping[str, str], found: Translation) -> None:
@@ -205,7 +212,9 @@ def _transactional(properties: Mapping[str, str], found: Translation) -> None:
 def _offset_reset(properties: Mapping[str, str], found: Translation) -> None:
     reset = properties["auto.offset.reset"].strip().lower()
     if reset not in ("earliest", "latest", "none"):
-        raise ToolError(f"Invalid value {reset} for configuration auto.offset.reset: it is earliest, latest or none")
+        raise ToolError(
+            f"Invalid value {reset} for configuration auto.offset.reset: it is earliest, latest or none"
+        )
     found.set("auto.offset.reset", "error" if reset == "none" else reset, "auto.offset.reset")
 
 
@@ -220,14 +229,18 @@ def _assignors(properties: Mapping[str, str], found: Translation) -> None:
     given = [name.strip() for name in properties["partition.assignment.strategy"].split(",") if name.strip()]
     names = [_ASSIGNORS.get(name.rpartition(".")[2], name) for name in given]
     if len(names) > 1 and "cooperative-sticky" in names:
-        # Java moves a group from one protocol to the other by naming both; librdkafka takes assignors of one kind only.
+        # Java moves a group from one protocol to the other by naming both; librdkafka takes assignors
+        # of one kind only.
         names.remove("cooperative-sticky")
     found.set("partition.assignment.strategy", ",".join(names), "partition.assignment.strategy")
 
 
-# -- security --------------------------------------------------------------------------------------------------------------
+# -- security
+# --------------------------------------------------------------------------------------------------
 
-_JAAS = re.compile(r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b(.*?);?\s*", re.DOTALL | re.IGNORECASE)
+_JAAS = re.compile(
+    r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b(.*?);?\s*", re.DOTALL | re.IGNORECASE
+)
 _JAAS_OPTION = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
 
 
@@ -235,7 +248,9 @@ def jaas_options(text: str) -> tuple[str, dict[str, str]]:
     """The login module of a `sasl.jaas.config`, without its package, and its options. Raises ToolError."""
     match = _JAAS.fullmatch(text)
     if match is None:
-        raise ToolError('Invalid value for configuration sasl.jaas.config: it must be like MODULE required name="value";')
+        raise ToolError(
+            'Invalid value for configuration sasl.jaas.config: it must be like MODULE required name="value";'
+        )
     options = {}
     for name, double, single, bare in _JAAS_OPTION.findall(match[2]):
         options[name] = re.sub(r"\\(.)", r"\1", double or single) or bare
@@ -249,17 +264,24 @@ def _jaas(properties: Mapping[str, str], found: Translation) -> None:
         case "PlainLoginModule" | "ScramLoginModule":
             for name in ("username", "password"):
                 if name not in options:
-                    raise ToolError(f"Invalid value for configuration sasl.jaas.config: {module} needs {name}.")
+                    raise ToolError(
+                        f"Invalid value for configuration sasl.jaas.config: {module} needs {name}."
+                    )
                 found.set(f"sasl.{name}", options[name], origin)
         case "OAuthBearerLoginModule" if "sasl.oauthbearer.token.endpoint.url" in properties:
             found.set("sasl.oauthbearer.method", "oidc", origin)
-            for option, name in (("clientId", "client.id"), ("clientSecret", "client.secret"), ("scope", "scope")):
+            for option, name in (
+                ("clientId", "client.id"),
+                ("clientSecret", "client.secret"),
+                ("scope", "scope"),
+            ):
                 if option in options:
                     found.set(f"sasl.oauthbearer.{name}", options[option], origin)
         case _:
             raise ToolError(
                 f"Invalid value for configuration sasl.jaas.config: {module} cannot be used here; "
-                "PlainLoginModule, ScramLoginModule and OAuthBearerLoginModule with sasl.oauthbearer.token.endpoint.url can."
+                "PlainLoginModule, ScramLoginModule and OAuthBearerLoginModule with "
+                "sasl.oauthbearer.token.endpoint.url can."
             )
 
 
@@ -267,7 +289,8 @@ def _login_handler(properties: Mapping[str, str], found: Translation) -> None:
     name = properties["sasl.login.callback.handler.class"].strip()
     if name.rpartition(".")[2] != "OAuthBearerLoginCallbackHandler":
         raise ToolError(
-            f"Invalid value {name} for configuration sasl.login.callback.handler.class: Java's classes cannot be used."
+            f"Invalid value {name} for configuration sasl.login.callback.handler.class: Java's classes "
+            "cannot be used."
         )
 
 
@@ -275,7 +298,8 @@ def _truststore(properties: Mapping[str, str], found: Translation) -> None:
     location = properties["ssl.truststore.location"].strip()
     if not _is_pem(location, properties.get("ssl.truststore.type")):
         raise ToolError(
-            f"ssl.truststore.location={location} is not a PEM file, and no other trust store can be read here. Convert it "
+            f"ssl.truststore.location={location} is not a PEM file, and no other trust store can be read "
+            "here. Convert it "
             "(keytool -list -rfc -keystore STORE > ca.pem) and set ssl.truststore.type=PEM."
         )
     found.set("ssl.ca.location", location, "ssl.truststore.location")
@@ -290,7 +314,8 @@ def _keystore(properties: Mapping[str, str], found: Translation) -> None:
         return
     if (kind or "").strip().upper() == "JKS" or _begins_with(location, b"\xfe\xed\xfe\xed"):
         raise ToolError(
-            f"ssl.keystore.location={location} is a JKS key store, which cannot be read here. Convert it to PKCS#12 "
+            f"ssl.keystore.location={location} is a JKS key store, which cannot be read here. Convert it to "
+            "PKCS#12 "
             "(keytool -importkeystore -srckeystore STORE -destkeystore client.p12 -deststoretype PKCS12)."
         )
     found.set("ssl.keystore.location", location, "ssl.keystore.location")

@@ -19,16 +19,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> Parser:
     parser = tool_parser("kafka-cluster", "The Kafka cluster tool.")
     commands = parser.add_subparsers(dest="command", metavar="{cluster-id,unregister,list-endpoints}")
-    cluster_id = commands.add_parser("cluster-id", aliases=["id"], help="Get information about the ID of a cluster.")
+    cluster_id = commands.add_parser(
+        "cluster-id", aliases=["id"], help="Get information about the ID of a cluster."
+    )
     unregister = commands.add_parser("unregister", help="Unregister a broker.")
     endpoints = commands.add_parser("list-endpoints", help="List endpoints")
     for command in (cluster_id, unregister, endpoints):
         command.add_argument("--bootstrap-server", "-b", help="Brokers to connect to, host:port,host:port.")
-        command.add_argument("--bootstrap-controller", "-C", help="Controllers to connect to, host:port,host:port.")
-        command.add_argument("--config", "--command-config", "-c", dest="command_config", help="Properties of the admin client.")
+        command.add_argument(
+            "--bootstrap-controller", "-C", help="Controllers to connect to, host:port,host:port."
+        )
+        command.add_argument(
+            "--config",
+            "--command-config",
+            "-c",
+            dest="command_config",
+            help="Properties of the admin client.",
+        )
     unregister.add_argument("--id", "-i", type=int, required=True, help="The ID of the broker to unregister.")
     endpoints.add_argument("--include-fenced-brokers", action="store_true", help="List fenced brokers too.")
-    endpoints.add_argument("--start-time", action="store_true", help="When each node started, where the cluster tells it.")
+    endpoints.add_argument(
+        "--start-time", action="store_true", help="When each node started, where the cluster tells it."
+    )
     return parser
 
 
@@ -69,12 +81,16 @@ async def _unregister(admin: AdminClient, args: argparse.Namespace) -> int:
 async def _endpoints(admin: AdminClient, args: argparse.Namespace) -> int:
     controllers = args.bootstrap_controller is not None
     if controllers and args.include_fenced_brokers:
-        raise ToolError("The option --include-fenced-brokers is only supported with --bootstrap-server option")
+        raise ToolError(
+            "The option --include-fenced-brokers is only supported with --bootstrap-server option"
+        )
     nodes = (await admin.describe_cluster(fenced=args.include_fenced_brokers)).nodes
     host = max((len(node.host) for node in nodes), default=100)
     rack = max((len(node.rack) for node in nodes if node.rack), default=10)
 
-    def line(id_: object, host_: str, port: object, rack_: str, state: str, kind: str, started: object) -> str:
+    def line(
+        id_: object, host_: str, port: object, rack_: str, state: str, kind: str, started: object
+    ) -> str:
         text = f"{id_!s:<10} {host_:<{host}} {port!s:<10} {rack_:<{rack}} "
         text += f"{kind:<15}" if controllers else f"{state:<10} {kind:<15}"
         return f"{text} {started!s:<15}" if args.start_time else text

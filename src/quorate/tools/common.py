@@ -1,4 +1,5 @@
-"""What every console script shares: one clear line on stderr for an error, exit codes, `--version` and `--help`."""
+"""What every console script shares: one clear line on stderr for an error, exit codes, `--version` and
+`--help`."""
 
 from __future__ import annotations
 

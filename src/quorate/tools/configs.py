@@ -1,4 +1,5 @@
-"""kafka-configs: shows and changes the configurations of topics, brokers, groups and clients, quotas and SCRAM credentials."""
+"""kafka-configs: shows and changes the configurations of topics, brokers, groups and clients, quotas
+and SCRAM credentials."""
 
 from __future__ import annotations
 
@@ -39,7 +40,12 @@ _FLAGS = (
     ("topic", TOPICS), ("client", CLIENTS), ("user", USERS), ("broker", BROKERS), ("broker_logger", LOGGERS), ("ip", IPS),
     ("client_metrics", METRICS), ("group", GROUPS),
 )  # fmt: skip
-_DEFAULT_FLAGS = (("client_defaults", CLIENTS), ("user_defaults", USERS), ("broker_defaults", BROKERS), ("ip_defaults", IPS))
+_DEFAULT_FLAGS = (
+    ("client_defaults", CLIENTS),
+    ("user_defaults", USERS),
+    ("broker_defaults", BROKERS),
+    ("ip_defaults", IPS),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,7 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 class _Ordered(argparse.Action):
     """Keeps --entity-name and --entity-default in the order in which they are given."""
 
-    def __call__(self, parser: object, namespace: argparse.Namespace, values: object, option: str | None = None) -> None:
+    def __call__(
+        self, parser: object, namespace: argparse.Namespace, values: object, option: str | None = None
+    ) -> None:
         names = list(getattr(namespace, "entity_names", None) or [])
         names.append("" if self.nargs == 0 else str(values))
         namespace.entity_names = names
@@ -58,23 +66,37 @@ class _Ordered(argparse.Action):
 def _parser() -> Parser:
     parser = tool_parser(
         "kafka-configs",
-        "This tool helps to manipulate and describe entity config for a topic, client, user, broker, ip, client-metrics or group",
+        "This tool helps to manipulate and describe entity config for a topic, client, user, broker, ip, "
+        "client-metrics or group",
     )
     add_connection(parser, controllers=True)
     add = parser.add_argument
     add("--alter", action="store_true", help="Alter the configuration for the entity.")
     add("--describe", action="store_true", help="List configs for the given entity.")
     add("--all", action="store_true", help="List all configs, static ones and defaults too.")
-    add("--entity-type", action="append", default=[], metavar="<String>", help=f"Type of entity ({'/'.join(TYPES)}).")
+    add(
+        "--entity-type",
+        action="append",
+        default=[],
+        metavar="<String>",
+        help=f"Type of entity ({'/'.join(TYPES)}).",
+    )
     add("--entity-name", action=_Ordered, metavar="<String>", help="Name of the entity.")
-    add("--entity-default", action=_Ordered, nargs=0, help="The default entity of the type (clients, users, brokers, ips).")
+    add(
+        "--entity-default",
+        action=_Ordered,
+        nargs=0,
+        help="The default entity of the type (clients, users, brokers, ips).",
+    )
     add(
         "--add-config", metavar="<String>",
         help="Configs to set: 'k1=v1,k2=[v1,v2,v2],k3=v3', brackets around values with commas. For users also "
         "SCRAM-SHA-256=[iterations=8192,password=secret].",
     )  # fmt: skip
     add("--add-config-file", metavar="<String>", help="Properties file with configs to set.")
-    add("--delete-config", action="append", default=[], metavar="<String>", help="Configs to remove: 'k1,k2'.")
+    add(
+        "--delete-config", action="append", default=[], metavar="<String>", help="Configs to remove: 'k1,k2'."
+    )
     for name, kind in _FLAGS:
         add(f"--{name.replace('_', '-')}", metavar="<String>", help=f"The entity of type {kind}.")
     for name, kind in _DEFAULT_FLAGS:
@@ -107,7 +129,9 @@ def _entities(args: argparse.Namespace) -> tuple[list[str], list[str]]:
     flagged = [(kind, getattr(args, name)) for name, kind in _FLAGS if getattr(args, name) is not None]
     defaults = [kind for name, kind in _DEFAULT_FLAGS if getattr(args, name)]
     if (kinds or names) and (flagged or defaults):
-        raise ToolError("--entity-{type,name,default} should not be used in conjunction with specific entity flags")
+        raise ToolError(
+            "--entity-{type,name,default} should not be used in conjunction with specific entity flags"
+        )
     kinds += [kind for kind, _ in flagged] + defaults
     names += [name for _, name in flagged] + [""] * len(defaults)
     return kinds, names
@@ -126,7 +150,9 @@ def _check(args: argparse.Namespace, kinds: Sequence[str], names: Sequence[str])
     if len(names) > len(kinds):
         raise ToolError("More entity names specified than entity types")
     if kinds[0] in (BROKERS, LOGGERS) and any(name and not name.lstrip("-").isdigit() for name in names):
-        raise ToolError(f"The entity name for {kinds[0]} must be a valid integer broker id, but it is: {names[0]}")
+        raise ToolError(
+            f"The entity name for {kinds[0]} must be a valid integer broker id, but it is: {names[0]}"
+        )
     with_default = kinds[0] in (USERS, CLIENTS, BROKERS, IPS)
     if args.describe:
         if args.add_config or args.delete_config:
@@ -137,7 +163,10 @@ def _check(args: argparse.Namespace, kinds: Sequence[str], names: Sequence[str])
             raise ToolError(f"An entity name must be specified with --describe of {kinds[0]}")
         return
     if not names and with_default:
-        raise ToolError("An entity-name or default entity must be specified with --alter of users, clients, brokers or ips")
+        raise ToolError(
+            "An entity-name or default entity must be specified with --alter of users, clients, brokers or "
+            "ips"
+        )
     if not any(names) and not with_default:
         raise ToolError(f"An entity name must be specified with --alter of {','.join(kinds)}")
     if len(names) != len(kinds):
@@ -145,7 +174,10 @@ def _check(args: argparse.Namespace, kinds: Sequence[str], names: Sequence[str])
     if args.add_config and args.add_config_file:
         raise ToolError("Only one of --add-config or --add-config-file must be specified")
     if not (args.add_config or args.add_config_file or args.delete_config):
-        raise ToolError("At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter")
+        raise ToolError(
+            "At least one of --add-config, --add-config-file, or --delete-config must be specified with "
+            "--alter"
+        )
 
 
 def parse_added(text: str) -> dict[str, str]:
@@ -172,10 +204,13 @@ def _changes(args: argparse.Namespace) -> tuple[dict[str, str], list[str]]:
     return added, [name.strip() for text in args.delete_config for name in text.split(",")]
 
 
-# -- alter -----------------------------------------------------------------------------------------------------------------
+# -- alter
+# --------------------------------------------------------------------------------------------------
 
 
-async def _alter(admin: AdminClient, args: argparse.Namespace, kinds: Sequence[str], names: Sequence[str]) -> int:
+async def _alter(
+    admin: AdminClient, args: argparse.Namespace, kinds: Sequence[str], names: Sequence[str]
+) -> int:
     added, deleted = _changes(args)
     kind, name = kinds[0], names[0]
     if kind in RESOURCES:
@@ -189,7 +224,9 @@ async def _alter(admin: AdminClient, args: argparse.Namespace, kinds: Sequence[s
     return 0
 
 
-async def _alter_resource(admin: AdminClient, kind: str, name: str, added: Mapping[str, str], deleted: Sequence[str]) -> None:
+async def _alter_resource(
+    admin: AdminClient, kind: str, name: str, added: Mapping[str, str], deleted: Sequence[str]
+) -> None:
     resource = (RESOURCES[kind][0], name)
     if kind == LOGGERS:
         known = {entry.name for entry in await _entries(admin, kind, name, everything=True)}
@@ -209,20 +246,30 @@ async def _alter_resource(admin: AdminClient, kind: str, name: str, added: Mappi
 
 
 async def _alter_entity(
-    admin: AdminClient, kinds: Sequence[str], names: Sequence[str], added: Mapping[str, str], deleted: Sequence[str]
+    admin: AdminClient,
+    kinds: Sequence[str],
+    names: Sequence[str],
+    added: Mapping[str, str],
+    deleted: Sequence[str],
 ) -> None:
     quotas = IP_QUOTAS if kinds[0] == IPS else QUOTAS
     both = [*added, *deleted]
     scram = [n for n in both if n in SCRAM_MECHANISMS]
     unknown = [n for n in both if n not in quotas and (n not in SCRAM_MECHANISMS or kinds != [USERS])]
     if unknown:
-        what = {IPS: "connection quota configs", USERS: "quota and SCRAM credential configs"}.get(kinds[0], "quota configs")
-        raise ToolError(f"Only {what} can be altered for '{kinds[0]}'. Unexpected config names: {','.join(unknown)}")
+        what = {IPS: "connection quota configs", USERS: "quota and SCRAM credential configs"}.get(
+            kinds[0], "quota configs"
+        )
+        raise ToolError(
+            f"Only {what} can be altered for '{kinds[0]}'. Unexpected config names: {','.join(unknown)}"
+        )
     if not scram:
         await _alter_quotas(admin, kinds, names, added, deleted)
         return
     if names == [""]:
-        raise ToolError("The use of --entity-default or --user-defaults is not allowed with User SCRAM Credentials.")
+        raise ToolError(
+            "The use of --entity-default or --user-defaults is not allowed with User SCRAM Credentials."
+        )
     if len(scram) != len(both):
         raise ToolError(f"Cannot alter both quota and SCRAM credential configs simultaneously for '{USERS}'.")
     await admin.alter_scram(
@@ -241,14 +288,20 @@ def _credential(user: str, mechanism: str, text: str) -> tuple[str, int, int, by
         raise ToolError(f"Invalid credential property {mechanism}={text}")
     iterations = int(match[1]) if match[1] not in (None, "-1") else MIN_ITERATIONS
     if iterations < MIN_ITERATIONS:
-        raise ToolError(f"Iterations {iterations} is less than the minimum {MIN_ITERATIONS} required for {mechanism}")
+        raise ToolError(
+            f"Iterations {iterations} is less than the minimum {MIN_ITERATIONS} required for {mechanism}"
+        )
     code, digest = SCRAM_MECHANISMS[mechanism]
     salt = secrets.token_bytes(32)
     return user, code, iterations, salt, hashlib.pbkdf2_hmac(digest, match[2].encode(), salt, iterations)
 
 
 async def _alter_quotas(
-    admin: AdminClient, kinds: Sequence[str], names: Sequence[str], added: Mapping[str, str], deleted: Sequence[str]
+    admin: AdminClient,
+    kinds: Sequence[str],
+    names: Sequence[str],
+    added: Mapping[str, str],
+    deleted: Sequence[str],
 ) -> None:
     ops: dict[str, float | None] = {}
     for name, text in added.items():
@@ -279,16 +332,21 @@ def _components(kinds: Sequence[str], names: Sequence[str]) -> list[tuple[str, i
     return components
 
 
-# -- describe --------------------------------------------------------------------------------------------------------------
+# -- describe
+# --------------------------------------------------------------------------------------------------
 
 
-async def _describe(admin: AdminClient, args: argparse.Namespace, kinds: Sequence[str], names: Sequence[str]) -> int:
+async def _describe(
+    admin: AdminClient, args: argparse.Namespace, kinds: Sequence[str], names: Sequence[str]
+) -> int:
     if kinds[0] not in RESOURCES:
         await _describe_quotas(admin, kinds, names)
         if USERS in kinds and CLIENTS not in kinds and "" not in names:
             for user, credentials in sorted((await admin.describe_scram(list(names) or None)).items()):
                 by_code = {code: name for name, (code, _) in SCRAM_MECHANISMS.items()}
-                shown = ", ".join(f"{by_code.get(code, code)}=iterations={count}" for code, count in credentials)
+                shown = ", ".join(
+                    f"{by_code.get(code, code)}=iterations={count}" for code, count in credentials
+                )
                 print(f"SCRAM credential configs for user-principal '{user}' are {shown}")
         return 0
     kind = kinds[0]
@@ -309,7 +367,9 @@ async def _describe(admin: AdminClient, args: argparse.Namespace, kinds: Sequenc
 def entry_line(entry: ConfigEntry) -> str:
     """One configuration as --describe prints it."""
     synonyms = ", ".join(f"{s.source.name}:{s.name}={_shown(s.value)}" for s in entry.synonyms)
-    return f"{entry.name}={_shown(entry.value)} sensitive={str(entry.sensitive).lower()} synonyms={{{synonyms}}}"
+    return (
+        f"{entry.name}={_shown(entry.value)} sensitive={str(entry.sensitive).lower()} synonyms={{{synonyms}}}"
+    )
 
 
 def _shown(value: str | None) -> str:
@@ -348,7 +408,10 @@ async def _describe_quotas(admin: AdminClient, kinds: Sequence[str], names: Sequ
             for kind, word in spoken.items()
             if kind in parts
         )
-        print(f"Quota configs for {shown} are {', '.join(f'{name}={java_double(v)}' for name, v in values.items())}")
+        print(
+            f"Quota configs for {shown} are "
+            f"{', '.join(f'{name}={java_double(v)}' for name, v in values.items())}"
+        )
 
 
 def java_double(value: float) -> str:

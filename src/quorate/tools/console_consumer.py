@@ -18,7 +18,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> Parser:
     parser = tool_parser(
-        "kafka-console-consumer", "This tool helps to read data from Kafka topics and outputs it to standard output."
+        "kafka-console-consumer",
+        "This tool helps to read data from Kafka topics and outputs it to standard output.",
     )
     add = parser.add_argument
     add(
@@ -40,7 +41,11 @@ def _parser() -> Parser:
         metavar="<String: consume offset>",
         help="A number, earliest or latest (default).",
     )
-    add("--from-beginning", action="store_true", help="Begin with the earliest record where the group has no offset yet.")
+    add(
+        "--from-beginning",
+        action="store_true",
+        help="Begin with the earliest record where the group has no offset yet.",
+    )
     add(
         "--max-messages",
         type=int,
@@ -53,17 +58,26 @@ def _parser() -> Parser:
         "--isolation-level", metavar="<String>", choices=["read_committed", "read_uncommitted"],
         help="read_committed leaves out records of aborted transactions (default read_uncommitted).",
     )  # fmt: skip
-    add("--skip-message-on-error", action="store_true", help="Skip a record that cannot be printed instead of ending.")
+    add(
+        "--skip-message-on-error",
+        action="store_true",
+        help="Skip a record that cannot be printed instead of ending.",
+    )
     add("--formatter", default="DefaultMessageFormatter", metavar="<String: class>", help="How records are printed: "
         "DefaultMessageFormatter, LoggingMessageFormatter, NoOpMessageFormatter, OffsetsMessageFormatter, "
         "GroupMetadataMessageFormatter or TransactionLogMessageFormatter (Java's full names are taken too).")  # fmt: skip
     add(
         "--property", "--formatter-property", action="append", default=[], metavar="<String: prop>",
         help="How records are printed: print.timestamp, print.key, print.offset, print.epoch, print.partition, print.headers, "
-        "print.value =true|false, key.separator, line.separator, headers.separator, null.literal, key.deserializer, "
+        "print.value =true|false, key.separator, line.separator, headers.separator, null.literal, "
+        "key.deserializer, "
         "value.deserializer, headers.deserializer.",
     )  # fmt: skip
-    add("--formatter-config", metavar="<String: config file>", help="Property file for printing; --property wins.")
+    add(
+        "--formatter-config",
+        metavar="<String: config file>",
+        help="Property file for printing; --property wins.",
+    )
     add("--key-deserializer", metavar="<String>", help="Deserializer of keys.")
     add("--value-deserializer", metavar="<String>", help="Deserializer of values.")
     add(
@@ -120,25 +134,31 @@ def _offset(parser: Parser, text: str | None) -> int | str | None:
         return None if text is None else text.lower()
     if not (text.isascii() and text.isdigit()):
         parser.error(
-            f"The provided offset value '{text}' is incorrect. Valid values are 'earliest', 'latest', or a non-negative long."
+            f"The provided offset value '{text}' is incorrect. Valid values are 'earliest', 'latest', or a "
+            "non-negative long."
         )
     return int(text)
 
 
-def consumer_properties(args: argparse.Namespace, given: Mapping[str, str], group: str | None) -> dict[str, str]:
-    """The consumer's properties: an option wins over a property, a property over the tool's default. Raises ToolError."""
+def consumer_properties(
+    args: argparse.Namespace, given: Mapping[str, str], group: str | None
+) -> dict[str, str]:
+    """The consumer's properties: an option wins over a property, a property over the tool's default.
+    Raises ToolError."""
     properties = {"client.id": "console-consumer", **given, "bootstrap.servers": args.bootstrap_server}
     reset = properties.get("auto.offset.reset")
     if reset is None:
         properties["auto.offset.reset"] = "earliest" if args.from_beginning else "latest"
     elif args.from_beginning and reset != "earliest":
         raise ToolError(
-            f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={reset}', please remove one option"
+            f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={reset}', please remove "
+            "one option"
         )
     if args.isolation_level is not None:
         properties["isolation.level"] = args.isolation_level
     if group is None:
-        # librdkafka wants a name for a consumer without a group too. Nobody joins it, and nothing is committed.
+        # librdkafka wants a name for a consumer without a group too. Nobody joins it, and nothing is
+        # committed.
         properties["group.id"] = f"console-consumer-{random.randrange(100_000)}"
         properties["enable.auto.commit"] = "false"
     else:
@@ -150,7 +170,11 @@ _OWN = ("default.api.timeout.ms", "max.poll.records", "exclude.internal.topics",
 
 
 def _consume(
-    args: argparse.Namespace, properties: Mapping[str, str], offset: int | str | None, formatter: Formatter, group: bool
+    args: argparse.Namespace,
+    properties: Mapping[str, str],
+    offset: int | str | None,
+    formatter: Formatter,
+    group: bool,
 ) -> int:
     api_timeout_ms = number(properties, "default.api.timeout.ms", 60_000)
     max_poll_records = max(1, number(properties, "max.poll.records", 500))

@@ -18,37 +18,92 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> Parser:
-    parser = tool_parser("kafka-console-producer", "This tool helps to read data from standard input and publish it to Kafka.")
+    parser = tool_parser(
+        "kafka-console-producer", "This tool helps to read data from standard input and publish it to Kafka."
+    )
     add = parser.add_argument
     add("--topic", required=True, metavar="<String: topic>", help="REQUIRED: The topic to produce to.")
-    add("--bootstrap-server", required=True, metavar="<String: server to connect to>", help="REQUIRED: HOST1:PORT1,HOST2:PORT2.")
-    add("--sync", action="store_true", help="Send records one at a time, each when the one before is acknowledged.")
+    add(
+        "--bootstrap-server",
+        required=True,
+        metavar="<String: server to connect to>",
+        help="REQUIRED: HOST1:PORT1,HOST2:PORT2.",
+    )
+    add(
+        "--sync",
+        action="store_true",
+        help="Send records one at a time, each when the one before is acknowledged.",
+    )
     add(
         "--compression-codec", nargs="?", const="gzip", metavar="compression-codec",
         help="none, gzip, snappy, lz4 or zstd; gzip when given without a value.",
     )  # fmt: skip
     add("--batch-size", type=int, metavar="<Integer: size>", help="Bytes of a batch (default 16384).")
-    add("--max-partition-memory-bytes", type=int, metavar="<Integer>", help="The same; wins over --batch-size.")
+    add(
+        "--max-partition-memory-bytes",
+        type=int,
+        metavar="<Integer>",
+        help="The same; wins over --batch-size.",
+    )
     add(
         "--message-send-max-retries", type=int, metavar="<Integer>",
         help="Retries of a send (default: until delivery.timeout.ms, 2 minutes).",
     )  # fmt: skip
     add("--retry-backoff-ms", type=int, metavar="<Long>", help="Wait before a retry (default 100).")
-    add("--timeout", type=int, metavar="<Long: timeout_ms>", help="How long a record waits for company in its batch (default 5).")
-    add("--request-required-acks", metavar="<String>", help="acks of the produce requests: 0, 1, all or -1 (default -1).")
-    add("--request-timeout-ms", type=int, metavar="<Integer>", help="Timeout of a produce request (default 1500).")
-    add("--max-block-ms", type=int, metavar="<Long>", help="How long the topic's metadata is waited for (default 60000).")
-    add("--metadata-expiry-ms", type=int, metavar="<Long>", help="How often metadata is asked anew (default 10000).")
-    add("--max-memory-bytes", type=int, metavar="<Long>", help="Memory for records on their way (default 33554432).")
-    add("--socket-buffer-size", type=int, metavar="<Integer: size>", help="Bytes of the socket's send buffer (default 102400).")
+    add(
+        "--timeout",
+        type=int,
+        metavar="<Long: timeout_ms>",
+        help="How long a record waits for company in its batch (default 5).",
+    )
+    add(
+        "--request-required-acks",
+        metavar="<String>",
+        help="acks of the produce requests: 0, 1, all or -1 (default -1).",
+    )
+    add(
+        "--request-timeout-ms",
+        type=int,
+        metavar="<Integer>",
+        help="Timeout of a produce request (default 1500).",
+    )
+    add(
+        "--max-block-ms",
+        type=int,
+        metavar="<Long>",
+        help="How long the topic's metadata is waited for (default 60000).",
+    )
+    add(
+        "--metadata-expiry-ms",
+        type=int,
+        metavar="<Long>",
+        help="How often metadata is asked anew (default 10000).",
+    )
+    add(
+        "--max-memory-bytes",
+        type=int,
+        metavar="<Long>",
+        help="Memory for records on their way (default 33554432).",
+    )
+    add(
+        "--socket-buffer-size",
+        type=int,
+        metavar="<Integer: size>",
+        help="Bytes of the socket's send buffer (default 102400).",
+    )
     add("--line-reader", help=argparse.SUPPRESS)
     add(
         "--property", "--reader-property", action="append", default=[], metavar="<String: prop>",
         help="How lines are read: parse.key=false, parse.headers=false, ignore.error=false, key.separator=\\t, "
-        "headers.delimiter=\\t, headers.separator=\",\", headers.key.separator=:, null.marker= (equal fields become null). "
+        "headers.delimiter=\\t, headers.separator=\",\", headers.key.separator=:, null.marker= (equal fields "
+        "become null). "
         "With both, a line is \"h1:v1,h2:v2\\tkey\\tvalue\".",
     )  # fmt: skip
-    add("--reader-config", metavar="<String: config file>", help="Property file for reading lines; --property wins.")
+    add(
+        "--reader-config",
+        metavar="<String: config file>",
+        help="Property file for reading lines; --property wins.",
+    )
     add(
         "--producer-property", "--command-property", action="append", default=[], metavar="<String: producer_prop>",
         help="key=value for the producer: Kafka's producer properties and librdkafka's.",
@@ -64,7 +119,9 @@ def _main(argv: Sequence[str]) -> int:
     args = _parser().parse_args(argv)
     if args.line_reader and not args.line_reader.endswith("LineMessageReader"):
         raise ToolError(f"Line reader {args.line_reader} is not available; LineMessageReader is.")
-    reader = LineReader.from_properties(read_properties(args.reader_config) | key_values(args.property, "property"))
+    reader = LineReader.from_properties(
+        read_properties(args.reader_config) | key_values(args.property, "property")
+    )
     given = read_properties(args.producer_config) | key_values(args.producer_property, "producer property")
     return _produce(args, reader, producer_properties(args, given))
 
@@ -134,8 +191,18 @@ class LineReader:
         )
         pairs = [
             ("headers.delimiter", reader.headers_delimiter, "headers.separator", reader.headers_separator),
-            ("headers.delimiter", reader.headers_delimiter, "headers.key.separator", reader.headers_key_separator),
-            ("headers.separator", reader.headers_separator, "headers.key.separator", reader.headers_key_separator),
+            (
+                "headers.delimiter",
+                reader.headers_delimiter,
+                "headers.key.separator",
+                reader.headers_key_separator,
+            ),
+            (
+                "headers.separator",
+                reader.headers_separator,
+                "headers.key.separator",
+                reader.headers_key_separator,
+            ),
             ("null.marker", reader.null_marker, "key.separator", reader.key_separator),
             ("null.marker", reader.null_marker, "headers.separator", reader.headers_separator),
             ("null.marker", reader.null_marker, "headers.delimiter", reader.headers_delimiter),
@@ -168,7 +235,9 @@ class LineReader:
             return head, rest
         if self.ignore_error:
             return None, line
-        raise ToolError(f"No {what} found on line number {self.line_number}: '{line.decode(errors='replace')}'")
+        raise ToolError(
+            f"No {what} found on line number {self.line_number}: '{line.decode(errors='replace')}'"
+        )
 
     def _header(self, pair: bytes) -> tuple[str, bytes | None]:
         name, found, value = pair.partition(self.headers_key_separator)
@@ -176,9 +245,13 @@ class LineReader:
         if not found:
             if self.ignore_error:
                 return text, None
-            raise ToolError(f"No header key separator found in pair '{text}' on line number {self.line_number}")
+            raise ToolError(
+                f"No header key separator found in pair '{text}' on line number {self.line_number}"
+            )
         if name == self.null_marker:
-            raise ToolError(f"Header keys should not be equal to the null marker '{text}' as they can't be null")
+            raise ToolError(
+                f"Header keys should not be equal to the null marker '{text}' as they can't be null"
+            )
         return text, self._null(value)
 
 

@@ -1,7 +1,8 @@
 """What kafka-console-consumer does once its options are read: librdkafka reads records, and they are printed.
 
-An offset is committed when its record has been written to standard output, not before: librdkafka commits the offsets that
-`Printer.settle` stores, from time to time, when a partition is given away and at the end.
+An offset is committed when its record has been written to standard output, not before: librdkafka
+commits the offsets that `Printer.settle` stores, from time to time, when a partition is given away and
+at the end.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, BinaryIO
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from quorate.tools.client_handles import (
     ConnectionErrors,
@@ -32,18 +41,26 @@ from quorate.tools.common import ToolError
 from quorate.tools.message_format import Formatter
 
 CLOSE_TIMEOUT_S = 10.0
-"""How long the last commit is waited for. Java's consumer waits 30 s, longer than anybody who has pressed Ctrl-C."""
+"""How long the last commit is waited for. Java's consumer waits 30 s, longer than anybody who has
+pressed Ctrl-C."""
 
 PATIENCE_S = 5.0
-"""librdkafka says nothing when a cluster does not serve the protocol of KIP-848. After this time the tool does."""
+"""librdkafka says nothing when a cluster does not serve the protocol of KIP-848. After this time the
+tool does."""
 
 IDLE_S = 0.1
 """How long one call waits for a record. A signal is noticed after this time."""
 
 _GOES_ON = frozenset(
-    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._MAX_POLL_EXCEEDED, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._MAX_POLL_EXCEEDED,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+    }
 )
-"""Errors after which librdkafka itself tries again: a deleted topic may come back, a member joins its group again."""
+"""Errors after which librdkafka itself tries again: a deleted topic may come back, a member joins its
+group again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +88,9 @@ def consume(settings: Translation, selection: Selection, formatter: Formatter, *
         errors = ConnectionErrors("Consumer")
         consumer = open_handle(Consumer, settings, errors)
         printer = Printer(consumer, formatter, sys.stdout.buffer, selection, skip_errors)
-        topics = Topics(consumer, selection, printer, int(settings.settings["topic.metadata.refresh.interval.ms"]) / 1000)
+        topics = Topics(
+            consumer, selection, printer, int(settings.settings["topic.metadata.refresh.interval.ms"]) / 1000
+        )
         wait = TopicWait(consumer, settings, selection.api_timeout_ms / 1000, errors)
         connected = False
         try:
@@ -87,7 +106,9 @@ def consume(settings: Translation, selection: Selection, formatter: Formatter, *
                 if connected:  # else a thread still uses it, and there is nothing to commit
                     closed = _close(consumer, interrupts)
                 if not closed:
-                    errors.say("The last offsets may not be committed: the group's coordinator does not answer")
+                    errors.say(
+                        "The last offsets may not be committed: the group's coordinator does not answer"
+                    )
                 print(f"Processed a total of {printer.count} messages", file=sys.stderr)
     return 0 if closed else 1
 
@@ -102,7 +123,8 @@ def _close(consumer: Consumer, interrupts: Interrupts) -> bool:
         finally:
             done.set()
 
-    # librdkafka waits for the coordinator without an end, and hears no signal: a thread, which ends with the process, does it.
+    # librdkafka waits for the coordinator without an end, and hears no signal: a thread, which ends
+    # with the process, does it.
     threading.Thread(target=work, name="close", daemon=True).start()
     before, deadline = interrupts.count, time.monotonic() + CLOSE_TIMEOUT_S
     while not done.wait(0.05):
@@ -136,10 +158,15 @@ def _read(
         if not explained and time.monotonic() - began > PATIENCE_S:
             explained = True
             if not consumer.assignment():
-                errors.say("The group has given no partitions yet; group.protocol=consumer needs a cluster with group.version=1")
+                errors.say(
+                    "The group has given no partitions yet; group.protocol=consumer needs a cluster with "
+                    "group.version=1"
+                )
 
 
-def _print_what_is_there(consumer: Consumer, printer: Printer, first: Message, limit: int, errors: ConnectionErrors) -> None:
+def _print_what_is_there(
+    consumer: Consumer, printer: Printer, first: Message, limit: int, errors: ConnectionErrors
+) -> None:
     """Prints a record and those that have come with it, then lets them go to the output."""
     message: Message | None = first
     room = limit
@@ -162,7 +189,12 @@ class Printer:
     """Prints records up to a number, and remembers which offsets may be committed."""
 
     def __init__(
-        self, consumer: Consumer, formatter: Formatter, output: BinaryIO, selection: Selection, skip_errors: bool
+        self,
+        consumer: Consumer,
+        formatter: Formatter,
+        output: BinaryIO,
+        selection: Selection,
+        skip_errors: bool,
     ) -> None:
         self.count = 0
         self.full = selection.max_messages == 0
@@ -203,15 +235,17 @@ class Printer:
         self.settle()
 
     def lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Called when the group has gone on without this member: what it printed since is not its own to commit."""
+        """Called when the group has gone on without this member: what it printed since is not its own
+        to commit."""
         self._printed.clear()
 
 
 class Topics:
     """Chooses the partitions to read, and looks for new ones while reading.
 
-    Without a group all partitions are assigned by hand: no group is made, and the first record needs no rebalance. With a
-    group librdkafka subscribes to the names, and finds new partitions by itself; only a pattern has to be looked up.
+    Without a group all partitions are assigned by hand: no group is made, and the first record needs no
+    rebalance. With a group librdkafka subscribes to the names, and finds new partitions by itself; only
+    a pattern has to be looked up.
     """
 
     def __init__(self, consumer: Consumer, selection: Selection, printer: Printer, interval_s: float) -> None:
@@ -230,7 +264,8 @@ class Topics:
             except re.error as error:
                 raise ToolError(f"{selection.pattern} is an invalid regex: {error}") from error
             self._wanted = lambda name: (
-                pattern.fullmatch(name) is not None and (selection.internal_topics or name not in INTERNAL_TOPICS)
+                pattern.fullmatch(name) is not None
+                and (selection.internal_topics or name not in INTERNAL_TOPICS)
             )
 
     def begin(self, partitions: dict[str, list[int]]) -> None:
@@ -238,7 +273,9 @@ class Topics:
         self._next = time.monotonic() + self._interval_s
         topic, partition = self._selection.topic, self._selection.partition
         if topic is None or partition is None:
-            self._take(partitions, OFFSET_BEGINNING if self._selection.group else first_offset(self._selection.start))
+            self._take(
+                partitions, OFFSET_BEGINNING if self._selection.group else first_offset(self._selection.start)
+            )
             return
         count = len(partitions[topic])
         if not 0 <= partition < count:
@@ -246,15 +283,18 @@ class Topics:
         self._consumer.assign([TopicPartition(topic, partition, first_offset(self._selection.start))])
 
     def refresh_when_due(self) -> None:
-        """New topics of the pattern, new partitions where no group looks after them. Answers come from a broker that the
-        consumer is connected to; one that stands still delays the next record by the patience."""
+        """New topics of the pattern, new partitions where no group looks after them. Answers come from
+        a broker that the consumer is connected to; one that stands still delays the next record by the
+        patience."""
         if time.monotonic() < self._next or self._selection.partition is not None:
             return
         if self._selection.group and self._selection.pattern is None:
             return
         try:
             # A partition that appears while reading is read whole: nothing of it was there before.
-            self._take(partitions_of(self._consumer, self._selection.topic, self._patience_s), OFFSET_BEGINNING)
+            self._take(
+                partitions_of(self._consumer, self._selection.topic, self._patience_s), OFFSET_BEGINNING
+            )
             self._patience_s = 1.0
         except KafkaException:
             self._patience_s = min(self._patience_s * 2, 5.0)  # a large cluster may need longer to answer
@@ -271,11 +311,14 @@ class Topics:
         new = {(name, number) for name, numbers in found.items() for number in numbers} - self._assigned
         if new:
             self._assigned |= new
-            self._consumer.incremental_assign([TopicPartition(name, number, start) for name, number in sorted(new)])
+            self._consumer.incremental_assign(
+                [TopicPartition(name, number, start) for name, number in sorted(new)]
+            )
 
 
 def first_offset(where: int | str) -> int:
-    """An offset, earliest or latest as librdkafka's number. Raises ToolError where nothing says where to begin."""
+    """An offset, earliest or latest as librdkafka's number. Raises ToolError where nothing says where
+    to begin."""
     match where:
         case int():
             return where

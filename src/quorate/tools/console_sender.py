@@ -1,4 +1,5 @@
-"""What kafka-console-producer does once its options are read: lines of standard input become records that librdkafka sends."""
+"""What kafka-console-producer does once its options are read: lines of standard input become records
+that librdkafka sends."""
 
 from __future__ import annotations
 
@@ -11,7 +12,14 @@ from typing import Any, BinaryIO
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from quorate.tools.client_handles import ConnectionErrors, Interrupted, Interrupts, TopicWait, describe, open_handle
+from quorate.tools.client_handles import (
+    ConnectionErrors,
+    Interrupted,
+    Interrupts,
+    TopicWait,
+    describe,
+    open_handle,
+)
 from quorate.tools.client_properties import Translation
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -25,9 +33,11 @@ IDLE_S = 0.1
 
 
 def produce(settings: Translation, parse: Parse, topic: str, *, sync: bool, max_block_s: float) -> int:
-    """Sends every line; the tool's exit status: 1 when a record was not stored, 128 and its number after a signal.
+    """Sends every line; the tool's exit status: 1 when a record was not stored, 128 and its number
+    after a signal.
 
-    Raises ToolError, for a line that is none or a cluster that cannot be used, when everything before it has been sent.
+    Raises ToolError, for a line that is none or a cluster that cannot be used, when everything before
+    it has been sent.
     """
     events: SimpleQueue[Any] = SimpleQueue()
     with Interrupts(events).installed() as interrupts:
@@ -68,7 +78,8 @@ def produce(settings: Translation, parse: Parse, topic: str, *, sync: bool, max_
 class Input:
     """Lines of a stream as soon as they are there, until it ends or a signal comes.
 
-    A thread reads, one chunk when it is asked for: what is not read yet when a signal comes stays where it is.
+    A thread reads, one chunk when it is asked for: what is not read yet when a signal comes stays where
+    it is.
     """
 
     def __init__(self, source: BinaryIO, events: SimpleQueue[Any], prompt: bool) -> None:
@@ -109,7 +120,9 @@ class Input:
                 continue
             match event:
                 case signal.Signals():
-                    self.signal = self.signal or event  # what a read has brought at this moment is still taken
+                    self.signal = (
+                        self.signal or event
+                    )  # what a read has brought at this moment is still taken
                 case BaseException():
                     raise event
                 case _:
@@ -117,7 +130,8 @@ class Input:
                     return data or None
 
     def _read(self) -> None:
-        # Past the stream's buffer, whose lock the interpreter would want at its end: Ctrl-C waits for no input.
+        # Past the stream's buffer, whose lock the interpreter would want at its end: Ctrl-C waits for
+        # no input.
         source: Any = self._source
         raw = getattr(source, "raw", None)
         read_some = source.read1 if raw is None else raw.read
@@ -136,7 +150,9 @@ class Input:
 class Sender:
     """Sends records, waits for their acknowledgements and reports each one that was not stored."""
 
-    def __init__(self, producer: Producer, topic: str, sync: bool, interrupts: Interrupts, errors: ConnectionErrors) -> None:
+    def __init__(
+        self, producer: Producer, topic: str, sync: bool, interrupts: Interrupts, errors: ConnectionErrors
+    ) -> None:
         self.failed = 0
         self._producer = producer
         self._topic = topic
@@ -159,7 +175,9 @@ class Sender:
     def send(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
         while self._gave_up is None:
             try:
-                self._producer.produce(self._topic, value, key, headers=list(headers), on_delivery=self._delivered)
+                self._producer.produce(
+                    self._topic, value, key, headers=list(headers), on_delivery=self._delivered
+                )
             except BufferError:  # the queue is full: room comes with acknowledgements
                 self._wait(0.1)
                 continue
@@ -178,13 +196,18 @@ class Sender:
             left = self._wait(1.0)
             if left and self._interrupts.count and not told:
                 told = True
-                print(f"{left} records are not acknowledged yet; interrupt again to give them up", file=sys.stderr, flush=True)
+                print(
+                    f"{left} records are not acknowledged yet; interrupt again to give them up",
+                    file=sys.stderr,
+                    flush=True,
+                )
 
     def not_sent(self, key: bytes | None, value: bytes | None) -> None:
         self._report(key, value, None)
 
     def _wait(self, timeout_s: float) -> int:
-        """Lets librdkafka work; the number of records that are still on their way. A second interrupt gives them up."""
+        """Lets librdkafka work; the number of records that are still on their way. A second interrupt
+        gives them up."""
         steps = max(1, round(timeout_s / 0.05))
         left = len(self._producer)
         for _ in range(steps):
@@ -209,6 +232,7 @@ class Sender:
         key_size, value_size = ("null" if data is None else f"{len(data)} bytes" for data in (key, value))
         text = describe(error) if error is not None else self._gave_up or INTERRUPTED
         print(
-            f"Error when sending message to topic {self._topic} with key: {key_size}, value: {value_size} with error: {text}",
+            f"Error when sending message to topic {self._topic} with key: {key_size}, value: {value_size} "
+            f"with error: {text}",
             file=sys.stderr,
         )

@@ -16,7 +16,16 @@ from quorate.tools.common import Parser, ToolError, run
 from quorate.tools.consumer_groups_reset import SCENARIOS, add_reset_options, reset
 
 MISSING = "-"
-STATES = ("Assigning", "CompletingRebalance", "Dead", "Empty", "PreparingRebalance", "Reconciling", "Stable", "Unknown")
+STATES = (
+    "Assigning",
+    "CompletingRebalance",
+    "Dead",
+    "Empty",
+    "PreparingRebalance",
+    "Reconciling",
+    "Stable",
+    "Unknown",
+)
 OFFSET_COLUMNS = (
     "GROUP", "TOPIC", "PARTITION", "LEADER-EPOCH", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID",
 )  # fmt: skip
@@ -41,9 +50,21 @@ def _parser() -> Parser:
     add("--reset-offsets", action="store_true", help="Reset the offsets of groups that have no members.")
     add("--delete-offsets", action="store_true", help="Delete offsets of one group.")
     add("--validate-regex", metavar="<String: regex>", help="Tell whether a regular expression is valid.")
-    add("--group", action="append", default=[], metavar="<String: consumer group>", help="The group; may be repeated.")
+    add(
+        "--group",
+        action="append",
+        default=[],
+        metavar="<String: consumer group>",
+        help="The group; may be repeated.",
+    )
     add("--all-groups", action="store_true", help="All groups.")
-    add("--topic", action="append", default=[], metavar="<String: topic>", help="A topic, or topic:0,1,2 for some partitions.")
+    add(
+        "--topic",
+        action="append",
+        default=[],
+        metavar="<String: topic>",
+        help="A topic, or topic:0,1,2 for some partitions.",
+    )
     add("--members", action="store_true", help="With --describe: the members of the group.")
     add("--offsets", action="store_true", help="With --describe: the offsets of the group (default).")
     add("--verbose", action="store_true", help="With --describe: more of each.")
@@ -58,7 +79,13 @@ def _parser() -> Parser:
         metavar="String",
         help="With --list: the types, or groups of some types (classic,consumer).",
     )
-    add("--timeout", type=int, default=5000, metavar="<Long: timeout (ms)>", help="How long to wait for answers (default 5000).")
+    add(
+        "--timeout",
+        type=int,
+        default=5000,
+        metavar="<Long: timeout (ms)>",
+        help="How long to wait for answers (default 5000).",
+    )
     add_reset_options(parser)
     return parser
 
@@ -68,10 +95,13 @@ def _main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     if args.validate_regex is not None:
         return _validate_regex(args.validate_regex)
-    actions = [a for a in ("list", "describe", "delete", "reset_offsets", "delete_offsets") if getattr(args, a)]
+    actions = [
+        a for a in ("list", "describe", "delete", "reset_offsets", "delete_offsets") if getattr(args, a)
+    ]
     if len(actions) != 1:
         parser.error(
-            "Command must include exactly one action: --list, --describe, --delete, --reset-offsets, --delete-offsets, "
+            "Command must include exactly one action: --list, --describe, --delete, --reset-offsets, "
+            "--delete-offsets, "
             "--validate-regex"
         )
     action = actions[0]
@@ -79,7 +109,9 @@ def _main(argv: Sequence[str]) -> int:
     try:
         return with_admin(args, lambda admin: _RUN[action](admin, args))
     except (KafkaError, NetError) as error:
-        raise ToolError(f"Error: Executing consumer group command failed due to {error_text(error)}") from error
+        raise ToolError(
+            f"Error: Executing consumer group command failed due to {error_text(error)}"
+        ) from error
 
 
 def _check(parser: Parser, args: argparse.Namespace, action: str) -> None:
@@ -91,7 +123,9 @@ def _check(parser: Parser, args: argparse.Namespace, action: str) -> None:
         parser.error(f"Option [{action.replace('_', '-')}] takes one of these options: [group], [all-groups]")
     if action == "describe":
         if sum((args.members, args.offsets, args.state is not None)) > 1:
-            parser.error("Option [describe] takes at most one of these options: [members], [offsets], [state]")
+            parser.error(
+                "Option [describe] takes at most one of these options: [members], [offsets], [state]"
+            )
         if args.state:
             parser.error("Option [describe] does not take a value for [state]")
     if action == "delete" and args.topic:
@@ -121,7 +155,8 @@ def _validate_regex(text: str) -> int:
     return 0
 
 
-# -- list ------------------------------------------------------------------------------------------------------------------
+# -- list
+# --------------------------------------------------------------------------------------------------
 
 
 def _filter(text: str | None, valid: Sequence[str], what: str) -> list[str]:
@@ -138,7 +173,9 @@ def _filter(text: str | None, valid: Sequence[str], what: str) -> list[str]:
 async def _list(admin: AdminClient, args: argparse.Namespace) -> int:
     states = _filter(args.state, STATES, "states")
     types = _filter(args.type, ("Classic", "Consumer"), "types") or ["Consumer", "Classic"]
-    found = [g for g in await admin.list_groups(states=states, types=types) if g.protocol_type in ("consumer", "")]
+    found = [
+        g for g in await admin.list_groups(states=states, types=types) if g.protocol_type in ("consumer", "")
+    ]
     if args.state is None and args.type is None:
         for group in found:
             print(group.group_id)
@@ -158,7 +195,8 @@ async def _list(admin: AdminClient, args: argparse.Namespace) -> int:
     return 0
 
 
-# -- describe --------------------------------------------------------------------------------------------------------------
+# -- describe
+# --------------------------------------------------------------------------------------------------
 
 
 async def group_ids(admin: AdminClient, args: argparse.Namespace) -> list[str]:
@@ -228,7 +266,20 @@ async def _print_offsets(admin: AdminClient, group: GroupDescription, verbose: b
         offset = MISSING if known is None else str(known.offset)
         lag = MISSING if known is None or end is None else str(end - known.offset)
         shown_end = MISSING if end is None else str(end)
-        cells.append([group.group_id, tp.topic, str(tp.partition), epoch, offset, shown_end, lag, member_id, host, client_id])
+        cells.append(
+            [
+                group.group_id,
+                tp.topic,
+                str(tp.partition),
+                epoch,
+                offset,
+                shown_end,
+                lag,
+                member_id,
+                host,
+                client_id,
+            ]
+        )
     widths = [15, 15, 10, 15, 15, 15, 15, 15, 15, 0]
     for column in (0, 1, 7, 8):
         widths[column] = max(15, *(len(row[column]) for row in cells[1:]))
@@ -238,12 +289,18 @@ async def _print_offsets(admin: AdminClient, group: GroupDescription, verbose: b
 def _print_rows(cells: Sequence[Sequence[str]], widths: Sequence[int], skip: Iterable[int] = ()) -> None:
     hidden = set(skip)
     for row in cells:
-        shown = (cell.ljust(width) for index, (cell, width) in enumerate(zip(row, widths, strict=True)) if index not in hidden)
+        shown = (
+            cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+            if index not in hidden
+        )
         print("\n" + " ".join(shown), end="")
     print()
 
 
-async def log_ends(admin: AdminClient, partitions: Iterable[TopicPartition], at: int = LATEST) -> dict[TopicPartition, int]:
+async def log_ends(
+    admin: AdminClient, partitions: Iterable[TopicPartition], at: int = LATEST
+) -> dict[TopicPartition, int]:
     """The offset at a time of each partition that can be asked."""
     found = await admin.list_offsets(dict.fromkeys(partitions, at))
     return {tp: offset.offset for tp, offset in found.items() if not isinstance(offset, KafkaError)}
@@ -267,7 +324,11 @@ def _print_members(group: GroupDescription, verbose: bool) -> None:
     widths = [max(width, *(len(row[i]) for row in cells[1:])) for i, width in enumerate(least)]
     widths[5] = 15
     for row in cells:
-        shown = [cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True)) if (i != 2 or static) and i < 6]
+        shown = [
+            cell.ljust(w)
+            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+            if (i != 2 or static) and i < 6
+        ]
         line = ("\n" if row is cells[0] else "") + " ".join(shown) + " "
         if verbose:
             line += " ".join(cell.ljust(w) for cell, w in zip(row[6:], widths[6:], strict=True))
@@ -278,20 +339,39 @@ def _assignment(member: MemberDescription) -> str:
     topics: dict[str, list[int]] = {}
     for tp in member.assignment:
         topics.setdefault(tp.topic, []).append(tp.partition)
-    return ";".join(sorted(f"{topic}:{','.join(map(str, sorted(partitions)))}" for topic, partitions in topics.items()))
+    return ";".join(
+        sorted(f"{topic}:{','.join(map(str, sorted(partitions)))}" for topic, partitions in topics.items())
+    )
 
 
 def _print_state(group: GroupDescription, verbose: bool) -> None:
     if not _worth_printing(group, 1):
         return
     coordinator = f"{group.coordinator.host}:{group.coordinator.port}  ({group.coordinator.id})"
-    header = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH", "#MEMBERS"]
-    row = [group.group_id, coordinator, group.assignor or MISSING, group.state, MISSING, MISSING, str(len(group.members))]
+    header = [
+        "GROUP",
+        "COORDINATOR (ID)",
+        "ASSIGNMENT-STRATEGY",
+        "STATE",
+        "GROUP-EPOCH",
+        "TARGET-ASSIGNMENT-EPOCH",
+        "#MEMBERS",
+    ]
+    row = [
+        group.group_id,
+        coordinator,
+        group.assignor or MISSING,
+        group.state,
+        MISSING,
+        MISSING,
+        str(len(group.members)),
+    ]
     widths = [max(15, len(group.group_id)), max(25, len(coordinator)), 20, 20, 15, 25, 0]
     _print_rows([header, row], widths, skip=() if verbose else (4, 5))
 
 
-# -- delete ----------------------------------------------------------------------------------------------------------------
+# -- delete
+# --------------------------------------------------------------------------------------------------
 
 
 async def _delete(admin: AdminClient, args: argparse.Namespace) -> int:
@@ -362,13 +442,16 @@ async def topic_partitions(
 async def _reset(admin: AdminClient, args: argparse.Namespace) -> int:
     if not args.dry_run and not args.execute:
         print(
-            "WARN: No action will be performed as the --execute option is missing. Add --dry-run to plan without this warning.",
+            "WARN: No action will be performed as the --execute option is missing. Add --dry-run to plan "
+            "without this warning.",
             file=sys.stderr,
         )
     return await reset(admin, args, await group_ids(admin, args), _partitions_to_reset)
 
 
-async def _partitions_to_reset(admin: AdminClient, args: argparse.Namespace, group_id: str) -> list[TopicPartition]:
+async def _partitions_to_reset(
+    admin: AdminClient, args: argparse.Namespace, group_id: str
+) -> list[TopicPartition]:
     if args.all_topics:
         return sorted(await admin.list_group_offsets(group_id))
     failures: dict[TopicPartition, KafkaError | None] = {}
@@ -379,4 +462,10 @@ async def _partitions_to_reset(admin: AdminClient, args: argparse.Namespace, gro
     return partitions
 
 
-_RUN = {"list": _list, "describe": _describe, "delete": _delete, "reset_offsets": _reset, "delete_offsets": _delete_offsets}
+_RUN = {
+    "list": _list,
+    "describe": _describe,
+    "delete": _delete,
+    "reset_offsets": _reset,
+    "delete_offsets": _delete_offsets,
+}

@@ -1,4 +1,5 @@
-"""Resetting a group's offsets: where each scenario puts them, the plan as text or CSV, and carrying it out."""
+"""Resetting a group's offsets: where each scenario puts them, the plan as text or CSV, and carrying it
+out."""
 
 from __future__ import annotations
 
@@ -43,12 +44,21 @@ def add_reset_options(parser: Parser) -> None:
     add("--to-latest", action="store_true", help="Reset to the latest offset.")
     add("--to-current", action="store_true", help="Reset to the current offset.")
     add(
-        "--to-datetime", metavar="<String: datetime>", help="Reset to a time: YYYY-MM-DDThh:mm:ss.sss, UTC unless +hh:mm follows."
+        "--to-datetime",
+        metavar="<String: datetime>",
+        help="Reset to a time: YYYY-MM-DDThh:mm:ss.sss, UTC unless +hh:mm follows.",
     )
     add("--by-duration", metavar="<String: duration>", help="Reset to a time before now: PnDTnHnMnS.")
-    add("--shift-by", type=int, metavar="<Long: number-of-offsets>", help="Move by a number of records, back if negative.")
     add(
-        "--from-file", metavar="<String: path to CSV file>", help="Reset to what a CSV file says: [group,]topic,partition,offset."
+        "--shift-by",
+        type=int,
+        metavar="<Long: number-of-offsets>",
+        help="Move by a number of records, back if negative.",
+    )
+    add(
+        "--from-file",
+        metavar="<String: path to CSV file>",
+        help="Reset to what a CSV file says: [group,]topic,partition,offset.",
     )
 
 
@@ -57,7 +67,9 @@ def duration_ms(text: str) -> int:
     match = _DURATION.fullmatch(text)
     if match is None or not any(match[part] for part in ("days", "hours", "minutes", "seconds")):
         raise ToolError(f"Text cannot be parsed to a Duration: {text}")
-    seconds = int(match["days"] or 0) * 86_400 + int(match["hours"] or 0) * 3_600 + int(match["minutes"] or 0) * 60
+    seconds = (
+        int(match["days"] or 0) * 86_400 + int(match["hours"] or 0) * 3_600 + int(match["minutes"] or 0) * 60
+    )
     total = int(seconds * 1000 + float(match["seconds"] or 0) * 1000)
     return -total if match["sign"] == "-" else total
 
@@ -91,7 +103,9 @@ async def reset(admin: AdminClient, args: argparse.Namespace, group_ids: Sequenc
             plan = await _plan(admin, args, group_id, await scope(admin, args, group_id))
         plans[group_id] = plan
         if args.execute and plan:
-            outcome = await admin.alter_group_offsets(group_id, {tp: OffsetAndMetadata(offset) for tp, offset in plan.items()})
+            outcome = await admin.alter_group_offsets(
+                group_id, {tp: OffsetAndMetadata(offset) for tp, offset in plan.items()}
+            )
             for error in outcome.values():
                 if error is not None:
                     raise error
@@ -155,7 +169,8 @@ async def _offsets_for_time(admin: AdminClient, partitions: Sequence[TopicPartit
     if late:
         for tp in late:
             print(
-                f"Warn: Partition {tp.partition} from topic {tp.topic} is empty. Falling back to latest known offset.",
+                f"Warn: Partition {tp.partition} from topic {tp.topic} is empty. Falling back to latest "
+                "known offset.",
                 file=sys.stderr,
             )
         found |= await _offsets_at(admin, late, LATEST)
@@ -176,7 +191,9 @@ async def _within_range(admin: AdminClient, wanted: Plan) -> Plan:
     return plan
 
 
-async def _plan(admin: AdminClient, args: argparse.Namespace, group_id: str, partitions: Sequence[TopicPartition]) -> Plan:
+async def _plan(
+    admin: AdminClient, args: argparse.Namespace, group_id: str, partitions: Sequence[TopicPartition]
+) -> Plan:
     if args.to_offset is not None:
         return await _within_range(admin, dict.fromkeys(partitions, args.to_offset))
     if args.to_earliest:
@@ -196,6 +213,8 @@ async def _plan(admin: AdminClient, args: argparse.Namespace, group_id: str, par
     missing = [tp for tp in partitions if tp not in current]
     if args.shift_by is not None:
         if missing:
-            raise ToolError(f"Cannot shift offset for partition {missing[0]} since there is no current committed offset")
+            raise ToolError(
+                f"Cannot shift offset for partition {missing[0]} since there is no current committed offset"
+            )
         return await _within_range(admin, {tp: offset + args.shift_by for tp, offset in current.items()})
     return current | (await _offsets_at(admin, missing, LATEST) if missing else {})

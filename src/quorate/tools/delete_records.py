@@ -20,7 +20,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str]) -> int:
     parser = tool_parser(
-        "kafka-delete-records", "This tool helps to delete records of the given partitions down to the specified offset."
+        "kafka-delete-records",
+        "This tool helps to delete records of the given partitions down to the specified offset.",
     )
     add_connection(parser)
     parser.add_argument(
@@ -59,7 +60,9 @@ def parse_offsets(text: str) -> dict[TopicPartition, int]:
         try:
             tp, offset = TopicPartition(str(entry["topic"]), int(entry["partition"])), int(entry["offset"])
         except (KeyError, TypeError, ValueError):
-            raise ToolError(f"Each partition needs topic, partition and offset: {json.dumps(entry)}") from None
+            raise ToolError(
+                f"Each partition needs topic, partition and offset: {json.dumps(entry)}"
+            ) from None
         if tp in found:
             repeated.append(str(tp))
         found[tp] = offset

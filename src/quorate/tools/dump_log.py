@@ -1,4 +1,5 @@
-"""kafka-dump-log: prints segments, snapshots, indexes and producer state of a directory, line by line as Kafka's tool does."""
+"""kafka-dump-log: prints segments, snapshots, indexes and producer state of a directory, line by line
+as Kafka's tool does."""
 
 from __future__ import annotations
 
@@ -77,7 +78,13 @@ def _dump(path: Path, options: Namespace, parser: RecordParser, found: Mismatche
                 max_message_size=options.max_message_size,
             )
         case ".timeindex":
-            dump_time_index(path, write, found, sanity_only=options.index_sanity_check, verify_only=options.verify_index_only)
+            dump_time_index(
+                path,
+                write,
+                found,
+                sanity_only=options.index_sanity_check,
+                verify_only=options.verify_index_only,
+            )
         case ".snapshot":
             dump_producer_snapshot(path, write, sys.stderr.write)
         case ".txnindex":
@@ -87,23 +94,70 @@ def _dump(path: Path, options: Namespace, parser: RecordParser, found: Mismatche
 
 
 def _parse(argv: Sequence[str]) -> Namespace:
-    parser = Parser("kafka-dump-log", "Parses log files and prints their contents: for looking into what seems corrupt.")
+    parser = Parser(
+        "kafka-dump-log", "Parses log files and prints their contents: for looking into what seems corrupt."
+    )
     parser.add_version()
     add = parser.add_argument
-    add("--files", required=True, metavar="FILE,FILE", help="the log and index files to dump, separated by commas")
-    add("--print-data-log", action="store_true", help="print the records' contents; any decoder option implies it")
-    add("--deep-iteration", action="store_true", help="go through records, not only batches; implied by --print-data-log")
+    add(
+        "--files",
+        required=True,
+        metavar="FILE,FILE",
+        help="the log and index files to dump, separated by commas",
+    )
+    add(
+        "--print-data-log",
+        action="store_true",
+        help="print the records' contents; any decoder option implies it",
+    )
+    add(
+        "--deep-iteration",
+        action="store_true",
+        help="go through records, not only batches; implied by --print-data-log",
+    )
     add("--cluster-metadata-decoder", action="store_true", help="decode as records of the cluster's metadata")
     add("--offsets-decoder", action="store_true", help="decode as records of __consumer_offsets")
     add("--transaction-log-decoder", action="store_true", help="decode as records of __transaction_state")
     add("--share-group-state-decoder", action="store_true", help="decode as records of __share_group_state")
-    add("--remote-log-metadata-decoder", action="store_true", help="decode as records of __remote_log_metadata")
-    add("--key-decoder-class", nargs="?", const=_STRING_DECODER, metavar="CLASS", help="decoder of keys (default: strings)")
-    add("--value-decoder-class", nargs="?", const=_STRING_DECODER, metavar="CLASS", help="decoder of values (default: strings)")
-    add("--skip-record-metadata", action="store_true", help="do not print offset, sizes and headers of each record")
-    add("--max-bytes", type=int, default=INT_MAX, metavar="SIZE", help="read no more bytes of a log than this")
-    add("--max-message-size", type=int, default=5 << 20, metavar="SIZE", help="size of the largest message (default: 5 MiB)")
-    add("--index-sanity-check", action="store_true", help="only make the check that a start makes to decide on a rebuild")
+    add(
+        "--remote-log-metadata-decoder",
+        action="store_true",
+        help="decode as records of __remote_log_metadata",
+    )
+    add(
+        "--key-decoder-class",
+        nargs="?",
+        const=_STRING_DECODER,
+        metavar="CLASS",
+        help="decoder of keys (default: strings)",
+    )
+    add(
+        "--value-decoder-class",
+        nargs="?",
+        const=_STRING_DECODER,
+        metavar="CLASS",
+        help="decoder of values (default: strings)",
+    )
+    add(
+        "--skip-record-metadata",
+        action="store_true",
+        help="do not print offset, sizes and headers of each record",
+    )
+    add(
+        "--max-bytes", type=int, default=INT_MAX, metavar="SIZE", help="read no more bytes of a log than this"
+    )
+    add(
+        "--max-message-size",
+        type=int,
+        default=5 << 20,
+        metavar="SIZE",
+        help="size of the largest message (default: 5 MiB)",
+    )
+    add(
+        "--index-sanity-check",
+        action="store_true",
+        help="only make the check that a start makes to decide on a rebuild",
+    )
     add("--verify-index-only", action="store_true", help="check indexes without printing them")
     options = parser.parse_args(argv)
     decoders = (
@@ -137,7 +191,8 @@ def _record_parser(options: Namespace) -> RecordParser:
     if options.share_group_state_decoder:
         return CoordinatorParser(records.SHARE_RECORDS)
     return PlainParser(
-        decoder(options.key_decoder_class or _STRING_DECODER), decoder(options.value_decoder_class or _STRING_DECODER)
+        decoder(options.key_decoder_class or _STRING_DECODER),
+        decoder(options.value_decoder_class or _STRING_DECODER),
     )
 
 
@@ -197,7 +252,9 @@ def _records(path: Path, header: BatchHeader, batch: memoryview) -> list[Record]
         return decode_records(batch)
     except (CorruptRecordError, InvalidRecordError) as error:
         sys.stdout.flush()
-        raise ToolError(f"{path}: the batch at offset {header.base_offset} does not decode: {error}") from error
+        raise ToolError(
+            f"{path}: the batch at offset {header.base_offset} does not decode: {error}"
+        ) from error
 
 
 def _boolean(value: bool) -> str:
@@ -208,14 +265,18 @@ _TIMESTAMP_TYPES = {TimestampType.CREATE_TIME: "CreateTime", TimestampType.LOG_A
 
 
 def _batch_line(header: BatchHeader, batch: memoryview, position: int) -> str:
-    horizon = "OptionalLong.empty" if header.delete_horizon is None else f"OptionalLong[{header.delete_horizon}]"
+    horizon = (
+        "OptionalLong.empty" if header.delete_horizon is None else f"OptionalLong[{header.delete_horizon}]"
+    )
     return (
         f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.count} "
-        f"baseSequence: {header.base_sequence} lastSequence: {header.last_sequence} producerId: {header.producer_id} "
+        f"baseSequence: {header.base_sequence} lastSequence: {header.last_sequence} producerId: "
+        f"{header.producer_id} "
         f"producerEpoch: {header.producer_epoch} partitionLeaderEpoch: {header.leader_epoch} "
         f"isTransactional: {_boolean(header.is_transactional)} isControl: {_boolean(header.is_control)} "
         f"deleteHorizonMs: {horizon} "
-        f"position: {position} {_TIMESTAMP_TYPES[header.timestamp_type]}: {header.max_timestamp} size: {header.size_bytes} "
+        f"position: {position} {_TIMESTAMP_TYPES[header.timestamp_type]}: {header.max_timestamp} size: "
+        f"{header.size_bytes} "
         f"magic: {header.magic} compresscodec: {header.compression.name.lower()} crc: {header.crc} "
         f"isvalid: {_boolean(verify_crc(batch))}\n"
     )
@@ -233,7 +294,8 @@ def _record_line(header: BatchHeader, record: Record, options: Namespace, parser
         parts.append(
             f"| offset: {record.offset} {_TIMESTAMP_TYPES[header.timestamp_type]}: {record.timestamp} "
             f"keySize: {key_size} valueSize: {value_size} "
-            f"sequence: {sequence} headerKeys: [{','.join([key for key, _ in readable_headers(record.headers)])}]"
+            f"sequence: {sequence} headerKeys: "
+            f"[{','.join([key for key, _ in readable_headers(record.headers)])}]"
         )
         prefix = " "
         if header.is_control:

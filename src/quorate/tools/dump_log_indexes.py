@@ -59,18 +59,27 @@ def base_offset_of(path: Path) -> int:
 
 
 def _entries(path: Path, entry: struct.Struct) -> list[tuple[int, ...]]:
-    """The entries; a preallocated index ends in zeros, which count, as they do for a Java node that maps the file."""
+    """The entries; a preallocated index ends in zeros, which count, as they do for a Java node that
+    maps the file."""
     data = path.read_bytes()
     return list(entry.iter_unpack(data[: len(data) - len(data) % entry.size]))
 
 
-def _log_batches(log: bytes, position: int, limit: int | None = None) -> Iterator[tuple[BatchHeader, memoryview]]:
+def _log_batches(
+    log: bytes, position: int, limit: int | None = None
+) -> Iterator[tuple[BatchHeader, memoryview]]:
     view = memoryview(log)[position : None if limit is None else position + limit]
     return iter_batches(view)
 
 
 def dump_offset_index(
-    path: Path, write: Write, found: Mismatches, *, sanity_only: bool, verify_only: bool, max_message_size: int
+    path: Path,
+    write: Write,
+    found: Mismatches,
+    *,
+    sanity_only: bool,
+    verify_only: bool,
+    max_message_size: int,
 ) -> None:
     """An offset index against its segment. ToolError when the sanity check fails."""
     base = base_offset_of(path)
@@ -83,7 +92,8 @@ def dump_offset_index(
         last = base + entries[-1][0]
         if last < base:
             raise ToolError(
-                f"Corrupt index found, index file {path.absolute()} has non-zero size but the last offset is {last} "
+                f"Corrupt index found, index file {path.absolute()} has non-zero size but the last offset is "
+                f"{last} "
                 f"which is less than the base offset {base}"
             )
         _check_multiple(path, "Index file", _OFFSET_ENTRY.size)
@@ -101,8 +111,11 @@ def dump_offset_index(
             write(f"offset: {offset} position: {position}\n")
 
 
-def dump_time_index(path: Path, write: Write, found: Mismatches, *, sanity_only: bool, verify_only: bool) -> None:
-    """A time index against its segment, which it searches through the offset index. ToolError when the sanity check fails."""
+def dump_time_index(
+    path: Path, write: Write, found: Mismatches, *, sanity_only: bool, verify_only: bool
+) -> None:
+    """A time index against its segment, which it searches through the offset index. ToolError when the
+    sanity check fails."""
     base = base_offset_of(path)
     entries = _entries(path, _TIME_ENTRY)
     if sanity_only:
@@ -110,8 +123,12 @@ def dump_time_index(path: Path, write: Write, found: Mismatches, *, sanity_only:
         write(f"{path} passed sanity check.\n")
         return
     log = path.with_suffix(".log").read_bytes()
-    offsets = _entries(path.with_suffix(".index"), _OFFSET_ENTRY) if path.with_suffix(".index").exists() else []
-    used = next((number for number, (relative, _) in enumerate(offsets) if relative == 0 and number), len(offsets))
+    offsets = (
+        _entries(path.with_suffix(".index"), _OFFSET_ENTRY) if path.with_suffix(".index").exists() else []
+    )
+    used = next(
+        (number for number, (relative, _) in enumerate(offsets) if relative == 0 and number), len(offsets)
+    )
     relatives = [relative for relative, _ in offsets[:used]]
     previous = -1
     for number, (timestamp, relative) in enumerate(entries):
@@ -149,7 +166,8 @@ def _check_multiple(path: Path, what: str, entry_size: int) -> None:
     size = path.stat().st_size
     if size % entry_size:
         raise ToolError(
-            f"{what} {path.absolute()} is corrupt, found {size} bytes which is neither positive nor a multiple of {entry_size}"
+            f"{what} {path.absolute()} is corrupt, found {size} bytes which is neither positive nor a "
+            f"multiple of {entry_size}"
         )
 
 
@@ -167,12 +185,14 @@ def dump_producer_snapshot(path: Path, write: Write, complain: Write) -> None:
         if state.current_txn_first_offset >= 0:
             first = f"OptionalLong[{state.current_txn_first_offset}]"
         write(
-            f"producerId: {state.producer_id} producerEpoch: {state.producer_epoch} coordinatorEpoch: {state.coordinator_epoch} "
+            f"producerId: {state.producer_id} producerEpoch: {state.producer_epoch} coordinatorEpoch: "
+            f"{state.coordinator_epoch} "
             f"currentTxnFirstOffset: {first} lastTimestamp: {state.last_timestamp} "
         )
         for batch in list(state.batches)[:1]:
             write(
-                f"firstSequence: {batch.first_sequence} lastSequence: {batch.last_sequence} lastOffset: {batch.last_offset} "
+                f"firstSequence: {batch.first_sequence} lastSequence: {batch.last_sequence} lastOffset: "
+                f"{batch.last_offset} "
                 f"offsetDelta: {batch.offset_delta} timestamp: {batch.timestamp}"
             )
         write("\n")
@@ -183,8 +203,10 @@ def dump_transaction_index(path: Path, write: Write) -> None:
     for version, producer_id, first, last, stable in _entries(path, _ABORTED):
         if version > 0:
             raise ToolError(
-                f"Unexpected aborted transaction version {version} in transaction index {path.absolute()}, current version is 0"
+                f"Unexpected aborted transaction version {version} in transaction index {path.absolute()}, "
+                "current version is 0"
             )
         write(
-            f"version: {version} producerId: {producer_id} firstOffset: {first} lastOffset: {last} lastStableOffset: {stable}\n"
+            f"version: {version} producerId: {producer_id} firstOffset: {first} lastOffset: {last} "
+            f"lastStableOffset: {stable}\n"
         )

@@ -1,5 +1,6 @@
-"""Metadata records that no node takes, for kafka-dump-log alone: those of Kafka 2.8 (frame version 0), and two types
-that KIP-631 named and that went again: AccessControlRecord (6) and FailedReplicasRecord (13, which no release wrote).
+"""Metadata records that no node takes, for kafka-dump-log alone: those of Kafka 2.8 (frame version 0),
+and two types that KIP-631 named and that went again: AccessControlRecord (6) and FailedReplicasRecord
+(13, which no release wrote).
 
 In 2.8 most of them were not flexible; the field types are those of that release.
 """
@@ -11,7 +12,19 @@ from typing import Final
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.framing import FRAME_VERSION, read_uvarint
 from quorate.metadata.json import dump_json, record_json
-from quorate.protocol.schema import ZERO_UUID, Data, Struct, field, float64, int8, int16, int32, int64, uint16, uuid
+from quorate.protocol.schema import (
+    ZERO_UUID,
+    Data,
+    Struct,
+    field,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint16,
+    uuid,
+)
 
 LEGACY_FRAME: Final = 0
 

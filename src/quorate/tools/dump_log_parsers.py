@@ -1,4 +1,5 @@
-"""How kafka-dump-log shows what is inside of records: one parser for each kind of topic, control records apart."""
+"""How kafka-dump-log shows what is inside of records: one parser for each kind of topic, control
+records apart."""
 
 from __future__ import annotations
 
@@ -47,7 +48,9 @@ class PlainParser:
 def _number(size: int) -> Callable[[bytes], str]:
     def decode(data: bytes) -> str:
         if len(data) < size:
-            raise ToolError(f"{len(data)} bytes are too few for the {size * 8}-bit number that the decoder class reads")
+            raise ToolError(
+                f"{len(data)} bytes are too few for the {size * 8}-bit number that the decoder class reads"
+            )
         return str(int.from_bytes(data[:size], "big", signed=True))
 
     return decode
@@ -70,7 +73,8 @@ def decoder(class_name: str) -> Callable[[bytes], str]:
 
 
 class MetadataParser:
-    """Records of `__cluster_metadata` and of snapshots; those of old formats that a node refuses are shown too."""
+    """Records of `__cluster_metadata` and of snapshots; those of old formats that a node refuses are
+    shown too."""
 
     def parse(self, record: Record) -> Parsed:
         from quorate.metadata.framing import decode_record
@@ -102,7 +106,8 @@ class CoordinatorParser:
 
         if record.key is None:
             raise ToolError(
-                f"Failed to decode message at offset {record.offset} using the specified decoder (message had a missing key)"
+                f"Failed to decode message at offset {record.offset} using the specified decoder (message "
+                "had a missing key)"
             )
         try:
             key = decode_key(record.key, self._registry)
@@ -122,7 +127,10 @@ class CoordinatorParser:
 def _value_json(value: Data, version: int) -> dict[str, Any]:
     """The value; of a classic consumer group, with what its members' subscriptions and assignments say."""
     from quorate.broker.coordinators.records import GroupMetadataValue
-    from quorate.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+    from quorate.protocol.messages.consumer_protocol import (
+        ConsumerProtocolAssignment,
+        ConsumerProtocolSubscription,
+    )
 
     shown = to_json(value, version)
     if isinstance(value, GroupMetadataValue) and value.protocol_type == "consumer":

@@ -1,4 +1,5 @@
-"""Records of `__remote_log_metadata` (KIP-405), for kafka-dump-log alone: no node here writes or reads that topic."""
+"""Records of `__remote_log_metadata` (KIP-405), for kafka-dump-log alone: no node here writes or reads
+that topic."""
 
 from __future__ import annotations
 
@@ -109,7 +110,12 @@ REMOTE_RECORDS: Final[dict[int, type[Data]]] = {
     )
 }
 
-_SEGMENT_STATES = ("COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED", "DELETE_SEGMENT_STARTED", "DELETE_SEGMENT_FINISHED")
+_SEGMENT_STATES = (
+    "COPY_SEGMENT_STARTED",
+    "COPY_SEGMENT_FINISHED",
+    "DELETE_SEGMENT_STARTED",
+    "DELETE_SEGMENT_FINISHED",
+)
 _DELETE_STATES = ("DELETE_PARTITION_MARKED", "DELETE_PARTITION_STARTED", "DELETE_PARTITION_FINISHED")
 
 

@@ -28,23 +28,41 @@ def _parser() -> Parser:
     commands.add_parser("describe", help="Describes the current active feature flags.")
     upgrade = commands.add_parser("upgrade", help="Upgrade one or more feature flags.")
     downgrade = commands.add_parser("downgrade", help="Downgrade one or more feature flags.")
-    disable = commands.add_parser("disable", help="Disable one or more feature flags: the same as downgrading to zero.")
+    disable = commands.add_parser(
+        "disable", help="Disable one or more feature flags: the same as downgrading to zero."
+    )
     for command in (upgrade, downgrade):
-        command.add_argument("--metadata", help="DEPRECATED: the level of metadata.version, for example 3.3-IV3.")
+        command.add_argument(
+            "--metadata", help="DEPRECATED: the level of metadata.version, for example 3.3-IV3."
+        )
         command.add_argument(
             "--release-version",
             "--release-software",
             help="The release whose level all features are to get, for example 4.1-IV1.",
         )
     for command in (upgrade, downgrade, disable):
-        command.add_argument("--feature", action="append", help="feature=level (may be repeated); for disable the feature alone.")
-        command.add_argument("--dry-run", action="store_true", help="Validate the change, but do not perform it.")
+        command.add_argument(
+            "--feature",
+            action="append",
+            help="feature=level (may be repeated); for disable the feature alone.",
+        )
+        command.add_argument(
+            "--dry-run", action="store_true", help="Validate the change, but do not perform it."
+        )
     for command in (downgrade, disable):
-        command.add_argument("--unsafe", action="store_true", help="Do it even if metadata is irreversibly lost.")
+        command.add_argument(
+            "--unsafe", action="store_true", help="Do it even if metadata is irreversibly lost."
+        )
     mapping = commands.add_parser("version-mapping", help="The feature levels that belong to a release.")
-    mapping.add_argument("--release-version", "-r", help="The release, for example 4.1-IV1; the latest stable one without it.")
-    dependencies = commands.add_parser("feature-dependencies", help="The levels of other features that a level needs.")
-    dependencies.add_argument("--feature", "-f", action="append", required=True, help="feature=level (may be repeated).")
+    mapping.add_argument(
+        "--release-version", "-r", help="The release, for example 4.1-IV1; the latest stable one without it."
+    )
+    dependencies = commands.add_parser(
+        "feature-dependencies", help="The levels of other features that a level needs."
+    )
+    dependencies.add_argument(
+        "--feature", "-f", action="append", required=True, help="feature=level (may be repeated)."
+    )
     return parser
 
 
@@ -126,7 +144,9 @@ def _metadata_level(text: str) -> int:
         return levels.parse_version(text).level
     except ValueError:
         stable = [str(v) for level, v in sorted(levels.LEVELS.items()) if level <= levels.LATEST_STABLE_LEVEL]
-        raise ToolError(f"Unknown metadata.version {text}. Supported metadata.version are {', '.join(stable)}") from None
+        raise ToolError(
+            f"Unknown metadata.version {text}. Supported metadata.version are {', '.join(stable)}"
+        ) from None
 
 
 def _release(text: str, kind: FeatureUpgrade) -> Updates:
@@ -149,7 +169,9 @@ def _name_and_level(text: str) -> tuple[str, int]:
     except ValueError:
         if feature == levels.METADATA_VERSION:
             return feature, _metadata_level(level.strip())
-        raise ToolError(f"Can't parse feature=level string {text}: unable to parse {level.strip()} as a short.") from None
+        raise ToolError(
+            f"Can't parse feature=level string {text}: unable to parse {level.strip()} as a short."
+        ) from None
 
 
 async def _update(admin: AdminClient, args: argparse.Namespace, updates: Updates) -> int:
@@ -159,7 +181,9 @@ async def _update(admin: AdminClient, args: argparse.Namespace, updates: Updates
         level = updates[feature][0] if feature in updates else 0
         if error is not None:
             failed += 1
-            what = f"disable {feature}" if args.command == "disable" else f"{args.command} {feature} to {level}"
+            what = (
+                f"disable {feature}" if args.command == "disable" else f"{args.command} {feature} to {level}"
+            )
             print(f"{'Can not' if args.dry_run else 'Could not'} {what}. {error_text(error)}")
         else:
             done = "disabled." if args.command == "disable" else f"{args.command}d to {level}."

@@ -36,7 +36,11 @@ def _parser() -> Parser:
         help="Topics and partitions: TOPIC_PATTERN:PARTITION_PATTERN, a partition pattern being N, LOWER-UPPER (without UPPER), "
         "LOWER- or -UPPER.",
     )  # fmt: skip
-    add("--topic", metavar="<String: topic>", help="The topic, or a regular expression; all topics without it.")
+    add(
+        "--topic",
+        metavar="<String: topic>",
+        help="The topic, or a regular expression; all topics without it.",
+    )
     add("--partitions", metavar="<String: partition ids>", help="Comma-separated partitions; all without it.")
     add(
         "--time", default="latest", metavar="<String: time>",
@@ -57,7 +61,8 @@ def _main(argv: Sequence[str]) -> int:
         at = TIMES[args.time] if args.time in TIMES else int(args.time)
     except ValueError:
         raise ToolError(
-            f"Malformed time argument {args.time}. Please use -1 or latest / -2 or earliest / -3 or max-timestamp / "
+            f"Malformed time argument {args.time}. Please use -1 or latest / -2 or earliest / -3 or "
+            "max-timestamp / "
             "-4 or earliest-local / -5 or latest-tiered, or a specified long format timestamp"
         ) from None
     try:
@@ -77,7 +82,8 @@ def _filter(args: argparse.Namespace) -> Filter:
         numbers = {int(part) for part in args.partitions.split(",")}
     except ValueError:
         raise ToolError(
-            f"--partitions expects a comma separated list of numeric partition ids, but received: {args.partitions}"
+            "--partitions expects a comma separated list of numeric partition ids, but received: "
+            f"{args.partitions}"
         ) from None
     return lambda tp: topic(tp.topic) and tp.partition in numbers
 
@@ -96,7 +102,11 @@ def _pair_filter(text: str) -> Filter:
 
 
 async def _offsets(admin: AdminClient, args: argparse.Namespace, chosen: Filter, at: int) -> int:
-    names = [t.name for t in await admin.list_topics() if not (args.exclude_internal_topics and t.name in INTERNAL_TOPICS)]
+    names = [
+        t.name
+        for t in await admin.list_topics()
+        if not (args.exclude_internal_topics and t.name in INTERNAL_TOPICS)
+    ]
     leaders = await admin.leaders(names) if names else {}
     partitions = sorted(tp for tp in leaders if chosen(tp))
     if not partitions:
@@ -104,7 +114,10 @@ async def _offsets(admin: AdminClient, args: argparse.Namespace, chosen: Filter,
     status = 0
     for tp, found in (await admin.list_offsets(dict.fromkeys(partitions, at))).items():
         if isinstance(found, KafkaError):
-            print(f"Skip getting offsets for topic-partition {tp} due to error: {error_text(found)}", file=sys.stderr)
+            print(
+                f"Skip getting offsets for topic-partition {tp} due to error: {error_text(found)}",
+                file=sys.stderr,
+            )
             status = 1
         elif found.offset >= 0:
             print(f"{tp.topic}:{tp.partition}:{found.offset}")

@@ -23,13 +23,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str]) -> int:
     parser = tool_parser(
         "kafka-leader-election",
-        "This tool attempts to elect a new leader for a set of topic partitions. The type of elections supported are "
+        "This tool attempts to elect a new leader for a set of topic partitions. The type of elections "
+        "supported are "
         "preferred replicas and unclean replicas.",
     )
     add_connection(parser)
     add = parser.add_argument
     add("--admin.config", dest="command_config", metavar="<String: config file>", help=argparse.SUPPRESS)
-    add("--election-type", required=True, type=str.upper, choices=sorted(ELECTIONS), help="The type of election to attempt.")
+    add(
+        "--election-type",
+        required=True,
+        type=str.upper,
+        choices=sorted(ELECTIONS),
+        help="The type of election to attempt.",
+    )
     add("--topic", metavar="<String: topic name>", help="The topic of the partition, with --partition.")
     add("--partition", type=int, metavar="<Integer: partition id>", help="The partition, with --topic.")
     add("--all-topic-partitions", action="store_true", help="Every partition that needs an election.")
@@ -40,7 +47,10 @@ def _main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     scopes = (args.topic is not None, args.all_topic_partitions, args.path_to_json_file is not None)
     if sum(scopes) != 1:
-        parser.error("One and only one of the following options is required: topic, all-topic-partitions, path-to-json-file")
+        parser.error(
+            "One and only one of the following options is required: topic, all-topic-partitions, "
+            "path-to-json-file"
+        )
     if (args.topic is None) != (args.partition is None):
         parser.error("topic and partition belong together")
     partitions = _partitions(args)
@@ -57,27 +67,43 @@ def _partitions(args: argparse.Namespace) -> list[TopicPartition] | None:
         return [TopicPartition(args.topic, args.partition)]
     try:
         document = json.loads(Path(args.path_to_json_file).read_text("utf-8"))
-        found = [TopicPartition(str(entry["topic"]), int(entry["partition"])) for entry in document["partitions"]]
+        found = [
+            TopicPartition(str(entry["topic"]), int(entry["partition"])) for entry in document["partitions"]
+        ]
     except OSError as error:
         raise ToolError(f"Cannot read {args.path_to_json_file}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError):
-        raise ToolError('Replica election data must be {"partitions": [{"topic": "foo", "partition": 1}]}') from None
+        raise ToolError(
+            'Replica election data must be {"partitions": [{"topic": "foo", "partition": 1}]}'
+        ) from None
     if len(set(found)) != len(found):
         raise ToolError("Replica election data contains duplicate partitions")
     return found
 
 
-async def _elect(admin: AdminClient, args: argparse.Namespace, partitions: list[TopicPartition] | None) -> int:
+async def _elect(
+    admin: AdminClient, args: argparse.Namespace, partitions: list[TopicPartition] | None
+) -> int:
     results = await admin.elect_leaders(ELECTIONS[args.election_type], partitions)
     done = [str(tp) for tp, error in results.items() if error is None]
-    needless = [str(tp) for tp, error in results.items() if error is not None and error.code is ErrorCode.ELECTION_NOT_NEEDED]
-    failed = {tp: e for tp, e in results.items() if e is not None and e.code is not ErrorCode.ELECTION_NOT_NEEDED}
+    needless = [
+        str(tp)
+        for tp, error in results.items()
+        if error is not None and error.code is ErrorCode.ELECTION_NOT_NEEDED
+    ]
+    failed = {
+        tp: e for tp, e in results.items() if e is not None and e.code is not ErrorCode.ELECTION_NOT_NEEDED
+    }
     if done:
-        print(f"Successfully completed leader election ({args.election_type}) for partitions {', '.join(done)}")
+        print(
+            f"Successfully completed leader election ({args.election_type}) for partitions {', '.join(done)}"
+        )
     if needless:
         print(f"Valid replica already elected for partitions {', '.join(needless)}")
     for tp, error in failed.items():
-        print(f"Error completing leader election ({args.election_type}) for partition: {tp}: {java_text(error)}")
+        print(
+            f"Error completing leader election ({args.election_type}) for partition: {tp}: {java_text(error)}"
+        )
     if failed:
         raise ToolError(f"{len(failed)} replica(s) could not be elected")
     return 0

@@ -18,12 +18,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str]) -> int:
-    parser = tool_parser("kafka-log-dirs", "This tool helps to query log directory usage on the specified brokers.")
+    parser = tool_parser(
+        "kafka-log-dirs", "This tool helps to query log directory usage on the specified brokers."
+    )
     add_connection(parser)
     add = parser.add_argument
-    add("--describe", action="store_true", help="Describe the specified log directories on the specified brokers.")
-    add("--topic-list", default="", metavar="<String: Topic list>", help="Topics, comma-separated; all without it.")
-    add("--broker-list", default="", metavar="<String: Broker list>", help="Brokers, comma-separated; all without it.")
+    add(
+        "--describe",
+        action="store_true",
+        help="Describe the specified log directories on the specified brokers.",
+    )
+    add(
+        "--topic-list",
+        default="",
+        metavar="<String: Topic list>",
+        help="Topics, comma-separated; all without it.",
+    )
+    add(
+        "--broker-list",
+        default="",
+        metavar="<String: Broker list>",
+        help="Brokers, comma-separated; all without it.",
+    )
     args = parser.parse_args(argv)
     if not args.describe:
         parser.error('Missing required argument "[describe]"')
@@ -42,7 +58,10 @@ async def _describe(admin: AdminClient, args: argparse.Namespace) -> int:
     cluster = {node.id for node in (await admin.describe_cluster()).nodes}
     if wanted - cluster:
         missing, there = (",".join(map(str, sorted(ids))) for ids in (wanted - cluster, cluster))
-        raise ToolError(f"ERROR: The given brokers do not exist from --broker-list: {missing}. Current existent brokers: {there}")
+        raise ToolError(
+            f"ERROR: The given brokers do not exist from --broker-list: {missing}. Current existent brokers: "
+            f"{there}"
+        )
     brokers = sorted(wanted or cluster)
     print("Querying brokers for log directories information")
     found = await admin.describe_log_dirs(brokers, topics or None)

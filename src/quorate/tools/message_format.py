@@ -77,7 +77,13 @@ class DefaultFormatter:
         self.decode_value = self._deserializer(properties.get("value.deserializer"))
         self.decode_header = self._deserializer(properties.get("headers.deserializer"))
         self._plain = not (
-            self.timestamp or self.partition or self.offset or self.delivery or self.epoch or self.headers or self.key
+            self.timestamp
+            or self.partition
+            or self.offset
+            or self.delivery
+            or self.epoch
+            or self.headers
+            or self.key
         )
 
     @staticmethod
@@ -86,7 +92,9 @@ class DefaultFormatter:
             return None
         found = DESERIALIZERS.get(name.rpartition(".")[2])
         if found is None:
-            raise ToolError(f"Deserializer {name} is not available; there are {', '.join(sorted(DESERIALIZERS))}")
+            raise ToolError(
+                f"Deserializer {name} is not available; there are {', '.join(sorted(DESERIALIZERS))}"
+            )
         return found
 
     def _field(self, data: bytes | None, decode: Decode | None) -> bytes:
@@ -132,8 +140,8 @@ class NoOpFormatter:
 
 
 class CoordinatorFormatter:
-    """Records of `__consumer_offsets`, those of the chosen types, or of `__transaction_state` as JSON, one after the other as
-    Kafka's formatters write them.
+    """Records of `__consumer_offsets`, those of the chosen types, or of `__transaction_state` as JSON,
+    one after the other as Kafka's formatters write them.
     """
 
     def __init__(self, types: frozenset[int] | None) -> None:

@@ -21,7 +21,15 @@ from quorate.tools.common import Parser, ToolError, run
 
 T = TypeVar("T")
 
-COLUMNS = ("NodeId", "DirectoryId", "LogEndOffset", "Lag", "LastFetchTimestamp", "LastCaughtUpTimestamp", "Status")
+COLUMNS = (
+    "NodeId",
+    "DirectoryId",
+    "LogEndOffset",
+    "Lag",
+    "LastFetchTimestamp",
+    "LastCaughtUpTimestamp",
+    "Status",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,12 +46,21 @@ def _parser() -> Parser:
     describe.add_argument("--human-readable", action="store_true", help="Times as ages.")
     describe.add_argument("--json", action="store_true", help="The same as one JSON object.")
     add = commands.add_parser("add-controller", help="Add a controller to the KRaft controller cluster")
-    add.add_argument("--config", dest="controller_config", help="The controller's properties, instead of --command-config.")
     add.add_argument(
-        "--controller-id", "-i", type=int, help="Instead of properties: a controller that runs and is known as an observer."
+        "--config", dest="controller_config", help="The controller's properties, instead of --command-config."
     )
-    remove = commands.add_parser("remove-controller", help="Remove a controller from the KRaft controller cluster")
-    remove.add_argument("--controller-id", "-i", type=int, required=True, help="The id of the controller to remove.")
+    add.add_argument(
+        "--controller-id",
+        "-i",
+        type=int,
+        help="Instead of properties: a controller that runs and is known as an observer.",
+    )
+    remove = commands.add_parser(
+        "remove-controller", help="Remove a controller from the KRaft controller cluster"
+    )
+    remove.add_argument(
+        "--controller-id", "-i", type=int, required=True, help="The id of the controller to remove."
+    )
     remove.add_argument(
         "--controller-directory-id",
         "--controller-uuid",
@@ -51,7 +68,9 @@ def _parser() -> Parser:
         help="The directory ID of the controller to remove; by default that of the voter with this id.",
     )
     for command in (add, remove):
-        command.add_argument("--dry-run", action="store_true", help="Print what would be done, but do not do it.")
+        command.add_argument(
+            "--dry-run", action="store_true", help="Print what would be done, but do not do it."
+        )
     return parser
 
 
@@ -66,7 +85,8 @@ def _main(argv: Sequence[str]) -> int:
         raise ToolError(java_text(error)) from error
 
 
-# -- describe --------------------------------------------------------------------------------------------------------------
+# -- describe
+# --------------------------------------------------------------------------------------------------
 
 
 def _describe(args: argparse.Namespace) -> int:
@@ -88,8 +108,9 @@ PROBE_S = 2.0
 
 
 async def _unless_leaderless(admin: AdminClient, args: argparse.Namespace, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, which must be a question that can be broken off. Raises ToolError with the answer of each bootstrap
-    server when it takes longer than a leader should take to be elected, and some of them answer but none of them leads."""
+    """The result of `work`, which must be a question that can be broken off. Raises ToolError with the
+    answer of each bootstrap server when it takes longer than a leader should take to be elected, and
+    some of them answer but none of them leads."""
     if "default.api.timeout.ms" in read_properties(args.command_config):  # who sets it wants to wait so long
         return await work
     task = asyncio.ensure_future(work)
@@ -99,11 +120,16 @@ async def _unless_leaderless(admin: AdminClient, args: argparse.Namespace, work:
             if task.done():
                 return task.result()
             said = await admin.probe_quorum(PROBE_S)
-            if task.done() or None in said.values() or not any(isinstance(e, KafkaError) for e in said.values()):
+            if (
+                task.done()
+                or None in said.values()
+                or not any(isinstance(e, KafkaError) for e in said.values())
+            ):
                 continue
             lines = [f"  {where}: {_plain(error)}" for where, error in said.items() if error is not None]
             raise ToolError(
-                f"No leader of the metadata quorum has answered within {LEADER_S:g} s. What was asked said:\n" + "\n".join(lines)
+                f"No leader of the metadata quorum has answered within {LEADER_S:g} s. What was asked said:\n"
+                + "\n".join(lines)
             )
     finally:
         if not task.done():
@@ -186,13 +212,18 @@ async def _print_status(admin: AdminClient, args: argparse.Namespace) -> int:
         ("CurrentObservers:", _replicas(quorum, quorum.observers)),
     ):
         print(f"{label:<24}{value}")
-    for label, keys in (("UncommittedAddedVoter:", quorum.adding), ("UncommittedRemovedVoter:", quorum.removing)):
+    for label, keys in (
+        ("UncommittedAddedVoter:", quorum.adding),
+        ("UncommittedRemovedVoter:", quorum.removing),
+    ):
         for voter in _uncommitted(quorum, keys) or ():
             print(f"{label:<26}{json.dumps(voter)}")
     return 0
 
 
-def _uncommitted(quorum: QuorumInfo, keys: Iterable[tuple[int, bytes]] | None) -> list[dict[str, object]] | None:
+def _uncommitted(
+    quorum: QuorumInfo, keys: Iterable[tuple[int, bytes]] | None
+) -> list[dict[str, object]] | None:
     """None where the leader does not say."""
     return None if keys is None else [_replica(quorum, QuorumReplica(i, d, -1)) for i, d in keys]
 
@@ -231,7 +262,8 @@ async def _print_replication(admin: AdminClient, args: argparse.Namespace) -> in
     return 0
 
 
-# -- membership ------------------------------------------------------------------------------------------------------------
+# -- membership
+# --------------------------------------------------------------------------------------------------
 
 
 def controller_id(properties: Mapping[str, str]) -> int:
@@ -248,13 +280,16 @@ def controller_id(properties: Mapping[str, str]) -> int:
 
 
 def metadata_directory(properties: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
-    """meta.properties of the formatted metadata directory that a configuration names: where it is, and what it says. Raises
-    ToolError, also when it is another node's."""
+    """meta.properties of the formatted metadata directory that a configuration names: where it is, and
+    what it says. Raises ToolError, also when it is another node's."""
     directory = (
-        properties.get("metadata.log.dir") or properties.get("log.dirs", properties.get("log.dir", "")).split(",")[0].strip()
+        properties.get("metadata.log.dir")
+        or properties.get("log.dirs", properties.get("log.dir", "")).split(",")[0].strip()
     )
     if not directory:
-        raise ToolError("Neither metadata.log.dir nor log.dirs were found. Is this a valid controller configuration file?")
+        raise ToolError(
+            "Neither metadata.log.dir nor log.dirs were found. Is this a valid controller configuration file?"
+        )
     path = Path(directory) / "meta.properties"
     found = read_properties(str(path))
     if "directory.id" not in found:
@@ -269,18 +304,23 @@ def metadata_directory(properties: Mapping[str, str]) -> tuple[Path, dict[str, s
 
 
 def controller_endpoints(properties: Mapping[str, str]) -> list[tuple[str, str, int]]:
-    """(listener, host, port) of the controller listeners, as advertised where that is said. Raises ToolError."""
+    """(listener, host, port) of the controller listeners, as advertised where that is said. Raises
+    ToolError."""
     from quorate.config.listeners import parse_listeners
 
     known: dict[str, tuple[str, str, int]] = {}
     for key in ("listeners", "advertised.listeners"):
         text = properties.get(key, "")
-        protocols = dict.fromkeys((part.split("://")[0].strip().upper() for part in text.split(",")), 0)  # any will do here
+        protocols = dict.fromkeys(
+            (part.split("://")[0].strip().upper() for part in text.split(",")), 0
+        )  # any will do here
         for endpoint in parse_listeners(key, text, protocols, distinct_ports=False):
             known[endpoint.name] = (endpoint.name, endpoint.host or "localhost", endpoint.port)
     names = properties.get("controller.listener.names")
     if not names:
-        raise ToolError("controller.listener.names was not found. Is this a valid controller configuration file?")
+        raise ToolError(
+            "controller.listener.names was not found. Is this a valid controller configuration file?"
+        )
     found = []
     for name in (name.strip().upper() for name in names.split(",")):
         if name not in known:
@@ -296,7 +336,8 @@ def _add(args: argparse.Namespace) -> int:
         return with_admin(args, lambda admin: _add_known(admin, args))
     if args.command_config is None:
         raise ToolError(
-            "You must supply the configuration file of the controller you are adding when using add-controller, "
+            "You must supply the configuration file of the controller you are adding when using "
+            "add-controller, "
             "or its --controller-id if it is running."
         )
     properties = read_properties(args.command_config)
@@ -309,7 +350,8 @@ def _add(args: argparse.Namespace) -> int:
         theirs = (await admin.describe_cluster()).cluster_id
         if cluster_id != theirs:
             raise ToolError(
-                f"{path} belongs to cluster {cluster_id}, and this is cluster {theirs}: ask a node of the controller's own "
+                f"{path} belongs to cluster {cluster_id}, and this is cluster {theirs}: ask a node of the "
+                "controller's own "
                 f"cluster, or format its directories anew with --cluster-id {theirs} --no-initial-controllers"
             )
         await _add_voter(admin, node_id, directory_id, endpoints)
@@ -323,18 +365,24 @@ def _add(args: argparse.Namespace) -> int:
 LISTENS_WITHIN_S = 3.0
 
 
-async def _add_voter(admin: AdminClient, node_id: int, directory_id: bytes, endpoints: Sequence[tuple[str, str, int]]) -> None:
-    """Warns at once when nobody answers where the leader is going to ask: it would go on trying for half a minute."""
+async def _add_voter(
+    admin: AdminClient, node_id: int, directory_id: bytes, endpoints: Sequence[tuple[str, str, int]]
+) -> None:
+    """Warns at once when nobody answers where the leader is going to ask: it would go on trying for
+    half a minute."""
     from quorate.net.client import Connection
 
     where = address(*endpoints[0])
     try:
-        connection = await Connection.connect(*endpoints[0][1:], client_id="kafka-metadata-quorum", timeout_s=LISTENS_WITHIN_S)
+        connection = await Connection.connect(
+            *endpoints[0][1:], client_id="kafka-metadata-quorum", timeout_s=LISTENS_WITHIN_S
+        )
         connection.close()
     except NetError as error:
         await _refuse_static(admin)
         print(
-            f"Warning: {error}. The leader asks controller {node_id} at {where}, for up to 30 s: start it, or correct its "
+            f"Warning: {error}. The leader asks controller {node_id} at {where}, for up to 30 s: start it, "
+            "or correct its "
             "listeners (advertised.listeners, if other hosts know it by another name)",
             file=sys.stderr,
         )
@@ -342,22 +390,27 @@ async def _add_voter(admin: AdminClient, node_id: int, directory_id: bytes, endp
 
 
 async def _refuse_static(admin: AdminClient) -> None:
-    """Raises ToolError where no voter can be added at all: whether the new controller runs does not matter then."""
+    """Raises ToolError where no voter can be added at all: whether the new controller runs does not
+    matter then."""
     if (await admin.describe_features()).finalized.get("kraft.version", 0) < 1:
         raise ToolError(
-            "org.apache.kafka.common.errors.UnsupportedVersionException: voters can be changed from kraft.version 1 on, it is 0; "
+            "org.apache.kafka.common.errors.UnsupportedVersionException: voters can be changed from "
+            "kraft.version 1 on, it is 0; "
             "kafka-features upgrade --feature kraft.version=1"
         )
 
 
-def _say_added(args: argparse.Namespace, node_id: int, directory_id: bytes, endpoints: Sequence[tuple[str, str, int]]) -> None:
+def _say_added(
+    args: argparse.Namespace, node_id: int, directory_id: bytes, endpoints: Sequence[tuple[str, str, int]]
+) -> None:
     shown = ", ".join(address(*endpoint) for endpoint in endpoints)
     verb = "DRY RUN of adding" if args.dry_run else "Added"
     print(f"{verb} controller {node_id} with directory id {uuid_text(directory_id)} and endpoints: {shown}")
 
 
 async def _add_known(admin: AdminClient, args: argparse.Namespace) -> int:
-    """A controller that fetches already: the cluster knows its directory id, and its registration where it listens."""
+    """A controller that fetches already: the cluster knows its directory id, and its registration where
+    it listens."""
     node_id = args.controller_id
     quorum = await _unless_leaderless(admin, args, admin.describe_quorum())
     if any(voter.replica_id == node_id for voter in quorum.voters):
@@ -365,9 +418,13 @@ async def _add_known(admin: AdminClient, args: argparse.Namespace) -> int:
     living = [o for o in quorum.observers if o.replica_id == node_id and o.directory_id != ZERO_UUID]
     if not living:
         await _refuse_static(admin)
-        raise ToolError(f"No controller {node_id} is fetching from the leader. Start it, or supply its --command-config.")
+        raise ToolError(
+            f"No controller {node_id} is fetching from the leader. Start it, or supply its --command-config."
+        )
     newest = max(living, key=lambda replica: replica.last_fetch_ms)
-    endpoints = [(listener, host, port) for listener, host, port in await _registered(admin, args, quorum, node_id)]
+    endpoints = [
+        (listener, host, port) for listener, host, port in await _registered(admin, args, quorum, node_id)
+    ]
     if not args.dry_run:
         await _add_voter(admin, node_id, newest.directory_id, endpoints)
     _say_added(args, node_id, newest.directory_id, endpoints)
@@ -377,20 +434,27 @@ async def _add_known(admin: AdminClient, args: argparse.Namespace) -> int:
 async def _registered(
     admin: AdminClient, args: argparse.Namespace, quorum: QuorumInfo, node_id: int
 ) -> list[tuple[str, str, int]]:
-    """Where a registered controller listens, under the name by which the voters reach one another. Raises ToolError."""
+    """Where a registered controller listens, under the name by which the voters reach one another.
+    Raises ToolError."""
     if not args.bootstrap_controller:
-        raise ToolError("Brokers do not tell where controllers listen: use --bootstrap-controller, or supply --command-config.")
+        raise ToolError(
+            "Brokers do not tell where controllers listen: use --bootstrap-controller, or supply "
+            "--command-config."
+        )
     cluster = await admin.describe_cluster()
     names = [endpoints[0][0] for endpoints in quorum.endpoints.values() if endpoints]
     for node in cluster.nodes:
         if node.id == node_id and names:
             return [(names[0], node.host, node.port)]
-    raise ToolError(f"Controller {node_id} has not registered yet: try again in a moment, or supply its --command-config.")
+    raise ToolError(
+        f"Controller {node_id} has not registered yet: try again in a moment, or supply its --command-config."
+    )
 
 
 @contextmanager
 def _telling_what_is_open(args: argparse.Namespace, what: str) -> Iterator[None]:
-    """An error after which nobody knows whether the change is in the log, and will be committed, ends with how to look."""
+    """An error after which nobody knows whether the change is in the log, and will be committed, ends
+    with how to look."""
     try:
         yield
     except (KafkaError, NetError) as error:
@@ -399,8 +463,10 @@ def _telling_what_is_open(args: argparse.Namespace, what: str) -> Iterator[None]
         option = "--bootstrap-controller" if args.bootstrap_controller else "--bootstrap-server"
         where = args.bootstrap_controller or args.bootstrap_server
         raise ToolError(
-            f"{java_text(error).rstrip('.')}. This leaves open what becomes of it: {what}, as soon as a majority of the voters "
-            f"runs. To look: kafka-metadata-quorum {option} {where} describe --status (UncommittedRemovedVoter: not yet)"
+            f"{java_text(error).rstrip('.')}. This leaves open what becomes of it: {what}, as soon as a "
+            "majority of the voters "
+            f"runs. To look: kafka-metadata-quorum {option} {where} describe --status "
+            "(UncommittedRemovedVoter: not yet)"
         ) from error
 
 
@@ -408,7 +474,9 @@ def _leaves_open(error: KafkaError) -> bool:
     match error.code:
         case ErrorCode.NOT_LEADER_OR_FOLLOWER | ErrorCode.NOT_CONTROLLER:
             return True  # the leader was lost, perhaps when it had written the change
-        case ErrorCode.REQUEST_TIMED_OUT:  # is also a leader's answer when it will not even begin, with the reason
+        case (
+            ErrorCode.REQUEST_TIMED_OUT
+        ):  # is also a leader's answer when it will not even begin, with the reason
             return not error.message or error.message.endswith("to be committed")
     return False
 
@@ -450,11 +518,15 @@ async def _remove_voter(admin: AdminClient, args: argparse.Namespace, directory_
     _say_removed(args, directory_id)
     if voter is None or voter.directory_id != directory_id:
         return 0
-    ago_ms = max(v.last_fetch_ms for v in quorum.voters) - voter.last_fetch_ms  # the leader's own is the time of its answer
+    ago_ms = (
+        max(v.last_fetch_ms for v in quorum.voters) - voter.last_fetch_ms
+    )  # the leader's own is the time of its answer
     if ago_ms < RUNS_MS:
         print(
-            f"Warning: controller {args.controller_id} fetched {ago_ms / 1000:.1f} s before it was removed. If it runs on and is "
-            "one of Apache Kafka with controller.quorum.auto.join.enable, it joins again by itself (Quorate's remember that they "
+            f"Warning: controller {args.controller_id} fetched {ago_ms / 1000:.1f} s before it was removed. "
+            "If it runs on and is "
+            "one of Apache Kafka with controller.quorum.auto.join.enable, it joins again by itself "
+            "(Quorate's remember that they "
             "were removed): stop it, or turn that off.",
             file=sys.stderr,
         )

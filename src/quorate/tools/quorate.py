@@ -33,14 +33,26 @@ def _main(argv: Sequence[str]) -> int:
     up.add_argument("--controllers", type=int, default=1, help="how many controllers (1)")
     up.add_argument("--brokers", type=int, default=1, help="how many brokers (1); the first nodes are both")
     up.add_argument("--data", type=Path, help=f"the folder that keeps the data (./{DEFAULT_FOLDER})")
-    up.add_argument("--ephemeral", action="store_true", help="keep nothing: a temporary folder, removed at the end")
-    up.add_argument("--host", default="127.0.0.1", help="the address to listen on and to be reached by (127.0.0.1)")
-    up.add_argument("--port", type=int, default=9092, help="the first broker's port (9092); others follow above it")
+    up.add_argument(
+        "--ephemeral", action="store_true", help="keep nothing: a temporary folder, removed at the end"
+    )
+    up.add_argument(
+        "--host", default="127.0.0.1", help="the address to listen on and to be reached by (127.0.0.1)"
+    )
+    up.add_argument(
+        "--port", type=int, default=9092, help="the first broker's port (9092); others follow above it"
+    )
     up.add_argument(
         "--http", type=int, default=0, metavar="PORT",
         help="serve /metrics and /health: the first node at PORT, the others above it (nowhere)",
     )  # fmt: skip
-    up.add_argument("--override", action="append", default=[], metavar="property=value", help="sets a property on every node")
+    up.add_argument(
+        "--override",
+        action="append",
+        default=[],
+        metavar="property=value",
+        help="sets a property on every node",
+    )
     up.add_argument("--verbose", action="store_true", help="show the nodes' logs here too")
     up.add_argument("--log-level", help="INFO, DEBUG, ... (or QUORATE_LOG_LEVEL)")
     up.set_defaults(run=_up)
@@ -65,7 +77,13 @@ def _up(args: argparse.Namespace) -> int:
     temporary = tempfile.TemporaryDirectory(prefix="quorate-") if args.ephemeral else None
     folder = Path(temporary.name) if temporary is not None else (args.data or Path(DEFAULT_FOLDER))
     cluster = LocalCluster(
-        folder, args.controllers, args.brokers, args.host.strip("[]"), args.port, args.http, parse_overrides(args.override)
+        folder,
+        args.controllers,
+        args.brokers,
+        args.host.strip("[]"),
+        args.port,
+        args.http,
+        parse_overrides(args.override),
     )
     try:
         cluster.prepare(lambda text: None)
@@ -103,7 +121,10 @@ def _announce(cluster: LocalCluster, kept: bool) -> None:
     print(f"  data and logs       {shown}")
     print(f"  try                 kafka-topics --bootstrap-server {first} --create --topic hello")
     print(f"                      kafka-console-producer --bootstrap-server {first} --topic hello")
-    print(f"                      kafka-console-consumer --bootstrap-server {first} --topic hello --from-beginning")
+    print(
+        f"                      kafka-console-consumer --bootstrap-server {first} --topic hello "
+        "--from-beginning"
+    )
     print("  stop                Ctrl-C", flush=True)
 
 
@@ -177,7 +198,8 @@ def _run_children(cluster: LocalCluster, args: argparse.Namespace) -> int:
 
 
 def _drop_stopped(running: dict[NodeProcess, LocalNode]) -> None:
-    """Takes out the nodes that were stopped in good order, and says so. Raises ToolError for one that ended otherwise."""
+    """Takes out the nodes that were stopped in good order, and says so. Raises ToolError for one that
+    ended otherwise."""
     for child, node in [(c, n) for c, n in running.items() if c.poll() is not None]:
         if child.returncode:
             raise ToolError(f"node {node.node_id} ended with status {child.returncode}: {_tail(node)}")
@@ -189,7 +211,8 @@ def _drop_stopped(running: dict[NodeProcess, LocalNode]) -> None:
 
 
 def _wait_ready(cluster: LocalCluster, running: dict[NodeProcess, LocalNode], stopping: list[int]) -> None:
-    """Until every broker that has not been stopped meanwhile is registered. Raises ToolError when a node fails."""
+    """Until every broker that has not been stopped meanwhile is registered. Raises ToolError when a
+    node fails."""
     import asyncio
 
     from quorate.node.local_processes import brokers_known_at

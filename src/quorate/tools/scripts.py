@@ -1,7 +1,8 @@
 """What the console scripts start: each tool's `main`, imported when its script runs.
 
-The imports are most of a short command's time. Until they are done, and again while the interpreter ends, Ctrl-C ends the
-process at once with status 130, without the traceback of whatever was being imported.
+The imports are most of a short command's time. Until they are done, and again while the interpreter
+ends, Ctrl-C ends the process at once with status 130, without the traceback of whatever was being
+imported.
 """
 
 from __future__ import annotations

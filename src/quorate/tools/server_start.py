@@ -20,14 +20,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str]) -> int:
     parser = Parser("kafka-server-start", "Runs a Kafka node: a broker, a controller, or both.")
     parser.add_version()
-    parser.add_argument("-daemon", "--daemon", dest="daemon", action="store_true", help="detach and run in the background")
+    parser.add_argument(
+        "-daemon", "--daemon", dest="daemon", action="store_true", help="detach and run in the background"
+    )
     parser.add_argument("-name", dest="name", help="of the daemon's log file (kafkaServer)")
     parser.add_argument("-loggc", action="store_true", help="accepted, and ignored: there is no JVM")
     parser.add_argument("config", type=Path, metavar="server.properties", help="the node's properties file")
-    parser.add_argument("--override", action="append", default=[], metavar="property=value", help="sets a property; repeatable")
+    parser.add_argument(
+        "--override",
+        action="append",
+        default=[],
+        metavar="property=value",
+        help="sets a property; repeatable",
+    )
     parser.add_argument("--log-level", help="INFO, DEBUG, ...; also name=LEVEL,... (or QUORATE_LOG_LEVEL)")
     parser.add_argument(
-        "--until-input-ends", action="store_true", help="stop when standard input is closed: not to outlive a parent"
+        "--until-input-ends",
+        action="store_true",
+        help="stop when standard input is closed: not to outlive a parent",
     )
     args = parser.parse_args(argv)
 
@@ -51,7 +61,8 @@ def _main(argv: Sequence[str]) -> int:
         if stream is not None:  # a node may be started without
             with contextlib.suppress(OSError):
                 stream.flush()
-    # All is closed. The interpreter would take a large image apart object by object, on a CPU that others wait for.
+    # All is closed. The interpreter would take a large image apart object by object, on a CPU that
+    # others wait for.
     os._exit(status)
 
 
@@ -63,13 +74,16 @@ def _stop_at_end_of_input() -> None:
 
 
 def _daemonise(name: str) -> None:
-    """Goes on in a child that belongs to no terminal; its output goes to LOG_DIR/NAME.out (LOG_DIR: ./logs)."""
+    """Goes on in a child that belongs to no terminal; its output goes to LOG_DIR/NAME.out (LOG_DIR:
+    ./logs)."""
     folder = Path(os.environ.get("LOG_DIR", "logs"))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         out = os.open(folder / f"{name}.out", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     except OSError as e:
-        raise ToolError(f"cannot write {folder}/{name}.out: {e.strerror}; set LOG_DIR to a folder that can be written") from e
+        raise ToolError(
+            f"cannot write {folder}/{name}.out: {e.strerror}; set LOG_DIR to a folder that can be written"
+        ) from e
     sys.stdout.flush()
     if os.fork():
         os._exit(0)

@@ -1,7 +1,7 @@
 """kafka-server-stop: sends SIGTERM to the nodes of this machine that belong to this user, or to those chosen.
 
-A node is recognised by its command line: what runs is kafka-server-start, or the module behind it, as `quorate up` starts its
-nodes. A process that has the name among its arguments only is none.
+A node is recognised by its command line: what runs is kafka-server-start, or the module behind it, as
+`quorate up` starts its nodes. A process that has the name among its arguments only is none.
 """
 
 from __future__ import annotations
@@ -73,7 +73,11 @@ def running_nodes() -> Iterator[RunningNode]:
                 continue
             words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
             rest = _arguments(words)
-            names = [w for i, w in enumerate(rest) if w and not w.startswith("-") and rest[i - 1] not in _TAKES_VALUE]
+            names = [
+                w
+                for i, w in enumerate(rest)
+                if w and not w.startswith("-") and rest[i - 1] not in _TAKES_VALUE
+            ]
             config = Path(names[0])
             if not config.is_absolute():
                 config = (entry / "cwd").readlink() / config
@@ -87,7 +91,8 @@ def running_nodes() -> Iterator[RunningNode]:
 
 
 def _arguments(words: list[str]) -> list[str]:
-    """Those of a node's start, behind the interpreter and its options. Raises ValueError for another program."""
+    """Those of a node's start, behind the interpreter and its options. Raises ValueError for another
+    program."""
     at = 0
     if Path(words[0]).name.startswith("python"):
         at = next((i for i, w in enumerate(words[1:], 1) if not w.startswith("-") or w in ("-m", "-c")), 0)

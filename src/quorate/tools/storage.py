@@ -27,7 +27,9 @@ def _main(argv: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser("kafka-storage", "The Kafka storage tool.")
     parser.add_version()
-    commands = parser.add_subparsers(dest="command", metavar="{info,format,version-mapping,feature-dependencies,random-uuid}")
+    commands = parser.add_subparsers(
+        dest="command", metavar="{info,format,version-mapping,feature-dependencies,random-uuid}"
+    )
 
     info = commands.add_parser("info", help="Get information about the Kafka log directories on this node.")
     _config_argument(info)
@@ -42,9 +44,15 @@ def _parser() -> Parser:
         "'SCRAM-SHA-256=[name=alice,password=alice-secret]' or "
         "'SCRAM-SHA-512=[name=alice,iterations=8192,salt=\"N3E=\",saltedpassword=\"YCE=\"]'",
     )  # fmt: skip
-    form.add_argument("--ignore-formatted", "-g", action="store_true", help="Skip directories that are formatted already.")
-    form.add_argument("--release-version", "-r", help="The release whose features the new cluster starts with.")
-    form.add_argument("--feature", "-f", action="append", default=[], help="A feature's level, as in kraft.version=1.")
+    form.add_argument(
+        "--ignore-formatted", "-g", action="store_true", help="Skip directories that are formatted already."
+    )
+    form.add_argument(
+        "--release-version", "-r", help="The release whose features the new cluster starts with."
+    )
+    form.add_argument(
+        "--feature", "-f", action="append", default=[], help="A feature's level, as in kraft.version=1."
+    )
     quorum = form.add_mutually_exclusive_group()
     quorum.add_argument(
         "--standalone", "-s", action="store_true",
@@ -61,12 +69,16 @@ def _parser() -> Parser:
     )  # fmt: skip
     form.set_defaults(run=_format)
 
-    mapping = commands.add_parser("version-mapping", help="Show the features' levels that a release starts with.")
+    mapping = commands.add_parser(
+        "version-mapping", help="Show the features' levels that a release starts with."
+    )
     mapping.add_argument("--release-version", "-r", help="The release, 3.3 or later; the newest by default.")
     mapping.set_defaults(run=_version_mapping)
 
     needs = commands.add_parser("feature-dependencies", help="Show what a feature's level needs.")
-    needs.add_argument("--feature", "-f", action="append", required=True, help="As in metadata.version=21; repeatable.")
+    needs.add_argument(
+        "--feature", "-f", action="append", required=True, help="As in metadata.version=21; repeatable."
+    )
     needs.set_defaults(run=_feature_dependencies)
 
     uuid = commands.add_parser("random-uuid", help="Print a random UUID.")
@@ -88,7 +100,9 @@ def _info(args: argparse.Namespace) -> int:
     first: meta_properties.MetaProperties | None = None
     for directory in sorted(config.all_dirs):
         if not directory.is_dir():
-            problems.append(f"{directory} is not a directory" if directory.exists() else f"{directory} does not exist")
+            problems.append(
+                f"{directory} is not a directory" if directory.exists() else f"{directory} does not exist"
+            )
             continue
         found.append(directory)
         try:
@@ -137,7 +151,8 @@ def _format(args: argparse.Namespace) -> int:
         print(f"Warning: {warning}", file=sys.stderr)
     if config.quorum_voters and (args.initial_controllers or args.standalone):
         raise ToolError(
-            "You cannot specify controller.quorum.voters and format the node with --initial-controllers or --standalone. "
+            "You cannot specify controller.quorum.voters and format the node with --initial-controllers or "
+            "--standalone. "
             "If you want to use dynamic quorum, please remove controller.quorum.voters and specify "
             "controller.quorum.bootstrap.servers instead."
         )
@@ -153,7 +168,8 @@ def _format(args: argparse.Namespace) -> int:
         warnings += _second_quorum(config.quorum_bootstrap_servers, args.cluster_id.strip())
     elif config.is_controller and not config.quorum_voters and not args.no_initial_controllers:
         raise ToolError(
-            "Because controller.quorum.voters is not set on this controller, you must specify one of the following: "
+            "Because controller.quorum.voters is not set on this controller, you must specify one of the "
+            "following: "
             "--standalone, --initial-controllers, or --no-initial-controllers."
         )
     if not args.cluster_id.strip():
@@ -181,8 +197,9 @@ ACCEPT_WITHIN_S = 1.0
 
 
 def _second_quorum(servers: Sequence[tuple[str, int]], cluster_id: str) -> list[str]:
-    """A standalone quorum beside the one that exists would be a second cluster under the same id. Raises ToolError where one
-    answers, and gives a warning for each server that is there and says nothing: it may hang, or be none of this cluster's."""
+    """A standalone quorum beside the one that exists would be a second cluster under the same id.
+    Raises ToolError where one answers, and gives a warning for each server that is there and says
+    nothing: it may hang, or be none of this cluster's."""
     import asyncio
 
     from quorate.config.listeners import shown_address
@@ -197,15 +214,24 @@ def _second_quorum(servers: Sequence[tuple[str, int]], cluster_id: str) -> list[
     async def ask(host: str, port: int) -> None:
         where = shown_address(host, port)
         try:
-            connection = await Connection.connect(host, port, client_id="kafka-storage", timeout_s=ANSWER_WITHIN_S)
+            connection = await Connection.connect(
+                host, port, client_id="kafka-storage", timeout_s=ANSWER_WITHIN_S
+            )
             try:
                 answer = await connection.call(DescribeClusterRequest(endpoint_type=2), ANSWER_WITHIN_S)
             finally:
                 connection.close()
-        except (KafkaConnectionError, UnsupportedVersion):  # refused, closed, or a broker: nobody whom it concerns
+        except (
+            KafkaConnectionError,
+            UnsupportedVersion,
+        ):  # refused, closed, or a broker: nobody whom it concerns
             return
         except RequestTimedOut:
-            does = "accepts connections but did not answer" if await accepts(host, port) else "did not take a connection"
+            does = (
+                "accepts connections but did not answer"
+                if await accepts(host, port)
+                else "did not take a connection"
+            )
             silent.append(f"{where} {does} within {ANSWER_WITHIN_S:g} s")
             return
         if answer.error_code == ErrorCode.NONE and answer.cluster_id == cluster_id:
@@ -224,19 +250,24 @@ def _second_quorum(servers: Sequence[tuple[str, int]], cluster_id: str) -> list[
     asyncio.run(all_of_them())
     if answering:
         raise ToolError(
-            f"{answering[0]} already answers as a controller of cluster {cluster_id}; --standalone would make a second quorum "
-            "under the same id. To add this controller to the one that exists: format with --no-initial-controllers, start it, "
+            f"{answering[0]} already answers as a controller of cluster {cluster_id}; --standalone would "
+            "make a second quorum "
+            "under the same id. To add this controller to the one that exists: format with "
+            "--no-initial-controllers, start it, "
             "then run kafka-metadata-quorum add-controller."
         )
     return [
-        f"{what}: if that is a controller of cluster {cluster_id} that hangs, --standalone makes a second quorum under the "
-        "same id. In that case do not start this node: remove its directories and format with --no-initial-controllers"
+        f"{what}: if that is a controller of cluster {cluster_id} that hangs, --standalone makes a second "
+        "quorum under the "
+        "same id. In that case do not start this node: remove its directories and format with "
+        "--no-initial-controllers"
         for what in silent
     ]
 
 
 def _levels(items: Sequence[str], warnings: list[str]) -> dict[str, int]:
-    """Levels by the features' names; of several for one feature the last, as in Kafka, with a warning. Raises ToolError."""
+    """Levels by the features' names; of several for one feature the last, as in Kafka, with a warning.
+    Raises ToolError."""
     from quorate.metadata import features
 
     given: dict[str, list[int]] = {}
@@ -251,7 +282,9 @@ def _levels(items: Sequence[str], warnings: list[str]) -> dict[str, int]:
     for name, levels in given.items():
         if len(levels) > 1:
             shown = ", ".join(map(str, levels))
-            warnings.append(f"--feature {name} is given {len(levels)} times ({shown}); the last, {levels[-1]}, counts")
+            warnings.append(
+                f"--feature {name} is given {len(levels)} times ({shown}); the last, {levels[-1]}, counts"
+            )
     return {name: levels[-1] for name, levels in given.items()}
 
 
@@ -265,7 +298,8 @@ def _version_mapping(args: argparse.Namespace) -> int:
         version = features.parse_version(wanted)
     except ValueError:
         raise ToolError(
-            f"Unknown release version '{wanted}'. Supported versions are: {features.LEVELS[features.MINIMUM_LEVEL]} "
+            f"Unknown release version '{wanted}'. Supported versions are: "
+            f"{features.LEVELS[features.MINIMUM_LEVEL]} "
             f"to {features.LEVELS[features.LATEST_STABLE_LEVEL]}"
         ) from None
     print(f"metadata.version={version.level} ({wanted})")

@@ -1,4 +1,5 @@
-"""quorate-topic-history: prints or writes the history of every topic from a metadata log directory, by Spark."""
+"""quorate-topic-history: prints or writes the history of every topic from a metadata log directory, by
+Spark."""
 
 from __future__ import annotations
 
@@ -22,15 +23,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str]) -> int:
     parser = Parser(
         "quorate-topic-history",
-        "Tells what happened to every topic: created, deleted, leaders, ISR, replicas, configs; with offsets and times.",
+        "Tells what happened to every topic: created, deleted, leaders, ISR, replicas, configs; with offsets "
+        "and times.",
     )
     parser.add_version()
     parser.add_argument(
-        "directory", metavar="DIR", help="__cluster_metadata-0 or the log directory that holds it, of a running node too"
+        "directory",
+        metavar="DIR",
+        help="__cluster_metadata-0 or the log directory that holds it, of a running node too",
     )
-    parser.add_argument("--topic", action="append", default=[], metavar="NAME", help="only this topic (may be repeated)")
+    parser.add_argument(
+        "--topic", action="append", default=[], metavar="NAME", help="only this topic (may be repeated)"
+    )
     parser.add_argument("--output", metavar="PATH", help="write the events there instead of printing them")
-    parser.add_argument("--format", default="parquet", choices=("parquet", "json"), help="of --output (default: parquet)")
+    parser.add_argument(
+        "--format", default="parquet", choices=("parquet", "json"), help="of --output (default: parquet)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object per event")
     options = parser.parse_args(argv)
     from quorate.pipeline.layout import scan
@@ -63,10 +71,13 @@ def _main(argv: Sequence[str]) -> int:
 
 
 def _reason(error: Exception) -> str:
-    """The line that says what went wrong: of an error in a Spark task, the last one of the worker's traceback."""
+    """The line that says what went wrong: of an error in a Spark task, the last one of the worker's
+    traceback."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     worker = [
-        line for line in lines if line.startswith(("quorate.", "FileNotFoundError", "OSError", "ValueError", "PermissionError"))
+        line
+        for line in lines
+        if line.startswith(("quorate.", "FileNotFoundError", "OSError", "ValueError", "PermissionError"))
     ]
     return (worker or lines or [type(error).__name__])[0]
 
@@ -82,7 +93,10 @@ def json_lines(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
     import json
 
     for row in rows:
-        yield json.dumps({**row, "timestamp": _time(row["timestamp"]).isoformat(timespec="milliseconds")}, ensure_ascii=False)
+        yield json.dumps(
+            {**row, "timestamp": _time(row["timestamp"]).isoformat(timespec="milliseconds")},
+            ensure_ascii=False,
+        )
 
 
 def text_lines(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
@@ -94,7 +108,10 @@ def text_lines(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
                 yield ""
             last = row["topic_id"]
             yield f"{row['topic'] or '(unknown name)'}  {row['topic_id'] or ''}".rstrip()
-        yield f"  {_time(row['timestamp']):%Y-%m-%d %H:%M:%S.%f}"[:-3] + f"  offset {row['offset']:<8} {_text(row)}"
+        yield (
+            f"  {_time(row['timestamp']):%Y-%m-%d %H:%M:%S.%f}"[:-3]
+            + f"  offset {row['offset']:<8} {_text(row)}"
+        )
 
 
 def _time(value: datetime) -> datetime:

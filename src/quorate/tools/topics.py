@@ -17,10 +17,22 @@ from quorate.admin.types import (
 )
 from quorate.protocol.config_resource import ConfigResourceType
 from quorate.protocol.uuids import ZERO_UUID, parse_uuid, uuid_text
-from quorate.tools.client_common import INTERNAL_TOPICS, add_connection, key_values, name_filter, tool_parser, with_admin
+from quorate.tools.client_common import (
+    INTERNAL_TOPICS,
+    add_connection,
+    key_values,
+    name_filter,
+    tool_parser,
+    with_admin,
+)
 from quorate.tools.common import Parser, ToolError, run
 
-REPORTS = ("under_replicated_partitions", "unavailable_partitions", "under_min_isr_partitions", "at_min_isr_partitions")
+REPORTS = (
+    "under_replicated_partitions",
+    "unavailable_partitions",
+    "under_min_isr_partitions",
+    "at_min_isr_partitions",
+)
 ACTIONS = ("list", "describe", "create", "alter", "delete")
 
 _ALLOWED: Mapping[str, tuple[str, ...]] = {
@@ -47,29 +59,59 @@ def _parser() -> Parser:
     add("--list", action="store_true", help="List all available topics.")
     add("--describe", action="store_true", help="List details for the given topics.")
     add("--create", action="store_true", help="Create a new topic.")
-    add("--alter", action="store_true", help="Alter the number of partitions (kafka-configs alters configurations).")
+    add(
+        "--alter",
+        action="store_true",
+        help="Alter the number of partitions (kafka-configs alters configurations).",
+    )
     add("--delete", action="store_true", help="Delete a topic.")
-    add("--topic", metavar="<String: topic>", help="The topic; except with --create a regular expression is taken too.")
+    add(
+        "--topic",
+        metavar="<String: topic>",
+        help="The topic; except with --create a regular expression is taken too.",
+    )
     add("--topic-id", metavar="<String: topic-id>", help="The id of the topic to describe.")
     add(
         "--config", action="append", metavar="<String: name=value>",
         help="A configuration of the topic being created; may be repeated.",
     )  # fmt: skip
-    add("--partitions", type=int, metavar="<Integer: # of partitions>", help="How many partitions the topic is to have.")
-    add("--replication-factor", type=int, metavar="<Integer: replication factor>", help="Replicas of each partition.")
+    add(
+        "--partitions",
+        type=int,
+        metavar="<Integer: # of partitions>",
+        help="How many partitions the topic is to have.",
+    )
+    add(
+        "--replication-factor",
+        type=int,
+        metavar="<Integer: replication factor>",
+        help="Replicas of each partition.",
+    )
     add(
         "--replica-assignment", metavar="<String: broker_id_for_part1_replica1:..., ...>",
         help="Brokers of each partition, replicas separated by colons and partitions by commas.",
     )  # fmt: skip
     add("--under-replicated-partitions", action="store_true", help="Show only under-replicated partitions.")
-    add("--unavailable-partitions", action="store_true", help="Show only partitions whose leader is not available.")
-    add("--under-min-isr-partitions", action="store_true", help="Show only partitions below min.insync.replicas.")
+    add(
+        "--unavailable-partitions",
+        action="store_true",
+        help="Show only partitions whose leader is not available.",
+    )
+    add(
+        "--under-min-isr-partitions",
+        action="store_true",
+        help="Show only partitions below min.insync.replicas.",
+    )
     add(
         "--at-min-isr-partitions",
         action="store_true",
         help="Show only partitions at min.insync.replicas.",
     )
-    add("--topics-with-overrides", action="store_true", help="Show only topics with configurations of their own.")
+    add(
+        "--topics-with-overrides",
+        action="store_true",
+        help="Show only topics with configurations of their own.",
+    )
     add("--if-exists", action="store_true", help="Do nothing when the topic does not exist.")
     add("--if-not-exists", action="store_true", help="Do nothing when the topic exists already.")
     add("--exclude-internal", action="store_true", help="Leave internal topics out.")
@@ -99,7 +141,9 @@ class _Refused(Exception):  # noqa: N818 - not an error of ours but what the use
 def _check(parser: Parser, args: argparse.Namespace) -> str:
     actions = [action for action in ACTIONS if getattr(args, action)]
     if len(actions) != 1:
-        parser.error("Command must include exactly one action: --list, --describe, --create, --alter or --delete")
+        parser.error(
+            "Command must include exactly one action: --list, --describe, --create, --alter or --delete"
+        )
     action = actions[0]
     if not args.bootstrap_server:
         raise ToolError("--bootstrap-server must be specified")
@@ -108,16 +152,22 @@ def _check(parser: Parser, args: argparse.Namespace) -> str:
     if action == "describe" and args.if_exists and args.topic is None and args.topic_id is None:
         parser.error("--topic or --topic-id is required to describe a topic")
     if action == "alter" and args.config:
-        parser.error('Option "[config]" can\'t be used with option "[alter]" (the kafka-configs tool alters configurations)')
+        parser.error(
+            'Option "[config]" can\'t be used with option "[alter]" (the kafka-configs tool alters configurations)'
+        )
     if action == "alter" and args.partitions is None:
         parser.error('Missing required argument "[partitions]"')
     for name, allowed in _ALLOWED.items():
         if getattr(args, name) and action not in allowed:
             parser.error(f'Option "[{name.replace("_", "-")}]" can\'t be used with option "[{action}]"')
     if action == "create" and args.replica_assignment and (args.partitions or args.replication_factor):
-        parser.error('Option "[replica-assignment]" can\'t be used with option "[partitions]" or "[replication-factor]"')
+        parser.error(
+            'Option "[replica-assignment]" can\'t be used with option "[partitions]" or "[replication-factor]"'
+        )
     if args.topics_with_overrides and any(getattr(args, report) for report in REPORTS):
-        parser.error('Option "[topics-with-overrides]" can\'t be used with the options that report partitions')
+        parser.error(
+            'Option "[topics-with-overrides]" can\'t be used with the options that report partitions'
+        )
     return action
 
 
@@ -131,7 +181,9 @@ def parse_assignment(text: str) -> dict[int, list[int]]:
             raise _Refused(f'For input string: "{part}": broker ids are numbers') from None
         repeated = sorted({b for b in brokers if brokers.count(b) > 1})
         if repeated:
-            raise _Refused(f"Partition replica lists may not contain duplicate entries: {','.join(map(str, repeated))}")
+            raise _Refused(
+                f"Partition replica lists may not contain duplicate entries: {','.join(map(str, repeated))}"
+            )
         found[index] = brokers
         if len(brokers) != len(found[0]):
             raise _Refused(f"Partition {index} has different replication factor: {brokers}")
@@ -158,7 +210,8 @@ async def _topics(admin: AdminClient, args: argparse.Namespace) -> list[str]:
 async def _create(admin: AdminClient, args: argparse.Namespace) -> int:
     if "." in args.topic or "_" in args.topic:
         print(
-            "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide. "
+            "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') "
+            "could collide. "
             "To avoid issues it is best to use either, but not both."
         )
     if args.replication_factor is not None and not 1 <= args.replication_factor <= 32767:
@@ -236,7 +289,9 @@ async def _described_names(admin: AdminClient, args: argparse.Namespace) -> list
     topic_id = parse_uuid(args.topic_id)
     if topic_id == ZERO_UUID:
         return await _topics(admin, args)
-    names = [t.name for t in await admin.list_topics(internal=not args.exclude_internal) if t.topic_id == topic_id]
+    names = [
+        t.name for t in await admin.list_topics(internal=not args.exclude_internal) if t.topic_id == topic_id
+    ]
     if not names and not args.if_exists:
         raise _Refused(f"TopicId '{args.topic_id}' does not exist as expected")
     return names
@@ -258,7 +313,8 @@ def _print_topic(
     topic_id = f"\tTopicId: {uuid_text(topic.topic_id)}" if topic.topic_id != ZERO_UUID else ""
     configs = ",".join(f"{entry.name}={'null' if entry.value is None else entry.value}" for entry in own)
     print(
-        f"Topic: {topic.name}{topic_id}\tPartitionCount: {len(topic.partitions)}\tReplicationFactor: {factor}\tConfigs: {configs}"
+        f"Topic: {topic.name}{topic_id}\tPartitionCount: {len(topic.partitions)}\tReplicationFactor: "
+        f"{factor}\tConfigs: {configs}"
     )
 
 
@@ -269,7 +325,11 @@ def _replication_factor(partition: PartitionDescription, moving: Reassignment | 
 
 
 def _is_reported(
-    args: argparse.Namespace, partition: PartitionDescription, moving: Reassignment | None, min_isr: int, live: set[int]
+    args: argparse.Namespace,
+    partition: PartitionDescription,
+    moving: Reassignment | None,
+    min_isr: int,
+    live: set[int],
 ) -> bool:
     if not any(getattr(args, report) for report in REPORTS):
         return True

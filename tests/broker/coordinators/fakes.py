@@ -1,5 +1,5 @@
-"""What the group service stands on: real replicas with logs in a temporary directory; metadata, a controller channel and a
-clock that the test sets."""
+"""What the group service stands on: real replicas with logs in a temporary directory; metadata, a
+controller channel and a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,11 @@ class Replicas(ReplicaManager):
     def __init__(self, directory: Path, clock: FakeClock, partitions: int = 4) -> None:
         self._image = {index: registration((1, 2), leader=2) for index in range(partitions)}
         logs = LogManager(
-            [directory], LogConfig(), OpenFiles(64), now_ms=clock.now_ms, directory_ids={directory: bytes(15) + b"d"}
+            [directory],
+            LogConfig(),
+            OpenFiles(64),
+            now_ms=clock.now_ms,
+            directory_ids={directory: bytes(15) + b"d"},
         )
         super().__init__(
             node_id=1,
@@ -68,7 +72,13 @@ class Replicas(ReplicaManager):
         return [bytes(batch) for _, batch in iter_batches(log.read_bytes(log.log_start_offset, 1 << 24))]
 
     def append_internal(
-        self, topic: str, partition_id: int, batch: bytes, *, origin: AppendOrigin | None = None, timeout_s: float = 5.0
+        self,
+        topic: str,
+        partition_id: int,
+        batch: bytes,
+        *,
+        origin: AppendOrigin | None = None,
+        timeout_s: float = 5.0,
     ) -> asyncio.Future[int]:
         if self.fail_with is not None:
             raise self.fail_with
@@ -171,7 +181,8 @@ def settings(**changes: Any) -> FakeSettings:
 
 
 class World:
-    """A group service with everything around it; all four offsets partitions are led unless `lead` says otherwise."""
+    """A group service with everything around it; all four offsets partitions are led unless `lead` says
+    otherwise."""
 
     def __init__(self, *, lead: bool = True, **changes: Any) -> None:
         self.clock = FakeClock()
@@ -218,7 +229,8 @@ class World:
         await self.loaded()
 
     def start(self, key: ApiKey, request: Any, version: int) -> Any:
-        """Encodes and decodes the request, as on the wire, and runs its handler: the response, or something to await."""
+        """Encodes and decodes the request, as on the wire, and runs its handler: the response, or
+        something to await."""
         ctx = RequestContext(key, version, 1, "client", "PLAINTEXT", client_host="127.0.0.1")
         request = type(request).decode(request.encode(version), version)
         return self.service.routes[key](ctx, request)

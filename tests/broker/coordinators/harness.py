@@ -1,5 +1,5 @@
-"""Drives a shard as the driver does, with a list for the log, a settable clock, and appends that succeed, fail or wait as the
-test says.
+"""Drives a shard as the driver does, with a list for the log, a settable clock, and appends that
+succeed, fail or wait as the test says.
 """
 
 from __future__ import annotations
@@ -119,9 +119,21 @@ class Harness:
         self.carry_out(self.shard.join(request, caller, token, self.at), before)
         return token
 
-    def sync(self, member_id: str, generation: int, assignments: dict[str, bytes] | None = None, *, group: str = "g") -> int:
-        entries = [SyncGroupRequest.SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in (assignments or {}).items()]
-        request = SyncGroupRequest(group_id=group, member_id=member_id, generation_id=generation, assignments=entries)
+    def sync(
+        self,
+        member_id: str,
+        generation: int,
+        assignments: dict[str, bytes] | None = None,
+        *,
+        group: str = "g",
+    ) -> int:
+        entries = [
+            SyncGroupRequest.SyncGroupRequestAssignment(member_id=m, assignment=a)
+            for m, a in (assignments or {}).items()
+        ]
+        request = SyncGroupRequest(
+            group_id=group, member_id=member_id, generation_id=generation, assignments=entries
+        )
         return self.step(self.shard.sync, request)
 
     def heartbeat(self, member_id: str, generation: int, *, group: str = "g") -> int:
@@ -132,7 +144,8 @@ class Harness:
         members = [LeaveGroupRequest.MemberIdentity(member_id=m, group_instance_id=i) for m, i in identities]
         return self.step(self.shard.leave, LeaveGroupRequest(group_id=group, members=members))
 
-    # -- stories -------------------------------------------------------------------------------------------------------
+    # -- stories
+    # ----------------------------------------------------------------------------------------------
 
     def new_member(self, **kwargs: Any) -> tuple[str, int]:
         """Joins twice, as a client of KIP-394 does: (member id, token of the second join)."""

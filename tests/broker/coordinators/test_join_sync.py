@@ -113,7 +113,9 @@ def test_a_follower_answer_waits_until_the_assignment_is_committed() -> None:
         (E.MESSAGE_TOO_LARGE, E.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_an_assignment_that_cannot_be_stored_fails_the_sync_and_rebalances(append: ErrorCode, told: ErrorCode) -> None:
+def test_an_assignment_that_cannot_be_stored_fails_the_sync_and_rebalances(
+    append: ErrorCode, told: ErrorCode
+) -> None:
     h = Harness()
     member_id, _ = h.new_member()
     h.advance(3.1)

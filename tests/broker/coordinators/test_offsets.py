@@ -1,4 +1,5 @@
-"""Committed offsets in the shard: who may commit, expiry, transactions found in a log, groups of other protocols."""
+"""Committed offsets in the shard: who may commit, expiry, transactions found in a log, groups of other
+protocols."""
 
 from __future__ import annotations
 
@@ -61,7 +62,9 @@ def test_committing_without_membership_makes_a_simple_group() -> None:
     assert offsets(h) == {("t", 0): 5}
 
 
-@pytest.mark.parametrize(("version", "code"), [(9, E.GROUP_ID_NOT_FOUND), (8, E.ILLEGAL_GENERATION), (2, E.ILLEGAL_GENERATION)])
+@pytest.mark.parametrize(
+    ("version", "code"), [(9, E.GROUP_ID_NOT_FOUND), (8, E.ILLEGAL_GENERATION), (2, E.ILLEGAL_GENERATION)]
+)
 def test_a_member_of_an_unknown_group_may_not_commit(version: int, code: ErrorCode) -> None:
     assert commit(Harness(), generation=3, member="m", version=version) == code
 
@@ -81,7 +84,9 @@ def test_only_members_of_the_generation_commit_to_a_live_group(
 ) -> None:
     h = Harness()
     (leader,) = h.stable_group(1)
-    assert commit(h, member=member.replace("LEADER", leader), generation=generation, instance=instance) == code
+    assert (
+        commit(h, member=member.replace("LEADER", leader), generation=generation, instance=instance) == code
+    )
 
 
 def test_nobody_commits_before_the_assignment_is_out() -> None:
@@ -115,7 +120,8 @@ def test_offsets_of_another_topic_of_the_same_name_are_not_told() -> None:
     assert answer.topics[0].partitions[0].committed_offset == -1
 
 
-# -- expiry ----------------------------------------------------------------------------------------------------------------
+# -- expiry
+# --------------------------------------------------------------------------------------------------
 
 
 def test_offsets_of_a_simple_group_expire_after_their_last_commit_and_the_group_with_them() -> None:
@@ -186,12 +192,14 @@ def test_an_expiry_of_many_offsets_is_made_in_steps_that_see_what_changes_meanwh
             steps.append(len(outcome.records))
             h.carry_out(outcome, before)
         if len(steps) == 1:
-            left = next(group for group in "abc" if 0 < len(h.shard.state.offsets.get(group, ())) < EXPIRY_SLICE - 100)
+            left = next(
+                group for group in "abc" if 0 < len(h.shard.state.offsets.get(group, ())) < EXPIRY_SLICE - 100
+            )
             commit(h, 7, group=left)
     assert max(steps) <= EXPIRY_SLICE + 3 and len(steps) >= 3
-    assert {group: {k: v.offset for k, v in offsets.items()} for group, offsets in h.shard.state.offsets.items()} == {
-        left: {("t", 0): 7}
-    }
+    assert {
+        group: {k: v.offset for k, v in offsets.items()} for group, offsets in h.shard.state.offsets.items()
+    } == {left: {("t", 0): 7}}
     assert list(h.shard.state.groups) == [left]
     h.now += 700
     h.advance(0.1)
@@ -233,7 +241,8 @@ def test_a_failed_expiry_is_tried_again() -> None:
     assert offsets(h) == {}
 
 
-# -- transactions that a log holds -----------------------------------------------------------------------------------------
+# -- transactions that a log holds
+# --------------------------------------------------------------------------------------------------
 
 
 def test_transactional_offsets_wait_for_their_marker() -> None:
@@ -275,12 +284,15 @@ def test_a_tombstone_removes_pending_offsets_too() -> None:
 
 def test_groups_with_an_open_transaction_do_not_expire() -> None:
     h = Harness(GroupConfig(offsets_retention_ms=1000))
-    h.shard.replay(OffsetRecord("g", "t", 0, CommittedOffset(5, commit_timestamp_ms=START_MS)), 0, producer_id=9)
+    h.shard.replay(
+        OffsetRecord("g", "t", 0, CommittedOffset(5, commit_timestamp_ms=START_MS)), 0, producer_id=9
+    )
     h.advance(2000)
     assert h.shard.classic_group("g") is not None
 
 
-# -- groups of other protocols ---------------------------------------------------------------------------------------------
+# -- groups of other protocols
+# --------------------------------------------------------------------------------------------------
 
 
 def foreign(h: Harness, *, member: bool, group_type: ForeignType = ForeignType.CONSUMER) -> None:
@@ -323,7 +335,9 @@ def test_an_empty_foreign_group_may_be_deleted_with_all_its_records() -> None:
 
 
 @pytest.mark.parametrize(("group_type", "joins"), [(ForeignType.CONSUMER, True), (ForeignType.SHARE, False)])
-def test_an_empty_consumer_group_becomes_classic_when_a_classic_member_joins(group_type: ForeignType, joins: bool) -> None:
+def test_an_empty_consumer_group_becomes_classic_when_a_classic_member_joins(
+    group_type: ForeignType, joins: bool
+) -> None:
     h = Harness()
     foreign(h, member=False, group_type=group_type)
     code = h.answers[h.join(group="n")].error_code

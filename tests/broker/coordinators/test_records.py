@@ -1,4 +1,5 @@
-"""Records of the offsets topic: bytes both ways, what Apache Kafka wrote, hostile bytes, and the partition of a group."""
+"""Records of the offsets topic: bytes both ways, what Apache Kafka wrote, hostile bytes, and the
+partition of a group."""
 
 from __future__ import annotations
 
@@ -107,7 +108,9 @@ def test_cut_records_raise_one_kind_of_error(record: OffsetRecord | GroupRecord,
         (23, ForeignType.STREAMS, None),
     ],
 )
-def test_foreign_records_are_kept_byte_for_byte(kind: int, group_type: ForeignType, member: str | None) -> None:
+def test_foreign_records_are_kept_byte_for_byte(
+    kind: int, group_type: ForeignType, member: str | None
+) -> None:
     key = kind.to_bytes(2, "big") + b"\0\1g\0\1m"
     record = decode_record(key, b"\0\0anything")
     assert record == ForeignRecord("g", group_type, kind, key, b"\0\0anything", member)
@@ -151,7 +154,9 @@ def golden_logs(tmp_path: Path, kind: str, state: str) -> list[Path]:
 
 @pytest.mark.parametrize("state", ["data", "running"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_kafka_wrote_is_loaded_and_would_be_written_the_same(tmp_path: Path, kind: str, state: str) -> None:
+def test_what_kafka_wrote_is_loaded_and_would_be_written_the_same(
+    tmp_path: Path, kind: str, state: str
+) -> None:
     found = {}
     for path in golden_logs(tmp_path, kind, state):
         shard = Shard(GroupConfig())
@@ -209,7 +214,9 @@ def test_a_log_whose_end_was_compacted_away_is_loaded(tmp_path: Path) -> None:
     async def run() -> None:
         replicas = Replicas(tmp_path, FakeClock())
         replicas.lead(0)
-        replicas.append_internal(OFFSETS, 0, build_batch([(*encode_record(GroupRecord("g", None)), (), 1)] * 2))
+        replicas.append_internal(
+            OFFSETS, 0, build_batch([(*encode_record(GroupRecord("g", None)), (), 1)] * 2)
+        )
         replicas.logs.close(broker_epoch=1)
         for base in (0, 2):
             for index in directory.glob(f"{base:020d}.*"):

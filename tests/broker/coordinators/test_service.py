@@ -54,7 +54,9 @@ def commit_request(
     offset: int = 5, *, group: str = "g", topic: str = "t", partitions: tuple[int, ...] = (0,), **kwargs: Any
 ) -> OffsetCommitRequest:
     entries = [
-        OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=p, committed_offset=offset, committed_metadata="m")
+        OffsetCommitRequest.OffsetCommitRequestPartition(
+            partition_index=p, committed_offset=offset, committed_metadata="m"
+        )
         for p in partitions
     ]
     topics = [OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=entries)]
@@ -71,9 +73,14 @@ def fetch_request(
             else [OffsetFetchRequest.OffsetFetchRequestTopics(name=t, partition_indexes=p) for t, p in topics]
         )
         return OffsetFetchRequest(
-            groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=entries)], require_stable=stable
+            groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=entries)],
+            require_stable=stable,
         )
-    old = None if topics is None else [OffsetFetchRequest.OffsetFetchRequestTopic(name=t, partition_indexes=p) for t, p in topics]
+    old = (
+        None
+        if topics is None
+        else [OffsetFetchRequest.OffsetFetchRequestTopic(name=t, partition_indexes=p) for t, p in topics]
+    )
     request = OffsetFetchRequest(group_id=group, topics=old)
     if stable:
         request.require_stable = True
@@ -100,10 +107,14 @@ async def test_offsets_are_committed_in_every_version(version: int) -> None:
 async def test_offsets_are_fetched_in_every_version(version: int) -> None:
     async with World() as w:
         await w.call(ApiKey.OFFSET_COMMIT, commit_request(7), 8)
-        got = await w.call(ApiKey.OFFSET_FETCH, fetch_request(version, topics=[("t", [0, 1]), ("none", [3])]), version)
+        got = await w.call(
+            ApiKey.OFFSET_FETCH, fetch_request(version, topics=[("t", [0, 1]), ("none", [3])]), version
+        )
         assert fetched(got, version) == {("t", 0): 7, ("t", 1): -1, ("none", 3): -1}
         if version >= 2:
-            assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(version), version), version) == {("t", 0): 7}
+            assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(version), version), version) == {
+                ("t", 0): 7
+            }
 
 
 @in_loop
@@ -135,7 +146,10 @@ async def test_records_are_what_kafka_writes() -> None:
         (record,) = decode_records(batch)
         assert record.key == b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x00"
         timestamp = (1_700_000_000_000).to_bytes(8, "big")
-        assert record.value == b"\x00\x04" + (7).to_bytes(8, "big") + b"\xff\xff\xff\xff" + b"\x02m" + timestamp + b"\x00"
+        assert (
+            record.value
+            == b"\x00\x04" + (7).to_bytes(8, "big") + b"\xff\xff\xff\xff" + b"\x02m" + timestamp + b"\x00"
+        )
 
 
 @in_loop
@@ -169,7 +183,9 @@ async def test_long_metadata_is_refused() -> None:
         assert [p.error_code for p in answer.topics[0].partitions] == [E.NONE, E.OFFSET_METADATA_TOO_LARGE]
 
 
-@pytest.mark.parametrize(("metadata", "code"), [("é" * 4, E.NONE), ("😀" * 2, E.NONE), ("😀" * 3, E.OFFSET_METADATA_TOO_LARGE)])
+@pytest.mark.parametrize(
+    ("metadata", "code"), [("é" * 4, E.NONE), ("😀" * 2, E.NONE), ("😀" * 3, E.OFFSET_METADATA_TOO_LARGE)]
+)
 @in_loop
 async def test_metadata_is_measured_as_java_does(metadata: str, code: ErrorCode) -> None:
     async with World(offset_metadata_max_bytes=4) as w:
@@ -193,7 +209,9 @@ async def test_the_longest_retention_is_for_ever() -> None:
 async def test_a_topic_that_is_named_twice_is_answered_once_beside_one_that_is_refused() -> None:
     async with World() as w:
         request = commit_request(7)
-        request.topics += commit_request(8, partitions=(1,)).topics + commit_request(9, topic="none").topics * 2
+        request.topics += (
+            commit_request(8, partitions=(1,)).topics + commit_request(9, topic="none").topics * 2
+        )
         answer = await w.call(ApiKey.OFFSET_COMMIT, request, 8)
         assert {t.name: [(p.partition_index, p.error_code) for p in t.partitions] for t in answer.topics} == {
             "t": [(0, E.NONE), (1, E.NONE)], "none": [(0, E.UNKNOWN_TOPIC_OR_PARTITION)] * 2,
@@ -245,7 +263,10 @@ async def test_a_commit_that_is_not_replicated_in_time_is_refused_but_stands_whe
         w.replicas.release()
         w.replicas.hold = False
         await w.call(ApiKey.OFFSET_COMMIT, commit_request(3, partitions=(1,)), 9)
-        assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == {("t", 0): 2, ("t", 1): 3}
+        assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == {
+            ("t", 0): 2,
+            ("t", 1): 3,
+        }
 
 
 @in_loop
@@ -263,7 +284,9 @@ async def test_only_the_leader_of_the_partition_answers() -> None:
                 else got.topics[0].partitions[0].error_code
             )
             assert code == E.NOT_COORDINATOR
-        assert (await w.call(ApiKey.HEARTBEAT, HeartbeatRequest(group_id="g"), 4)).error_code == E.NOT_COORDINATOR
+        assert (
+            await w.call(ApiKey.HEARTBEAT, HeartbeatRequest(group_id="g"), 4)
+        ).error_code == E.NOT_COORDINATOR
         groups = (await w.call(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=["g"]), 6)).groups
         assert groups[0].error_code == E.NOT_COORDINATOR
 
@@ -278,7 +301,9 @@ async def test_requests_are_put_off_while_the_group_loads() -> None:
         answer = await w.call(ApiKey.OFFSET_COMMIT, commit_request(3), 9)
         assert answer.topics[0].partitions[0].error_code == E.COORDINATOR_LOAD_IN_PROGRESS
         assert (await w.call(ApiKey.HEARTBEAT, HeartbeatRequest(group_id="g"), 4)).error_code == E.NONE
-        assert (await w.call(ApiKey.LIST_GROUPS, ListGroupsRequest(), 4)).error_code == E.COORDINATOR_LOAD_IN_PROGRESS
+        assert (
+            await w.call(ApiKey.LIST_GROUPS, ListGroupsRequest(), 4)
+        ).error_code == E.COORDINATOR_LOAD_IN_PROGRESS
         await w.loaded()
         assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == {("t", 0): 2}
 
@@ -306,7 +331,11 @@ def join_request(member_id: str = "", group: str = "g") -> JoinGroupRequest:
         session_timeout_ms=10_000,
         rebalance_timeout_ms=10_000,
         protocol_type="consumer",
-        protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff")],
+        protocols=[
+            JoinGroupRequest.JoinGroupRequestProtocol(
+                name="range", metadata=b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
+            )
+        ],
     )
 
 
@@ -331,7 +360,9 @@ async def test_a_group_forms_and_ends_in_every_version(version: int) -> None:
             member_id=member.member_id,
             protocol_type="consumer" if sync_version >= 5 else None,
             protocol_name="range" if sync_version >= 5 else None,
-            assignments=[SyncGroupRequest.SyncGroupRequestAssignment(member_id=member.member_id, assignment=b"A")],
+            assignments=[
+                SyncGroupRequest.SyncGroupRequestAssignment(member_id=member.member_id, assignment=b"A")
+            ],
         )
         synced = await w.call(ApiKey.SYNC_GROUP, request, sync_version)
         assert (synced.error_code, bytes(synced.assignment)) == (E.NONE, b"A")
@@ -341,11 +372,15 @@ async def test_a_group_forms_and_ends_in_every_version(version: int) -> None:
         if leave_version < 3:
             leave = LeaveGroupRequest(group_id="g", member_id=member.member_id)
         else:
-            leave = LeaveGroupRequest(group_id="g", members=[LeaveGroupRequest.MemberIdentity(member_id=member.member_id)])
+            leave = LeaveGroupRequest(
+                group_id="g", members=[LeaveGroupRequest.MemberIdentity(member_id=member.member_id)]
+            )
         left = await w.call(ApiKey.LEAVE_GROUP, leave, leave_version)
         assert left.error_code == E.NONE
         groups = (await w.call(ApiKey.LIST_GROUPS, ListGroupsRequest(), 5)).groups
-        assert [(g.group_state, g.protocol_type, g.group_type) for g in groups] == [("Empty", "consumer", "classic")]
+        assert [(g.group_state, g.protocol_type, g.group_type) for g in groups] == [
+            ("Empty", "consumer", "classic")
+        ]
 
 
 @in_loop
@@ -369,9 +404,9 @@ async def test_members_and_assignment_survive_a_restart() -> None:
         await w.restart()
         described = (await w.call(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=["g"]), 6)).groups[0]
         assert (described.group_state, described.protocol_data) == ("Stable", "range")
-        assert [(m.member_id, m.client_id, m.client_host, bytes(m.member_assignment)) for m in described.members] == [
-            (member.member_id, "client", "/127.0.0.1", b"A")
-        ]
+        assert [
+            (m.member_id, m.client_id, m.client_host, bytes(m.member_assignment)) for m in described.members
+        ] == [(member.member_id, "client", "/127.0.0.1", b"A")]
         beat = HeartbeatRequest(group_id="g", generation_id=1, member_id=member.member_id)
         assert (await w.call(ApiKey.HEARTBEAT, beat, 4)).error_code == E.NONE
 
@@ -407,8 +442,14 @@ async def test_a_session_ends_by_the_clock() -> None:
     ("request_", "code"),
     [
         (join_request(group=""), E.INVALID_GROUP_ID),
-        (JoinGroupRequest(group_id="g", session_timeout_ms=1, protocol_type="consumer"), E.INVALID_SESSION_TIMEOUT),
-        (JoinGroupRequest(group_id="g", session_timeout_ms=10**7, protocol_type="consumer"), E.INVALID_SESSION_TIMEOUT),
+        (
+            JoinGroupRequest(group_id="g", session_timeout_ms=1, protocol_type="consumer"),
+            E.INVALID_SESSION_TIMEOUT,
+        ),
+        (
+            JoinGroupRequest(group_id="g", session_timeout_ms=10**7, protocol_type="consumer"),
+            E.INVALID_SESSION_TIMEOUT,
+        ),
     ],
 )
 @in_loop
@@ -430,7 +471,9 @@ async def test_deleting_groups_takes_their_offsets_along() -> None:
         }  # fmt: skip
         await w.restart()
         assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == {}
-        assert [g.group_id for g in (await w.call(ApiKey.LIST_GROUPS, ListGroupsRequest(), 5)).groups] == ["busy"]
+        assert [g.group_id for g in (await w.call(ApiKey.LIST_GROUPS, ListGroupsRequest(), 5)).groups] == [
+            "busy"
+        ]
 
 
 @in_loop
@@ -441,7 +484,9 @@ async def test_groups_are_deleted_one_by_one() -> None:
         for group in groups:
             await w.call(ApiKey.OFFSET_COMMIT, commit_request(2, group=group), 9)
         everything = tuple(range(200))
-        await w.call(ApiKey.OFFSET_COMMIT, commit_request(2, group="big", topic="large", partitions=everything), 9)
+        await w.call(
+            ApiKey.OFFSET_COMMIT, commit_request(2, group="big", topic="large", partitions=everything), 9
+        )
         for partition in range(4):
             log = w.replicas.log(partition)
             log.config = replace(log.config, max_message_bytes=2000)
@@ -496,7 +541,10 @@ async def test_single_offsets_are_deleted_unless_somebody_reads_the_topic() -> N
         await w.call(ApiKey.OFFSET_COMMIT, commit_request(2, topic="u"), 9)
         await joined(w, 9)
         entry = OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=0)
-        topics = [OffsetDeleteRequest.OffsetDeleteRequestTopic(name=n, partitions=[entry]) for n in ("t", "u", "none")]
+        topics = [
+            OffsetDeleteRequest.OffsetDeleteRequestTopic(name=n, partitions=[entry])
+            for n in ("t", "u", "none")
+        ]
         answer = await w.call(ApiKey.OFFSET_DELETE, OffsetDeleteRequest(group_id="g", topics=topics), 0)
         assert {t.name: t.partitions[0].error_code for t in answer.topics} == {
             "t": E.GROUP_SUBSCRIBED_TO_TOPIC, "u": E.NONE, "none": E.UNKNOWN_TOPIC_OR_PARTITION,
@@ -521,7 +569,9 @@ async def test_offsets_of_topics_that_are_deleted_while_the_group_loads_go() -> 
         await w.service.close()
         w.service = GroupService(w.settings, w.replicas, w.metadata, w, w.clock)
         await w.service.start()
-        w.service.topics_deleted(frozenset({"t"}))  # it is there again at once, so that the metadata still has the name
+        w.service.topics_deleted(
+            frozenset({"t"})
+        )  # it is there again at once, so that the metadata still has the name
         await w.loaded()
         assert await until_gone(w) == {}
 
@@ -554,10 +604,16 @@ async def until_gone(w: World) -> dict[tuple[str, int], int]:
 @in_loop
 async def test_coordinators_are_found_in_every_version(version: int) -> None:
     async with World() as w:
-        request = FindCoordinatorRequest(coordinator_keys=["a", "b"]) if version >= 4 else FindCoordinatorRequest(key="a")
+        request = (
+            FindCoordinatorRequest(coordinator_keys=["a", "b"])
+            if version >= 4
+            else FindCoordinatorRequest(key="a")
+        )
         answer = await w.call(ApiKey.FIND_COORDINATOR, request, version)
         found = answer.coordinators if version >= 4 else [answer]
-        assert {(c.error_code, c.node_id, c.host, c.port) for c in found} == {(E.NONE, 1, "plaintext.example", 9092)}
+        assert {(c.error_code, c.node_id, c.host, c.port) for c in found} == {
+            (E.NONE, 1, "plaintext.example", 9092)
+        }
         assert len(found) == (2 if version >= 4 else 1)
 
 
@@ -566,10 +622,16 @@ async def test_coordinators_are_found_in_every_version(version: int) -> None:
 async def test_a_missing_offsets_topic_is_made_while_the_client_asks_again(version: int) -> None:
     async with World(lead=False) as w:
         del w.metadata.topics[OFFSETS]
-        request = FindCoordinatorRequest(coordinator_keys=["a", "b"]) if version >= 4 else FindCoordinatorRequest(key="a")
+        request = (
+            FindCoordinatorRequest(coordinator_keys=["a", "b"])
+            if version >= 4
+            else FindCoordinatorRequest(key="a")
+        )
         for _ in range(3):
             answer = w.start(ApiKey.FIND_COORDINATOR, request, version)
-            assert not hasattr(answer, "__await__"), "a wait would hold up all answers behind it on the connection"
+            assert not hasattr(answer, "__await__"), (
+                "a wait would hold up all answers behind it on the connection"
+            )
             found = answer.coordinators if version >= 4 else [answer]
             assert {c.error_code for c in found} == {E.COORDINATOR_NOT_AVAILABLE}
         assert set(w.replicas.made) == {OFFSETS}
@@ -597,7 +659,9 @@ async def test_a_coordinator_that_cannot_be_had_is_told() -> None:
         w.metadata.fenced = True
         answer = await w.call(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest(key="a"), 3)
         assert (answer.error_code, answer.node_id) == (E.COORDINATOR_NOT_AVAILABLE, -1)
-        answer = await w.call(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest(key_type=2, coordinator_keys=["a:b:0"]), 6)
+        answer = await w.call(
+            ApiKey.FIND_COORDINATOR, FindCoordinatorRequest(key_type=2, coordinator_keys=["a:b:0"]), 6
+        )
         assert answer.coordinators[0].error_code == E.INVALID_REQUEST
 
 
@@ -609,7 +673,9 @@ async def test_producer_ids_are_handed_out(version: int) -> None:
                      AllocateProducerIdsResponse(producer_id_start=4000, producer_id_len=10)]  # fmt: skip
         ids = []
         for _ in range(12):
-            answer = await w.call(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest(transactional_id=None), version)
+            answer = await w.call(
+                ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest(transactional_id=None), version
+            )
             assert (answer.error_code, answer.producer_epoch) == (E.NONE, 0)
             ids.append(answer.producer_id)
         assert ids == [*range(3000, 3010), 4000, 4001]
@@ -619,14 +685,21 @@ async def test_producer_ids_are_handed_out(version: int) -> None:
 @in_loop
 async def test_no_producer_id_while_the_controller_is_away() -> None:
     async with World() as w:
-        w.answers = [ConnectionError("gone"), AllocateProducerIdsResponse(producer_id_start=0, producer_id_len=5)]
+        w.answers = [
+            ConnectionError("gone"),
+            AllocateProducerIdsResponse(producer_id_start=0, producer_id_len=5),
+        ]
         request = InitProducerIdRequest(transactional_id=None)
-        assert (await w.call(ApiKey.INIT_PRODUCER_ID, request, 5)).error_code == E.COORDINATOR_LOAD_IN_PROGRESS
+        assert (
+            await w.call(ApiKey.INIT_PRODUCER_ID, request, 5)
+        ).error_code == E.COORDINATOR_LOAD_IN_PROGRESS
         assert (await w.call(ApiKey.INIT_PRODUCER_ID, request, 5)).producer_id == 0
 
 
 @in_loop
-async def test_a_controller_that_does_not_answer_holds_up_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_controller_that_does_not_answer_holds_up_no_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from quorate.broker.coordinators import producer_ids
 
     monkeypatch.setattr(producer_ids, "BLOCK_WAIT_S", 0.02)
@@ -639,7 +712,9 @@ async def test_a_controller_that_does_not_answer_holds_up_no_connection(monkeypa
 
         monkeypatch.setattr(w, "send", send)
         request = InitProducerIdRequest(transactional_id=None)
-        assert (await w.call(ApiKey.INIT_PRODUCER_ID, request, 5)).error_code == E.COORDINATOR_LOAD_IN_PROGRESS
+        assert (
+            await w.call(ApiKey.INIT_PRODUCER_ID, request, 5)
+        ).error_code == E.COORDINATOR_LOAD_IN_PROGRESS
         answered.set()
         ids = [(await w.call(ApiKey.INIT_PRODUCER_ID, request, 5)).producer_id for _ in range(3)]
         assert ids == [0, 1, 2], "the block that came late is used"
@@ -653,5 +728,7 @@ async def test_transactions_are_refused_for_good() -> None:
         assert (answer.error_code, answer.producer_id) == (E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
         partition = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(partition_index=0)
         topics = [TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name="t", partitions=[partition])]
-        answer = await w.call(ApiKey.TXN_OFFSET_COMMIT, TxnOffsetCommitRequest(group_id="g", topics=topics), 3)
+        answer = await w.call(
+            ApiKey.TXN_OFFSET_COMMIT, TxnOffsetCommitRequest(group_id="g", topics=topics), 3
+        )
         assert answer.topics[0].partitions[0].error_code == E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

@@ -1,5 +1,5 @@
-"""Random histories of groups: members join, sync, heartbeat, stall, die and leave, appends fail; after every step the group
-keeps its promises.
+"""Random histories of groups: members join, sync, heartbeat, stall, die and leave, appends fail; after
+every step the group keeps its promises.
 """
 
 from __future__ import annotations
@@ -115,7 +115,10 @@ def check(h: Harness, clients: list[Client]) -> None:
     current = [c for c in clients if c.assignment is not None and c.member_id in group.members]
     accepted = [c for c in current if c.generation == group.generation_id]
     for client in accepted:
-        assert client.assignment == (group.generation_id, b"%d" % group.generation_id) or client.instance is not None
+        assert (
+            client.assignment == (group.generation_id, b"%d" % group.generation_id)
+            or client.instance is not None
+        )
 
 
 def stored(h: Harness) -> ClassicGroup | None:
@@ -127,7 +130,12 @@ def stored(h: Harness) -> ClassicGroup | None:
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-@given(seed=st.integers(0, 2**32), count=st.integers(1, 6), static=st.integers(0, 3), delay=st.sampled_from([0, 3000]))
+@given(
+    seed=st.integers(0, 2**32),
+    count=st.integers(1, 6),
+    static=st.integers(0, 3),
+    delay=st.sampled_from([0, 3000]),
+)
 def test_any_history_keeps_the_invariants_and_settles(seed: int, count: int, static: int, delay: int) -> None:
     rng = random.Random(seed)
     h = Harness(GroupConfig(initial_rebalance_delay_ms=delay, max_size=rng.choice([3, 100])))
@@ -173,7 +181,9 @@ def test_any_history_keeps_the_invariants_and_settles(seed: int, count: int, sta
         loaded = stored(h)
         assert loaded is not None
         assert (loaded.generation_id, set(loaded.members)) == (group.generation_id, set(group.members))
-        assert {m: v.assignment for m, v in loaded.members.items()} == {m: v.assignment for m, v in group.members.items()}
+        assert {m: v.assignment for m, v in loaded.members.items()} == {
+            m: v.assignment for m, v in group.members.items()
+        }
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

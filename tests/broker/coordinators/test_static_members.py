@@ -1,4 +1,5 @@
-"""Static members (KIP-345): a known instance id comes back without a rebalance, and fences who held it before."""
+"""Static members (KIP-345): a known instance id comes back without a rebalance, and fences who held it
+before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a coordinator answers while its records are not committed: nothing that an election could still take back."""
+"""What a coordinator answers while its records are not committed: nothing that an election could still
+take back."""
 
 from __future__ import annotations
 
@@ -21,7 +22,14 @@ from quorate.protocol.messages.offset_delete import OffsetDeleteRequest
 from quorate.protocol.messages.sync_group import SyncGroupRequest
 from quorate.records.batch import parse_header
 from tests.broker.coordinators.fakes import World
-from tests.broker.coordinators.test_service import commit_request, fetch_request, fetched, in_loop, join_request, joined
+from tests.broker.coordinators.test_service import (
+    commit_request,
+    fetch_request,
+    fetched,
+    in_loop,
+    join_request,
+    joined,
+)
 
 E = ErrorCode
 SHORT_MS = 30
@@ -48,11 +56,14 @@ def sync_request(member: Any, assignment: bytes = b"A") -> SyncGroupRequest:
         member_id=member.member_id,
         protocol_type="consumer",
         protocol_name="range",
-        assignments=[SyncGroupRequest.SyncGroupRequestAssignment(member_id=member.member_id, assignment=assignment)],
+        assignments=[
+            SyncGroupRequest.SyncGroupRequestAssignment(member_id=member.member_id, assignment=assignment)
+        ],
     )
 
 
-# -- appends that time out -------------------------------------------------------------------------------------------------
+# -- appends that time out
+# --------------------------------------------------------------------------------------------------
 
 
 @in_loop
@@ -138,18 +149,26 @@ async def test_the_deletion_of_a_group_is_told_only_when_it_is_committed() -> No
         answer = await w.call(ApiKey.DELETE_GROUPS, request, 2)
         assert [r.error_code for r in answer.results] == [E.COORDINATOR_NOT_AVAILABLE]
         answer = await w.call(ApiKey.DELETE_GROUPS, request, 2)
-        assert [r.error_code for r in answer.results] == [E.COORDINATOR_NOT_AVAILABLE], "not: there is no such group"
+        assert [r.error_code for r in answer.results] == [E.COORDINATOR_NOT_AVAILABLE], (
+            "not: there is no such group"
+        )
         assert await group_ids(w) == ["g"]
         w.replicas.release()
         assert await group_ids(w) == []
 
 
-# -- appends that fail -----------------------------------------------------------------------------------------------------
+# -- appends that fail
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "failure",
-    [KafkaError(E.NOT_ENOUGH_REPLICAS), KafkaError(E.MESSAGE_TOO_LARGE), OSError("no space"), ValueError("cannot be encoded")],
+    [
+        KafkaError(E.NOT_ENOUGH_REPLICAS),
+        KafkaError(E.MESSAGE_TOO_LARGE),
+        OSError("no space"),
+        ValueError("cannot be encoded"),
+    ],
     ids=repr,
 )
 @in_loop
@@ -263,14 +282,19 @@ async def test_every_shard_gets_its_turn_when_time_is_short(monkeypatch: pytest.
 
     monkeypatch.setattr(driver, "RING_S", 0.0)
     async with World(group_min_session_timeout_ms=10) as w:
-        groups = [next(name for name in map(str, range(100)) if w.service.partition_for(name) == p) for p in range(4)]
+        groups = [
+            next(name for name in map(str, range(100)) if w.service.partition_for(name) == p)
+            for p in range(4)
+        ]
         for group in groups:
             request = join_request(group=group)
             request.session_timeout_ms = 50
             request.member_id = (await w.call(ApiKey.JOIN_GROUP, request, 9)).member_id
             assert (await w.call(ApiKey.JOIN_GROUP, request, 9)).error_code == E.NONE
         async with asyncio.timeout(10):
-            while {g.group_state for g in (await w.call(ApiKey.LIST_GROUPS, ListGroupsRequest(), 5)).groups} != {"Empty"}:
+            while {
+                g.group_state for g in (await w.call(ApiKey.LIST_GROUPS, ListGroupsRequest(), 5)).groups
+            } != {"Empty"}:
                 await asyncio.sleep(0.01)  # its timers ring in the loop
 
 
@@ -294,11 +318,13 @@ async def test_a_client_that_goes_away_takes_nothing_along() -> None:
         assert await offsets(w, stable=True) == {("t", 0): 3}
 
 
-# -- failover --------------------------------------------------------------------------------------------------------------
+# -- failover
+# --------------------------------------------------------------------------------------------------
 
 
 async def fail_over(w: World, group: str = "g") -> None:
-    """The partition leaves this broker and comes back; what its log has beyond the high watermark stays so while `hold`."""
+    """The partition leaves this broker and comes back; what its log has beyond the high watermark stays
+    so while `hold`."""
     partition = w.service.partition_for(group)
     w.replicas.lead(partition, None)
     w.replicas.lead(partition)
@@ -310,7 +336,11 @@ async def test_a_coordinator_serves_though_its_log_is_not_all_committed() -> Non
     async with World(offsets_commit_timeout_ms=SHORT_MS) as w:
         member = await joined(w, 9)
         assert (await w.call(ApiKey.SYNC_GROUP, sync_request(member), 5)).error_code == E.NONE
-        other = next(name for name in map(str, range(100)) if w.service.partition_for(name) == w.service.partition_for("g"))
+        other = next(
+            name
+            for name in map(str, range(100))
+            if w.service.partition_for(name) == w.service.partition_for("g")
+        )
         w.replicas.hold = True
         assert await commit(w, 7, group=other) == E.COORDINATOR_NOT_AVAILABLE
         await fail_over(w)
@@ -364,9 +394,11 @@ async def test_an_assignment_is_told_again_only_when_it_is_committed() -> None:
         await asyncio.sleep(0)
         await fail_over(w)
         assert (await first).error_code == E.NOT_COORDINATOR
-        # The record says that the generation is stable. Another election may still lose it, and the next leader would
-        # give the same generation another assignment.
-        assert (await w.call(ApiKey.SYNC_GROUP, sync_request(member), 5)).error_code == E.COORDINATOR_NOT_AVAILABLE
+        # The record says that the generation is stable. Another election may still lose it, and the
+        # next leader would give the same generation another assignment.
+        assert (
+            await w.call(ApiKey.SYNC_GROUP, sync_request(member), 5)
+        ).error_code == E.COORDINATOR_NOT_AVAILABLE
         w.replicas.release()
         synced = await w.call(ApiKey.SYNC_GROUP, sync_request(member), 5)
         assert (synced.error_code, bytes(synced.assignment)) == (E.NONE, b"A")
@@ -388,25 +420,32 @@ async def test_a_leader_that_syncs_twice_cannot_change_the_assignment_on_its_way
         assert told.error_code == E.NONE
         await w.restart()
         again = await w.call(ApiKey.SYNC_GROUP, sync_request(member), 5)
-        assert bytes(again.assignment) == bytes(told.assignment), "one assignment for each generation, in the log too"
+        assert bytes(again.assignment) == bytes(told.assignment), (
+            "one assignment for each generation, in the log too"
+        )
 
 
-# -- any history -----------------------------------------------------------------------------------------------------------
+# -- any history
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(12))
 @in_loop
 async def test_reads_are_always_what_the_log_says_up_to_the_high_watermark(seed: int) -> None:
-    """Commits, deletions, failures, delays and failovers in any order; after each of them the offsets that are told are
-    those of a coordinator that reads the committed part of the log anew."""
+    """Commits, deletions, failures, delays and failovers in any order; after each of them the offsets
+    that are told are those of a coordinator that reads the committed part of the log anew."""
     rng = random.Random(seed)
     async with World(offsets_commit_timeout_ms=1) as w:
         partition = w.service.partition_for("g")
-        groups = [name for name in ("g", *map(str, range(60))) if w.service.partition_for(name) == partition][:3]
+        groups = [name for name in ("g", *map(str, range(60))) if w.service.partition_for(name) == partition][
+            :3
+        ]
         acknowledged: dict[str, int] = {}
         for number in range(60):
             group = rng.choice(groups)
-            match rng.choices(["commit", "delete", "hold", "advance", "fail", "fail over"], [10, 2, 2, 3, 1, 1])[0]:
+            match rng.choices(
+                ["commit", "delete", "hold", "advance", "fail", "fail over"], [10, 2, 2, 3, 1, 1]
+            )[0]:
                 case "commit":
                     if await commit(w, number, group=group) == E.NONE:
                         acknowledged[group] = number
@@ -422,7 +461,9 @@ async def test_reads_are_always_what_the_log_says_up_to_the_high_watermark(seed:
                     follower_end = rng.randint(led.log.high_watermark, led.log.log_end_offset)
                     led.follower_fetched(2, -1, follower_end, 0, led.log.log_end_offset, w.clock.now())
                 case "fail":
-                    w.replicas.fail_with = rng.choice([None, KafkaError(E.NOT_ENOUGH_REPLICAS), OSError("no space")])
+                    w.replicas.fail_with = rng.choice(
+                        [None, KafkaError(E.NOT_ENOUGH_REPLICAS), OSError("no space")]
+                    )
                 case "fail over":
                     await fail_over(w)
             expected = await reread(w, partition)
@@ -448,4 +489,7 @@ async def reread(w: World, partition: int) -> dict[str, dict[tuple[str, int], in
         header = parse_header(batch)
         if header.next_offset <= log.high_watermark:
             loader.replay_bytes(batch, header.base_offset)
-    return {group: {key: value.offset for key, value in offsets.items()} for group, offsets in shard.state.offsets.items()}
+    return {
+        group: {key: value.offset for key, value in offsets.items()}
+        for group, offsets in shard.state.offsets.items()
+    }

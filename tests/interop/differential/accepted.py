@@ -9,7 +9,8 @@ NOT_SERVED = frozenset({24, 25, 26, 27, 65, 66, 68, 69, 76, 77, 78, 79, 83, 84, 
 """API keys of the broker listener that are not advertised; docs/features.md has the list in words."""
 
 NOT_HANDLED = frozenset({41, 50})
-"""Kafka's controller listener advertises these two (tokens and SCRAM users described), but has no handler for them."""
+"""Kafka's controller listener advertises these two (tokens and SCRAM users described), but has no
+handler for them."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,11 @@ class Accepted:
         return re.fullmatch(self.where, where) is not None
 
     def covers(self, where: str, label: str, line: str) -> bool:
-        return self.about(where) and re.fullmatch(self.label, label) is not None and re.search(self.line, line) is not None
+        return (
+            self.about(where)
+            and re.fullmatch(self.label, label) is not None
+            and re.search(self.line, line) is not None
+        )
 
 
 ACCEPTED: tuple[Accepted, ...] = (
@@ -41,7 +46,8 @@ ACCEPTED: tuple[Accepted, ...] = (
         "strange Produce",
         "(ones|negative|greatest|least) .*",
         "errorCode: ours (3|21|100), Kafka's 2",
-        "Kafka looks for transactional batches before it looks at acks or whether the topic exists, and trips over garbage",
+        "Kafka looks for transactional batches before it looks at acks or whether the topic exists, and "
+        "trips over garbage",
     ),
     Accepted(
         "strange Produce",
@@ -55,32 +61,56 @@ ACCEPTED: tuple[Accepted, ...] = (
         "strange Fetch",
         "(greatest|least) .*",
         r"errorCode|sessionId|\.responses",
-        "replica ids that no broker has: Kafka fails with -1 inside a session, this node finds that there is no such session",
+        "replica ids that no broker has: Kafka fails with -1 inside a session, this node finds that there is "
+        "no such session",
     ),
-    Accepted("strange ListOffsets", "twice .*", r"\.topics", "a topic twice: INVALID_REQUEST, by Kafka told once"),
+    Accepted(
+        "strange ListOffsets", "twice .*", r"\.topics", "a topic twice: INVALID_REQUEST, by Kafka told once"
+    ),
     # -- Metadata
     Accepted(
         "strange Metadata",
         "(ones|negative|null) .*",
         r"ours 0, Kafka's 3|Kafka's \"\(absent\)\"|nope",
-        "automatic creation: this node answers when the topic is usable, Kafka that it is unknown and the client asks again",
+        "automatic creation: this node answers when the topic is usable, Kafka that it is unknown and the "
+        "client asks again",
     ),
     Accepted(
         "strange FindCoordinator",
         "(ones|null) .*",
         "ours 0, Kafka's 15|nodeId|host|port",
-        "the topic behind the coordinator is made first: this node waits for it, Kafka lets the client ask again",
+        "the topic behind the coordinator is made first: this node waits for it, Kafka lets the client ask "
+        "again",
     ),
     # -- configurations
-    Accepted("describe_configs", "broker .*", r"\[broker\.id\]", "here broker.id is what was given: nothing; node.id says it"),
-    Accepted("describe_configs", "broker .*", r"append\.linger\.ms", "another default: docs/configuration.md"),
+    Accepted(
+        "describe_configs",
+        "broker .*",
+        r"\[broker\.id\]",
+        "here broker.id is what was given: nothing; node.id says it",
+    ),
+    Accepted(
+        "describe_configs", "broker .*", r"append\.linger\.ms", "another default: docs/configuration.md"
+    ),
     Accepted("describe_configs", "broker .*", r"\[quorate\.", "keys of our own"),
-    Accepted("describe_configs", "broker .*", r"auto\.join\.enable|retry\.backoff\.max\.ms", "keys of Kafka 4.2"),
+    Accepted(
+        "describe_configs", "broker .*", r"auto\.join\.enable|retry\.backoff\.max\.ms", "keys of Kafka 4.2"
+    ),
     # -- the quorum
-    Accepted("the_quorum", ".*: quorum, good .*", "highWatermark|logEndOffset|leaderEpoch", "each log has its own length"),
+    Accepted(
+        "the_quorum",
+        ".*: quorum, good .*",
+        "highWatermark|logEndOffset|leaderEpoch",
+        "each log has its own length",
+    ),
     # -- topics and partitions named twice in one request
     Accepted("strange DeleteRecords", "twice .*", r"\.topics", "answered as often as asked, by Kafka once"),
-    Accepted("strange AlterReplicaLogDirs", "twice .*", r"\.partitions", "answered as often as asked, by Kafka once"),
+    Accepted(
+        "strange AlterReplicaLogDirs",
+        "twice .*",
+        r"\.partitions",
+        "answered as often as asked, by Kafka once",
+    ),
     Accepted(
         "strange DescribeLogDirs",
         "null .*",
@@ -95,15 +125,24 @@ ACCEPTED: tuple[Accepted, ...] = (
         "transactions are not served: one error that every client takes as final (docs/features.md)",
     ),
     # -- what is not enforced here
-    Accepted("quotas_and_credentials", "set", "ours 35, Kafka's 0", "quotas are not enforced, so not taken: docs/features.md"),
     Accepted(
-        "strange AlterClientQuotas.*", ".*", 'ours 35|"errorCode": 35', "refused before the entity is looked at: docs/features.md"
+        "quotas_and_credentials",
+        "set",
+        "ours 35, Kafka's 0",
+        "quotas are not enforced, so not taken: docs/features.md",
+    ),
+    Accepted(
+        "strange AlterClientQuotas.*",
+        ".*",
+        'ours 35|"errorCode": 35',
+        "refused before the entity is looked at: docs/features.md",
     ),
     Accepted(
         "strange (Create|Delete|Describe)Acls.*",
         "(default|empty|twice|real) .*",
         'Kafka\'s "closed"',
-        "codes that Kafka's classes do not know end its connection; here the answer is SECURITY_DISABLED as for others",
+        "codes that Kafka's classes do not know end its connection; here the answer is SECURITY_DISABLED as "
+        "for others",
     ),
     # -- the controller
     Accepted(
@@ -112,6 +151,16 @@ ACCEPTED: tuple[Accepted, ...] = (
         "responses",
         "a resource twice, of an unknown type: which of the two is told",
     ),
-    Accepted("strange AlterPartitionReassignments.*", "empty v1", "allowReplicationFactorChange", "an answer about nothing"),
-    Accepted("strange AlterPartition to the controller", "(default|empty) .*", "ours 77, Kafka's 0", "an answer about nothing"),
+    Accepted(
+        "strange AlterPartitionReassignments.*",
+        "empty v1",
+        "allowReplicationFactorChange",
+        "an answer about nothing",
+    ),
+    Accepted(
+        "strange AlterPartition to the controller",
+        "(default|empty) .*",
+        "ours 77, Kafka's 0",
+        "an answer about nothing",
+    ),
 )

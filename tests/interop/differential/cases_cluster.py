@@ -61,7 +61,12 @@ def describe_configs(s: Script) -> None:
 
     for version in range(1, 5):
         for synonyms in (False, True):
-            ask(f"topic v{version} synonyms {synonyms}", (TOPIC, topic, None), version=version, include_synonyms=synonyms)
+            ask(
+                f"topic v{version} synonyms {synonyms}",
+                (TOPIC, topic, None),
+                version=version,
+                include_synonyms=synonyms,
+            )
     for version in (1, 4):
         ask(f"broker v{version}", (BROKER, "1", None), version=version, include_synonyms=True)
     ask("all brokers", (BROKER, "", None))
@@ -87,9 +92,16 @@ def alter_configs(s: Script) -> None:
     s.topic("cf", retention_ms=5000)
     topic = s.name("cf")
 
-    def change(label: str, kind: int, name: str, *rows: tuple[str, int, str | None], dry: bool = False) -> None:
-        parts = [IncrementalAlterConfigsRequest.AlterableConfig(name=k, config_operation=o, value=v) for k, o, v in rows]
-        where = IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=kind, resource_name=name, configs=parts)
+    def change(
+        label: str, kind: int, name: str, *rows: tuple[str, int, str | None], dry: bool = False
+    ) -> None:
+        parts = [
+            IncrementalAlterConfigsRequest.AlterableConfig(name=k, config_operation=o, value=v)
+            for k, o, v in rows
+        ]
+        where = IncrementalAlterConfigsRequest.AlterConfigsResource(
+            resource_type=kind, resource_name=name, configs=parts
+        )
         s.ask(label, IncrementalAlterConfigsRequest(resources=[where], validate_only=dry), 1)
 
     for label, *row in (
@@ -114,7 +126,16 @@ def alter_configs(s: Script) -> None:
     change("no change", TOPIC, topic)
     change("dry", TOPIC, topic, ("retention.ms", SET, "9"), dry=True)
     change("one good, one bad", TOPIC, topic, ("segment.ms", SET, "10000"), ("retention.ms", SET, "x"))
-    for kind, name in ((TOPIC, "nope"), (TOPIC, ""), (BROKER, "2"), (BROKER, "x"), (0, "x"), (1, "x"), (99, "x"), (LOGGER, "1")):
+    for kind, name in (
+        (TOPIC, "nope"),
+        (TOPIC, ""),
+        (BROKER, "2"),
+        (BROKER, "x"),
+        (0, "x"),
+        (1, "x"),
+        (99, "x"),
+        (LOGGER, "1"),
+    ):
         change(f"{kind} {name!r}", kind, name, ("retention.ms", SET, "1"))
     for kind, name in ((METRICS, ""), (METRICS, s.name("m")), (GROUP, ""), (GROUP, s.name("g"))):
         change(f"{kind} {name[-2:]!r}", kind, name, ("retention.ms", SET, "1"))
@@ -142,12 +163,16 @@ def alter_configs(s: Script) -> None:
     ):  # fmt: skip
         change(f"group {key}={value}", GROUP, s.name("g"), (key, SET, value))
     for kind, name in ((METRICS, s.name("m")), (GROUP, s.name("g"))):
-        asked = DescribeConfigsRequest.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+        asked = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=kind, resource_name=name, configuration_keys=None
+        )
         s.ask(f"describe {kind}", DescribeConfigsRequest(resources=[asked]), 4)
 
     def replace(label: str, kind: int, name: str, *rows: tuple[str, str | None], dry: bool = False) -> None:
         parts = [AlterConfigsRequest.AlterableConfig(name=k, value=v) for k, v in rows]
-        where = AlterConfigsRequest.AlterConfigsResource(resource_type=kind, resource_name=name, configs=parts)
+        where = AlterConfigsRequest.AlterConfigsResource(
+            resource_type=kind, resource_name=name, configs=parts
+        )
         s.ask(f"replace {label}", AlterConfigsRequest(resources=[where], validate_only=dry), 2)
 
     replace("all", TOPIC, topic, ("segment.ms", "20000"))
@@ -167,7 +192,9 @@ def features(s: Script) -> None:
 
     def update(label: str, *rows: tuple[str, int, int], version: int) -> None:
         wanted = [kind(feature=name, max_version_level=level, upgrade_type=how) for name, level, how in rows]
-        s.ask(label, UpdateFeaturesRequest(timeout_ms=3000, feature_updates=wanted, validate_only=True), version)
+        s.ask(
+            label, UpdateFeaturesRequest(timeout_ms=3000, feature_updates=wanted, validate_only=True), version
+        )
 
     for version in (1, 2):
         for row in FEATURES:
@@ -191,7 +218,9 @@ def the_quorum(s: Script) -> None:
                 ("topic", "x", 0),
                 ("partition", "__cluster_metadata", 1),
             ):
-                asked = DescribeQuorumRequest(topics=[topic(topic_name=name, partitions=[part(partition_index=index)])])
+                asked = DescribeQuorumRequest(
+                    topics=[topic(topic_name=name, partitions=[part(partition_index=index)])]
+                )
                 s.ask(f"{to}: quorum, {label} v{version}", asked, version, to=to)
         s.ask(f"{to}: nothing", DescribeQuorumRequest(), 2, to=to)
         voter: dict[str, Any] = {"timeout_ms": 300, "voter_directory_id": STRANGE_ID}
@@ -199,7 +228,10 @@ def the_quorum(s: Script) -> None:
             ("wrong cluster", {"cluster_id": "zz", "voter_id": 5, "listeners": [listener]}),
             ("known", {"voter_id": 1, "listeners": [listener]}),
             ("no listener", {"voter_id": 5}),
-            ("another listener", {"voter_id": 5, "listeners": [AddRaftVoterRequest.Listener(name="X", host="h", port=1)]}),
+            (
+                "another listener",
+                {"voter_id": 5, "listeners": [AddRaftVoterRequest.Listener(name="X", host="h", port=1)]},
+            ),
             ("-1", {"voter_id": -1, "listeners": [listener]}),
             ("unreachable", {"voter_id": 5, "listeners": [listener]}),
         ):
@@ -210,7 +242,12 @@ def the_quorum(s: Script) -> None:
             ("wrong cluster", {"cluster_id": "zz", "voter_id": 1}),
             ("-1", {"voter_id": -1}),
         ):
-            s.ask(f"{to}: remove, {label}", RemoveRaftVoterRequest(voter_directory_id=STRANGE_ID, **fields), 0, to=to)
+            s.ask(
+                f"{to}: remove, {label}",
+                RemoveRaftVoterRequest(voter_directory_id=STRANGE_ID, **fields),
+                0,
+                to=to,
+            )
     for version in range(3):
         for to, kind in (("broker", 1), ("controller", 2)):
             more = {"endpoint_type": kind} if version else {}
@@ -236,8 +273,15 @@ def partitions_moved(s: Script) -> None:
     for version in range(3):
         s.ask(f"elect v{version}", ElectLeadersRequest(topic_partitions=rows, timeout_ms=2000), version)
     for kind in (1, 9):
-        s.ask(f"elect, type {kind}", ElectLeadersRequest(election_type=kind, topic_partitions=rows[:1], timeout_ms=2000), 2)
-    part, topic = AlterPartitionReassignmentsRequest.ReassignablePartition, AlterPartitionReassignmentsRequest.ReassignableTopic
+        s.ask(
+            f"elect, type {kind}",
+            ElectLeadersRequest(election_type=kind, topic_partitions=rows[:1], timeout_ms=2000),
+            2,
+        )
+    part, topic = (
+        AlterPartitionReassignmentsRequest.ReassignablePartition,
+        AlterPartitionReassignmentsRequest.ReassignableTopic,
+    )
     for label, name, index, brokers in (
         ("same", "el", 0, [1]),
         ("unknown broker", "el", 0, [9]),
@@ -251,7 +295,11 @@ def partitions_moved(s: Script) -> None:
         moved = topic(name=s.name(name), partitions=[part(partition_index=index, replicas=brokers)])
         s.ask(f"reassign: {label}", AlterPartitionReassignmentsRequest(timeout_ms=2000, topics=[moved]), 1)
     wanted = ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics
-    for label, topics in (("all", None), ("none", []), ("some", [wanted(name=s.name("el"), partition_indexes=[0, 9])])):
+    for label, topics in (
+        ("all", None),
+        ("none", []),
+        ("some", [wanted(name=s.name("el"), partition_indexes=[0, 9])]),
+    ):
         s.ask(f"moving: {label}", ListPartitionReassignmentsRequest(timeout_ms=2000, topics=topics), 0)
     asked = DescribeLogDirsRequest.DescribableLogDirTopic
     for version in range(1, 5):
@@ -264,13 +312,25 @@ def quotas_and_credentials(s: Script) -> None:
     user = s.name("u")
 
     def alter(label: str, entity: list[tuple[str, str | None]], *ops: tuple[str, float, bool]) -> None:
-        who = [AlterClientQuotasRequest.EntityData(entity_type=kind, entity_name=name) for kind, name in entity]
-        what = [AlterClientQuotasRequest.OpData(key=key, value=value, remove=remove) for key, value, remove in ops]
-        s.ask(label, AlterClientQuotasRequest(entries=[AlterClientQuotasRequest.EntryData(entity=who, ops=what)]), 1)
+        who = [
+            AlterClientQuotasRequest.EntityData(entity_type=kind, entity_name=name) for kind, name in entity
+        ]
+        what = [
+            AlterClientQuotasRequest.OpData(key=key, value=value, remove=remove) for key, value, remove in ops
+        ]
+        s.ask(
+            label,
+            AlterClientQuotasRequest(entries=[AlterClientQuotasRequest.EntryData(entity=who, ops=what)]),
+            1,
+        )
 
     rate = "producer_byte_rate"
     alter("set", [("user", user)], (rate, 1000.0, False))
-    for label, entity in (("ip and user", [("ip", "127.0.0.1"), ("user", "x")]), ("unknown kind", [("zz", "x")]), ("nobody", [])):
+    for label, entity in (
+        ("ip and user", [("ip", "127.0.0.1"), ("user", "x")]),
+        ("unknown kind", [("zz", "x")]),
+        ("nobody", []),
+    ):
         alter(f"remove: {label}", entity, (rate, 0.0, True))
     alter("remove: empty name", [("user", "")], (rate, 0.0, True))
     alter("remove: key twice", [("user", user)], (rate, 0.0, True), (rate, 0.0, True))
@@ -309,7 +369,11 @@ def quotas_and_credentials(s: Script) -> None:
         ("mechanism 9 deleted", [], [drop(name=user, mechanism=9)]),
     )
     for label, upsertions, deletions in changes:
-        s.ask(f"credential: {label}", AlterUserScramCredentialsRequest(upsertions=upsertions, deletions=deletions), 0)
+        s.ask(
+            f"credential: {label}",
+            AlterUserScramCredentialsRequest(upsertions=upsertions, deletions=deletions),
+            0,
+        )
     name_of = DescribeUserScramCredentialsRequest.UserName
     for label, users in (
         ("all", None),

@@ -25,7 +25,9 @@ STRANGE_ID = bytes(range(16))
 def of_magic(magic: int) -> bytes:
     """A message of the format before batches."""
     body = (
-        struct.pack(">bb", magic, 0) + (struct.pack(">q", NOW) if magic else b"") + struct.pack(">i3si5s", 3, b"key", 5, b"value")
+        struct.pack(">bb", magic, 0)
+        + (struct.pack(">q", NOW) if magic else b"")
+        + struct.pack(">i3si5s", 3, b"key", 5, b"value")
     )
     message = struct.pack(">I", zlib.crc32(body)) + body
     return struct.pack(">qi", 0, len(message)) + message
@@ -73,14 +75,27 @@ def produce(s: Script) -> None:
         for value in values:
             s.produce(f"{name} {value if value != NOW + 5 else 'late'}", "p", patched(form, at, value))
     s.produce("raft's control batch", "p", build_control_batch([(2, b"\0\0")], timestamp=NOW))
-    s.produce("transactional", "p", batch(producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True))
-    times = {"future": NOW + 10**10, "past": 1, "none": -1, "-2": -2, "greatest": LONG_MAX, "least": -LONG_MAX - 1}
+    s.produce(
+        "transactional", "p", batch(producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+    )
+    times = {
+        "future": NOW + 10**10,
+        "past": 1,
+        "none": -1,
+        "-2": -2,
+        "greatest": LONG_MAX,
+        "least": -LONG_MAX - 1,
+    }
     for label, at in times.items():
         s.produce(f"time {label}", "p", batch(record(at=at)))
     s.produce("one of three too late", "p", batch(record(), record(at=NOW + 10**10), record()))
-    s.produce("log append time", "p", batch(timestamp_type=TimestampType.LOG_APPEND_TIME, log_append_time_ms=NOW))
+    s.produce(
+        "log append time", "p", batch(timestamp_type=TimestampType.LOG_APPEND_TIME, log_append_time_ms=NOW)
+    )
     s.produce("too large", "p", batch(record(os.urandom(1_048_588))))
-    s.produce("large, small when compressed", "p", batch(record(b"x" * 3_000_000), compression=Compression.ZSTD))
+    s.produce(
+        "large, small when compressed", "p", batch(record(b"x" * 3_000_000), compression=Compression.ZSTD)
+    )
     for delta in (-2, -1, 0, 1, 2):
         s.produce(f"limit {delta}", "p", batch(record(b"x" * (1_048_588 - 72 + delta))))
     for partition in (5, -1, INT_MAX):
@@ -138,7 +153,10 @@ def sequences(s: Script) -> None:
         ),
         *((f"six more {q}", q, 1, 0, own + 50_000) for q in range(5, 11)),
         *((f"again {q}", q, 1, 0, own + 50_000) for q in (4, 5, 10, 7)),
-        *((f"epoch {e} at {q}", q, 1, e, own + 50_000) for e, q in ((2, 5), (1, 0), (0, 12), (3, 0), (-1, 0), (3, -1), (3, -5))),
+        *(
+            (f"epoch {e} at {q}", q, 1, e, own + 50_000)
+            for e, q in ((2, 5), (1, 0), (0, 12), (3, 0), (-1, 0), (3, -1), (3, -5))
+        ),
         ("unknown id at 9", 9, 1, 0, 123_456),
         ("greatest id", 0, 1, 0, LONG_MAX),
         ("id -2", 0, 1, 0, -2),
@@ -151,9 +169,17 @@ def sequences(s: Script) -> None:
     asked = DescribeProducersRequest.TopicRequest(name=s.name("seq"), partition_indexes=[0, 1, -1])
     s.ask("producers", DescribeProducersRequest(topics=[asked]), 0)
     for timeout_ms in (-1, 0, 1, INT_MAX):
-        s.ask(f"init {timeout_ms} ms", InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=timeout_ms), 4)
+        s.ask(
+            f"init {timeout_ms} ms",
+            InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=timeout_ms),
+            4,
+        )
     for version in range(6):
-        s.ask(f"init v{version}", InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=10), version)
+        s.ask(
+            f"init v{version}",
+            InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=10),
+            version,
+        )
     for epoch in (3, -1):
         known: dict[str, Any] = {
             "transactional_id": None,
@@ -227,7 +253,12 @@ def fetch_sessions(s: Script) -> None:
     on(session, 2, "add", s.fetch_topic("s", (2, 0)))
     on(session, 3, "move", s.fetch_topic("s", (0, 1)))
     forgotten = [FetchRequest.ForgottenTopic(topic=s.name("s"), partitions=[1, 9])]
-    on(session, 4, "forget", forgotten_topics_data=[*forgotten, FetchRequest.ForgottenTopic(topic="zz", partitions=[0])])
+    on(
+        session,
+        4,
+        "forget",
+        forgotten_topics_data=[*forgotten, FetchRequest.ForgottenTopic(topic="zz", partitions=[0])],
+    )
     on(session, 5, "move another", s.fetch_topic("s", (2, 1)))
     s.produce("write again", "s", batch())
     on(session, 6, "news")
@@ -271,7 +302,10 @@ def list_offsets(s: Script) -> None:
     s.ask("nothing", ListOffsetsRequest(replica_id=-1), 7)
     part = OffsetForLeaderEpochRequest.OffsetForLeaderPartition
     for epoch in (-1, 0, 1, 2):
-        asked = [part(partition=p, current_leader_epoch=now, leader_epoch=epoch) for p, now in ((0, -1), (9, -1), (1, epoch))]
+        asked = [
+            part(partition=p, current_leader_epoch=now, leader_epoch=epoch)
+            for p, now in ((0, -1), (9, -1), (1, epoch))
+        ]
         where = OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic=s.name("lo"), partitions=asked)
         s.ask(f"end of epoch {epoch}", OffsetForLeaderEpochRequest(replica_id=-1, topics=[where]), 4)
 

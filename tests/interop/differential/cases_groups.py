@@ -1,5 +1,5 @@
-"""Classic groups and their offsets: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, Describe/List/DeleteGroups, OffsetCommit,
-OffsetFetch, OffsetDelete, FindCoordinator."""
+"""Classic groups and their offsets: JoinGroup, SyncGroup, Heartbeat, LeaveGroup,
+Describe/List/DeleteGroups, OffsetCommit, OffsetFetch, OffsetDelete, FindCoordinator."""
 
 from __future__ import annotations
 
@@ -27,25 +27,43 @@ Member = LeaveGroupRequest.MemberIdentity
 def join(
     group: str, member: str = "", version: int = 5, *, protocols: tuple[str, ...] = ("range",), **more: Any
 ) -> JoinGroupRequest:
-    fields: dict[str, Any] = {"session_timeout_ms": 6000, "rebalance_timeout_ms": 3000, "protocol_type": "consumer", **more}
+    fields: dict[str, Any] = {
+        "session_timeout_ms": 6000,
+        "rebalance_timeout_ms": 3000,
+        "protocol_type": "consumer",
+        **more,
+    }
     if version == 0:
         del fields["rebalance_timeout_ms"]
-    offered = [JoinGroupRequest.JoinGroupRequestProtocol(name=name, metadata=name.encode()) for name in protocols]
+    offered = [
+        JoinGroupRequest.JoinGroupRequestProtocol(name=name, metadata=name.encode()) for name in protocols
+    ]
     return JoinGroupRequest(group_id=group, member_id=member, protocols=offered, **fields)
 
 
-def sync(group: str, generation: int, member: str, assigned: dict[str, bytes] | None = None, **more: Any) -> SyncGroupRequest:
-    parts = [SyncGroupRequest.SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in (assigned or {}).items()]
-    return SyncGroupRequest(group_id=group, generation_id=generation, member_id=member, assignments=parts, **more)
+def sync(
+    group: str, generation: int, member: str, assigned: dict[str, bytes] | None = None, **more: Any
+) -> SyncGroupRequest:
+    parts = [
+        SyncGroupRequest.SyncGroupRequestAssignment(member_id=m, assignment=a)
+        for m, a in (assigned or {}).items()
+    ]
+    return SyncGroupRequest(
+        group_id=group, generation_id=generation, member_id=member, assignments=parts, **more
+    )
 
 
 def beat(group: str, generation: int, member: str, instance: str | None = None) -> HeartbeatRequest:
-    return HeartbeatRequest(group_id=group, generation_id=generation, member_id=member, group_instance_id=instance)
+    return HeartbeatRequest(
+        group_id=group, generation_id=generation, member_id=member, group_instance_id=instance
+    )
 
 
 def commit(group: str, topic: str, *parts: tuple[int, int, str | None], **more: Any) -> OffsetCommitRequest:
     made = [
-        OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=p, committed_offset=o, committed_metadata=m)
+        OffsetCommitRequest.OffsetCommitRequestPartition(
+            partition_index=p, committed_offset=o, committed_metadata=m
+        )
         for p, o, m in parts
     ]
     where = OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=made)
@@ -160,12 +178,20 @@ def static_members(s: Script) -> None:
     s.ask("old id syncs", sync(g, 1, first, group_instance_id="i"), 3)
     fenced = {"generation_id_or_member_epoch": 1, "member_id": first, "group_instance_id": "i"}
     s.ask("old id commits", commit(g, "x", (0, 1, ""), **fenced), 8)
-    s.ask("old id leaves", LeaveGroupRequest(group_id=g, members=[Member(member_id=first, group_instance_id="i")]), 4)
+    s.ask(
+        "old id leaves",
+        LeaveGroupRequest(group_id=g, members=[Member(member_id=first, group_instance_id="i")]),
+        4,
+    )
     s.ask("old id joins", join(g, first, group_instance_id="i"), 5)
     s.ask("known id, unknown instance", join(g, second.member_id, group_instance_id="j"), 5)
     s.ask("joins with version 9", join(g, group_instance_id="i", version=9), 9)
     s.ask("describe", DescribeGroupsRequest(groups=[g]), 6)
-    s.ask("leaves by instance", LeaveGroupRequest(group_id=g, members=[Member(member_id="", group_instance_id="i")]), 5)
+    s.ask(
+        "leaves by instance",
+        LeaveGroupRequest(group_id=g, members=[Member(member_id="", group_instance_id="i")]),
+        5,
+    )
     s.ask("other protocols", join(g, group_instance_id="i", version=9, protocols=("range", "rr")), 9)
 
 
@@ -185,7 +211,9 @@ def a_rebalance(s: Script) -> None:
     b = s.later("B", joining, 3, via="B").response.member_id
     waiting = sync(g, 2, b)
     s.peer.send(waiting, 3, via="B")
-    s.ask("commit before sync", commit(g, topic, (0, 1, ""), **{**now, "generation_id_or_member_epoch": 2}), 7)
+    s.ask(
+        "commit before sync", commit(g, topic, (0, 1, ""), **{**now, "generation_id_or_member_epoch": 2}), 7
+    )
     s.ask("sync leader", sync(g, 2, leader, {a: b"A", b: b"B"}), 3)
     s.later("sync B", waiting, 3, via="B")
     s.ask("B leaves", LeaveGroupRequest(group_id=g, member_id=b), 2)
@@ -236,7 +264,10 @@ def offsets(s: Script) -> None:
             s.ask(f"fetch of {group[-3:]!r} v{v}", OffsetFetchRequest(group_id=group, topics=some[:1]), v)
         if v >= 2:
             s.ask(f"fetch all v{v}", OffsetFetchRequest(group_id=g, topics=None), v)
-    group_of, topics_of = OffsetFetchRequest.OffsetFetchRequestGroup, OffsetFetchRequest.OffsetFetchRequestTopics
+    group_of, topics_of = (
+        OffsetFetchRequest.OffsetFetchRequestGroup,
+        OffsetFetchRequest.OffsetFetchRequestTopics,
+    )
     for v in (8, 9):
         for stable in (False, True):
             asked = [
@@ -251,7 +282,9 @@ def offsets(s: Script) -> None:
 
     def delete(label: str, group: str, name: str | None, *parts: int) -> None:
         rows = [OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=p) for p in parts]
-        where = [] if name is None else [OffsetDeleteRequest.OffsetDeleteRequestTopic(name=name, partitions=rows)]
+        where = (
+            [] if name is None else [OffsetDeleteRequest.OffsetDeleteRequestTopic(name=name, partitions=rows)]
+        )
         s.ask(f"delete {label}", OffsetDeleteRequest(group_id=group, topics=where), 0)
 
     delete("of an unknown group", unknown, topic, 0)
@@ -272,7 +305,9 @@ def subscription(*topics: str) -> bytes:
     return b"\0\0" + len(topics).to_bytes(4, "big") + named + b"\xff\xff\xff\xff"
 
 
-def consumer_join(group: str, member: str, metadata: bytes, version: int = 3, **more: Any) -> JoinGroupRequest:
+def consumer_join(
+    group: str, member: str, metadata: bytes, version: int = 3, **more: Any
+) -> JoinGroupRequest:
     request = join(group, member, version, **more)
     request.protocols[0].metadata = metadata
     return request
@@ -282,7 +317,8 @@ def remove(group: str, *topics: tuple[str, int]) -> OffsetDeleteRequest:
     row = OffsetDeleteRequest.OffsetDeleteRequestPartition
     where = OffsetDeleteRequest.OffsetDeleteRequestTopic
     return OffsetDeleteRequest(
-        group_id=group, topics=[where(name=name, partitions=[row(partition_index=index)]) for name, index in topics]
+        group_id=group,
+        topics=[where(name=name, partitions=[row(partition_index=index)]) for name, index in topics],
     )
 
 
@@ -307,7 +343,11 @@ def join_limits(s: Script) -> None:
             if answer.response is not None and answer.response.error_code == 79:
                 member = answer.response.member_id
                 s.ask(f"{label} with an id v{v}", join(f"{name}{v}", member, v, **fields), v)
-    for label, client in (("no client id", None), ("an empty client id", ""), ("a long client id", "c" * 32_700)):
+    for label, client in (
+        ("no client id", None),
+        ("an empty client id", ""),
+        ("a long client id", "c" * 32_700),
+    ):
         name = s.name(label)
         answer = s.ask(label, join(name, version=3), 3, client_id=client)
         if answer.response is not None:
@@ -337,7 +377,11 @@ def pending_members(s: Script) -> None:
     s.ask("joins as another type", join(g, member, 4, protocol_type="connect"), 4)
     s.ask("joins as an instance", join(g, member, 5, group_instance_id="i"), 5)
     s.ask("joins with nothing", join(g, member, 5, protocols=()), 5)
-    s.ask("leaves with an instance", LeaveGroupRequest(group_id=g, members=[Member(member_id=member, group_instance_id="i")]), 4)
+    s.ask(
+        "leaves with an instance",
+        LeaveGroupRequest(group_id=g, members=[Member(member_id=member, group_instance_id="i")]),
+        4,
+    )
     s.ask("leaves", LeaveGroupRequest(group_id=g, members=[Member(member_id=member)]), 4)
     s.ask("leaves again", LeaveGroupRequest(group_id=g, members=[Member(member_id=member)]), 4)
     s.ask("joins", join(g, member, 5), 5)
@@ -369,9 +413,18 @@ def in_every_state(s: Script) -> None:
         s.ask(f"{state}: the group deleted", DeleteGroupsRequest(groups_names=[g]), 2)
         s.ask(f"{state}: a stranger beats", beat(g, generation, "stranger"), 3)
         s.ask(f"{state}: beat", beat(g, generation, member), 3)
-        for filters in (["empty"], ["STABLE"], ["CompletingRebalance", "preparingrebalance"], ["Dead", "Assigning"]):
+        for filters in (
+            ["empty"],
+            ["STABLE"],
+            ["CompletingRebalance", "preparingrebalance"],
+            ["Dead", "Assigning"],
+        ):
             listed = s.peer.ask(ListGroupsRequest(states_filter=filters), 5).response.groups
-            found = [(x.group_id == g, x.group_state, x.protocol_type, x.group_type) for x in listed if x.group_id == g]
+            found = [
+                (x.group_id == g, x.group_state, x.protocol_type, x.group_type)
+                for x in listed
+                if x.group_id == g
+            ]
             s.steps.append((f"{state}: listed by {filters}", Answer(None, repr(found))))
 
     a = s.ask("A joins", consumer_join(g, "", subscription(topic)), 3).response.member_id
@@ -388,7 +441,11 @@ def in_every_state(s: Script) -> None:
     s.ask("A beats", beat(g, 3, a), 3)
     s.ask("A joins too late", consumer_join(g, a, subscription(topic)), 3)
     look("completing without A", b.generation_id, b.member_id)
-    wait_for("B to be late with its sync", lambda: s.peer.ask(beat(g, 3, b.member_id), 3).response.error_code != 0, 20)
+    wait_for(
+        "B to be late with its sync",
+        lambda: s.peer.ask(beat(g, 3, b.member_id), 3).response.error_code != 0,
+        20,
+    )
     s.ask("B syncs too late", sync(g, 3, b.member_id, {b.member_id: b"B"}), 3)
     look("after the late sync", 4, b.member_id)
     s.ask("B joins anew", consumer_join(g, b.member_id, subscription(topic)), 3)
@@ -409,11 +466,17 @@ def unreadable_subscriptions(s: Script) -> None:
     ):
         name = f"{g}-{label}"
         s.ask(f"{label}: commit", commit(name, topic, (0, 1, "")), 8)
-        a = s.ask(f"{label}: join", consumer_join(name, "", metadata, protocol_type=kind), 3).response.member_id
+        a = s.ask(
+            f"{label}: join", consumer_join(name, "", metadata, protocol_type=kind), 3
+        ).response.member_id
         s.ask(f"{label}: sync", sync(name, 1, a, {a: b"A"}), 3)
         s.ask(f"{label}: delete", remove(name, (topic, 0)), 0)
         s.ask(f"{label}: fetch", OffsetFetchRequest(group_id=name, topics=None), 5)
-        s.ask(f"{label}: leave twice", LeaveGroupRequest(group_id=name, members=[Member(member_id=a), Member(member_id=a)]), 4)
+        s.ask(
+            f"{label}: leave twice",
+            LeaveGroupRequest(group_id=name, members=[Member(member_id=a), Member(member_id=a)]),
+            4,
+        )
         s.ask(f"{label}: delete when empty", remove(name, (topic, 0)), 0)
         s.ask(f"{label}: describe", DescribeGroupsRequest(groups=[name]), 5)
 
@@ -439,7 +502,11 @@ def strange_commits(s: Script) -> None:
             s.ask(f"retention {retention} v{v}", commit(g, topic, (2, 3, ""), retention_time_ms=retention), v)
     s.ask("fetched", OffsetFetchRequest(group_id=g, topics=None), 7)
     entry = OffsetFetchRequest.OffsetFetchRequestTopic
-    twice = [entry(name=topic, partition_indexes=[0, 0]), entry(name=topic, partition_indexes=[1]), entry(name="")]
+    twice = [
+        entry(name=topic, partition_indexes=[0, 0]),
+        entry(name=topic, partition_indexes=[1]),
+        entry(name=""),
+    ]
     s.ask("fetched twice", OffsetFetchRequest(group_id=g, topics=twice), 7)
     group_of = OffsetFetchRequest.OffsetFetchRequestGroup
     s.ask("a group twice", OffsetFetchRequest(groups=[group_of(group_id=g), group_of(group_id=g)]), 8)
@@ -472,7 +539,11 @@ def static_members_meet(s: Script) -> None:
         s.ask("A syncs again", sync(g, third_b.generation_id, a, {a: b"A2", third_b.member_id: b"B2"}), 3)
         s.ask("B syncs", sync(g, third_b.generation_id, third_b.member_id, group_instance_id="b"), 3)
         fourth = s.ask("B comes back while stable", join(g, group_instance_id="b"), 5).response
-        s.ask("B syncs its old assignment", sync(g, fourth.generation_id, fourth.member_id, group_instance_id="b"), 3)
+        s.ask(
+            "B syncs its old assignment",
+            sync(g, fourth.generation_id, fourth.member_id, group_instance_id="b"),
+            3,
+        )
         s.ask("the leader comes back while stable", join(g, group_instance_id="a"), 5)
         s.ask("the leader comes back with version 9", join(g, group_instance_id="a", version=9), 9)
     s.ask("describe", DescribeGroupsRequest(groups=[g]), 5)

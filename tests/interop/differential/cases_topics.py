@@ -72,20 +72,38 @@ CONFIGS: tuple[tuple[str, tuple[str | None, ...]], ...] = (
 
 @case
 def create_topics(s: Script) -> None:
-    assignment, config = CreateTopicsRequest.CreatableReplicaAssignment, CreateTopicsRequest.CreatableTopicConfig
+    assignment, config = (
+        CreateTopicsRequest.CreatableReplicaAssignment,
+        CreateTopicsRequest.CreatableTopicConfig,
+    )
 
-    def topic(name: str, partitions: int = 1, replicas: int = 1, **more: Any) -> CreateTopicsRequest.CreatableTopic:
-        return CreateTopicsRequest.CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas, **more)
+    def topic(
+        name: str, partitions: int = 1, replicas: int = 1, **more: Any
+    ) -> CreateTopicsRequest.CreatableTopic:
+        return CreateTopicsRequest.CreatableTopic(
+            name=name, num_partitions=partitions, replication_factor=replicas, **more
+        )
 
     def create(
-        label: str, *topics: CreateTopicsRequest.CreatableTopic, version: int = 7, dry: bool = False, to: str = "broker"
+        label: str,
+        *topics: CreateTopicsRequest.CreatableTopic,
+        version: int = 7,
+        dry: bool = False,
+        to: str = "broker",
     ) -> None:
-        s.ask(label, CreateTopicsRequest(topics=list(topics), timeout_ms=3000, validate_only=dry), version, to=to)
+        s.ask(
+            label,
+            CreateTopicsRequest(topics=list(topics), timeout_ms=3000, validate_only=dry),
+            version,
+            to=to,
+        )
 
     for version in range(2, 8):
         create(f"v{version}", topic(s.name(f"v{version}")), version=version)
     for partitions in (0, -1, -2, INT_MAX, 100_000, 10_001):
-        create(f"{partitions} partitions", topic(s.name(f"p{partitions}"), partitions), dry=partitions == 100_000)
+        create(
+            f"{partitions} partitions", topic(s.name(f"p{partitions}"), partitions), dry=partitions == 100_000
+        )
     for replicas in (0, -1, -2, 2, 32_767):
         create(f"{replicas} replicas", topic(s.name(f"r{replicas}"), 1, replicas))
     create("defaults in v3", topic(s.name("d3"), -1, -1), version=3)
@@ -100,7 +118,9 @@ def create_topics(s: Script) -> None:
     create("nothing")
     for label, rows in ASSIGNMENTS.items():
         given = [assignment(partition_index=i, broker_ids=brokers) for i, brokers in rows]
-        create(f"assigned: {label}", topic(s.name(f"as {label}".replace(" ", "-")), -1, -1, assignments=given))
+        create(
+            f"assigned: {label}", topic(s.name(f"as {label}".replace(" ", "-")), -1, -1, assignments=given)
+        )
     one = [assignment(partition_index=0, broker_ids=[1])]
     create("assigned and partitions", topic(s.name("asp"), 1, -1, assignments=one))
     create("assigned and replicas", topic(s.name("asr"), -1, 1, assignments=one))
@@ -117,7 +137,10 @@ def create_topics(s: Script) -> None:
 @case
 def create_partitions(s: Script) -> None:
     s.topic("cp", 2)
-    kind, given = CreatePartitionsRequest.CreatePartitionsTopic, CreatePartitionsRequest.CreatePartitionsAssignment
+    kind, given = (
+        CreatePartitionsRequest.CreatePartitionsTopic,
+        CreatePartitionsRequest.CreatePartitionsAssignment,
+    )
 
     def create(label: str, *topics: CreatePartitionsRequest.CreatePartitionsTopic, dry: bool = False) -> None:
         s.ask(label, CreatePartitionsRequest(topics=list(topics), timeout_ms=3000, validate_only=dry), 3)
@@ -140,7 +163,10 @@ def create_partitions(s: Script) -> None:
         ("other factor", 6, [[1, 2]]),
     )
     for label, count, brokers in rows:
-        create(f"assigned: {label}", kind(name=s.name("cp"), count=count, assignments=[given(broker_ids=b) for b in brokers]))
+        create(
+            f"assigned: {label}",
+            kind(name=s.name("cp"), count=count, assignments=[given(broker_ids=b) for b in brokers]),
+        )
     for name in ("", "a b"):
         create(f"name {name!r}", kind(name=name, count=3))
 
@@ -190,15 +216,27 @@ def metadata(s: Script) -> None:
     ask("unknown id", kind(name=None, topic_id=STRANGE_ID))
     ask("id and name", kind(name=s.name("m"), topic_id=topic_id))
     ask("by id, and by name", kind(name=None, topic_id=topic_id), known)
-    ask("operations", known, version=9, include_topic_authorized_operations=True, include_cluster_authorized_operations=True)
+    ask(
+        "operations",
+        known,
+        version=9,
+        include_topic_authorized_operations=True,
+        include_cluster_authorized_operations=True,
+    )
     ask("no topic")
     for create in (False, True):
         ask(f"the metadata topic, create {create}", kind(name="__cluster_metadata"), create=create)
     asked = DescribeTopicPartitionsRequest.TopicRequest
     several = [asked(name=s.name("m")), asked(name=s.name("nope")), asked(name="a b")]
     for limit in (2000, 1, 0, -1):
-        s.ask(f"partitions, limit {limit}", DescribeTopicPartitionsRequest(topics=several, response_partition_limit=limit), 0)
+        s.ask(
+            f"partitions, limit {limit}",
+            DescribeTopicPartitionsRequest(topics=several, response_partition_limit=limit),
+            0,
+        )
     for name, index in ((s.name("m"), 1), (s.name("m"), -1), (s.name("m"), 50), ("zzzz", 0)):
         cursor = DescribeTopicPartitionsRequest.Cursor(topic_name=name, partition_index=index)
-        request = DescribeTopicPartitionsRequest(topics=several[:1], response_partition_limit=5, cursor=cursor)
+        request = DescribeTopicPartitionsRequest(
+            topics=several[:1], response_partition_limit=5, cursor=cursor
+        )
         s.ask(f"partitions from {name[-2:]} {index}", request, 0)

@@ -21,7 +21,9 @@ from tests.support.cluster import wait_for
 from tests.support.differential import Answer, Peer
 
 NOW = int(time.time() * 1000)
-NOT_READY = frozenset({14, 15, 16})  # COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
+NOT_READY = frozenset(
+    {14, 15, 16}
+)  # COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
 
 RecordTuple = tuple[bytes | None, bytes | None, list[Any], int]
 
@@ -76,12 +78,23 @@ class Script:
         assert made.error_code == 0, made
 
         def led() -> bool:
-            asked = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+            asked = MetadataRequest(
+                topics=[MetadataRequest.MetadataRequestTopic(name=name)], allow_auto_topic_creation=False
+            )
             found = self.peer.ask(asked, 12).response.topics[0]
-            if found.error_code or len(found.partitions) != partitions or any(p.leader_id < 0 for p in found.partitions):
+            if (
+                found.error_code
+                or len(found.partitions) != partitions
+                or any(p.leader_id < 0 for p in found.partitions)
+            ):
                 return False
-            parts = [ListOffsetsRequest.ListOffsetsPartition(partition_index=i, timestamp=-1) for i in range(partitions)]
-            ends = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=parts)])
+            parts = [
+                ListOffsetsRequest.ListOffsetsPartition(partition_index=i, timestamp=-1)
+                for i in range(partitions)
+            ]
+            ends = ListOffsetsRequest(
+                replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=parts)]
+            )
             return all(p.error_code == 0 for p in self.peer.ask(ends, 7).response.topics[0].partitions)
 
         wait_for(f"the leaders of {name} on {self.peer.name}", led)
@@ -136,20 +149,38 @@ class Script:
         self, topic: str, *positions: tuple[int, int], max_bytes: int = 1 << 20, **part: Any
     ) -> FetchRequest.FetchTopic:
         parts = [
-            FetchRequest.FetchPartition(partition=p, fetch_offset=offset, partition_max_bytes=max_bytes, **part)
+            FetchRequest.FetchPartition(
+                partition=p, fetch_offset=offset, partition_max_bytes=max_bytes, **part
+            )
             for p, offset in positions
         ]
         return FetchRequest.FetchTopic(topic=self.name(topic), partitions=parts)
 
     def fetch(
-        self, label: str, topics: Sequence[FetchRequest.FetchTopic] = (), *, version: int = 12, wait_ms: int = 0, **fields: Any
+        self,
+        label: str,
+        topics: Sequence[FetchRequest.FetchTopic] = (),
+        *,
+        version: int = 12,
+        wait_ms: int = 0,
+        **fields: Any,
     ) -> Answer:
         return self.ask(label, FetchRequest(max_wait_ms=wait_ms, topics=list(topics), **fields), version)
 
     def list_offsets(
-        self, label: str, topic: str, at: int, *, partition: int = 0, version: int = 7, epoch: int = -1, **fields: Any
+        self,
+        label: str,
+        topic: str,
+        at: int,
+        *,
+        partition: int = 0,
+        version: int = 7,
+        epoch: int = -1,
+        **fields: Any,
     ) -> Answer:
-        part = ListOffsetsRequest.ListOffsetsPartition(partition_index=partition, timestamp=at, current_leader_epoch=epoch)
+        part = ListOffsetsRequest.ListOffsetsPartition(
+            partition_index=partition, timestamp=at, current_leader_epoch=epoch
+        )
         where = ListOffsetsRequest.ListOffsetsTopic(name=self.name(topic), partitions=[part])
         return self.ask(label, ListOffsetsRequest(**{"replica_id": -1, "topics": [where], **fields}), version)
 

@@ -1,4 +1,5 @@
-"""Requests made from their declarations alone: for every served API and version the same few strange fillings of all fields."""
+"""Requests made from their declarations alone: for every served API and version the same few strange
+fillings of all fields."""
 
 from __future__ import annotations
 
@@ -108,5 +109,11 @@ class Filler:
             case "real" | "twice":
                 if "topic" in spec.name or spec.name == "name":
                     return self.topic
-                return "consumer" if "type" in spec.name else "127.0.0.1" if "host" in spec.name else f"{self.topic}-{spec.name}"
+                return (
+                    "consumer"
+                    if "type" in spec.name
+                    else "127.0.0.1"
+                    if "host" in spec.name
+                    else f"{self.topic}-{spec.name}"
+                )
         return "nope"

@@ -1,8 +1,8 @@
 """Group coordinator: classic consumer groups, committed offsets, and ids for idempotent producers.
 
-A pure core (`classic_group`, `rebalance`, `classic`, `offsets`, joined in `shard`) and its asyncio shell (`driver`,
-`service`). `model` has the values
-that flow between them; `records` the schemas of the internal topics, `record_codec` their bytes.
+A pure core (`classic_group`, `rebalance`, `classic`, `offsets`, joined in `shard`) and its asyncio
+shell (`driver`, `service`). `model` has the values that flow between them; `records` the schemas of the
+internal topics, `record_codec` their bytes.
 """
 
 from __future__ import annotations

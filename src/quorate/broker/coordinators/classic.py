@@ -1,10 +1,11 @@
 """Rules of the classic group protocol: what JoinGroup, SyncGroup, Heartbeat and LeaveGroup ask of a group.
 
-    Empty -> PreparingRebalance -> CompletingRebalance -> Stable -> PreparingRebalance ...; Empty again without members
+    Empty -> PreparingRebalance -> CompletingRebalance -> Stable -> PreparingRebalance ...; Empty again
+    without members
 
-Pure: time and fresh ids come in with the call, answers and records go out in an `Outcome`; how a group moves between its
-states is in `rebalance.py`. Facts: KIP-62, KIP-345 (static members), KIP-394 (member id before joining), KIP-814 (skip the
-assignment).
+Pure: time and fresh ids come in with the call, answers and records go out in an `Outcome`; how a group
+moves between its states is in `rebalance.py`. Facts: KIP-62, KIP-345 (static members), KIP-394 (member
+id before joining), KIP-814 (skip the assignment).
 """
 
 from __future__ import annotations
@@ -25,7 +26,13 @@ from quorate.broker.coordinators.classic_answers import (
     sync_error,
     synced,
 )
-from quorate.broker.coordinators.classic_group import UNKNOWN_MEMBER_ID, ClassicGroup, GroupState, Member, Token
+from quorate.broker.coordinators.classic_group import (
+    UNKNOWN_MEMBER_ID,
+    ClassicGroup,
+    GroupState,
+    Member,
+    Token,
+)
 from quorate.broker.coordinators.model import (
     Caller,
     ForeignGroup,
@@ -48,7 +55,8 @@ log = logging.getLogger("quorate.group")
 KNOWN_MEMBER_ID_VERSION = 4
 """From this JoinGroup version a new dynamic member is first given its id and must join again with it."""
 SKIP_ASSIGNMENT_VERSION = 9
-"""From this JoinGroup version a static leader that comes back is told to lead without computing an assignment."""
+"""From this JoinGroup version a static leader that comes back is told to lead without computing an
+assignment."""
 
 
 class ClassicRules(RebalanceRules):
@@ -57,7 +65,7 @@ class ClassicRules(RebalanceRules):
     __slots__ = ()
 
     # -- JoinGroup
-    # -------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def join(self, request: JoinGroupRequest, caller: Caller, token: Token, at: Instant) -> Outcome:
         """Lets a member in, or parks it until the rebalance that its coming starts is complete."""
@@ -67,7 +75,9 @@ class ClassicRules(RebalanceRules):
         known = self.state.groups.get(group_id)
         if isinstance(known, ForeignGroup):
             if not known.is_empty or known.group_type is not ForeignType.CONSUMER:
-                out.replies.append((token, join_error(UNKNOWN_MEMBER_ID, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)))
+                out.replies.append(
+                    (token, join_error(UNKNOWN_MEMBER_ID, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+                )
                 return out
             # An empty group of the newer protocol becomes a classic one when a classic member comes.
             tombstones = foreign_tombstones(known)
@@ -103,20 +113,28 @@ class ClassicRules(RebalanceRules):
         return out
 
     def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
-        """Whether `group.max.size` leaves room. While members rejoin, those already parked are counted, so that the
-        last ones are turned away.
+        """Whether `group.max.size` leaves room. While members rejoin, those already parked are counted,
+        so that the last ones are turned away.
         """
         match group.state:
             case GroupState.EMPTY | GroupState.DEAD:
                 return True
             case GroupState.PREPARING_REBALANCE:
                 member = group.members.get(member_id)
-                return (member is not None and member.awaits_join) or group.awaiting_join_count < self.config.max_size
+                return (
+                    member is not None and member.awaits_join
+                ) or group.awaiting_join_count < self.config.max_size
             case _:
                 return member_id in group.members or len(group.members) < self.config.max_size
 
     def _join_new(
-        self, group: ClassicGroup, request: JoinGroupRequest, caller: Caller, token: Token, at: Instant, out: Outcome
+        self,
+        group: ClassicGroup,
+        request: JoinGroupRequest,
+        caller: Caller,
+        token: Token,
+        at: Instant,
+        out: Outcome,
     ) -> None:
         protocols = request_protocols(request)
         if group.state is GroupState.DEAD:
@@ -131,7 +149,8 @@ class ClassicRules(RebalanceRules):
             old_id = group.static_members.get(instance_id)
             if old_id is not None:
                 log.info(
-                    "[Group %s] Static member %s joins in state %s with unknown member id; it replaces member %s.",
+                    "[Group %s] Static member %s joins in state %s with unknown member id; it replaces "
+                    "member %s.",
                     group.group_id, instance_id, group.state.value, old_id,
                 )  # fmt: skip
                 self._replace_static(group, request, caller, old_id, new_id, token, at, out)
@@ -140,14 +159,23 @@ class ClassicRules(RebalanceRules):
             group.pending_join.add(new_id)
             self._arm_heartbeat(group, new_id, request.session_timeout_ms, at)
             log.info(
-                "[Group %s] New dynamic member in state %s is asked to rejoin as %s.", group.group_id, group.state.value, new_id
+                "[Group %s] New dynamic member in state %s is asked to rejoin as %s.",
+                group.group_id,
+                group.state.value,
+                new_id,
             )
             out.replies.append((token, join_error(new_id, ErrorCode.MEMBER_ID_REQUIRED)))
             return
         self._add_member(group, request, caller, new_id, token, at, out)
 
     def _join_known(
-        self, group: ClassicGroup, request: JoinGroupRequest, caller: Caller, token: Token, at: Instant, out: Outcome
+        self,
+        group: ClassicGroup,
+        request: JoinGroupRequest,
+        caller: Caller,
+        token: Token,
+        at: Instant,
+        out: Outcome,
     ) -> None:
         member_id = request.member_id
         protocols = request_protocols(request)
@@ -210,20 +238,29 @@ class ClassicRules(RebalanceRules):
         if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
             group.new_member_added = True
         group.add(member, token)
-        # A new member cannot heartbeat while its first join is parked, and its going away is not seen: the join
-        # itself times out.
+        # A new member cannot heartbeat while its first join is parked, and its going away is not seen:
+        # the join itself times out.
         self._arm_heartbeat(group, member_id, self.config.new_member_join_timeout_ms, at)
         self._rebalance_or_complete(group, f"new member {member_id}; {join_reason(request)}", at, out)
 
     def _update_member(
-        self, group: ClassicGroup, member: Member, request: JoinGroupRequest, token: Token, reason: str, at: Instant, out: Outcome
+        self,
+        group: ClassicGroup,
+        member: Member,
+        request: JoinGroupRequest,
+        token: Token,
+        reason: str,
+        at: Instant,
+        out: Outcome,
     ) -> None:
         superseded = member.join_token
-        rebalance_ms = request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms
+        rebalance_ms = (
+            request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms
+        )
         group.update(member, request_protocols(request), rebalance_ms, request.session_timeout_ms, token)
         if superseded is not None:
-            # The client sent its join again; the first must be answered too, or it would block what follows on its
-            # connection.
+            # The client sent its join again; the first must be answered too, or it would block what
+            # follows on its connection.
             out.replies.append((superseded, join_error(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS)))
         self._rebalance_or_complete(group, f"{reason}; {join_reason(request)}", at, out)
 
@@ -231,8 +268,8 @@ class ClassicRules(RebalanceRules):
         self, group: ClassicGroup, request: JoinGroupRequest, caller: Caller, old_id: str, new_id: str, token: Token,
         at: Instant, out: Outcome
     ) -> None:  # fmt: skip
-        """A static member came back under its instance id: as long as its protocols elect the same one, nobody else
-        notices.
+        """A static member came back under its instance id: as long as its protocols elect the same one,
+        nobody else notices.
         """
         instance_id = request.group_instance_id
         assert instance_id is not None
@@ -245,7 +282,13 @@ class ClassicRules(RebalanceRules):
         self.timers.cancel(("heartbeat", group.group_id, old_id))
         self._arm_heartbeat(group, new_id, member.session_timeout_ms, at)
         before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
-        group.update(member, request_protocols(request), rebalance_timeout(request, caller), request.session_timeout_ms, token)
+        group.update(
+            member,
+            request_protocols(request),
+            rebalance_timeout(request, caller),
+            request.session_timeout_ms,
+            token,
+        )
         match group.state:
             case GroupState.STABLE if group.select_protocol() == group.protocol_name:
 
@@ -272,10 +315,14 @@ class ClassicRules(RebalanceRules):
                         answer = joined(group, new_id, [], leader=leader_before)
                     return Outcome(replies=[(parked, answer)])
 
-                out.records = [stored_group(group, {m.member_id: m.assignment for m in group.members.values()})]
+                out.records = [
+                    stored_group(group, {m.member_id: m.assignment for m in group.members.values()})
+                ]
                 out.after = stored
             case GroupState.STABLE:
-                self._rebalance_or_complete(group, f"static member {instance_id} changes the protocol", at, out)
+                self._rebalance_or_complete(
+                    group, f"static member {instance_id} changes the protocol", at, out
+                )
             case GroupState.COMPLETING_REBALANCE:
                 # The leader may be assigning to the old id just now.
                 self._prepare_rebalance(group, f"static member {instance_id} has a new id", at, out)
@@ -283,7 +330,7 @@ class ClassicRules(RebalanceRules):
                 self._complete_join_if_all_in(group, at, out)
 
     # -- SyncGroup
-    # -------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def sync(self, request: SyncGroupRequest, token: Token, at: Instant) -> Outcome:
         """Takes the leader's assignment, or parks a follower until it comes."""
@@ -309,16 +356,17 @@ class ClassicRules(RebalanceRules):
                 told = answer if error is ErrorCode.NONE else sync_error(append_error(error))
                 return Outcome(replies=[(token, told)])
 
-            # A new coordinator may have read the assignment from a record that is not committed yet. Should the next
-            # election lose that, the same generation would get another assignment.
+            # A new coordinator may have read the assignment from a record that is not committed yet.
+            # Should the next election lose that, the same generation would get another assignment.
             out.after = committed
             return out
         if member.sync_token is not None:
             out.replies.append((member.sync_token, sync_error(ErrorCode.REBALANCE_IN_PROGRESS)))
         member.sync_token = token
         if not group.is_leader(member.member_id) or group.storing_generation == group.generation_id:
-            # A leader that syncs again gets what it said first, as everybody: a second record would stand in the log
-            # after the first, and the next coordinator would give the same generation another assignment.
+            # A leader that syncs again gets what it said first, as everybody: a second record would
+            # stand in the log after the first, and the next coordinator would give the same generation
+            # another assignment.
             return out
         given = {entry.member_id: bytes(entry.assignment) for entry in request.assignments}
         assignment = {member_id: given.get(member_id, b"") for member_id in group.members}
@@ -340,7 +388,9 @@ class ClassicRules(RebalanceRules):
             for each in group.members.values():
                 each.assignment = b""
             self._answer_syncs(group, append_error(error), when, done)
-            self._rebalance_or_complete(group, f"the assignment could not be stored: {error.name}", when, done)
+            self._rebalance_or_complete(
+                group, f"the assignment could not be stored: {error.name}", when, done
+            )
             return done
 
         group.storing_generation = generation
@@ -349,7 +399,7 @@ class ClassicRules(RebalanceRules):
         return out
 
     # -- Heartbeat, LeaveGroup
-    # -------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def heartbeat(self, request: HeartbeatRequest, at: Instant) -> HeartbeatResponse:
         """Keeps a session alive; REBALANCE_IN_PROGRESS tells the member to rejoin."""
@@ -385,7 +435,9 @@ class ClassicRules(RebalanceRules):
                 removed.append(identity.member_id or identity.group_instance_id or "")
             response.members.append(
                 LeaveGroupResponse.MemberResponse(
-                    member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=code
+                    member_id=identity.member_id,
+                    group_instance_id=identity.group_instance_id,
+                    error_code=code,
                 )
             )
         if group is not None and removed:
@@ -406,7 +458,9 @@ class ClassicRules(RebalanceRules):
         out.after = stored
         return out
 
-    def _leave_one(self, group: ClassicGroup, member_id: str, instance_id: str | None, out: Outcome) -> ErrorCode:
+    def _leave_one(
+        self, group: ClassicGroup, member_id: str, instance_id: str | None, out: Outcome
+    ) -> ErrorCode:
         if member_id == UNKNOWN_MEMBER_ID:
             static_id = group.static_members.get(instance_id) if instance_id is not None else None
             if static_id is None:

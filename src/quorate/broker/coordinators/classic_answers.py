@@ -1,5 +1,5 @@
-"""Answers of the classic protocol, and what is read out of its requests: small pure functions beside the rules of
-`classic.py`.
+"""Answers of the classic protocol, and what is read out of its requests: small pure functions beside
+the rules of `classic.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from quorate.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResp
 def append_error(error: ErrorCode) -> ErrorCode:
     """What a member is told when its group's record could not be appended for `error`."""
     match error:
-        case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION | ErrorCode.NOT_ENOUGH_REPLICAS | ErrorCode.REQUEST_TIMED_OUT:
+        case (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION | ErrorCode.NOT_ENOUGH_REPLICAS | ErrorCode.REQUEST_TIMED_OUT
+        ):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         case ErrorCode.NOT_LEADER_OR_FOLLOWER | ErrorCode.KAFKA_STORAGE_ERROR:
             return ErrorCode.NOT_COORDINATOR
@@ -41,7 +43,10 @@ def request_protocols(request: JoinGroupRequest) -> tuple[tuple[str, bytes], ...
 
 
 def joined(
-    group: ClassicGroup, member_id: str, members: list[JoinGroupResponse.JoinGroupResponseMember], leader: str | None = None
+    group: ClassicGroup,
+    member_id: str,
+    members: list[JoinGroupResponse.JoinGroupResponseMember],
+    leader: str | None = None,
 ) -> JoinGroupResponse:
     return JoinGroupResponse(
         generation_id=group.generation_id,
@@ -67,7 +72,9 @@ def current_members(group: ClassicGroup) -> list[JoinGroupResponse.JoinGroupResp
 
 
 def synced(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
-    return SyncGroupResponse(protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=assignment)
+    return SyncGroupResponse(
+        protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=assignment
+    )
 
 
 def check_sync(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
@@ -80,7 +87,10 @@ def check_sync(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
         return error.code
     if request.generation_id != group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION
-    for said, known in ((request.protocol_type, group.protocol_type), (request.protocol_name, group.protocol_name)):
+    for said, known in (
+        (request.protocol_type, group.protocol_type),
+        (request.protocol_name, group.protocol_name),
+    ):
         if said is not None and known is not None and said != known:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     return ErrorCode.NONE
@@ -96,8 +106,8 @@ def join_reason(request: JoinGroupRequest) -> str:
 
 
 def foreign_tombstones(group: ForeignGroup) -> list[Record]:
-    """Deletes every record of an empty group of another protocol; the group's own record (its lowest type but for
-    offsets) goes last, as replay demands.
+    """Deletes every record of an empty group of another protocol; the group's own record (its lowest
+    type but for offsets) goes last, as replay demands.
     """
     ordered = sorted(group.keys.items(), key=lambda item: (-item[1], item[0]))
     return [ForeignRecord(group.group_id, group.group_type, kind, key, None) for key, kind in ordered]

@@ -1,9 +1,9 @@
-"""State of one classic consumer group (the protocol of JoinGroup and SyncGroup; KIP-62, KIP-134, KIP-345, KIP-394,
-KIP-814).
+"""State of one classic consumer group (the protocol of JoinGroup and SyncGroup; KIP-62, KIP-134,
+KIP-345, KIP-394, KIP-814).
 
-Knows neither time nor timers, records nor requests: only members, votes and the legal moves between states. The rules
-that drive it are in `classic.py`.
-A parked JoinGroup or SyncGroup is a *token*, an opaque value of the driver's by which it finds the request to answer.
+Knows neither time nor timers, records nor requests: only members, votes and the legal moves between
+states. The rules that drive it are in `classic.py`. A parked JoinGroup or SyncGroup is a *token*, an
+opaque value of the driver's by which it finds the request to answer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class GroupState(Enum):
 
 LEGAL_PREDECESSORS: Final[dict[GroupState, frozenset[GroupState]]] = {
     GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
-    GroupState.PREPARING_REBALANCE: frozenset({GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY}),
+    GroupState.PREPARING_REBALANCE: frozenset(
+        {GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY}
+    ),
     GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
     GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
     GroupState.DEAD: frozenset(GroupState),
@@ -44,7 +46,8 @@ LEGAL_PREDECESSORS: Final[dict[GroupState, frozenset[GroupState]]] = {
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One member. `protocols` are (name, metadata) in the member's order of preference; timeouts in milliseconds."""
+    """One member. `protocols` are (name, metadata) in the member's order of preference; timeouts in
+    milliseconds."""
 
     member_id: str
     instance_id: str | None
@@ -69,8 +72,8 @@ class Member:
 
     @property
     def heartbeat_satisfied(self) -> bool:
-        """A member whose request is parked here is alive by that, save a new one: it cannot heartbeat, so its parked
-        join may expire.
+        """A member whose request is parked here is alive by that, save a new one: it cannot heartbeat,
+        so its parked join may expire.
         """
         return not self.is_new and (self.join_token is not None or self.sync_token is not None)
 
@@ -87,8 +90,8 @@ class Member:
 
 @dataclass(slots=True, eq=False)
 class ClassicGroup:
-    """One group. `protocol_type` None: a "simple" group, of committed offsets only. `state_timestamp_ms` None: loaded
-    from an old record without it.
+    """One group. `protocol_type` None: a "simple" group, of committed offsets only.
+    `state_timestamp_ms` None: loaded from an old record without it.
     """
 
     group_id: str
@@ -111,7 +114,7 @@ class ClassicGroup:
     _support: dict[str, int] = field(default_factory=dict)
 
     # -- state
-    # -----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def transition_to(self, state: GroupState, now_ms: int) -> None:
         """Moves to `state`; AssertionError on a move that the table does not have."""
@@ -145,18 +148,19 @@ class ClassicGroup:
         return self.leader_id == member_id
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads `topic`; with metadata that cannot be read, a consumer group counts as reading every
-        topic.
+        """Whether a member reads `topic`; with metadata that cannot be read, a consumer group counts as
+        reading every topic.
         """
         if self.subscribed_topics is not None:
             return topic in self.subscribed_topics
         return self.uses_consumer_protocol
 
     # -- members
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def supports_protocols(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Whether a member with these protocols could join: some one of them must be known to all present members."""
+        """Whether a member with these protocols could join: some one of them must be known to all
+        present members."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and any(True for _ in names)
         if self.protocol_type != protocol_type:
@@ -164,11 +168,13 @@ class ClassicGroup:
         return any(self._support.get(name, 0) == len(self.members) for name in names)
 
     def add(self, member: Member, token: Token | None = None) -> None:
-        """Adds a member whose protocols were checked with `supports_protocols`; the first one gives the group its
-        type and leads.
+        """Adds a member whose protocols were checked with `supports_protocols`; the first one gives the
+        group its type and leads.
         """
         if member.instance_id is not None:
-            assert member.instance_id not in self.static_members, f"static member {member.instance_id} added twice"
+            assert member.instance_id not in self.static_members, (
+                f"static member {member.instance_id} added twice"
+            )
             self.static_members[member.instance_id] = member.member_id
         if not self.members:
             self.protocol_type = member.protocol_type
@@ -212,7 +218,9 @@ class ClassicGroup:
         self.awaiting_join_count += (token is not None) - member.awaits_join
         member.join_token = token
 
-    def replace_static(self, instance_id: str, old_id: str, new_id: str) -> tuple[Member, Token | None, Token | None]:
+    def replace_static(
+        self, instance_id: str, old_id: str, new_id: str
+    ) -> tuple[Member, Token | None, Token | None]:
         """Gives a static member a new id: (new member, join and sync tokens of the old one, to be answered
         FENCED_INSTANCE_ID).
         """
@@ -246,7 +254,8 @@ class ClassicGroup:
         return token
 
     def validate_member(self, member_id: str, instance_id: str | None) -> None:
-        """Raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID for a static member that another process replaced."""
+        """Raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID for a static member that another process
+        replaced."""
         if instance_id is not None:
             existing = self.static_members.get(instance_id)
             if existing is None:
@@ -270,11 +279,11 @@ class ClassicGroup:
         return False
 
     # -- generations
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def select_protocol(self) -> str:
-        """The protocol that all support and most prefer; of several with equal votes the one that the oldest member
-        ranks first.
+        """The protocol that all support and most prefer; of several with equal votes the one that the
+        oldest member ranks first.
         """
         candidates = {name for name, count in self._support.items() if count == len(self.members)}
         votes: dict[str, int] = {}
@@ -297,8 +306,8 @@ class ClassicGroup:
         self.pending_sync.clear()
 
     def compute_subscribed_topics(self) -> frozenset[str] | None:
-        """Topics that the members' consumer metadata names; None when the group is of another type or its metadata is
-        not readable.
+        """Topics that the members' consumer metadata names; None when the group is of another type or
+        its metadata is not readable.
         """
         if not self.uses_consumer_protocol:
             return None
@@ -324,8 +333,8 @@ class ClassicGroup:
 
 
 def subscription_topics(metadata: bytes) -> list[str] | None:
-    """Topics of a consumer's embedded subscription, whose version 0 prefixes all later ones: int16 version, array of
-    strings. None if malformed.
+    """Topics of a consumer's embedded subscription, whose version 0 prefixes all later ones: int16
+    version, array of strings. None if malformed.
     """
     try:
         _, count = struct.unpack_from(">hi", metadata)

@@ -1,10 +1,10 @@
 """The asyncio shell around the shards: one for each offsets partition that this broker leads.
 
-A request's future is its token in the core. For every step: answers go out at once, records are appended as one batch (the
-append is done when the call returns, so steps of a shard are in log order), and what follows runs when the high watermark
-has passed it. Writes see the newest state. Reads see the committed one, which follows the high watermark alone: an append
-that timed out is visible as soon as it commits, and not before. One timer serves all shards. The same rules as in Kafka's
-`CoordinatorRuntime`.
+A request's future is its token in the core. For every step: answers go out at once, records are
+appended as one batch (the append is done when the call returns, so steps of a shard are in log order),
+and what follows runs when the high watermark has passed it. Writes see the newest state. Reads see the
+committed one, which follows the high watermark alone: an append that timed out is visible as soon as it
+commits, and not before. One timer serves all shards. The same rules as in Kafka's `CoordinatorRuntime`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ log = logging.getLogger("quorate.group")
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 
 CHUNK_BYTES = 512 * 1024
-"""Tombstones of an expiry that need not be atomic go out in batches of about this size, well below any `max.message.bytes`."""
+"""Tombstones of an expiry that need not be atomic go out in batches of about this size, well below any
+`max.message.bytes`."""
 
 RING_S = 0.003
 """After this time the timers of the remaining shards wait for the next turn of the event loop."""
@@ -60,13 +61,17 @@ class Log(Protocol):
 class Replicas(Protocol):
     """What is used of the replica manager."""
 
-    def append_internal(self, topic: str, partition_id: int, batch: bytes, *, timeout_s: float = ...) -> asyncio.Future[int]: ...
+    def append_internal(
+        self, topic: str, partition_id: int, batch: bytes, *, timeout_s: float = ...
+    ) -> asyncio.Future[int]: ...
 
     def local_log(self, topic: str, partition: int) -> Any: ...
 
     def partition(self, topic: str, partition: int) -> Any: ...
 
-    def subscribe_leadership(self, listener: Callable[[str, int, int | None], None], topic: str | None = ...) -> None: ...
+    def subscribe_leadership(
+        self, listener: Callable[[str, int, int | None], None], topic: str | None = ...
+    ) -> None: ...
 
 
 class ShardRuntime:
@@ -93,8 +98,9 @@ class ShardRuntime:
         self._uncommitted: deque[tuple[int, ShardState]] = deque()
         """For each batch that was not committed yet: its end offset, and the state with it."""
         self.inherited: tuple[int, ShardState] | None = None
-        """End offset of the log that was loaded, and the state there; None once the high watermark has passed it. Before,
-        an earlier leader may have acknowledged records that are not known to be committed here."""
+        """End offset of the log that was loaded, and the state there; None once the high watermark has
+        passed it. Before, an earlier leader may have acknowledged records that are not known to be
+        committed here."""
         self.error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         """Why requests are refused; NONE when active."""
         self.parked: set[Answer] = set()
@@ -126,7 +132,11 @@ class GroupDriver:
     """Runs the shards of the offsets partitions that are led here."""
 
     def __init__(
-        self, config: GroupConfig, replicas: Replicas, clock: Clock, has_topic: Callable[[str], bool] = lambda _: True
+        self,
+        config: GroupConfig,
+        replicas: Replicas,
+        clock: Clock,
+        has_topic: Callable[[str], bool] = lambda _: True,
     ) -> None:
         """`has_topic` tells whether the cluster has a topic of this name."""
         self.config = config
@@ -141,7 +151,8 @@ class GroupDriver:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
-    # -- life ------------------------------------------------------------------------------------------------------------
+    # -- life
+    # ----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Takes over the partitions that are led already, and follows elections from here on."""
@@ -171,7 +182,9 @@ class GroupDriver:
         assert self._loop is not None
         runtime = ShardRuntime(partition, leader_epoch, Shard(self.config))
         self._shards[partition] = runtime
-        runtime.loader = self._loop.create_task(self._load(runtime), name=f"load {GROUP_METADATA_TOPIC}-{partition}")
+        runtime.loader = self._loop.create_task(
+            self._load(runtime), name=f"load {GROUP_METADATA_TOPIC}-{partition}"
+        )
 
     def _unload(self, partition: int) -> None:
         runtime = self._shards.pop(partition, None)
@@ -200,19 +213,23 @@ class GroupDriver:
             raise
         except Exception as error:
             runtime.error = ErrorCode.NOT_COORDINATOR
-            log.error("[GroupCoordinator] Could not load %s-%d: %s", GROUP_METADATA_TOPIC, runtime.partition, error)
+            log.error(
+                "[GroupCoordinator] Could not load %s-%d: %s", GROUP_METADATA_TOPIC, runtime.partition, error
+            )
             return
         if self._shards.get(runtime.partition) is not runtime:
             return
         runtime.loader = None
-        # Not all of the log need be committed yet: a replica in the ISR that hangs would delay the whole failover until it
-        # is out of the ISR. Reads see what is committed, as in Kafka's CoordinatorLoader.
+        # Not all of the log need be committed yet: a replica in the ISR that hangs would delay the
+        # whole failover until it is out of the ISR. Reads see what is committed, as in Kafka's
+        # CoordinatorLoader.
         runtime.inherited = (end, runtime.shard.state)
         runtime.error = ErrorCode.NONE
         for outcome in runtime.shard.loaded(self._at()):
             self._carry_out(runtime, outcome, runtime.shard.state)
-        # A topic that is not here was deleted: the metadata that made this broker the leader is newer than any with which the
-        # former leader could take a commit. That one may have ended before it had deleted all offsets, or nobody led then.
+        # A topic that is not here was deleted: the metadata that made this broker the leader is newer
+        # than any with which the former leader could take a commit. That one may have ended before it
+        # had deleted all offsets, or nobody led then.
         gone = {topic for topic in loader.topics if not self._has_topic(topic)} | runtime.deleted_topics
         if gone:
             runtime.shard.topics_deleted(frozenset(gone))
@@ -227,7 +244,8 @@ class GroupDriver:
                 (self._clock.now() - started) * 1000,
             )
 
-    # -- access ----------------------------------------------------------------------------------------------------------
+    # -- access
+    # ----------------------------------------------------------------------------------------------
 
     def runtime(self, partition: int) -> ShardRuntime:
         """The active shard. Raises NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
@@ -261,8 +279,8 @@ class GroupDriver:
         return runtime.committed(self._high_watermark(runtime))
 
     def _reaches(self, partition: int, offset: int) -> asyncio.Future[bool]:
-        """Waits for the high watermark to reach `offset`; False when it did not in `offsets.commit.timeout.ms`. Fails with
-        KafkaError when the partition is not led here any more."""
+        """Waits for the high watermark to reach `offset`; False when it did not in
+        `offsets.commit.timeout.ms`. Fails with KafkaError when the partition is not led here any more."""
         from quorate.broker.replication.purgatory import DelayedAcks
 
         assert self._loop is not None
@@ -270,21 +288,31 @@ class GroupDriver:
         errors: list[ErrorCode] = []
 
         def finish() -> bool:
-            if errors[0] not in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT):
+            if errors[0] not in (
+                ErrorCode.NONE,
+                ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+                ErrorCode.REQUEST_TIMED_OUT,
+            ):
                 raise KafkaError(errors[0])
             return errors[0] is not ErrorCode.REQUEST_TIMED_OUT
 
         timeout_s = self.config.offsets_commit_timeout_ms / 1000
-        return DelayedAcks(self._loop, [(replica, offset)], timeout_s, lambda _, error: errors.append(error), finish).future
+        return DelayedAcks(
+            self._loop, [(replica, offset)], timeout_s, lambda _, error: errors.append(error), finish
+        ).future
 
     def _all_committed(self, partition: int) -> asyncio.Future[bool]:
         """Waits for the high watermark to reach the log's present end."""
-        return self._reaches(partition, self._replicas.partition(GROUP_METADATA_TOPIC, partition).log.log_end_offset)
+        return self._reaches(
+            partition, self._replicas.partition(GROUP_METADATA_TOPIC, partition).log.log_end_offset
+        )
 
-    # -- steps -----------------------------------------------------------------------------------------------------------
+    # -- steps
+    # ----------------------------------------------------------------------------------------------
 
     def write(self, partition: int, step: Step) -> Answer:
-        """Runs a step of a shard. The future carries its answer, or a KafkaError whose code is for the client."""
+        """Runs a step of a shard. The future carries its answer, or a KafkaError whose code is for the
+        client."""
         assert self._loop is not None
         answer: Answer = self._loop.create_future()
         try:
@@ -344,12 +372,15 @@ class GroupDriver:
         settled.add_done_callback(done)
         return answer
 
-    def read_committed(self, partition: int, group_id: str, read: Callable[[Shard, ShardState], Any]) -> Answer:
+    def read_committed(
+        self, partition: int, group_id: str, read: Callable[[Shard, ShardState], Any]
+    ) -> Answer:
         """A read of the committed state of a group.
 
-        Where an earlier leader wrote about the group what is not known to be committed here, it may have acknowledged it:
-        the high watermark of a new leader is behind until its followers have fetched. Such a read waits for it, for at most
-        `offsets.commit.timeout.ms`; Kafka does not wait and may answer an older offset.
+        Where an earlier leader wrote about the group what is not known to be committed here, it may
+        have acknowledged it: the high watermark of a new leader is behind until its followers have
+        fetched. Such a read waits for it, for at most `offsets.commit.timeout.ms`; Kafka does not wait
+        and may answer an older offset.
         """
         assert self._loop is not None
         answer: Answer = self._loop.create_future()
@@ -381,7 +412,8 @@ class GroupDriver:
         return answer
 
     def topics_deleted(self, topics: frozenset[str]) -> None:
-        """Deletes the offsets of topics on every shard: the first ones now, the rest in later turns of the event loop."""
+        """Deletes the offsets of topics on every shard: the first ones now, the rest in later turns of
+        the event loop."""
         for runtime in self.runtimes():
             if runtime.error is ErrorCode.NONE:
                 runtime.shard.topics_deleted(topics)
@@ -391,9 +423,11 @@ class GroupDriver:
             self._timer.cancel()
         self._ring()
 
-    def _carry_out(self, runtime: ShardRuntime, outcome: Outcome, before: ShardState, answer: Answer | None = None) -> None:
-        """The duties that `model.Outcome` lists. `answer` is the one that the step owes, should a defect keep it from
-        answering."""
+    def _carry_out(
+        self, runtime: ShardRuntime, outcome: Outcome, before: ShardState, answer: Answer | None = None
+    ) -> None:
+        """The duties that `model.Outcome` lists. `answer` is the one that the step owes, should a
+        defect keep it from answering."""
         for token, value in outcome.replies:
             assert isinstance(token, asyncio.Future)
             if not token.done():
@@ -407,7 +441,8 @@ class GroupDriver:
                 self._settled(runtime, outcome, ErrorCode.NONE, answer)
                 return
             else:
-                # It found nothing to write, in a state that is not all committed: its answer must wait for that.
+                # It found nothing to write, in a state that is not all committed: its answer must wait
+                # for that.
                 pending = self._all_committed(runtime.partition)
         except Exception as error:
             code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
@@ -426,7 +461,8 @@ class GroupDriver:
         pending.add_done_callback(lambda future: self._replicated(runtime, outcome, answer, future))
 
     def _append(self, runtime: ShardRuntime, outcome: Outcome, stands: ShardState) -> asyncio.Future[int]:
-        """Replays the records, appends them, and gives the future of the last batch (those before it are committed by then).
+        """Replays the records, appends them, and gives the future of the last batch (those before it
+        are committed by then).
 
         Raises what keeps a batch from being appended, and then leaves the state that the log stands for."""
         from quorate.records.batch import build_batch
@@ -446,13 +482,20 @@ class GroupDriver:
                 if outcome.replay:
                     for index, record in enumerate(records):
                         shard.replay(record, base + index)
-                batch = build_batch([(*encode_record(record), (), now_ms) for record in records], compression=codec)
+                batch = build_batch(
+                    [(*encode_record(record), (), now_ms) for record in records], compression=codec
+                )
                 appended = self._replicas.append_internal(
-                    GROUP_METADATA_TOPIC, runtime.partition, batch, timeout_s=self.config.offsets_commit_timeout_ms / 1000
+                    GROUP_METADATA_TOPIC,
+                    runtime.partition,
+                    batch,
+                    timeout_s=self.config.offsets_commit_timeout_ms / 1000,
                 )
             except Exception:
                 if replica_log is not None and replica_log.log_end_offset > base:
-                    runtime.written(replica_log.log_end_offset)  # it failed after the write: the log has the batch
+                    runtime.written(
+                        replica_log.log_end_offset
+                    )  # it failed after the write: the log has the batch
                 else:
                     shard.state = stands
                 raise
@@ -461,9 +504,11 @@ class GroupDriver:
         assert appended is not None
         return appended
 
-    def _replicated(self, runtime: ShardRuntime, outcome: Outcome, answer: Answer | None, future: asyncio.Future[Any]) -> None:
-        """The high watermark has passed a step's records, or the wait for that is over. Then they stand in the log and may
-        commit yet: the state stays, only the answer is an error."""
+    def _replicated(
+        self, runtime: ShardRuntime, outcome: Outcome, answer: Answer | None, future: asyncio.Future[Any]
+    ) -> None:
+        """The high watermark has passed a step's records, or the wait for that is over. Then they stand
+        in the log and may commit yet: the state stays, only the answer is an error."""
         error = future.exception()
         if self._shards.get(runtime.partition) is not runtime:
             return
@@ -480,23 +525,27 @@ class GroupDriver:
         self._settled(runtime, outcome, code, answer)
         self._arm_timer(runtime)
 
-    def _settled(self, runtime: ShardRuntime, outcome: Outcome, error: ErrorCode, answer: Answer | None) -> None:
+    def _settled(
+        self, runtime: ShardRuntime, outcome: Outcome, error: ErrorCode, answer: Answer | None
+    ) -> None:
         if outcome.after is None:
             return
         before = runtime.shard.state
         try:
             self._carry_out(runtime, outcome.after(error, self._at()), before)
         except Exception:
-            log.exception("[GroupCoordinator] A request to %s-%d failed.", GROUP_METADATA_TOPIC, runtime.partition)
+            log.exception(
+                "[GroupCoordinator] A request to %s-%d failed.", GROUP_METADATA_TOPIC, runtime.partition
+            )
             if answer is not None and not answer.done():
                 answer.set_exception(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
 
-    # -- time ------------------------------------------------------------------------------------------------------------
+    # -- time
+    # ----------------------------------------------------------------------------------------------
 
     def _arm_timer(self, runtime: ShardRuntime) -> None:
-        """Makes the timer ring in time for this shard. It may ring early for one that has been put off since: cheaper than
-        resetting it
-        for every heartbeat."""
+        """Makes the timer ring in time for this shard. It may ring early for one that has been put off
+        since: cheaper than resetting it for every heartbeat."""
         deadline = runtime.shard.next_deadline()
         if deadline is None or self._closed or self._loop is None:
             return
@@ -530,8 +579,12 @@ class GroupDriver:
             for outcome in runtime.shard.tick(at):
                 self._carry_out(runtime, outcome, before)
                 before = runtime.shard.state
-        except Exception:  # one group's defect must not stop the clock of all; what else is due rings at once again
-            log.exception("[GroupCoordinator] A timer of %s-%d failed.", GROUP_METADATA_TOPIC, runtime.partition)
+        except (
+            Exception
+        ):  # one group's defect must not stop the clock of all; what else is due rings at once again
+            log.exception(
+                "[GroupCoordinator] A timer of %s-%d failed.", GROUP_METADATA_TOPIC, runtime.partition
+            )
             runtime.shard.state = before
 
 

@@ -21,12 +21,13 @@ SLICE_BYTES = 256 * 1024
 
 
 READ_AHEAD_ROUNDS = 8
-"""An index leads to a batch header, which leads to the next one. What is not found by then is read in the event loop."""
+"""An index leads to a batch header, which leads to the next one. What is not found by then is read in
+the event loop."""
 
 
 async def _read(source: Any, offset: int) -> bytes:
-    """The batches at `offset`. What is not in the page cache is read in a thread: a broker that takes over from one that died
-    has often not looked at these files for days."""
+    """The batches at `offset`. What is not in the page cache is read in a thread: a broker that takes
+    over from one that died has often not looked at these files for days."""
     loop = asyncio.get_running_loop()
     for _ in range(READ_AHEAD_ROUNDS):
         try:
@@ -37,7 +38,9 @@ async def _read(source: Any, offset: int) -> bytes:
         except (OSError, EOFError):
             break  # a missing index is made anew by the read, which meets any other error again
     parts = source.read(offset, SLICE_BYTES).parts
-    if all(resident_bytes(part.fd_owner.fileno(), part.position, part.length) == part.length for part in parts):
+    if all(
+        resident_bytes(part.fd_owner.fileno(), part.position, part.length) == part.length for part in parts
+    ):
         return _bytes_of(parts)
     return await loop.run_in_executor(None, _bytes_of, parts)
 
@@ -47,8 +50,8 @@ def _bytes_of(regions: Iterable[FileRegion]) -> bytes:
 
 
 class ShardLoader:
-    """Replays a log into `shard`. `records` counts what was replayed, `topics` are those of the offsets in it; `replayed` is told
-    the end offset of every batch."""
+    """Replays a log into `shard`. `records` counts what was replayed, `topics` are those of the offsets
+    in it; `replayed` is told the end offset of every batch."""
 
     __slots__ = ("_replayed", "_unknown_types", "records", "shard", "topics")
 
@@ -60,7 +63,8 @@ class ShardLoader:
         self._unknown_types: set[int] = set()
 
     async def load(self, source: Any) -> int:
-        """Replays from the log's start to what was its end when the load began; that end. Raises KafkaError, DecodeError."""
+        """Replays from the log's start to what was its end when the load began; that end. Raises
+        KafkaError, DecodeError."""
         if source is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log is not here")
         end: int = source.log_end_offset
@@ -71,20 +75,27 @@ class ShardLoader:
                 break  # all that stood between here and the end was compacted away
             reached = self.replay_bytes(data, offset)
             if reached <= offset:
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"nothing can be read at offset {offset}, the log ends at {end}")
+                raise KafkaError(
+                    ErrorCode.CORRUPT_MESSAGE,
+                    f"nothing can be read at offset {offset}, the log ends at {end}",
+                )
             offset = reached
             await asyncio.sleep(0)
         return end
 
     def replay_bytes(self, data: bytes, first_offset: int) -> int:
-        """Replays whole batches from `first_offset` on; the offset after the last. Raises CORRUPT_MESSAGE for a damaged one."""
+        """Replays whole batches from `first_offset` on; the offset after the last. Raises
+        CORRUPT_MESSAGE for a damaged one."""
         from quorate.records.batch import decode_records, iter_batches, verify_crc
 
         reached = first_offset
         for header, batch in iter_batches(data):
             if not verify_crc(batch):
                 # Better no coordinator for these groups than one that remembers wrongly.
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset} has a wrong checksum")
+                raise KafkaError(
+                    ErrorCode.CORRUPT_MESSAGE,
+                    f"the batch at offset {header.base_offset} has a wrong checksum",
+                )
             if header.is_control:
                 self._replay_marker(batch, header.producer_id)
             else:
@@ -103,7 +114,9 @@ class ShardLoader:
         except UnknownRecordTypeError as error:
             if error.record_type not in self._unknown_types:
                 self._unknown_types.add(error.record_type)
-                log.warning("[GroupCoordinator] Records of unknown type %d are left alone.", error.record_type)
+                log.warning(
+                    "[GroupCoordinator] Records of unknown type %d are left alone.", error.record_type
+                )
             return
         self.shard.replay(record, offset, producer_id)
         self.records += 1

@@ -1,9 +1,9 @@
-"""The values that flow through a group coordinator's core: configuration, callers, records, outcomes, and the state
-of one offsets partition.
+"""The values that flow through a group coordinator's core: configuration, callers, records, outcomes,
+and the state of one offsets partition.
 
-Knows nothing of tasks, sockets and files. The state is a value with shared structure: the driver keeps the one before
-an append that fails, and one for each batch that is not committed yet. Reads answer from the newest committed one, while
-writes work on the newest of all.
+Knows nothing of tasks, sockets and files. The state is a value with shared structure: the driver keeps
+the one before an append that fails, and one for each batch that is not committed yet. Reads answer from
+the newest committed one, while writes work on the newest of all.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class CommittedOffset:
 
 
 # -- records of __consumer_offsets
-# -----------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,8 @@ class GroupRecord:
 
 
 class ForeignType(Enum):
-    """Kinds of groups that this coordinator keeps but does not serve; values are the names that ListGroups gives."""
+    """Kinds of groups that this coordinator keeps but does not serve; values are the names that
+    ListGroups gives."""
 
     CONSUMER = "consumer"
     SHARE = "share"
@@ -130,8 +131,8 @@ class ForeignType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ForeignRecord:
-    """A record of a group of another protocol, kept as it is. `member_id`: set on the record that says that a member
-    exists.
+    """A record of a group of another protocol, kept as it is. `member_id`: set on the record that says
+    that a member exists.
     """
 
     group_id: str
@@ -147,8 +148,8 @@ Record = OffsetRecord | GroupRecord | ForeignRecord
 
 @dataclass(frozen=True, slots=True)
 class ForeignGroup:
-    """A group that another protocol's coordinator made (KIP-848, KIP-932, KIP-1071): its record keys with their type,
-    and its members.
+    """A group that another protocol's coordinator made (KIP-848, KIP-932, KIP-1071): its record keys
+    with their type, and its members.
     """
 
     group_id: str
@@ -171,8 +172,8 @@ PartitionKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ShardState:
-    """State of one partition of the offsets topic, a value. Classic groups in it are themselves mutable: their
-    membership lives in memory only.
+    """State of one partition of the offsets topic, a value. Classic groups in it are themselves
+    mutable: their membership lives in memory only.
     """
 
     groups: Map[str, ClassicGroup | ForeignGroup] = field(default_factory=Map)
@@ -188,7 +189,10 @@ class ShardState:
     def pending_partitions(self, group_id: str) -> list[PartitionKey]:
         """Partitions of the group of which open transactions hold offsets."""
         found = {
-            (topic, partition) for entries in self.pending.values() for group, topic, partition in entries if group == group_id
+            (topic, partition)
+            for entries in self.pending.values()
+            for group, topic, partition in entries
+            if group == group_id
         }
         return sorted(found)
 
@@ -201,11 +205,11 @@ class Outcome:
     """What a step wants done. Duties of the driver, in this order:
 
     1. Send `replies` (parked requests by their token, and the response).
-    2. If `replay`, apply `records` with `Shard.replay`; append them as one batch. If that fails, put back the state from
-       before the step.
-    3. Call `after(NONE)` once the high watermark has passed the batch, or `after(error)` if it was not written or timed
-       out, and carry out the outcome of that in turn. Without records, wait for all that was written before instead: the
-       answer may tell of it.
+    2. If `replay`, apply `records` with `Shard.replay`; append them as one batch. If that fails, put
+       back the state from before the step.
+    3. Call `after(NONE)` once the high watermark has passed the batch, or `after(error)` if it was not
+       written or timed out, and carry out the outcome of that in turn. Without records, wait for all
+       that was written before instead: the answer may tell of it.
     """
 
     records: list[Record] = field(default_factory=list)

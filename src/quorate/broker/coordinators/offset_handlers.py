@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from quorate.net.dispatch import RequestContext
 
 TURN_S = 0.003
-"""For the groups of one OffsetFetch in one turn of the event loop: administrators ask for all offsets of all groups at once."""
+"""For the groups of one OffsetFetch in one turn of the event loop: administrators ask for all offsets
+of all groups at once."""
 
 MULTI_GROUP_VERSION = 8
 """From this OffsetFetch version a request names several groups."""
@@ -32,10 +33,12 @@ class OffsetHandlers:
     def partition_for(self, group_id: str) -> int:
         raise NotImplementedError
 
-    # -- OffsetCommit ----------------------------------------------------------------------------------------------------
+    # -- OffsetCommit
+    # ----------------------------------------------------------------------------------------------
 
     def offset_commit(self, ctx: RequestContext, request: Any) -> Any:
-        """Stores offsets of partitions that exist; the answer has the topics in no particular order, as Kafka's."""
+        """Stores offsets of partitions that exist; the answer has the topics in no particular order, as
+        Kafka's."""
         from quorate.broker.coordinators.offsets import commit_error
         from quorate.broker.coordinators.service import settle
         from quorate.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -49,21 +52,33 @@ class OffsetHandlers:
             if gone:
                 by_id = topic.topic_id != ZERO_UUID and not name
                 code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                answers = [OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=p, error_code=code) for p in gone]
+                answers = [
+                    OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=p, error_code=code)
+                    for p in gone
+                ]
                 refused.append(
-                    OffsetCommitResponse.OffsetCommitResponseTopic(name=name, topic_id=topic.topic_id, partitions=answers)
+                    OffsetCommitResponse.OffsetCommitResponseTopic(
+                        name=name, topic_id=topic.topic_id, partitions=answers
+                    )
                 )
             if here:
-                known.append(OffsetCommitRequest.OffsetCommitRequestTopic(name=name, topic_id=topic.topic_id, partitions=here))
+                known.append(
+                    OffsetCommitRequest.OffsetCommitRequestTopic(
+                        name=name, topic_id=topic.topic_id, partitions=here
+                    )
+                )
         if not known:
             return merge(refused, OffsetCommitResponse())
         request.topics = known
         caller = self._caller_of(ctx)
         answer = self.driver.write(
-            self.partition_for(request.group_id), lambda shard, token, at: shard.commit(request, caller, token, at)
+            self.partition_for(request.group_id),
+            lambda shard, token, at: shard.commit(request, caller, token, at),
         )
 
-        return settle(answer, partial(merge, refused), lambda e: merge(refused, commit_error(request, e.code)))
+        return settle(
+            answer, partial(merge, refused), lambda e: merge(refused, commit_error(request, e.code))
+        )
 
     def _split(self, topic: str, partitions: list[Any]) -> tuple[list[Any], list[int]]:
         """Partitions of a request that exist, and the indexes of those that do not."""
@@ -80,7 +95,8 @@ class OffsetHandlers:
 
         return Caller(ctx.api_version)
 
-    # -- OffsetFetch -----------------------------------------------------------------------------------------------------
+    # -- OffsetFetch
+    # ----------------------------------------------------------------------------------------------
 
     async def offset_fetch(self, ctx: RequestContext, request: Any) -> Any:
         from quorate.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
@@ -91,7 +107,9 @@ class OffsetHandlers:
             topics = None
             if request.topics is not None:
                 topics = [
-                    OffsetFetchRequest.OffsetFetchRequestTopics(name=t.name, partition_indexes=t.partition_indexes)
+                    OffsetFetchRequest.OffsetFetchRequestTopics(
+                        name=t.name, partition_indexes=t.partition_indexes
+                    )
                     for t in request.topics
                 ]
             groups = [OffsetFetchRequest.OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)]
@@ -141,7 +159,8 @@ class OffsetHandlers:
             return self.driver.read_newest(partition, fetch)
         return self.driver.read_committed(partition, group.group_id, fetch)
 
-    # -- OffsetDelete, TxnOffsetCommit -----------------------------------------------------------------------------------
+    # -- OffsetDelete, TxnOffsetCommit
+    # ----------------------------------------------------------------------------------------------
 
     def offset_delete(self, ctx: RequestContext, request: Any) -> Any:
         from quorate.broker.coordinators.service import settle
@@ -154,8 +173,13 @@ class OffsetHandlers:
         for topic in request.topics:
             here, gone = self._split(topic.name, topic.partitions)
             if gone:
-                answers = [OffsetDeleteResponse.OffsetDeleteResponsePartition(partition_index=p, error_code=code) for p in gone]
-                refused.append(OffsetDeleteResponse.OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
+                answers = [
+                    OffsetDeleteResponse.OffsetDeleteResponsePartition(partition_index=p, error_code=code)
+                    for p in gone
+                ]
+                refused.append(
+                    OffsetDeleteResponse.OffsetDeleteResponseTopic(name=topic.name, partitions=answers)
+                )
             if here:
                 known.append(OffsetDeleteRequest.OffsetDeleteRequestTopic(name=topic.name, partitions=here))
         wanted = OffsetDeleteRequest(group_id=request.group_id, topics=known)
@@ -166,7 +190,8 @@ class OffsetHandlers:
         return settle(answer, partial(merge, refused), lambda e: OffsetDeleteResponse(error_code=e.code))
 
     def txn_offset_commit(self, ctx: RequestContext, request: Any) -> Any:
-        """Transactions are not served yet: every partition is refused with an error that clients take as final."""
+        """Transactions are not served yet: every partition is refused with an error that clients take
+        as final."""
         from quorate.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 
         return TxnOffsetCommitResponse(
@@ -175,7 +200,8 @@ class OffsetHandlers:
                     name=topic.name,
                     partitions=[
                         TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition(
-                            partition_index=p.partition_index, error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+                            partition_index=p.partition_index,
+                            error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                         )
                         for p in topic.partitions
                     ],
@@ -186,8 +212,8 @@ class OffsetHandlers:
 
 
 def merge(refused: list[Any], response: Any) -> Any:
-    """Adds the topics that never reached the coordinator to its answer. As Kafka's response builders do, it joins topics of
-    one name, those that the request named twice too, unless nothing was refused."""
+    """Adds the topics that never reached the coordinator to its answer. As Kafka's response builders
+    do, it joins topics of one name, those that the request named twice too, unless nothing was refused."""
     if not refused:
         return response
     by_name: dict[str, Any] = {}
@@ -200,8 +226,13 @@ def merge(refused: list[Any], response: Any) -> Any:
 
 
 def fetch_code(code: ErrorCode) -> ErrorCode:
-    """Consumers before 3.9 know of an OffsetFetch's failures only those that make them look for the coordinator again."""
-    if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT):
+    """Consumers before 3.9 know of an OffsetFetch's failures only those that make them look for the
+    coordinator again."""
+    if code in (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.REQUEST_TIMED_OUT,
+    ):
         return ErrorCode.NOT_COORDINATOR
     return code
 
@@ -219,7 +250,11 @@ def fetch_error(group: Any, code: ErrorCode, api_version: int) -> Any:
                 name=topic.name,
                 partitions=[
                     OffsetFetchResponse.OffsetFetchResponsePartitions(
-                        partition_index=index, committed_offset=-1, committed_leader_epoch=-1, metadata="", error_code=code
+                        partition_index=index,
+                        committed_offset=-1,
+                        committed_leader_epoch=-1,
+                        metadata="",
+                        error_code=code,
                     )
                     for index in topic.partition_indexes
                 ],

@@ -1,7 +1,8 @@
-"""Committed offsets of the groups of one offsets partition: commit, fetch, delete, expire; transactional ones that a
-log holds are kept until their marker.
+"""Committed offsets of the groups of one offsets partition: commit, fetch, delete, expire;
+transactional ones that a log holds are kept until their marker.
 
-Pure, as `classic.py` is. `OffsetRules.replay_offset` is the only place where offsets change, on load as in service.
+Pure, as `classic.py` is. `OffsetRules.replay_offset` is the only place where offsets change, on load as
+in service.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ MAX_TIMESTAMP_MS = 2**63 - 1
 """What the record has room for. Kafka's sum overflows: such an offset expires at once."""
 
 EXPIRY_SLICE = 500
-"""Offsets that one step of an expiry looks at, and may have to delete: a few milliseconds of the event loop."""
+"""Offsets that one step of an expiry looks at, and may have to delete: a few milliseconds of the event
+loop."""
 
 DELETION_SLICE = 5000
 """Offsets that one step of the deletion of topics looks at: one to three milliseconds of the event loop."""
@@ -53,8 +55,8 @@ _NO_OFFSETS: Map[PartitionKey, CommittedOffset] = Map()
 
 @dataclass(slots=True)
 class ExpiryCursor:
-    """Where an expiry that is made in several steps goes on: the groups that are left, and of the last of them the partitions
-    that are left (None: not begun)."""
+    """Where an expiry that is made in several steps goes on: the groups that are left, and of the last
+    of them the partitions that are left (None: not begun)."""
 
     groups: list[str]
     partitions: list[PartitionKey] | None = None
@@ -66,8 +68,8 @@ class ExpiryCursor:
 
 @dataclass(slots=True)
 class TopicsDeletion:
-    """Deletes the offsets of topics in several steps: what `offsets` holds and was not committed again since. A topic may come
-    back under its name before the last step."""
+    """Deletes the offsets of topics in several steps: what `offsets` holds and was not committed again
+    since. A topic may come back under its name before the last step."""
 
     topics: frozenset[str]
     offsets: Map[str, Map[PartitionKey, CommittedOffset]]
@@ -84,16 +86,20 @@ class OffsetRules(ClassicRules):
     __slots__ = ()
 
     # -- OffsetCommit
-    # ----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def commit(self, request: OffsetCommitRequest, caller: Caller, token: Token, at: Instant) -> Outcome:
-        """Stores offsets; partitions whose metadata is too long are refused one by one. Raises KafkaError when the
-        member may not commit.
+        """Stores offsets; partitions whose metadata is too long are refused one by one. Raises
+        KafkaError when the member may not commit.
         """
         self._validate_commit(request, caller, at)
         out = Outcome()
         response = OffsetCommitResponse()
-        expire_ms = None if request.retention_time_ms < 0 else min(at.wall_ms + request.retention_time_ms, MAX_TIMESTAMP_MS)
+        expire_ms = (
+            None
+            if request.retention_time_ms < 0
+            else min(at.wall_ms + request.retention_time_ms, MAX_TIMESTAMP_MS)
+        )
         for topic in request.topics:
             answers = []
             for partition in topic.partitions:
@@ -110,12 +116,18 @@ class OffsetRules(ClassicRules):
                         expire_timestamp_ms=expire_ms,
                         topic_id=topic.topic_id,
                     )
-                    out.records.append(OffsetRecord(request.group_id, topic.name, partition.partition_index, value))
+                    out.records.append(
+                        OffsetRecord(request.group_id, topic.name, partition.partition_index, value)
+                    )
                 answers.append(
-                    OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+                    OffsetCommitResponse.OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=code
+                    )
                 )
             response.topics.append(
-                OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers)
+                OffsetCommitResponse.OffsetCommitResponseTopic(
+                    name=topic.name, topic_id=topic.topic_id, partitions=answers
+                )
             )
 
         def stored(error: ErrorCode, _: Instant) -> Outcome:
@@ -156,15 +168,19 @@ class OffsetRules(ClassicRules):
             self.touch(group, request.member_id, at)
 
     # -- OffsetFetch
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def fetch(
         self, state: ShardState, request: OffsetFetchRequest.OffsetFetchRequestGroup, *, require_stable: bool
     ) -> OffsetFetchResponse.OffsetFetchResponseGroup:
-        """Offsets of one group in `state` (the committed one, or the newest for a stable read); topics None asks for
-        all. Unknown ones are -1.
+        """Offsets of one group in `state` (the committed one, or the newest for a stable read); topics
+        None asks for all. Unknown ones are -1.
         """
-        known = state.offsets.get(request.group_id, _NO_OFFSETS) if request.group_id in state.groups else _NO_OFFSETS
+        known = (
+            state.offsets.get(request.group_id, _NO_OFFSETS)
+            if request.group_id in state.groups
+            else _NO_OFFSETS
+        )
         response = OffsetFetchResponse.OffsetFetchResponseGroup(group_id=request.group_id)
         if request.topics is None:
             by_topic: dict[str, list[int]] = {}
@@ -177,10 +193,17 @@ class OffsetRules(ClassicRules):
             answers = []
             for partition in partitions:
                 value = known.get((name, partition))
-                if value is not None and ZERO_UUID not in (value.topic_id, topic_id) and value.topic_id != topic_id:
+                if (
+                    value is not None
+                    and ZERO_UUID not in (value.topic_id, topic_id)
+                    and value.topic_id != topic_id
+                ):
                     value = None  # committed for an earlier topic of this name
                 answer = OffsetFetchResponse.OffsetFetchResponsePartitions(
-                    partition_index=partition, committed_offset=INVALID_OFFSET, committed_leader_epoch=-1, metadata=""
+                    partition_index=partition,
+                    committed_offset=INVALID_OFFSET,
+                    committed_leader_epoch=-1,
+                    metadata="",
                 )
                 if require_stable and state.has_pending(request.group_id, name, partition):
                     answer.error_code = ErrorCode.UNSTABLE_OFFSET_COMMIT
@@ -190,15 +213,18 @@ class OffsetRules(ClassicRules):
                     answer.metadata = value.metadata
                 answers.append(answer)
             response.topics.append(
-                OffsetFetchResponse.OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=answers)
+                OffsetFetchResponse.OffsetFetchResponseTopics(
+                    name=name, topic_id=topic_id, partitions=answers
+                )
             )
         return response
 
     # -- deletion and expiry
-    # ---------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def delete_offsets(self, request: OffsetDeleteRequest, token: Token) -> Outcome:
-        """Deletes single offsets, of topics that no member reads. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        """Deletes single offsets, of topics that no member reads. Raises GROUP_ID_NOT_FOUND,
+        NON_EMPTY_GROUP."""
         group = self.state.groups.get(request.group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -212,17 +238,24 @@ class OffsetRules(ClassicRules):
         response = OffsetDeleteResponse()
         for topic in request.topics:
             # Which topics members of another protocol read is not known here: all of them may be.
-            subscribed = group.is_subscribed_to(topic.name) if isinstance(group, ClassicGroup) else not group.is_empty
+            subscribed = (
+                group.is_subscribed_to(topic.name) if isinstance(group, ClassicGroup) else not group.is_empty
+            )
             code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
             answers = []
             for partition in topic.partitions:
                 index = partition.partition_index
-                answers.append(OffsetDeleteResponse.OffsetDeleteResponsePartition(partition_index=index, error_code=code))
+                answers.append(
+                    OffsetDeleteResponse.OffsetDeleteResponsePartition(partition_index=index, error_code=code)
+                )
                 if not subscribed and (
-                    (topic.name, index) in known or self.state.has_pending(request.group_id, topic.name, index)
+                    (topic.name, index) in known
+                    or self.state.has_pending(request.group_id, topic.name, index)
                 ):
                     out.records.append(OffsetRecord(request.group_id, topic.name, index, None))
-            response.topics.append(OffsetDeleteResponse.OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
+            response.topics.append(
+                OffsetDeleteResponse.OffsetDeleteResponseTopic(name=topic.name, partitions=answers)
+            )
 
         def stored(error: ErrorCode, _: Instant) -> Outcome:
             failed = error is not ErrorCode.NONE
@@ -234,11 +267,14 @@ class OffsetRules(ClassicRules):
 
     def offset_tombstones(self, group_id: str) -> list[Record]:
         """Deletes all offsets of a group, pending ones too."""
-        partitions = set(self.state.offsets.get(group_id, _NO_OFFSETS)) | set(self.state.pending_partitions(group_id))
+        partitions = set(self.state.offsets.get(group_id, _NO_OFFSETS)) | set(
+            self.state.pending_partitions(group_id)
+        )
         return [OffsetRecord(group_id, topic, partition, None) for topic, partition in sorted(partitions)]
 
     def deletion_of(self, topics: frozenset[str]) -> TopicsDeletion:
-        """The deletion of the offsets of topics that the cluster no longer has; `delete_of_topics` makes its steps."""
+        """The deletion of the offsets of topics that the cluster no longer has; `delete_of_topics`
+        makes its steps."""
         state = self.state
         pending = [key for entries in state.pending.values() for key in sorted(entries) if key[1] in topics]
         return TopicsDeletion(topics, state.offsets, list(state.offsets), pending)
@@ -268,8 +304,9 @@ class OffsetRules(ClassicRules):
         return out
 
     def expire_offsets(self, cursor: ExpiryCursor, at: Instant) -> Outcome:
-        """Deletes offsets past `offsets.retention.minutes`, and classic groups that are empty and have none left. Looks at
-        `EXPIRY_SLICE` offsets or groups and moves `cursor` past them; everything is judged by the state of this step."""
+        """Deletes offsets past `offsets.retention.minutes`, and classic groups that are empty and have
+        none left. Looks at `EXPIRY_SLICE` offsets or groups and moves `cursor` past them; everything is
+        judged by the state of this step."""
         out = Outcome(atomic=False)
         state = self.state
         budget = EXPIRY_SLICE
@@ -319,11 +356,11 @@ class OffsetRules(ClassicRules):
         return now_ms - since_ms >= self.config.offsets_retention_ms
 
     # -- replay
-    # ----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def replay_offset(self, record: OffsetRecord, offset: int, producer_id: int) -> None:
-        """Applies an offset record that stands at `offset`; with a producer id it waits for that transaction's
-        marker.
+        """Applies an offset record that stands at `offset`; with a producer id it waits for that
+        transaction's marker.
         """
         state = self.state
         group_id, key = record.group_id, (record.topic, record.partition)
@@ -336,24 +373,30 @@ class OffsetRules(ClassicRules):
             if state.pending:
                 full = (group_id, *key)
                 kept = {pid: e.delete(full) if full in e else e for pid, e in state.pending.items()}
-                state = replace(state, pending=Map({pid: entries for pid, entries in kept.items() if entries}))
+                state = replace(
+                    state, pending=Map({pid: entries for pid, entries in kept.items() if entries})
+                )
             self.state = state
             return
         value = replace(record.value, record_offset=offset)
         groups = state.groups
         if group_id not in groups:
-            groups = groups.set(group_id, ClassicGroup(group_id, state_timestamp_ms=value.commit_timestamp_ms))
+            groups = groups.set(
+                group_id, ClassicGroup(group_id, state_timestamp_ms=value.commit_timestamp_ms)
+            )
         if producer_id == NO_PRODUCER_ID:
             known = state.offsets.get(group_id, _NO_OFFSETS)
-            self.state = replace(state, groups=groups, offsets=state.offsets.set(group_id, known.set(key, value)))
+            self.state = replace(
+                state, groups=groups, offsets=state.offsets.set(group_id, known.set(key, value))
+            )
         else:
             entries = state.pending.get(producer_id, Map())
             pending = state.pending.set(producer_id, entries.set((group_id, *key), value))
             self.state = replace(state, groups=groups, pending=pending)
 
     def replay_end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Settles a producer's pending offsets. One that was committed later outside of the transaction stays:
-        compaction keeps only the newest record.
+        """Settles a producer's pending offsets. One that was committed later outside of the transaction
+        stays: compaction keeps only the newest record.
         """
         entries = self.state.pending.get(producer_id)
         if entries is None:
@@ -369,14 +412,18 @@ class OffsetRules(ClassicRules):
 
 
 def expiry_clock(group: ClassicGroup) -> Callable[[CommittedOffset], int] | None:
-    """From when an offset's retention counts: since the group is empty, or since the commit; None: nothing expires
-    now.
+    """From when an offset's retention counts: since the group is empty, or since the commit; None:
+    nothing expires now.
     """
     if group.protocol_type is not None:
         if group.state is GroupState.EMPTY:
             emptied = group.state_timestamp_ms
             return lambda value: value.commit_timestamp_ms if emptied is None else emptied
-        if group.uses_consumer_protocol and group.subscribed_topics is not None and group.state is GroupState.STABLE:
+        if (
+            group.uses_consumer_protocol
+            and group.subscribed_topics is not None
+            and group.state is GroupState.STABLE
+        ):
             return lambda value: value.commit_timestamp_ms
         return None
     return lambda value: value.commit_timestamp_ms
@@ -395,7 +442,9 @@ def commit_error(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitR
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partitions=[
-                    OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+                    OffsetCommitResponse.OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=code
+                    )
                     for partition in topic.partitions
                 ],
             )

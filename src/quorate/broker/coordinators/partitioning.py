@@ -1,4 +1,5 @@
-"""Which partition of an internal topic a group or a transactional id lives in, exactly as Java computes it."""
+"""Which partition of an internal topic a group or a transactional id lives in, exactly as Java computes
+it."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ def java_string_hash(text: str) -> int:
 
 @lru_cache(maxsize=4096)
 def partition_for(key: str, count: int) -> int:
-    """The partition of a key among `count`: the absolute hash, where the one int without an absolute value counts as 0."""
+    """The partition of a key among `count`: the absolute hash, where the one int without an absolute
+    value counts as 0."""
     value = java_string_hash(key)
     return (0 if value == -(2**31) else abs(value)) % count

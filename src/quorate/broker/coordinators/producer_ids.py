@@ -16,8 +16,9 @@ log = logging.getLogger("quorate.broker.producers")
 PREFETCH_AT = 0.9
 """Part of a block after which the next one is asked for, so that nobody waits at its end."""
 BLOCK_WAIT_S = 1.0
-"""How long a request waits for a block, which the controller gives in milliseconds. Longer than that, the answers behind it
-on the connection must not be held up: the client is told to ask again, as Kafka does at once."""
+"""How long a request waits for a block, which the controller gives in milliseconds. Longer than that,
+the answers behind it on the connection must not be held up: the client is told to ask again, as Kafka
+does at once."""
 
 
 class Channel(Protocol):
@@ -29,7 +30,16 @@ class Channel(Protocol):
 class ProducerIdManager:
     """Hands out ids that no other broker gives: `next_id` waits only when no block is here."""
 
-    __slots__ = ("_block_end", "_broker_epoch", "_broker_id", "_channel", "_fetching", "_next", "_next_block", "_prefetch_from")
+    __slots__ = (
+        "_block_end",
+        "_broker_epoch",
+        "_broker_id",
+        "_channel",
+        "_fetching",
+        "_next",
+        "_next_block",
+        "_prefetch_from",
+    )
 
     def __init__(self, broker_id: int, broker_epoch: Callable[[], int | None], channel: Channel) -> None:
         self._broker_id = broker_id
@@ -46,7 +56,8 @@ class ProducerIdManager:
             self._fetching.cancel()
 
     async def next_id(self) -> int:
-        """A producer id. Raises COORDINATOR_LOAD_IN_PROGRESS (retriable) when the controller gives no block."""
+        """A producer id. Raises COORDINATOR_LOAD_IN_PROGRESS (retriable) when the controller gives no
+        block."""
         while self._next >= self._block_end:
             if self._next_block is not None:
                 self._next, self._block_end = self._next_block
@@ -56,7 +67,9 @@ class ProducerIdManager:
             block = self._fetch()
             await asyncio.wait({block}, timeout=BLOCK_WAIT_S)
             if not block.done():
-                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The controller has not given producer ids yet.")
+                raise KafkaError(
+                    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The controller has not given producer ids yet."
+                )
             block.result()
         producer_id = self._next
         self._next += 1
@@ -66,7 +79,9 @@ class ProducerIdManager:
 
     def _fetch(self) -> asyncio.Task[None]:
         if self._fetching is None or self._fetching.done():
-            self._fetching = asyncio.get_running_loop().create_task(self._fetch_block(), name="allocate producer ids")
+            self._fetching = asyncio.get_running_loop().create_task(
+                self._fetch_block(), name="allocate producer ids"
+            )
             self._fetching.add_done_callback(_retrieved)
         return self._fetching
 
@@ -82,11 +97,17 @@ class ProducerIdManager:
         except OSError as error:  # lost connections and time-outs both are
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"No producer ids: {error}") from error
         if answer.error_code:
-            log.warning("[ProducerIdManager id=%d] No producer ids: %s", self._broker_id, ErrorCode.of(answer.error_code).name)
+            log.warning(
+                "[ProducerIdManager id=%d] No producer ids: %s",
+                self._broker_id,
+                ErrorCode.of(answer.error_code).name,
+            )
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         start, length = answer.producer_id_start, answer.producer_id_len
         self._next_block = (start, start + length)
-        log.info("[ProducerIdManager id=%d] Got producer ids %d to %d.", self._broker_id, start, start + length - 1)
+        log.info(
+            "[ProducerIdManager id=%d] Got producer ids %d to %d.", self._broker_id, start, start + length - 1
+        )
 
 
 def _retrieved(task: asyncio.Task[None]) -> None:

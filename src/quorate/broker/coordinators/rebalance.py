@@ -1,9 +1,8 @@
 """How a classic group rebalances: who is waited for and how long, who is dropped, and what falls due.
 
-A rebalance waits in three places, each with its timer: a first one `group.initial.rebalance.delay.ms` for company, a later one
-the
-largest rebalance timeout for all members to rejoin, and a new generation as long for all to sync. Pure: see `classic.py`.
-KIP-62, KIP-134, KIP-345.
+A rebalance waits in three places, each with its timer: a first one `group.initial.rebalance.delay.ms`
+for company, a later one the largest rebalance timeout for all members to rejoin, and a new generation
+as long for all to sync. Pure: see `classic.py`. KIP-62, KIP-134, KIP-345.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class RebalanceRules:
         self.state = ShardState()
 
     # -- lookups
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def classic_group(self, group_id: str) -> ClassicGroup | None:
         group = self.state.groups.get(group_id)
@@ -80,7 +79,7 @@ class RebalanceRules:
         self.state = replace(self.state, groups=self.state.groups.set(group.group_id, group))
 
     # -- rebalance
-    # -------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _rebalance_or_complete(self, group: ClassicGroup, reason: str, at: Instant, out: Outcome) -> None:
         if group.can_rebalance:
@@ -97,7 +96,12 @@ class RebalanceRules:
         self.timers.cancel(("sync", group.group_id))
         initial = group.state is GroupState.EMPTY
         group.transition_to(GroupState.PREPARING_REBALANCE, at.wall_ms)
-        log.info("[Group %s] Preparing to rebalance from generation %d (%s).", group.group_id, group.generation_id, reason)
+        log.info(
+            "[Group %s] Preparing to rebalance from generation %d (%s).",
+            group.group_id,
+            group.generation_id,
+            reason,
+        )
         if initial:
             delay_ms = self.config.initial_rebalance_delay_ms
             remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
@@ -105,9 +109,15 @@ class RebalanceRules:
         elif group.all_members_joined:
             self._complete_join(group, at, out)
         else:
-            self.timers.set(("join", group.group_id), at.now + group.rebalance_timeout_ms / 1000, JoinExpired(group.group_id))
+            self.timers.set(
+                ("join", group.group_id),
+                at.now + group.rebalance_timeout_ms / 1000,
+                JoinExpired(group.group_id),
+            )
 
-    def _initial_delay(self, group: ClassicGroup, delay_ms: int, remaining_ms: int, at: Instant, out: Outcome) -> None:
+    def _initial_delay(
+        self, group: ClassicGroup, delay_ms: int, remaining_ms: int, at: Instant, out: Outcome
+    ) -> None:
         if delay_ms <= 0:
             # Without a delay nobody is waited for: the first member alone is the first generation.
             self._complete_join(group, at, out)
@@ -125,8 +135,8 @@ class RebalanceRules:
             self._complete_join(group, at, out)
 
     def _complete_join(self, group: ClassicGroup, at: Instant, out: Outcome) -> None:
-        """Ends the join phase: whoever did not rejoin is out (static members stay), the others learn of the new
-        generation.
+        """Ends the join phase: whoever did not rejoin is out (static members stay), the others learn of
+        the new generation.
         """
         self.timers.cancel(("join", group.group_id))
         missing = [m.member_id for m in group.members.values() if not m.awaits_join and not m.is_static]
@@ -134,10 +144,16 @@ class RebalanceRules:
             group.remove(member_id)
             self.timers.cancel(("heartbeat", group.group_id, member_id))
         if missing:
-            log.info("[Group %s] Removed members that did not rejoin: %s.", group.group_id, ", ".join(missing))
+            log.info(
+                "[Group %s] Removed members that did not rejoin: %s.", group.group_id, ", ".join(missing)
+            )
         if not group.elect_joined_leader() and group.members:
             # Only static members are left and none of them joined: wait until sessions expire or one comes.
-            self.timers.set(("join", group.group_id), at.now + group.rebalance_timeout_ms / 1000, JoinExpired(group.group_id))
+            self.timers.set(
+                ("join", group.group_id),
+                at.now + group.rebalance_timeout_ms / 1000,
+                JoinExpired(group.group_id),
+            )
             return
         group.next_generation(at.wall_ms)
         if group.state is GroupState.EMPTY:
@@ -145,7 +161,12 @@ class RebalanceRules:
             out.records.append(stored_group(group, {}))
             out.replay = False
             return
-        log.info("[Group %s] Generation %d has %d members.", group.group_id, group.generation_id, len(group.members))
+        log.info(
+            "[Group %s] Generation %d has %d members.",
+            group.group_id,
+            group.generation_id,
+            len(group.members),
+        )
         for member in group.members.values():
             members = current_members(group) if group.is_leader(member.member_id) else []
             token = group.take_join_token(member)
@@ -185,7 +206,7 @@ class RebalanceRules:
             self._arm_heartbeat(group, member_id, member.session_timeout_ms, at)
 
     # -- what falls due
-    # --------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def expire(self, due: Due, at: Instant) -> Outcome:
         """Does what a timer of this room was for; one of a group that is gone has no effect."""
@@ -215,15 +236,23 @@ class RebalanceRules:
                         member = group.members.get(member_id)
                         if member is not None:
                             self._drop_member(group, member, out)
-                    self._prepare_rebalance(group, f"members did not sync in time: {', '.join(late)}", at, out)
+                    self._prepare_rebalance(
+                        group, f"members did not sync in time: {', '.join(late)}", at, out
+                    )
         return out
 
     def _heartbeat_expired(self, group: ClassicGroup, member_id: str, at: Instant, out: Outcome) -> None:
         if member_id in group.pending_join:
             group.remove(member_id)
-            log.info("[Group %s] Pending member %s did not come back in its session timeout.", group.group_id, member_id)
+            log.info(
+                "[Group %s] Pending member %s did not come back in its session timeout.",
+                group.group_id,
+                member_id,
+            )
         elif member_id in group.members and not group.members[member_id].heartbeat_satisfied:
-            log.info("[Group %s] Member %s failed to heartbeat in its session timeout.", group.group_id, member_id)
+            log.info(
+                "[Group %s] Member %s failed to heartbeat in its session timeout.", group.group_id, member_id
+            )
             self._drop_member(group, group.members[member_id], out)
             if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
                 self._rebalance_or_complete(group, f"session of member {member_id} expired", at, out)
@@ -238,7 +267,8 @@ class RebalanceRules:
         self.timers.set(("heartbeat", group.group_id, member_id), at.now + timeout_ms / 1000, event)
 
     def arm_loaded(self, group: ClassicGroup, at: Instant) -> Outcome:
-        """After loading: every member gets a full session to show itself; a group over capacity rebalances."""
+        """After loading: every member gets a full session to show itself; a group over capacity
+        rebalances."""
         out = Outcome(replay=False)
         for member in group.members.values():
             self._arm_heartbeat(group, member.member_id, member.session_timeout_ms, at)

@@ -1,9 +1,8 @@
-"""Records of `__consumer_offsets` as bytes: a key whose first int16 is the record's type, a value whose first int16
-is its version, no value to delete.
+"""Records of `__consumer_offsets` as bytes: a key whose first int16 is the record's type, a value whose
+first int16 is its version, no value to delete.
 
-Types 0 to 2 are offsets and classic groups. The others belong to coordinators that are not here (KIP-848, KIP-932,
-KIP-1071); all their keys begin with
-the group id, which is all that is read of them.
+Types 0 to 2 are offsets and classic groups. The others belong to coordinators that are not here
+(KIP-848, KIP-932, KIP-1071); all their keys begin with the group id, which is all that is read of them.
 """
 
 from __future__ import annotations
@@ -69,7 +68,9 @@ def encode_records(records: Sequence[Record]) -> list[tuple[bytes, bytes | None]
 def encode_record(record: Record) -> tuple[bytes, bytes | None]:
     match record:
         case OffsetRecord(group_id=group_id, topic=topic, partition=partition, value=offset):
-            key = _INT16.pack(OFFSET_COMMIT) + OffsetCommitKey(group=group_id, topic=topic, partition=partition).encode(0)
+            key = _INT16.pack(OFFSET_COMMIT) + OffsetCommitKey(
+                group=group_id, topic=topic, partition=partition
+            ).encode(0)
             return key, None if offset is None else _encode_offset(offset)
         case GroupRecord(group_id=group_id, value=group):
             key = _INT16.pack(GROUP_METADATA) + GroupMetadataKey(group=group_id).encode(0)
@@ -129,7 +130,9 @@ def decode_record(key: bytes, value: bytes | None) -> Record:
         return GroupRecord(group_key.group, _decode_group(value))
     if record_type == LEGACY_OFFSET_COMMIT:
         legacy_key, _ = LegacyOffsetCommitKey.read(key, 2, 0)
-        return OffsetRecord(legacy_key.group, legacy_key.topic, legacy_key.partition, _decode_legacy_offset(value))
+        return OffsetRecord(
+            legacy_key.group, legacy_key.topic, legacy_key.partition, _decode_legacy_offset(value)
+        )
     group_type = FOREIGN_TYPES.get(record_type)
     if group_type is None:
         raise UnknownRecordTypeError(record_type)
@@ -167,7 +170,9 @@ def _decode_legacy_offset(value: bytes | None) -> CommittedOffset | None:
         return None
     version = _value_version(value, 0, "LegacyOffsetCommitValue")
     message, _ = LegacyOffsetCommitValue.read(value, 2, version)
-    return CommittedOffset(offset=message.offset, metadata=message.metadata, commit_timestamp_ms=message.commit_timestamp)
+    return CommittedOffset(
+        offset=message.offset, metadata=message.metadata, commit_timestamp_ms=message.commit_timestamp
+    )
 
 
 def _decode_group(value: bytes | None) -> StoredGroup | None:

@@ -4,10 +4,9 @@
     DeleteGroups 0-2      OffsetCommit 2-9   OffsetFetch 1-9   OffsetDelete 0   InitProducerId 0-5   TxnOffsetCommit 0-5
 
 Left out: transactions. InitProducerId with a transactional id and TxnOffsetCommit answer
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the one error that
-Java's client, librdkafka, kafka-python and aiokafka all take as final at once (librdkafka repeats UNSUPPORTED_VERSION until
-its timeout).
-KIP-848, share and streams groups are kept on disk and listed, but not served.
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the one error that Java's client, librdkafka, kafka-python and
+aiokafka all take as final at once (librdkafka repeats UNSUPPORTED_VERSION until its timeout). KIP-848,
+share and streams groups are kept on disk and listed, but not served.
 """
 
 from __future__ import annotations
@@ -38,7 +37,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("quorate.group")
 
 GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-"""READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: what everybody may do where nothing is authorized."""
+"""READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: what everybody may do where nothing is
+authorized."""
 
 GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2
 
@@ -64,14 +64,19 @@ class TopicMaker(Protocol):
 
 
 class GroupService(OffsetHandlers):
-    """Group coordinator of one broker: register `routes`, `start` once the replicas are there, `close` before they go."""
+    """Group coordinator of one broker: register `routes`, `start` once the replicas are there, `close`
+    before they go."""
 
-    def __init__(self, config: Settings, replica_manager: Any, metadata_cache: Metadata, channel: Channel, clock: Clock) -> None:
+    def __init__(
+        self, config: Settings, replica_manager: Any, metadata_cache: Metadata, channel: Channel, clock: Clock
+    ) -> None:
         self.config = group_config(config)
         self.metadata = metadata_cache
         replicas: Replicas = replica_manager
         self._topics: TopicMaker = replica_manager
-        self.driver = GroupDriver(self.config, replicas, clock, lambda name: metadata_cache.topic(name) is not None)
+        self.driver = GroupDriver(
+            self.config, replicas, clock, lambda name: metadata_cache.topic(name) is not None
+        )
         node_id = config.get("node.id")
         assert isinstance(node_id, int)
         self.node_id = node_id
@@ -122,23 +127,30 @@ class GroupService(OffsetHandlers):
         broker = self.metadata.broker(self.node_id)
         return None if broker is None else int(broker.epoch)
 
-    # -- FindCoordinator -------------------------------------------------------------------------------------------------
+    # -- FindCoordinator
+    # ----------------------------------------------------------------------------------------------
 
     def find_coordinator(self, ctx: RequestContext, request: Any) -> Any:
-        """Where the coordinators of groups or transactional ids are. Has their topic created when it is not there, and does
-        not wait for it: the answers of a connection go out in order, and those behind this one must not be held up. The
-        client is told to ask again, as in Kafka."""
+        """Where the coordinators of groups or transactional ids are. Has their topic created when it is
+        not there, and does not wait for it: the answers of a connection go out in order, and those
+        behind this one must not be held up. The client is told to ask again, as in Kafka."""
         from quorate.protocol.messages.find_coordinator import FindCoordinatorResponse
 
         keys = request.coordinator_keys if ctx.api_version >= 4 else [request.key]
         found = []
         for key in keys:
             code, node_id, host, port = self._find_one(ctx, request.key_type, key)
-            found.append(FindCoordinatorResponse.Coordinator(key=key, error_code=code, node_id=node_id, host=host, port=port))
+            found.append(
+                FindCoordinatorResponse.Coordinator(
+                    key=key, error_code=code, node_id=node_id, host=host, port=port
+                )
+            )
         if ctx.api_version >= 4:
             return FindCoordinatorResponse(coordinators=found)
         one = found[0]
-        return FindCoordinatorResponse(error_code=one.error_code, node_id=one.node_id, host=one.host, port=one.port)
+        return FindCoordinatorResponse(
+            error_code=one.error_code, node_id=one.node_id, host=one.host, port=one.port
+        )
 
     def _find_one(self, ctx: RequestContext, key_type: int, key: str) -> tuple[ErrorCode, int, str, int]:
         if key_type == GROUP_KEY:
@@ -167,7 +179,8 @@ class GroupService(OffsetHandlers):
 
         self._topics.ensure_topic(name).add_done_callback(made)
 
-    # -- classic groups --------------------------------------------------------------------------------------------------
+    # -- classic groups
+    # ----------------------------------------------------------------------------------------------
 
     def _caller(self, ctx: RequestContext) -> Caller:
         raw = os.urandom(16)
@@ -185,9 +198,14 @@ class GroupService(OffsetHandlers):
             return self._joined(ctx, join_error(member_id, ErrorCode.INVALID_SESSION_TIMEOUT))
         caller = self._caller(ctx)
         answer = self.driver.write(
-            self.partition_for(request.group_id), lambda shard, token, at: shard.join(request, caller, token, at)
+            self.partition_for(request.group_id),
+            lambda shard, token, at: shard.join(request, caller, token, at),
         )
-        return settle(answer, partial(self._joined, ctx), lambda e: self._joined(ctx, join_error(UNKNOWN_MEMBER_ID, e.code)))
+        return settle(
+            answer,
+            partial(self._joined, ctx),
+            lambda e: self._joined(ctx, join_error(UNKNOWN_MEMBER_ID, e.code)),
+        )
 
     def _joined(self, ctx: RequestContext, response: Any) -> Any:
         if ctx.api_version < 7 and response.protocol_name is None:
@@ -202,7 +220,9 @@ class GroupService(OffsetHandlers):
             return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if not request.group_id:
             return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-        answer = self.driver.write(self.partition_for(request.group_id), lambda shard, token, at: shard.sync(request, token, at))
+        answer = self.driver.write(
+            self.partition_for(request.group_id), lambda shard, token, at: shard.sync(request, token, at)
+        )
         return settle(answer, None, lambda e: SyncGroupResponse(error_code=e.code))
 
     def heartbeat(self, ctx: RequestContext, request: Any) -> Any:
@@ -228,7 +248,9 @@ class GroupService(OffsetHandlers):
         if ctx.api_version < 3:
             member = LeaveGroupRequest.MemberIdentity(member_id=request.member_id)
             request = LeaveGroupRequest(group_id=request.group_id, members=[member])
-        answer = self.driver.write(self.partition_for(request.group_id), lambda shard, token, at: shard.leave(request, token, at))
+        answer = self.driver.write(
+            self.partition_for(request.group_id), lambda shard, token, at: shard.leave(request, token, at)
+        )
 
         def left(response: Any) -> Any:
             if ctx.api_version < 3 and not response.error_code and response.members:
@@ -237,7 +259,8 @@ class GroupService(OffsetHandlers):
 
         return settle(answer, left, lambda e: LeaveGroupResponse(error_code=e.code))
 
-    # -- administration --------------------------------------------------------------------------------------------------
+    # -- administration
+    # ----------------------------------------------------------------------------------------------
 
     def describe_groups(self, ctx: RequestContext, request: Any) -> Any:
         from quorate.protocol.messages.describe_groups import DescribeGroupsResponse
@@ -247,7 +270,9 @@ class GroupService(OffsetHandlers):
             try:
                 runtime = self.driver.runtime(self.partition_for(group_id))
             except KafkaError as error:
-                response.groups.append(DescribeGroupsResponse.DescribedGroup(group_id=group_id, error_code=error.code))
+                response.groups.append(
+                    DescribeGroupsResponse.DescribedGroup(group_id=group_id, error_code=error.code)
+                )
                 continue
             described = runtime.shard.describe(self.driver.committed(runtime), group_id, ctx.api_version)
             if ctx.api_version >= 3 and request.include_authorized_operations and not described.error_code:
@@ -273,7 +298,8 @@ class GroupService(OffsetHandlers):
 
         answers = []
         for group_id in dict.fromkeys(request.groups_names):
-            # Each group is a batch of its own, and others have their turn after it: a group may have thousands of offsets.
+            # Each group is a batch of its own, and others have their turn after it: a group may have
+            # thousands of offsets.
             step = partial(_delete_groups, [group_id])
             answers.append((group_id, self.driver.write(self.partition_for(group_id), step)))
             await asyncio.sleep(0)
@@ -282,13 +308,17 @@ class GroupService(OffsetHandlers):
             try:
                 response.results += await answer
             except KafkaError as error:
-                response.results.append(DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=error.code))
+                response.results.append(
+                    DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=error.code)
+                )
         return response
 
-    # -- InitProducerId --------------------------------------------------------------------------------------------------
+    # -- InitProducerId
+    # ----------------------------------------------------------------------------------------------
 
     async def init_producer_id(self, ctx: RequestContext, request: Any) -> Any:
-        """An id for an idempotent producer; one that comes back to raise its epoch gets a new id, as in Kafka."""
+        """An id for an idempotent producer; one that comes back to raise its epoch gets a new id, as in
+        Kafka."""
         from quorate.protocol.messages.init_producer_id import InitProducerIdResponse
 
         failed = partial(InitProducerIdResponse, producer_id=-1, producer_epoch=-1)
@@ -310,7 +340,8 @@ def _delete_groups(group_ids: list[str], shard: Shard, token: Answer, _: Instant
 
 
 def settle(answer: Answer, convert: Callable[[Any], Any] | None, failed: Callable[[KafkaError], Any]) -> Any:
-    """The answer as a value if it is there, else a coroutine: most steps are done when they return, and cost no task."""
+    """The answer as a value if it is there, else a coroutine: most steps are done when they return, and
+    cost no task."""
     if answer.done():
         error = answer.exception()
         if error is None:

@@ -14,7 +14,8 @@ class Settings(Protocol):
 
 
 def group_config(settings: Settings) -> GroupConfig:
-    """The group coordinator's part of a broker's configuration. Raises ValueError naming a key whose value makes no sense."""
+    """The group coordinator's part of a broker's configuration. Raises ValueError naming a key whose
+    value makes no sense."""
 
     def number(name: str) -> int:
         value = settings.get(name)
@@ -23,7 +24,10 @@ def group_config(settings: Settings) -> GroupConfig:
 
     codec = number("offsets.topic.compression.codec")
     if not 0 <= codec <= 4:
-        raise ValueError(f"offsets.topic.compression.codec is {codec}: it is 0 (none), 1 (gzip), 2 (snappy), 3 (lz4) or 4 (zstd)")
+        raise ValueError(
+            f"offsets.topic.compression.codec is {codec}: it is 0 (none), 1 (gzip), 2 (snappy), 3 (lz4) or 4 "
+            "(zstd)"
+        )
     return GroupConfig(
         min_session_timeout_ms=number("group.min.session.timeout.ms"),
         max_session_timeout_ms=number("group.max.session.timeout.ms"),

@@ -50,7 +50,7 @@ class Shard(OffsetRules):
         self._deletions: deque[TopicsDeletion] = deque()
 
     # -- replay
-    # ----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def replay(self, record: Record, offset: int, producer_id: int = NO_PRODUCER_ID) -> None:
         """Applies a record that stands at `offset` of the log."""
@@ -82,7 +82,9 @@ class Shard(OffsetRules):
         elif record.key in keys:
             keys = keys.delete(record.key)
         if record.member_id is not None:
-            members = members | {record.member_id} if record.value is not None else members - {record.member_id}
+            members = (
+                members | {record.member_id} if record.value is not None else members - {record.member_id}
+            )
         group = replace(group, keys=keys, members=members)
         groups = groups.set(record.group_id, group) if keys else groups.delete(record.group_id)
         self.state = replace(self.state, groups=groups)
@@ -90,10 +92,12 @@ class Shard(OffsetRules):
     def loaded(self, at: Instant) -> list[Outcome]:
         """Starts the sessions of the groups that the log had."""
         self.next_expiry = at.now + self.config.offsets_retention_check_interval_ms / 1000
-        return [self.arm_loaded(g, at) for g in list(self.state.groups.values()) if isinstance(g, ClassicGroup)]
+        return [
+            self.arm_loaded(g, at) for g in list(self.state.groups.values()) if isinstance(g, ClassicGroup)
+        ]
 
     # -- time
-    # ------------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
         """When `tick` has work next, in monotonic seconds; 0 when it has work left."""
@@ -128,7 +132,7 @@ class Shard(OffsetRules):
             self._deletions.append(deletion)
 
     # -- groups as administrators see them
-    # -------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def list_groups(
         self, state: ShardState, states: frozenset[str], types: frozenset[str]
@@ -149,15 +153,21 @@ class Shard(OffsetRules):
                 )
         return listed
 
-    def describe(self, state: ShardState, group_id: str, api_version: int) -> DescribeGroupsResponse.DescribedGroup:
+    def describe(
+        self, state: ShardState, group_id: str, api_version: int
+    ) -> DescribeGroupsResponse.DescribedGroup:
         """One classic group with its members; their metadata only while it is stable."""
         group = state.groups.get(group_id)
         if not isinstance(group, ClassicGroup):
-            described = DescribeGroupsResponse.DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+            described = DescribeGroupsResponse.DescribedGroup(
+                group_id=group_id, group_state=GroupState.DEAD.value
+            )
             if api_version >= DESCRIBE_NOT_FOUND_VERSION:
                 described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
                 described.error_message = (
-                    f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
+                    f"Group {group_id} not found."
+                    if group is None
+                    else f"Group {group_id} is not a classic group."
                 )
             return described
         stable = group.state is GroupState.STABLE

@@ -1,7 +1,7 @@
 """Deadlines of a coordinator, as data: the core sets them, the driver only asks which one comes next.
 
-A timer carries a plain event (what fell due), never a callback, so that the whole state of a coordinator can be
-printed, compared and simulated.
+A timer carries a plain event (what fell due), never a callback, so that the whole state of a
+coordinator can be printed, compared and simulated.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ E = TypeVar("E")
 class Timers(Generic[E]):
     """Keyed deadlines in monotonic seconds; setting a key again replaces its deadline.
 
-    Cancelled and replaced entries stay in the heap until they surface, and the heap is rebuilt when more than half of
-    it is stale:
-    a heartbeat every 3 s for each member must cost O(log n) and no growing memory.
+    Cancelled and replaced entries stay in the heap until they surface, and the heap is rebuilt when
+    more than half of it is stale: a heartbeat every 3 s for each member must cost O(log n) and no
+    growing memory.
     """
 
     __slots__ = ("_heap", "_live", "_sequence")
@@ -58,8 +58,8 @@ class Timers(Generic[E]):
         return None
 
     def due(self, now: float) -> Iterator[E]:
-        """Disarms and yields, in order of their deadlines, the events due at `now`; what a consumer arms meanwhile is
-        seen too.
+        """Disarms and yields, in order of their deadlines, the events due at `now`; what a consumer
+        arms meanwhile is seen too.
         """
         while True:
             deadline = self.next_deadline()

@@ -1,7 +1,7 @@
 """The broker's request handlers, one module per API or small family.
 
-A handler module has `routes(services) -> dict[int, Handler]`; it is imported when the first request of its kind comes, so that
-a broker that nobody asks for them never loads it.
+A handler module has `routes(services) -> dict[int, Handler]`; it is imported when the first request of
+its kind comes, so that a broker that nobody asks for them never loads it.
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ class BrokerHandlers:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._loaded: dict[str, dict[int, Handler]] = {}
-        self.routes: dict[int, Handler] = {int(key): self._lazy(key, module) for key, module in _MODULES.items()}
+        self.routes: dict[int, Handler] = {
+            int(key): self._lazy(key, module) for key, module in _MODULES.items()
+        }
         for key in FORWARDED:
             self.routes[int(key)] = services.channel.forward
 
@@ -110,7 +112,9 @@ class BrokerHandlers:
             if not handlers:
                 loaded = self._loaded.get(module)
                 if loaded is None:
-                    loaded = self._loaded[module] = import_module(f"{__name__}.{module}").routes(self._services)
+                    loaded = self._loaded[module] = import_module(f"{__name__}.{module}").routes(
+                        self._services
+                    )
                 handlers.append(loaded[int(key)])
             return handlers[0](context, request)
 

@@ -1,7 +1,8 @@
-"""AlterConfigs (33), versions 0 to 2, and IncrementalAlterConfigs (44), versions 0 and 1, on a broker (KIP-339, KIP-412).
+"""AlterConfigs (33), versions 0 to 2, and IncrementalAlterConfigs (44), versions 0 and 1, on a broker
+(KIP-339, KIP-412).
 
-A broker checks what only it can check (requests about brokers: is it me, is the key dynamic, is the value right), changes the
-levels of its own loggers, and carries the rest to the controller.
+A broker checks what only it can check (requests about brokers: is it me, is the key dynamic, is the
+value right), changes the levels of its own loggers, and carries the rest to the controller.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ class AlterConfigsHandler:
         rest = [resource for position, resource in enumerate(request.resources) if position not in refused]
         for position, error in sorted(refused.items()):
             resource = request.resources[position]
-            response.responses.append(self._result(error.code, error.message, resource.resource_type, resource.resource_name))
+            response.responses.append(
+                self._result(error.code, error.message, resource.resource_type, resource.resource_name)
+            )
         if rest:
             smaller = type(request)(resources=rest, validate_only=request.validate_only)
             frame = encode_request(context.correlation_id, context.client_id, smaller, context.api_version)
@@ -112,9 +115,13 @@ class AlterConfigsHandler:
         try:
             wanted = int(name)
         except ValueError:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}"
+            ) from None
         if wanted != me:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {me}, but received {name}")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {me}, but received {name}"
+            )
 
     def _check_broker(self, resource: Any) -> None:
         from quorate.config.broker_defs import BROKER_CONFIGS
@@ -126,13 +133,24 @@ class AlterConfigsHandler:
                 "these cannot be changed dynamically",
                 opened,
             )
-        fixed = [name for name in values if (d := BROKER_CONFIGS.get(name)) is not None and d.dynamic is Scope.READ_ONLY]
+        fixed = [
+            name
+            for name in values
+            if (d := BROKER_CONFIGS.get(name)) is not None and d.dynamic is Scope.READ_ONLY
+        ]
         if fixed:
             raise _invalid("Cannot update these configs dynamically", fixed)
         if not resource.resource_name:
-            single = [name for name in values if (d := BROKER_CONFIGS.get(name)) is not None and d.dynamic is Scope.PER_BROKER]
+            single = [
+                name
+                for name in values
+                if (d := BROKER_CONFIGS.get(name)) is not None and d.dynamic is Scope.PER_BROKER
+            ]
             if single:
-                raise _invalid("Cannot update these configs at default cluster level, broker id must be specified", single)
+                raise _invalid(
+                    "Cannot update these configs at default cluster level, broker id must be specified",
+                    single,
+                )
         for name, value in values.items():
             definition = BROKER_CONFIGS.get(name)
             if definition is not None:
@@ -155,7 +173,9 @@ class AlterConfigsHandler:
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
         if int(values.get(single, config.get(single))) == 0 and not excepted:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{single}=0 needs {overrides}, or nobody could connect")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"{single}=0 needs {overrides}, or nobody could connect"
+            )
 
     def _resulting(self, resource: Any) -> dict[str, str]:
         """The broker resource's keys as they would be after the change."""
@@ -174,7 +194,10 @@ class AlterConfigsHandler:
                 definition = BROKER_CONFIGS.get(name)
                 if definition is None or definition.type is not ConfigType.LIST:
                     word = "append" if operation == APPEND else "subtract"
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Config value {word} is not allowed for config key: {name}")
+                    raise KafkaError(
+                        ErrorCode.INVALID_REQUEST,
+                        f"Config value {word} is not allowed for config key: {name}",
+                    )
                 current = values.get(name, definition.default or "")
                 items = [item for item in current.split(",") if item]
                 changed = config.value.split(",")
@@ -200,7 +223,9 @@ class AlterConfigsHandler:
 
     def _result(self, code: int, message: str | None, kind: int, name: str) -> Any:
         response = self._response()
-        make = type(response).AlterConfigsResourceResponse  # both messages give their results the same name and the same fields
+        make = type(
+            response
+        ).AlterConfigsResourceResponse  # both messages give their results the same name and the same fields
         return make(error_code=code, error_message=message, resource_type=kind, resource_name=name)
 
 

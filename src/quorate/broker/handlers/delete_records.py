@@ -1,4 +1,5 @@
-"""DeleteRecords (21), versions 0 to 2: raises the log start offset; answered when the live followers have done it too."""
+"""DeleteRecords (21), versions 0 to 2: raises the log start offset; answered when the live followers
+have done it too."""
 
 from __future__ import annotations
 
@@ -28,13 +29,18 @@ def delete(services: Services, _context: RequestContext, request: DeleteRecordsR
     for topic in request.topics:
         results = []
         for part in topic.partitions:
-            result = DeleteRecordsResponse.DeleteRecordsPartitionResult(partition_index=part.partition_index, low_watermark=-1)
+            result = DeleteRecordsResponse.DeleteRecordsPartitionResult(
+                partition_index=part.partition_index, low_watermark=-1
+            )
             results.append(result)
             try:
                 if not services.metadata.contains(topic.name, part.partition_index):
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 if is_internal(topic.name):
-                    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic.name}")
+                    raise KafkaError(
+                        ErrorCode.INVALID_TOPIC_EXCEPTION,
+                        f"Cannot delete records of internal topic {topic.name}",
+                    )
                 partition = services.replicas.partition(topic.name, part.partition_index)
                 wanted, low = partition.delete_records(part.offset)
                 result.low_watermark = low
@@ -45,7 +51,9 @@ def delete(services: Services, _context: RequestContext, request: DeleteRecordsR
             except Exception:
                 log_.exception("[DeleteRecords] %s-%d failed", topic.name, part.partition_index)
                 result.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
-        response.topics.append(DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=results))
+        response.topics.append(
+            DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=results)
+        )
     # What was answered as deleted stays deleted, even if the process dies right after the answer.
     steps = [step for step in services.logs.checkpoint_log_start_offsets() if step is not None]
     durable = None
@@ -69,7 +77,8 @@ def delete(services: Services, _context: RequestContext, request: DeleteRecordsR
 async def _answer_when(
     durable: asyncio.Future[None], response: DeleteRecordsResponse | asyncio.Future[Any]
 ) -> DeleteRecordsResponse:
-    """The response once the checkpoint is written. Raises LogDirFailure, which answers KAFKA_STORAGE_ERROR."""
+    """The response once the checkpoint is written. Raises LogDirFailure, which answers
+    KAFKA_STORAGE_ERROR."""
     await asyncio.shield(durable)
     return response if isinstance(response, DeleteRecordsResponse) else await response
 

@@ -1,7 +1,7 @@
 """DescribeCluster (60), versions 0 to 2.
 
-1 endpoint type: a broker answers for brokers only (KIP-919) · 2 fenced brokers on request · start time of brokers in a tagged
-field of ours, in every version.
+1 endpoint type: a broker answers for brokers only (KIP-919) · 2 fenced brokers on request · start time
+of brokers in a tagged field of ours, in every version.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 _BROKERS, _CONTROLLERS = 1, 2
 
 
-def describe(services: Services, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+def describe(
+    services: Services, context: RequestContext, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
     metadata = services.metadata
     if context.api_version >= 1 and request.endpoint_type != _BROKERS:
         known = request.endpoint_type == _CONTROLLERS
@@ -30,7 +32,9 @@ def describe(services: Services, context: RequestContext, request: DescribeClust
             if known
             else f"Unsupported endpoint type {request.endpoint_type}",
         )
-    response = DescribeClusterResponse(cluster_id=services.cluster_id, controller_id=metadata.some_alive_broker(services.node_id))
+    response = DescribeClusterResponse(
+        cluster_id=services.cluster_id, controller_id=metadata.some_alive_broker(services.node_id)
+    )
     for broker_id in sorted(metadata.image.cluster.brokers):
         broker = metadata.image.cluster.brokers[broker_id]
         endpoint = broker.endpoint(context.listener)

@@ -42,7 +42,11 @@ class DescribeConfigsHandler:
         answered: set[tuple[object, ...]] = set()
         for resource in request.resources:
             # Described once, however often it is asked for: a few bytes ask for some hundred kilobytes.
-            asked = (resource.resource_type, resource.resource_name, *sorted(resource.configuration_keys or ()))
+            asked = (
+                resource.resource_type,
+                resource.resource_name,
+                *sorted(resource.configuration_keys or ()),
+            )
             if asked not in answered:
                 result = self._resource(request, resource)
                 response.results.append(result)
@@ -50,7 +54,9 @@ class DescribeConfigsHandler:
                     answered.add(asked)
         return response
 
-    def _resource(self, request: DescribeConfigsRequest, resource: DescribeConfigsRequest.DescribeConfigsResource) -> Result:
+    def _resource(
+        self, request: DescribeConfigsRequest, resource: DescribeConfigsRequest.DescribeConfigsResource
+    ) -> Result:
         try:
             entries = self._entries(request, resource)
         except KafkaError as error:
@@ -67,7 +73,9 @@ class DescribeConfigsHandler:
             configs=entries,
         )
 
-    def _entries(self, request: DescribeConfigsRequest, resource: DescribeConfigsRequest.DescribeConfigsResource) -> list[Entry]:
+    def _entries(
+        self, request: DescribeConfigsRequest, resource: DescribeConfigsRequest.DescribeConfigsResource
+    ) -> list[Entry]:
         name = resource.resource_name
         keys = set(resource.configuration_keys) if resource.configuration_keys else None
         match resource.resource_type:
@@ -151,7 +159,9 @@ class DescribeConfigsHandler:
                 entries.append(_entry(request, definition, value, synonyms, read_only=read_only))
         return entries
 
-    def _own(self, request: DescribeConfigsRequest, kind: int, name: str, keys: set[str] | None) -> list[Entry]:
+    def _own(
+        self, request: DescribeConfigsRequest, kind: int, name: str, keys: set[str] | None
+    ) -> list[Entry]:
         """Groups and client metrics: their own keys over the defaults."""
         from quorate.config.group_defs import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 
@@ -184,14 +194,21 @@ class DescribeConfigsHandler:
         try:
             broker_id = int(name)
         except ValueError:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}"
+            ) from None
         if broker_id != me:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {me}{alternative}, but received {name}")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, expected {me}{alternative}, but received {name}",
+            )
 
 
 def _synonyms(synonyms: Iterable[Synonym]) -> list[DescribeConfigsResponse.DescribeConfigsSynonym]:
     return [
-        DescribeConfigsResponse.DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+        DescribeConfigsResponse.DescribeConfigsSynonym(
+            name=synonym.name, value=synonym.value, source=synonym.source
+        )
         for synonym in synonyms
     ]
 

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from quorate.net.dispatch import Handler, RequestContext
 
 
-def describe(services: Services, _context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+def describe(
+    services: Services, _context: RequestContext, request: DescribeProducersRequest
+) -> DescribeProducersResponse:
     response = DescribeProducersResponse()
     for topic in request.topics:
         partitions = []
@@ -42,7 +44,9 @@ def describe(services: Services, _context: RequestContext, request: DescribeProd
                 )
                 for producer in log.active_producers()
             ]
-        response.topics.append(DescribeProducersResponse.TopicResponse(name=topic.name, partitions=partitions))
+        response.topics.append(
+            DescribeProducersResponse.TopicResponse(name=topic.name, partitions=partitions)
+        )
     return response
 
 

@@ -1,4 +1,5 @@
-"""DescribeTopicPartitions (75), version 0 (KIP-966): partitions with their eligible leader replicas, in pages."""
+"""DescribeTopicPartitions (75), version 0 (KIP-966): partitions with their eligible leader replicas, in
+pages."""
 
 from __future__ import annotations
 
@@ -23,13 +24,18 @@ def describe(
     cursor = request.cursor
     first = cursor.topic_name if cursor is not None else ""
     everything = not request.topics
-    asked = services.metadata.image.topics.by_name.keys() if everything else [topic.name for topic in request.topics]
+    asked = (
+        services.metadata.image.topics.by_name.keys()
+        if everything
+        else [topic.name for topic in request.topics]
+    )
     names = sorted({name for name in asked if name >= first})
     if cursor is not None:
         if not everything and cursor.topic_name not in names:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                "DescribeTopicPartitionsRequest topic list should contain the cursor topic: " + cursor.topic_name,
+                "DescribeTopicPartitionsRequest topic list should contain the cursor topic: "
+                + cursor.topic_name,
             )
         if cursor.partition_index < 0:
             raise KafkaError(
@@ -38,11 +44,15 @@ def describe(
             )
     limit = max(1, min(services.config.max_request_partition_size_limit, request.response_partition_limit))
     start_of = {first: cursor.partition_index} if cursor is not None else {}
-    answer = services.metadata.describe_topics(names, context.listener, start_of, limit, ignore_unknown=everything)
+    answer = services.metadata.describe_topics(
+        names, context.listener, start_of, limit, ignore_unknown=everything
+    )
     for topic in answer.topics:
         topic.topic_authorized_operations = TOPIC_OPERATIONS
     return answer
 
 
 def routes(services: Services) -> dict[int, Handler]:
-    return {int(ApiKey.DESCRIBE_TOPIC_PARTITIONS): lambda context, request: describe(services, context, request)}
+    return {
+        int(ApiKey.DESCRIBE_TOPIC_PARTITIONS): lambda context, request: describe(services, context, request)
+    }

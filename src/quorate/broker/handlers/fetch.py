@@ -1,10 +1,12 @@
 """Fetch (1), versions 4 to 18.
 
-7 sessions (KIP-227) · 9 current leader epoch · 11 rack, reading from followers · 12 last fetched epoch, diverging epochs ·
-13 topic ids · 15 replica state in a tagged field · 16 leader hints (KIP-951) · 18 a reader's high watermark.
+7 sessions (KIP-227) · 9 current leader epoch · 11 rack, reading from followers · 12 last fetched epoch,
+diverging epochs · 13 topic ids · 15 replica state in a tagged field · 16 leader hints (KIP-951) · 18 a
+reader's high watermark.
 
-The answer holds file regions; a request that has to wait hangs on its partitions (quorate.broker.replication.purgatory).
-Left out: preferred read replicas (no replica selector is configured by default), quotas.
+The answer holds file regions; a request that has to wait hangs on its partitions
+(quorate.broker.replication.purgatory). Left out: preferred read replicas (no replica selector is
+configured by default), quotas.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 TopicAnswer = FetchResponse.FetchableTopicResponse
 PartitionAnswer = FetchResponse.PartitionData
 _READ_AHEAD_ROUNDS = 8
-"""An index leads to a batch header, which leads to the next one. What is not found by then is read in the event loop."""
+"""An index leads to a batch header, which leads to the next one. What is not found by then is read in
+the event loop."""
 
 _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -178,7 +181,9 @@ class FetchHandler:
                     part.fetch_offset,
                     part.log_start_offset,
                     part.partition_max_bytes,
-                    max(part.current_leader_epoch, NO_EPOCH),  # any negative one means none here, unlike in ListOffsets
+                    max(
+                        part.current_leader_epoch, NO_EPOCH
+                    ),  # any negative one means none here, unlike in ListOffsets
                     part.last_fetched_epoch,
                 )
         return wanted
@@ -194,15 +199,18 @@ class FetchHandler:
         if part.topic is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
         services = self._services
-        if (part.topic, part.partition) not in services.replicas.partitions and not services.metadata.contains(
-            part.topic, part.partition
-        ):
+        if (
+            part.topic,
+            part.partition,
+        ) not in services.replicas.partitions and not services.metadata.contains(part.topic, part.partition):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return None
 
     @staticmethod
     def _refusal(part: FetchPartition, error: ErrorCode) -> PartitionAnswer:
-        return PartitionAnswer(partition_index=part.partition, error_code=error, high_watermark=-1, records=b"")
+        return PartitionAnswer(
+            partition_index=part.partition, error_code=error, high_watermark=-1, records=b""
+        )
 
     def _finish(
         self,
@@ -276,7 +284,9 @@ class FetchHandler:
         endpoint = metadata.endpoint(leader, context.listener)
         broker = metadata.broker(leader)
         if endpoint is not None and broker is not None:
-            hints[leader] = FetchResponse.NodeEndpoint(node_id=leader, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+            hints[leader] = FetchResponse.NodeEndpoint(
+                node_id=leader, host=endpoint.host, port=endpoint.port, rack=broker.rack
+            )
 
 
 def _touch(regions: list[FileRegion]) -> None:

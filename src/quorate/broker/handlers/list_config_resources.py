@@ -1,5 +1,5 @@
-"""ListConfigResources (74), versions 0 and 1: which resources have configuration (KIP-714, KIP-1142). Version 0 lists client
-metrics only."""
+"""ListConfigResources (74), versions 0 and 1: which resources have configuration (KIP-714, KIP-1142).
+Version 0 lists client metrics only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode
-from quorate.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
+from quorate.protocol.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
 
 if TYPE_CHECKING:
     from quorate.broker.handlers import Services
@@ -21,7 +24,9 @@ def list_resources(
     services: Services, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
     supported = _ALL if context.api_version >= 1 else (CLIENT_METRICS,)
-    wanted = set(request.resource_types) if context.api_version >= 1 and request.resource_types else set(supported)
+    wanted = (
+        set(request.resource_types) if context.api_version >= 1 and request.resource_types else set(supported)
+    )
     if not wanted <= set(supported):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     image = services.metadata.image
@@ -41,10 +46,13 @@ def list_resources(
             ]
     return ListConfigResourcesResponse(
         config_resources=[
-            ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=kind) for kind, name in names
+            ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=kind)
+            for kind, name in names
         ]
     )
 
 
 def routes(services: Services) -> dict[int, Handler]:
-    return {int(ApiKey.LIST_CONFIG_RESOURCES): lambda context, request: list_resources(services, context, request)}
+    return {
+        int(ApiKey.LIST_CONFIG_RESOURCES): lambda context, request: list_resources(services, context, request)
+    }

@@ -1,7 +1,7 @@
 """ListOffsets (2), versions 1 to 10.
 
-2 isolation level · 4 leader epochs · 5 OFFSET_NOT_AVAILABLE · 7 -3 max timestamp · 8 -4 earliest local · 9 -5 latest tiered ·
-10 timeout for remote storage (there is none here, nothing waits).
+2 isolation level · 4 leader epochs · 5 OFFSET_NOT_AVAILABLE · 7 -3 max timestamp · 8 -4 earliest local
+· 9 -5 latest tiered · 10 timeout for remote storage (there is none here, nothing waits).
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ class ListOffsetsHandler:
                 except Exception:
                     log_.exception("[ListOffsets] Lookup in %s-%d failed", topic.name, part.partition_index)
                     answer.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
-            response.topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+            response.topics.append(
+                ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers)
+            )
         return response
 
     def _lookup(
@@ -90,7 +92,9 @@ class ListOffsetsHandler:
             found: tuple[int, int, int] | None = (-1, last_fetchable, partition.leader_epoch)
         else:
             found = _search(log, part.timestamp)
-            if part.timestamp not in (EARLIEST, EARLIEST_LOCAL) and (found is None or found[1] >= last_fetchable):
+            if part.timestamp not in (EARLIEST, EARLIEST_LOCAL) and (
+                found is None or found[1] >= last_fetchable
+            ):
                 # Right after an election the watermark may lag: "not there" would be a guess then.
                 self._check_available(partition, log, from_client)
                 found = None
@@ -105,7 +109,8 @@ class ListOffsetsHandler:
         if from_client and start is not None and start > log.high_watermark:
             raise KafkaError(
                 ErrorCode.OFFSET_NOT_AVAILABLE,
-                f"The high watermark {log.high_watermark} of {partition.topic}-{partition.partition} lags behind the "
+                f"The high watermark {log.high_watermark} of {partition.topic}-{partition.partition} lags "
+                "behind the "
                 f"start of this leader epoch, {start}.",
             )
 

@@ -1,7 +1,7 @@
 """DescribeLogDirs (35), versions 1 to 4, and AlterReplicaLogDirs (34), versions 1 and 2 (KIP-113, KIP-827).
 
-Moving a replica between directories is left out: the request is answered with the error that each replica would get where a
-move cannot begin, NONE where the replica is there already.
+Moving a replica between directories is left out: the request is answered with the error that each
+replica would get where a move cannot begin, NONE where the replica is there already.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
-from quorate.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
+from quorate.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+)
 from quorate.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
 if TYPE_CHECKING:
@@ -25,7 +28,9 @@ log_ = logging.getLogger("quorate.broker.log_dirs")
 _LONGEST_DIRECTORY_NAME = 255
 
 
-def describe(services: Services, _context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+def describe(
+    services: Services, _context: RequestContext, request: DescribeLogDirsRequest
+) -> DescribeLogDirsResponse:
     wanted: set[tuple[str, int]] | None = None
     if request.topics is not None:
         wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
@@ -33,7 +38,9 @@ def describe(services: Services, _context: RequestContext, request: DescribeLogD
 
     def add(directory: Path, topic: str, partition: int, size: int, lag: int) -> None:
         by_dir.setdefault(directory, {}).setdefault(topic, []).append(
-            DescribeLogDirsResponse.DescribeLogDirsPartition(partition_index=partition, partition_size=size, offset_lag=lag)
+            DescribeLogDirsResponse.DescribeLogDirsPartition(
+                partition_index=partition, partition_size=size, offset_lag=lag
+            )
         )
 
     for log in services.logs.all_logs():
@@ -71,7 +78,9 @@ def describe(services: Services, _context: RequestContext, request: DescribeLogD
     return response
 
 
-def alter(services: Services, _context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+def alter(
+    services: Services, _context: RequestContext, request: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
     answers: dict[str, list[AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult]] = {}
     for directory in request.dirs:
         for topic in directory.topics:

@@ -1,11 +1,11 @@
 """Metadata (3), versions 0 to 13.
 
-0 no way to ask for none · 1 null means all topics · 4 auto creation can be declined · 6 LISTENER_NOT_FOUND · 8 authorized
-operations · 9 start time of brokers in a tagged field of ours · 10 topic ids in answers · 12 topics asked for by id · 13 a
-top-level error.
+0 no way to ask for none · 1 null means all topics · 4 auto creation can be declined · 6
+LISTENER_NOT_FOUND · 8 authorized operations · 9 start time of brokers in a tagged field of ours · 10
+topic ids in answers · 12 topics asked for by id · 13 a top-level error.
 
-A topic that is created automatically is usually answered at once as usable: the answer waits (briefly) until this broker has
-applied the creation, where Kafka lets the client ask again.
+A topic that is created automatically is usually answered at once as usable: the answer waits (briefly)
+until this broker has applied the creation, where Kafka lets the client ask again.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from quorate.net.dispatch import Handler, RequestContext
 
 _CREATION_WAIT_S = 1.0
-"""How long an answer may wait for automatic creation: far above what it takes, far below clients' request timeouts."""
+"""How long an answer may wait for automatic creation: far above what it takes, far below clients'
+request timeouts."""
 
 _MOST_PARTITIONS = 10_000
-"""What one CreateTopics may create. Kafka asks for all missing topics of a request in one, which is then refused as a whole."""
+"""What one CreateTopics may create. Kafka asks for all missing topics of a request in one, which is
+then refused as a whole."""
 
 
 _AT_ONCE = 2000
@@ -47,7 +49,9 @@ class MetadataHandler:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._answers = EncodedMetadataResponses(services.metadata, services.cluster_id, services.node_id, services.loop)
+        self._answers = EncodedMetadataResponses(
+            services.metadata, services.cluster_id, services.node_id, services.loop
+        )
 
     def __call__(self, context: RequestContext, request: MetadataRequest) -> Any:
         version = context.api_version
@@ -64,8 +68,8 @@ class MetadataHandler:
         return self._told(context, request, ids, names)
 
     async def _many(self, context: RequestContext, request: MetadataRequest, wanted: list[Wanted]) -> Any:
-        """The same a few thousand topics at a time. The request's elements are freed as they are read: all at once would
-        take long, too."""
+        """The same a few thousand topics at a time. The request's elements are freed as they are read:
+        all at once would take long, too."""
         for begin in range(0, len(wanted), _AT_ONCE):
             _check(wanted[begin : begin + _AT_ONCE], context.api_version)
             await asyncio.sleep(0)
@@ -81,7 +85,9 @@ class MetadataHandler:
         answer = self._told(context, request, ids, names)
         return await answer if iscoroutine(answer) else answer
 
-    def _told(self, context: RequestContext, request: MetadataRequest, ids: set[bytes], names: dict[str, None]) -> Any:
+    def _told(
+        self, context: RequestContext, request: MetadataRequest, ids: set[bytes], names: dict[str, None]
+    ) -> Any:
         """By ids if there are any, by names otherwise."""
         services = self._services
         version = context.api_version
@@ -92,7 +98,9 @@ class MetadataHandler:
                 _shape(context, request),
                 chain(
                     (
-                        MetadataResponse.MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=i)
+                        MetadataResponse.MetadataResponseTopic(
+                            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=i
+                        )
                         for i in ordered
                         if i not in by_id
                     ),
@@ -100,14 +108,20 @@ class MetadataHandler:
                 ),
             )
         missing = [name for name in names if services.metadata.topic(name) is None]
-        may_create = services.config.auto_create_topics_enable and (version < 4 or request.allow_auto_topic_creation)
+        may_create = services.config.auto_create_topics_enable and (
+            version < 4 or request.allow_auto_topic_creation
+        )
         if missing and may_create:
-            creatable = [name for name in missing if unknown_topic_error(name) != ErrorCode.INVALID_TOPIC_EXCEPTION]
+            creatable = [
+                name for name in missing if unknown_topic_error(name) != ErrorCode.INVALID_TOPIC_EXCEPTION
+            ]
             if creatable and len(creatable) * services.config.num_partitions <= _MOST_PARTITIONS:
                 return self._create(context, request, list(names), creatable)
         return self._named(context, request, list(names))
 
-    async def _create(self, context: RequestContext, request: MetadataRequest, names: list[str], creatable: list[str]) -> Any:
+    async def _create(
+        self, context: RequestContext, request: MetadataRequest, names: list[str], creatable: list[str]
+    ) -> Any:
         creations = [self._services.creator.create(name, context) for name in creatable]
         await asyncio.wait(creations, timeout=_CREATION_WAIT_S)
         answer = self._named(context, request, names)
@@ -135,11 +149,15 @@ def _check(wanted: list[Wanted], version: int) -> None:
     """Raises KafkaError (INVALID_REQUEST) for a topic that this version cannot name so."""
     for topic in wanted:
         if topic.name is None and topic.topic_id == ZERO_UUID and version >= 12:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is asked for by its name or by its id; one has neither")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "A topic is asked for by its name or by its id; one has neither"
+            )
         if version < 12 and topic.name is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic name can not be null for version {version}")
         if version < 12 and topic.topic_id != ZERO_UUID:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic IDs are not supported in requests for version {version}")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Topic IDs are not supported in requests for version {version}"
+            )
 
 
 def _shape(context: RequestContext, request: MetadataRequest) -> Shape:

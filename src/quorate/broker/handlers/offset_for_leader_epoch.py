@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from quorate.net.dispatch import Handler, RequestContext
 
 
-def lookup(services: Services, _context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+def lookup(
+    services: Services, _context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
     response = OffsetForLeaderEpochResponse()
     for topic in request.topics:
         results = []
@@ -31,7 +33,9 @@ def lookup(services: Services, _context: RequestContext, request: OffsetForLeade
                     result.leader_epoch, result.end_offset = known
             except KafkaError as error:
                 result.error_code = error.code
-        response.topics.append(OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic, partitions=results))
+        response.topics.append(
+            OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic, partitions=results)
+        )
     return response
 
 

@@ -1,12 +1,13 @@
-"""Produce (0), versions 3 to 13. Versions 0 to 2 are advertised, as Kafka does for old librdkafka, and refused.
+"""Produce (0), versions 3 to 13. Versions 0 to 2 are advertised, as Kafka does for old librdkafka, and
+refused.
 
-3 transactional id · 5 log start offset · 7 zstd · 8 record errors · 10 leader hints (KIP-951) · 12 transactions without
-AddPartitionsToTxn (TV2) · 13 topic ids.
+3 transactional id · 5 log start offset · 7 zstd · 8 record errors · 10 leader hints (KIP-951) · 12
+transactions without AddPartitionsToTxn (TV2) · 13 topic ids.
 
-The append happens in the synchronous part, so requests of one connection are appended in their order; only acks=all may wait. A
-request whose appends take longer than a turn of the event loop should is carried on in further turns, and the requests of its
-connection that come meanwhile wait behind it.
-Left out: transactional batches (INVALID_TXN_STATE until transactions come), quotas.
+The append happens in the synchronous part, so requests of one connection are appended in their order;
+only acks=all may wait. A request whose appends take longer than a turn of the event loop should is
+carried on in further turns, and the requests of its connection that come meanwhile wait behind it. Left
+out: transactional batches (INVALID_TXN_STATE until transactions come), quotas.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ TopicAnswer = ProduceResponse.TopicProduceResponse
 PartitionAnswer = ProduceResponse.PartitionProduceResponse
 
 TURN_S = 0.004
-"""Time for the appends of one request in one turn of the event loop: making the files of a new partition takes up to a
-millisecond, and one request may write to thousands."""
+"""Time for the appends of one request in one turn of the event loop: making the files of a new
+partition takes up to a millisecond, and one request may write to thousands."""
 
 _ZSTD = 4
 _ZSTD_SINCE = 7
@@ -72,21 +73,30 @@ _WITHOUT_LOG_START = frozenset(
 
 _MAGIC = 16
 _LEAST_OLD_SIZE = 14
-"""What follows the offset and the size of a record of magic 0, itself without the offset and the size; Kafka reads no further
-in what claims to be less."""
+"""What follows the offset and the size of a record of magic 0, itself without the offset and the size;
+Kafka reads no further in what claims to be less."""
 
 
-def check_records(records: Records | None, version: int, transactional_id: str | None = None) -> memoryview | bytes:
-    """The batch, if it is what a Produce request may carry for a partition: exactly one, of magic 2, with zstd only where
-    readers of that version know it. Raises INVALID_RECORD, UNSUPPORTED_COMPRESSION_TYPE, CORRUPT_MESSAGE, INVALID_TXN_STATE,
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transactional batch in a request that names no transactional id."""
+def check_records(
+    records: Records | None, version: int, transactional_id: str | None = None
+) -> memoryview | bytes:
+    """The batch, if it is what a Produce request may carry for a partition: exactly one, of magic 2,
+    with zstd only where readers of that version know it. Raises INVALID_RECORD,
+    UNSUPPORTED_COMPRESSION_TYPE, CORRUPT_MESSAGE, INVALID_TXN_STATE,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transactional batch in a request that names no
+    transactional id."""
     nothing = f"Produce requests with version {version} must have at least one record batch"
     if not isinstance(records, memoryview | bytes) or len(records) == 0:
         raise KafkaError(ErrorCode.INVALID_RECORD, nothing)
-    if len(records) > _MAGIC and records[_MAGIC] in (0, 1) and int.from_bytes(records[8:12], "big") >= _LEAST_OLD_SIZE:
+    if (
+        len(records) > _MAGIC
+        and records[_MAGIC] in (0, 1)
+        and int.from_bytes(records[8:12], "big") >= _LEAST_OLD_SIZE
+    ):
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
-            f"Produce requests with version {version} are only allowed to contain record batches with magic version 2",
+            f"Produce requests with version {version} are only allowed to contain record batches with magic "
+            "version 2",
         )
     header = parse_header(records)
     if header.size_bytes > len(records):  # not one that is whole
@@ -94,7 +104,8 @@ def check_records(records: Records | None, version: int, transactional_id: str |
     if header.size_bytes < len(records):
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
-            f"Produce requests with version {version} are only allowed to contain exactly one record batch per partition",
+            f"Produce requests with version {version} are only allowed to contain exactly one record batch "
+            "per partition",
         )
     if header.attributes & 7 == _ZSTD and version < _ZSTD_SINCE:
         raise KafkaError(
@@ -105,7 +116,8 @@ def check_records(records: Records | None, version: int, transactional_id: str |
         if transactional_id is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         raise KafkaError(
-            ErrorCode.INVALID_TXN_STATE, "This broker has no transaction coordinator: no transaction can be under way."
+            ErrorCode.INVALID_TXN_STATE,
+            "This broker has no transaction coordinator: no transaction can be under way.",
         )
     return records
 
@@ -123,7 +135,9 @@ class ProduceHandler:
 
     def __call__(self, context: RequestContext, request: ProduceRequest) -> Any:
         if context.api_version < 3:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Produce version {context.api_version} is not supported.")
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, f"Produce version {context.api_version} is not supported."
+            )
         appends = self._append_all(context, request)
         before = self._unfinished.get(context.connection) if self._unfinished else None
         if before is None:
@@ -161,7 +175,9 @@ class ProduceHandler:
             answer.responses.append(topic_answer)
             for data in topic_data.partition_data:
                 if loop.time() > turn_ends:
-                    if delayed is None:  # from here on the high watermarks may move before the answer is ready
+                    if (
+                        delayed is None
+                    ):  # from here on the high watermarks may move before the answer is ready
                         delayed = DelayedAcks(loop, waits, None, settle, lambda: answer)
                     yield
                     turn_ends = loop.time() + self.turn_s
@@ -183,7 +199,12 @@ class ProduceHandler:
                     self._failed(context, answer, name, part, error)
                 except Exception:
                     failed = True
-                    log_.exception("[Produce broker=%d] Appending to %s-%d failed", self._services.node_id, name, data.index)
+                    log_.exception(
+                        "[Produce broker=%d] Appending to %s-%d failed",
+                        self._services.node_id,
+                        name,
+                        data.index,
+                    )
                     part.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
                     part.base_offset = -1
         if acks == 0:
@@ -262,12 +283,15 @@ class ProduceHandler:
         part.base_offset = -1
         part.log_append_time_ms = -1
         if context.api_version >= 8:
-            # Kafka gives its text only where records were refused; elsewhere the code's own text is known to the client.
+            # Kafka gives its text only where records were refused; elsewhere the code's own text is
+            # known to the client.
             record_errors = getattr(error, "record_errors", None)
             if record_errors:
                 part.error_message = error.message
                 part.record_errors = [
-                    ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)
+                    ProduceResponse.BatchIndexAndErrorMessage(
+                        batch_index=index, batch_index_error_message=text
+                    )
                     for index, text in record_errors
                 ]
         if context.api_version >= 10 and name is not None and error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
@@ -277,14 +301,21 @@ class ProduceHandler:
             part.current_leader.leader_epoch = epoch
             endpoint = metadata.endpoint(leader, context.listener)
             broker = metadata.broker(leader)
-            if endpoint is None or broker is None or any(node.node_id == leader for node in answer.node_endpoints):
+            if (
+                endpoint is None
+                or broker is None
+                or any(node.node_id == leader for node in answer.node_endpoints)
+            ):
                 return
             answer.node_endpoints.append(
-                ProduceResponse.NodeEndpoint(node_id=leader, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+                ProduceResponse.NodeEndpoint(
+                    node_id=leader, host=endpoint.host, port=endpoint.port, rack=broker.rack
+                )
             )
 
     def _close(self, context: RequestContext, answer: ProduceResponse) -> None:
-        """acks=0 has no answer that could carry the error: closing makes the client look up its metadata again."""
+        """acks=0 has no answer that could carry the error: closing makes the client look up its
+        metadata again."""
         log_.info(
             "[Produce broker=%d] Closing connection %s after an error with acks=0: %s",
             self._services.node_id,
@@ -301,7 +332,8 @@ class ProduceHandler:
 
 
 async def _carry_on(appends: Generator[None, None, Any], before: asyncio.Task[Any] | None) -> Any:
-    """Runs the appends to their end, a slice in each turn, behind those of `before`; what the handler answers.
+    """Runs the appends to their end, a slice in each turn, behind those of `before`; what the handler
+    answers.
 
     It is not cancelled with its connection: what was begun is appended whole, as if it had been one turn.
     """

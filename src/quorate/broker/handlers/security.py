@@ -1,9 +1,10 @@
-"""What a broker tells from its own image about security and quotas: DescribeAcls (29), DescribeClientQuotas (48),
-DescribeUserScramCredentials (50), DescribeDelegationToken (41); and what it does not even pass on.
+"""What a broker tells from its own image about security and quotas: DescribeAcls (29),
+DescribeClientQuotas (48), DescribeUserScramCredentials (50), DescribeDelegationToken (41); and what it
+does not even pass on.
 
-Without an authorizer ACLs are not in force, and DescribeAcls says so. Delegation tokens (38 to 41) are for clients that have
-shown who they are, which nobody can on a plaintext listener. Client quotas are not enforced: AlterClientQuotas (49) removes
-them only.
+Without an authorizer ACLs are not in force, and DescribeAcls says so. Delegation tokens (38 to 41) are
+for clients that have shown who they are, which nobody can on a plaintext listener. Client quotas are
+not enforced: AlterClientQuotas (49) removes them only.
 """
 
 from __future__ import annotations
@@ -32,17 +33,22 @@ _QUOTA_ENTITIES = ("user", "client-id", "ip")
 def describe_acls(_services: Services, _context: RequestContext, _request: Any) -> Any:
     from quorate.protocol.messages.describe_acls import DescribeAclsResponse
 
-    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker")
+    return DescribeAclsResponse(
+        error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
+    )
 
 
 def tokens(services: Services, context: RequestContext, request: Any) -> Any:
-    """Create, renew, expire and describe: refused in Kafka's order, first the channel, then whether there are tokens at all."""
+    """Create, renew, expire and describe: refused in Kafka's order, first the channel, then whether
+    there are tokens at all."""
     if context.security_protocol == SecurityProtocol.PLAINTEXT or context.token_authenticated:
         code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
         return token_refusal(request, code, context.principal, context.api_version)
     if request.KEY != ApiKey.DESCRIBE_DELEGATION_TOKEN:
         return services.channel.forward(context, request)
-    return token_refusal(request, ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, context.principal, context.api_version)
+    return token_refusal(
+        request, ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, context.principal, context.api_version
+    )
 
 
 def alter_quotas(services: Services, context: RequestContext, request: Any) -> Any:
@@ -93,14 +99,21 @@ def _check_component(part: Any, exact: dict[str, str | None], any_name: set[str]
     if not kind:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty entity type.")
     if kind in exact or kind in any_name:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Entity type {kind} cannot appear more than once in the filter.")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Entity type {kind} cannot appear more than once in the filter."
+        )
     if kind not in _QUOTA_ENTITIES:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
     if part.match_type == _EXACT and part.match is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Request specified MATCH_TYPE_EXACT, but set match string to null.")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "Request specified MATCH_TYPE_EXACT, but set match string to null."
+        )
     if part.match_type in (_DEFAULT, _SPECIFIED) and part.match is not None:
         name = "DEFAULT" if part.match_type == _DEFAULT else "SPECIFIED"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Request specified MATCH_TYPE_{name}, but also specified a match string.")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Request specified MATCH_TYPE_{name}, but also specified a match string.",
+        )
     if part.match_type not in (_EXACT, _DEFAULT, _SPECIFIED):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown match type {part.match_type}")
 
@@ -121,7 +134,9 @@ def describe_scram(services: Services, _context: RequestContext, request: Any) -
         response.results.append(result)
         if asked.count(name) > 1:
             result.error_code = ErrorCode.DUPLICATE_RESOURCE
-            result.error_message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+            result.error_message = (
+                f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+            )
         elif name not in credentials:
             result.error_code = ErrorCode.RESOURCE_NOT_FOUND
             result.error_message = f"Attempt to describe a user credential that does not exist: {name}"
@@ -136,8 +151,12 @@ def describe_scram(services: Services, _context: RequestContext, request: Any) -
 def routes(services: Services) -> dict[int, Handler]:
     return {
         int(ApiKey.DESCRIBE_ACLS): lambda context, request: describe_acls(services, context, request),
-        int(ApiKey.DESCRIBE_CLIENT_QUOTAS): lambda context, request: describe_quotas(services, context, request),
-        int(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS): lambda context, request: describe_scram(services, context, request),
+        int(ApiKey.DESCRIBE_CLIENT_QUOTAS): lambda context, request: describe_quotas(
+            services, context, request
+        ),
+        int(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS): lambda context, request: describe_scram(
+            services, context, request
+        ),
         int(ApiKey.ALTER_CLIENT_QUOTAS): lambda context, request: alter_quotas(services, context, request),
         **{int(key): lambda context, request: tokens(services, context, request) for key in _TOKEN_KEYS},
     }

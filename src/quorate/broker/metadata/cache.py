@@ -38,7 +38,7 @@ class MetadataCache:
     def __init__(self, image: MetadataImage = EMPTY) -> None:
         self.image = image
 
-    # ---- topics
+    # --- topics -----------------------------------------------------------------------------------
 
     def topic(self, name: str) -> TopicImage | None:
         return self.image.topics.by_name.get(name)
@@ -58,7 +58,7 @@ class MetadataCache:
     def contains(self, topic: str, partition: int) -> bool:
         return self.partition(topic, partition) is not None
 
-    # ---- brokers
+    # --- brokers ----------------------------------------------------------------------------------
 
     def broker(self, broker_id: int) -> BrokerRegistration | None:
         return self.image.cluster.brokers.get(broker_id)
@@ -89,7 +89,8 @@ class MetadataCache:
         return None if broker is None else broker.endpoint(listener)
 
     def some_alive_broker(self, preferred: int) -> int:
-        """The id that answers give as "controller" (KIP-631: some live broker): this broker if it is alive; -1: none."""
+        """The id that answers give as "controller" (KIP-631: some live broker): this broker if it is
+        alive; -1: none."""
         brokers = self.image.cluster.brokers
         me = brokers.get(preferred)
         if me is not None and not me.fenced:
@@ -101,25 +102,35 @@ class MetadataCache:
         image = self.partition(topic, partition)
         return (-1, -1) if image is None else (image.leader, image.leader_epoch)
 
-    # ---- answers
+    # --- answers ----------------------------------------------------------------------------------
 
     def metadata_topic(self, topic: TopicImage) -> MetadataResponse.MetadataResponseTopic:
         """A topic as Metadata tells it, without its partitions (see `metadata_partitions`)."""
         from quorate.protocol.messages.metadata import MetadataResponse
 
-        return MetadataResponse.MetadataResponseTopic(name=topic.name, topic_id=topic.id, is_internal=is_internal(topic.name))
+        return MetadataResponse.MetadataResponseTopic(
+            name=topic.name, topic_id=topic.id, is_internal=is_internal(topic.name)
+        )
 
     def metadata_partitions(
-        self, topic: TopicImage, listener: str, *, filter_unavailable: bool = False, listener_errors: bool = True
+        self,
+        topic: TopicImage,
+        listener: str,
+        *,
+        filter_unavailable: bool = False,
+        listener_errors: bool = True,
     ) -> Iterator[MetadataResponse.MetadataResponsePartition]:
-        """The partitions of a topic as Metadata tells them. `filter_unavailable` (v0) drops dead replicas from the lists;
-        `listener_errors` (v6+) tells a leader without this listener apart from an unknown one."""
+        """The partitions of a topic as Metadata tells them. `filter_unavailable` (v0) drops dead
+        replicas from the lists; `listener_errors` (v6+) tells a leader without this listener apart from
+        an unknown one."""
         from quorate.protocol.messages.metadata import MetadataResponse
 
         cluster = self.image.cluster
         make = MetadataResponse.MetadataResponsePartition
         for partition_id, image in topic.partitions.items():
-            replicas = _alive(cluster, image.replicas, listener) if filter_unavailable else list(image.replicas)
+            replicas = (
+                _alive(cluster, image.replicas, listener) if filter_unavailable else list(image.replicas)
+            )
             isr = _alive(cluster, image.isr, listener) if filter_unavailable else list(image.isr)
             error = ErrorCode.NONE
             leader = image.leader
@@ -156,10 +167,18 @@ class MetadataCache:
         ]
 
     def describe_topics(
-        self, names: Iterable[str], listener: str, start_of: dict[str, int], limit: int, *, ignore_unknown: bool
+        self,
+        names: Iterable[str],
+        listener: str,
+        start_of: dict[str, int],
+        limit: int,
+        *,
+        ignore_unknown: bool,
     ) -> DescribeTopicPartitionsResponse:
         """Up to `limit` partitions of these topics (sorted names), and the cursor for the rest."""
-        from quorate.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsResponse as Answer
+        from quorate.protocol.messages.describe_topic_partitions import (
+            DescribeTopicPartitionsResponse as Answer,
+        )
 
         answer = Answer()
         left = limit
@@ -193,7 +212,9 @@ class MetadataCache:
     def _described_partitions(
         self, topic: TopicImage, listener: str, start: int, end: int
     ) -> Iterator[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition]:
-        from quorate.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsResponse as Answer
+        from quorate.protocol.messages.describe_topic_partitions import (
+            DescribeTopicPartitionsResponse as Answer,
+        )
 
         make = Answer.DescribeTopicPartitionsResponsePartition
         cluster = self.image.cluster
@@ -227,12 +248,15 @@ def _alive(cluster: ClusterImage, ids: Iterable[int], listener: str) -> list[int
     return [
         broker_id
         for broker_id in ids
-        if (broker := brokers.get(broker_id)) is not None and not broker.fenced and broker.endpoint(listener) is not None
+        if (broker := brokers.get(broker_id)) is not None
+        and not broker.fenced
+        and broker.endpoint(listener) is not None
     ]
 
 
 def _offline(cluster: ClusterImage, image: PartitionImage, listener: str) -> list[int]:
-    """Replicas that cannot be read: broker gone or fenced, without this listener, or their directory failed."""
+    """Replicas that cannot be read: broker gone or fenced, without this listener, or their directory
+    failed."""
     offline = []
     brokers = cluster.brokers
     for broker_id, directory in zip(image.replicas, image.directories, strict=False):
@@ -242,7 +266,11 @@ def _offline(cluster: ClusterImage, image: PartitionImage, listener: str) -> lis
             or broker.fenced
             or broker.endpoint(listener) is None
             or directory == _LOST_DIRECTORY
-            or (directory not in _RESERVED_DIRECTORIES and broker.log_dirs and directory not in broker.log_dirs)
+            or (
+                directory not in _RESERVED_DIRECTORIES
+                and broker.log_dirs
+                and directory not in broker.log_dirs
+            )
         ):
             offline.append(broker_id)
     return offline

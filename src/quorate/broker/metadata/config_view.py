@@ -1,7 +1,8 @@
-"""What is configured here, and where each value comes from: topic, dynamic broker, dynamic default, properties file, default.
+"""What is configured here, and where each value comes from: topic, dynamic broker, dynamic default,
+properties file, default.
 
-The order and the lists of synonyms are Kafka's (KIP-226, KIP-524), down to its rule that a value which only an alias of a key
-sets (`log.retention.hours` for `log.retention.ms`) is told as the key's default.
+The order and the lists of synonyms are Kafka's (KIP-226, KIP-524), down to its rule that a value which
+only an alias of a key sets (`log.retention.hours` for `log.retention.ms`) is told as the key's default.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from quorate.config.kafka_config import KafkaConfig
     from quorate.metadata.image import MetadataImage
 
-UNKNOWN, TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC_BROKER, DEFAULT, LOGGER, CLIENT_METRICS, GROUP = range(9)
+UNKNOWN, TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC_BROKER, DEFAULT, LOGGER, CLIENT_METRICS, GROUP = (
+    range(9)
+)
 """Sources as DescribeConfigs numbers them."""
 
 _ALIASES = (
@@ -68,14 +71,18 @@ class ConfigView:
         self.config = config
         self._image = image
 
-    # ---- topics
+    # --- topics -----------------------------------------------------------------------------------
 
     def topic_overrides(self, topic: str) -> Mapping[str, str]:
         return self._image().configs.topic(topic)
 
     def topic_defaults(self) -> dict[str, str]:
         """What a topic without keys of its own has, as texts; keys without a value are left out."""
-        return {name: text for name, definition in TOPIC_CONFIGS.items() if (text := self._inherited(definition)) is not None}
+        return {
+            name: text
+            for name, definition in TOPIC_CONFIGS.items()
+            if (text := self._inherited(definition)) is not None
+        }
 
     def log_defaults(self) -> LogConfig:
         """What logs have without configs of their topic."""
@@ -106,7 +113,7 @@ class ConfigView:
             found.insert(0, Synonym(definition.name, value, TOPIC))
         return found
 
-    # ---- brokers
+    # --- brokers ----------------------------------------------------------------------------------
 
     def dynamic_broker(self) -> Mapping[str, str]:
         return self._image().configs.broker(self.config.node_id)
@@ -141,7 +148,9 @@ class ConfigView:
             (self.config.originals, STATIC_BROKER),
         )
         for layer, source in layers:
-            found += [Synonym(key, None if sensitive else layer[key], source) for key in aliases if key in layer]
+            found += [
+                Synonym(key, None if sensitive else layer[key], source) for key in aliases if key in layer
+            ]
         for key in aliases:
             definition = BROKER_CONFIGS.get(key)
             if definition is not None and definition.default is not None:

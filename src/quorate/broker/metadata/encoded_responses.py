@@ -1,8 +1,9 @@
 """Metadata answers, encoded a few milliseconds at a time and kept for the next request.
 
-An answer about ten thousand topics takes a tenth of a second to make. It is therefore made in steps, between which the event
-loop serves others, from the one image that was the latest when the request came. Topics stay encoded until they or the
-cluster change, and whole answers about all topics until any topic changes; requests for the same answer share it.
+An answer about ten thousand topics takes a tenth of a second to make. It is therefore made in steps,
+between which the event loop serves others, from the one image that was the latest when the request
+came. Topics stay encoded until they or the cluster change, and whole answers about all topics until any
+topic changes; requests for the same answer share it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _STEP_S = 0.003
 """Work between two turns of the loop: no callback should take more than 5 ms."""
 
 _GROUP = 32
-"""Topics, or partitions of a large topic, between two looks at the clock: half a millisecond where nothing is kept."""
+"""Topics, or partitions of a large topic, between two looks at the clock: half a millisecond where
+nothing is kept."""
 
 _KEPT_BYTES = 64 << 20
 """Encoded topics that are kept: about a million partitions."""
@@ -57,7 +59,8 @@ class Shape(NamedTuple):
 
 
 class _Topics:
-    """Encoded topics and brokers, valid for one state of the cluster: `by_shape[shape][topic id]` is (topic, encoded)."""
+    """Encoded topics and brokers, valid for one state of the cluster: `by_shape[shape][topic id]` is
+    (topic, encoded)."""
 
     __slots__ = ("brokers", "by_shape", "bytes", "cluster")
 
@@ -71,7 +74,9 @@ class _Topics:
 class EncodedMetadataResponses:
     """Makes the answers of one broker."""
 
-    def __init__(self, metadata: MetadataCache, cluster_id: str, node_id: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, metadata: MetadataCache, cluster_id: str, node_id: int, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self._metadata = metadata
         self._cluster_id = cluster_id
         self._node_id = node_id
@@ -81,12 +86,17 @@ class EncodedMetadataResponses:
         self._whole_bytes = 0
         self._whole_of: tuple[TopicsImage, ClusterImage] | None = None
         self._making = asyncio.Lock()
-        """Held while an answer is made in steps, so that there is one step in a turn of the loop, however many wait."""
+        """Held while an answer is made in steps, so that there is one step in a turn of the loop,
+        however many wait."""
 
     def all_topics(self, shape: Shape) -> Any:
         """The answer about all topics: an EncodedResponse, or a task for one, which must not be cancelled."""
         image = self._metadata.image
-        if self._whole_of is None or self._whole_of[0] is not image.topics or self._whole_of[1] is not image.cluster:
+        if (
+            self._whole_of is None
+            or self._whole_of[0] is not image.topics
+            or self._whole_of[1] is not image.cluster
+        ):
             self._whole.clear()
             self._whole_bytes = 0
             self._whole_of = (image.topics, image.cluster)
@@ -105,8 +115,9 @@ class EncodedMetadataResponses:
         return task
 
     def some_topics(self, shape: Shape, topics: Iterable[TopicImage | Topic]) -> Any:
-        """The answer about these topics (those that do not exist as they are to be told): a response or a coroutine. The
-        topics are those of the latest image; `topics` may be an iterator that looks them up one by one."""
+        """The answer about these topics (those that do not exist as they are to be told): a response or
+        a coroutine. The topics are those of the latest image; `topics` may be an iterator that looks
+        them up one by one."""
         steps = self._steps(self._metadata.image, shape, topics)
         try:
             next(steps)
@@ -124,7 +135,9 @@ class EncodedMetadataResponses:
                     response: MetadataResponse = end.value
                     return response
 
-    async def _finish_whole(self, made: tuple[TopicsImage, ClusterImage], shape: Shape, steps: Steps) -> EncodedResponse:
+    async def _finish_whole(
+        self, made: tuple[TopicsImage, ClusterImage], shape: Shape, steps: Steps
+    ) -> EncodedResponse:
         this = asyncio.current_task()
         try:
             response = EncodedResponse((await self._finish(steps)).encode(shape.version), shape.version)
@@ -193,7 +206,9 @@ class EncodedMetadataResponses:
         brokers = store.brokers.get((shape.listener, version))
         if brokers is None:
             encode_broker = struct_encoder(MetadataResponse, MetadataResponse.MetadataResponseBroker, version)
-            brokers = EncodedStructs([encode_broker(broker) for broker in view.metadata_brokers(shape.listener)])
+            brokers = EncodedStructs(
+                [encode_broker(broker) for broker in view.metadata_brokers(shape.listener)]
+            )
             store.brokers[shape.listener, version] = brokers
         response = MetadataResponse(
             brokers=brokers,  # type: ignore[arg-type]
@@ -206,15 +221,20 @@ class EncodedMetadataResponses:
         return response
 
     @staticmethod
-    def _large_topic(partitions: Iterator[Partition], version: int, encoded: EncodedStructs) -> Iterator[None]:
+    def _large_topic(
+        partitions: Iterator[Partition], version: int, encoded: EncodedStructs
+    ) -> Iterator[None]:
         """Encodes the partitions, a group at a time."""
         encode = struct_encoder(MetadataResponse, Partition, version)
         while group := [encode(partition) for partition in islice(partitions, _GROUP)]:
             encoded += group
             yield
 
-    def _kept(self, image: MetadataImage, shape: Shape) -> tuple[_Topics, dict[bytes, tuple[TopicImage, bytes]]]:
-        """Where topics encoded under this state of the cluster are kept; for an older state than the latest, nowhere."""
+    def _kept(
+        self, image: MetadataImage, shape: Shape
+    ) -> tuple[_Topics, dict[bytes, tuple[TopicImage, bytes]]]:
+        """Where topics encoded under this state of the cluster are kept; for an older state than the
+        latest, nowhere."""
         store = self._topics
         if store.cluster is not image.cluster:
             store = _Topics(image.cluster)

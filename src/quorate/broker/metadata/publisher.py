@@ -1,7 +1,9 @@
-"""Follows the metadata log on a broker: committed batches become images, and the steps between images are published.
+"""Follows the metadata log on a broker: committed batches become images, and the steps between images
+are published.
 
-The broker role reads through the interface that an observer uses, also in a combined process. Subscribers are called in the
-order in which they registered, each with the whole step; what a subscriber reads from the cache is already the new image.
+The broker role reads through the interface that an observer uses, also in a combined process.
+Subscribers are called in the order in which they registered, each with the whole step; what a
+subscriber reads from the cache is already the new image.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ Subscriber = Callable[["MetadataDelta"], None]
 
 
 class BrokerMetadataListener:
-    """A RaftListener. Until `start_publishing`, images are made but not shown: a broker that is catching up must not
-    act on history."""
+    """A RaftListener. Until `start_publishing`, images are made but not shown: a broker that is
+    catching up must not act on history."""
 
     def __init__(
         self,
@@ -59,7 +61,7 @@ class BrokerMetadataListener:
         self.offset = -1
         """The last metadata offset that was delivered, control records included; what heartbeats report."""
 
-    # ---- RaftListener
+    # --- RaftListener -----------------------------------------------------------------------------
 
     def on_commit(self, batches: list[CommittedBatch]) -> Steps | None:
         if not batches:
@@ -90,9 +92,16 @@ class BrokerMetadataListener:
             self._snapshots.committed(image, self.offset, size, self._loop.time())
 
     def on_snapshot(self, snapshot_id: OffsetEpoch, batches: Iterator[CommittedBatch]) -> Steps:
-        log_.info("[MetadataListener id=%d] Loading snapshot %d-%d", self._node_id, snapshot_id.offset, snapshot_id.epoch)
+        log_.info(
+            "[MetadataListener id=%d] Loading snapshot %d-%d",
+            self._node_id,
+            snapshot_id.offset,
+            snapshot_id.epoch,
+        )
         try:
-            image = yield from self._replay.load_steps(snapshot_id.offset, snapshot_id.epoch, batches, ahead=True)
+            image = yield from self._replay.load_steps(
+                snapshot_id.offset, snapshot_id.epoch, batches, ahead=True
+            )
         except MetadataError as error:
             self._on_fault(error)
             raise
@@ -108,7 +117,7 @@ class BrokerMetadataListener:
     def on_high_watermark(self, hwm: int) -> None:
         pass
 
-    # ---- publishing
+    # --- publishing -------------------------------------------------------------------------------
 
     def subscribe(self, name: str, subscriber: Subscriber) -> None:
         """`name` is for the log."""
@@ -118,7 +127,8 @@ class BrokerMetadataListener:
         self._leader_listeners.append(listener)
 
     def start_publishing(self) -> MetadataImage:
-        """Shows the current image in the cache; from now on each step is published. The caller acts on this first image."""
+        """Shows the current image in the cache; from now on each step is published. The caller acts on
+        this first image."""
         self._publishing = True
         self._cache.image = self.image
         return self.image
@@ -147,7 +157,7 @@ class BrokerMetadataListener:
         if self._conditions:
             self._conditions = [entry for entry in self._conditions if not _settled(entry, image)]
 
-    # ---- waiting
+    # --- waiting ----------------------------------------------------------------------------------
 
     async def wait_for_offset(self, offset: int, timeout_s: float) -> bool:
         """Whether everything up to `offset` was delivered within the time."""
@@ -163,7 +173,8 @@ class BrokerMetadataListener:
         return True
 
     async def wait_until(self, condition: Callable[[MetadataImage], bool], timeout_s: float | None) -> bool:
-        """Whether an image for which `condition` holds was delivered within the time; looked at once per delivery."""
+        """Whether an image for which `condition` holds was delivered within the time; looked at once
+        per delivery."""
         if condition(self.image):
             return True
         future: asyncio.Future[None] = self._loop.create_future()
@@ -176,7 +187,9 @@ class BrokerMetadataListener:
         return True
 
 
-def _settled(entry: tuple[Callable[[MetadataImage], bool], asyncio.Future[None]], image: MetadataImage) -> bool:
+def _settled(
+    entry: tuple[Callable[[MetadataImage], bool], asyncio.Future[None]], image: MetadataImage
+) -> bool:
     condition, future = entry
     if future.done():
         return True

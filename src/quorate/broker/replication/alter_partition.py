@@ -63,10 +63,14 @@ class AlterPartitionManager:
         pause = _RETRY_MIN_S
         try:
             while self._queue:
-                sent = {key: self._queue.pop(key) for key in list(itertools.islice(self._queue, MAX_PARTITIONS))}
+                sent = {
+                    key: self._queue.pop(key) for key in list(itertools.islice(self._queue, MAX_PARTITIONS))
+                }
                 try:
                     settled = await self._exchange(sent)
-                except Exception:  # without another try the ISR would be frozen until the partition changes otherwise
+                except (
+                    Exception
+                ):  # without another try the ISR would be frozen until the partition changes otherwise
                     log_.exception("[AlterPartition broker=%d] Request failed", self._node_id)
                     settled = set()
                 if len(settled) == len(sent):
@@ -92,7 +96,9 @@ class AlterPartitionManager:
             return settled
         if answer.error_code != ErrorCode.NONE:
             error_code = ErrorCode.of(answer.error_code)
-            log_.warning("[AlterPartition broker=%d] The controller answered %s", self._node_id, error_code.name)
+            log_.warning(
+                "[AlterPartition broker=%d] The controller answered %s", self._node_id, error_code.name
+            )
             return settled
         for topic in answer.topics:
             for part in topic.partitions:
@@ -101,7 +107,9 @@ class AlterPartitionManager:
                     settled.add(key)
         return settled
 
-    def _settle(self, partition: Partition, pending: PendingIsr, part: AlterPartitionResponse.PartitionData) -> bool:
+    def _settle(
+        self, partition: Partition, pending: PendingIsr, part: AlterPartitionResponse.PartitionData
+    ) -> bool:
         """Tells a partition its answer; false when the request is to be sent again."""
         if part.error_code == ErrorCode.NONE:
             try:
@@ -135,11 +143,15 @@ class AlterPartitionManager:
         for (topic_id, index), (partition, pending) in sent.items():
             topic = topics.setdefault(topic_id, Request.TopicData(topic_id=topic_id))
             data = Request.PartitionData(
-                partition_index=index, leader_epoch=pending.leader_epoch, partition_epoch=pending.partition_epoch
+                partition_index=index,
+                leader_epoch=pending.leader_epoch,
+                partition_epoch=pending.partition_epoch,
             )
             if names_epochs:
                 data.new_isr_with_epochs = [
-                    Request.BrokerState(broker_id=replica, broker_epoch=self._epoch_of(partition, replica, epoch))
+                    Request.BrokerState(
+                        broker_id=replica, broker_epoch=self._epoch_of(partition, replica, epoch)
+                    )
                     for replica in pending.isr
                 ]
             else:
@@ -155,6 +167,6 @@ class AlterPartitionManager:
         if replica == self._node_id:
             return own_epoch
         state = partition.followers.get(replica)
-        # -1 skips the check for a member of old whose Fetch has not come yet: were it restarted, the controller had
-        # taken it out of the ISR and changed the partition epoch.
+        # -1 skips the check for a member of old whose Fetch has not come yet: were it restarted, the
+        # controller had taken it out of the ISR and changed the partition epoch.
         return -1 if state is None or state.broker_epoch is None else state.broker_epoch

@@ -1,7 +1,8 @@
 """Tells the controller in which log directory a replica is, where the metadata says otherwise (KIP-858).
 
-The controller assigns new replicas to the only directory of a broker by itself. A broker with one directory still has to tell
-of them after its disk was replaced: the new directory has another id, and a replica in an unknown directory is never elected.
+The controller assigns new replicas to the only directory of a broker by itself. A broker with one
+directory still has to tell of them after its disk was replaced: the new directory has another id, and a
+replica in an unknown directory is never elected.
 """
 
 from __future__ import annotations
@@ -40,7 +41,11 @@ class DirectoryAssignments:
     """Sends what was submitted, newest wins, one request in flight."""
 
     def __init__(
-        self, node_id: int, channel: ControllerChannel, broker_epoch: Callable[[], int], loop: asyncio.AbstractEventLoop
+        self,
+        node_id: int,
+        channel: ControllerChannel,
+        broker_epoch: Callable[[], int],
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._node_id = node_id
         self._channel = channel
@@ -116,7 +121,9 @@ class DirectoryAssignments:
             return settled
         if answer.error_code != ErrorCode.NONE:
             error_code = ErrorCode.of(answer.error_code)
-            log_.warning("[DirectoryAssignments broker=%d] The controller answered %s", self._node_id, error_code.name)
+            log_.warning(
+                "[DirectoryAssignments broker=%d] The controller answered %s", self._node_id, error_code.name
+            )
             return settled
         for directory in answer.directories:
             for topic in directory.topics:

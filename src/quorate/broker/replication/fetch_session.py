@@ -1,7 +1,8 @@
-"""Incremental fetch sessions (KIP-227): a fetcher names only the partitions that change, the broker answers only those with news.
+"""Incremental fetch sessions (KIP-227): a fetcher names only the partitions that change, the broker
+answers only those with news.
 
-Pure: the clock and the random numbers are arguments. A session's partitions keep their order; one that gave data goes to the
-end, so that under a response limit each gets its turn.
+Pure: the clock and the random numbers are arguments. A session's partitions keep their order; one that
+gave data goes to the end, so that under a response limit each gets its turn.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ class FetchContext:
 
     __slots__ = ("error", "partitions")
 
-    def __init__(self, partitions: dict[PartitionKey, FetchPartition], error: ErrorCode = ErrorCode.NONE) -> None:
+    def __init__(
+        self, partitions: dict[PartitionKey, FetchPartition], error: ErrorCode = ErrorCode.NONE
+    ) -> None:
         self.partitions = partitions
         self.error = error
 
@@ -173,8 +176,8 @@ class IncrementalFetchContext(FetchContext):
 class FetchSessionCache:
     """The sessions of one broker, at most `max_entries` (max.incremental.fetch.session.cache.slots).
 
-    A new session may push out one that nobody used for `eviction_ms`, or a smaller one of lower standing that is
-    `eviction_ms` old; a follower's may push out any consumer's.
+    A new session may push out one that nobody used for `eviction_ms`, or a smaller one of lower
+    standing that is `eviction_ms` old; a follower's may push out any consumer's.
     """
 
     __slots__ = ("_eviction_ms", "_max_entries", "_new_id", "_sessions")
@@ -202,14 +205,18 @@ class FetchSessionCache:
         session.last_used_ms = now_ms
         self._sessions[session.id] = self._sessions.pop(session.id)
 
-    def maybe_create(self, now_ms: int, *, privileged: bool, uses_topic_ids: bool, size: int) -> FetchSession | None:
+    def maybe_create(
+        self, now_ms: int, *, privileged: bool, uses_topic_ids: bool, size: int
+    ) -> FetchSession | None:
         """A new, empty session, or None when nothing may be pushed out for it."""
         if len(self._sessions) >= self._max_entries and not self._evict(now_ms, privileged, size):
             return None
         session_id = self._new_id()
         while session_id in self._sessions or session_id == INVALID_SESSION_ID:
             session_id = self._new_id()
-        session = FetchSession(session_id, privileged, uses_topic_ids, {}, now_ms, now_ms, next_epoch(INITIAL_EPOCH))
+        session = FetchSession(
+            session_id, privileged, uses_topic_ids, {}, now_ms, now_ms, next_epoch(INITIAL_EPOCH)
+        )
         self._sessions[session_id] = session
         return session
 

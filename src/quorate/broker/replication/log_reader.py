@@ -1,6 +1,8 @@
-"""Reading of hosted partitions for Fetch: bounds, epochs, isolation, and the decision whether a waiting Fetch has enough.
+"""Reading of hosted partitions for Fetch: bounds, epochs, isolation, and the decision whether a waiting
+Fetch has enough.
 
-The answers hold file regions, not bytes: the records of a partition go from the page cache to the socket untouched.
+The answers hold file regions, not bytes: the records of a partition go from the page cache to the
+socket untouched.
 """
 
 from __future__ import annotations
@@ -76,8 +78,8 @@ def upper_offset(log: PartitionLog, isolation: Isolation) -> int:
 def read(
     manager: ReplicaManager, params: FetchParams, wanted: Sequence[FetchPartition], *, note_follower: bool
 ) -> list[ReadResult]:
-    """Reads each partition in turn under the request's limit. The first non-empty one may exceed limits by one batch,
-    so that a reader always gets on."""
+    """Reads each partition in turn under the request's limit. The first non-empty one may exceed limits
+    by one batch, so that a reader always gets on."""
     left = params.max_bytes
     min_one = True
     results = []
@@ -144,7 +146,8 @@ def _read_log(
     if offset < start or offset > end:
         raise KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"Offset {offset} of {part.topic}-{part.partition} is not in the log, which has {start} to {end}.",
+            f"Offset {offset} of {part.topic}-{part.partition} is not in the log, which has {start} to "
+            f"{end}.",
         )
     upper = upper_offset(log, params.isolation)
     if offset < upper and (max_bytes > 0 or min_one):
@@ -152,7 +155,9 @@ def _read_log(
         result.parts = data.parts
         result.size = data.size
         if params.isolation is Isolation.TXN_COMMITTED:
-            result.aborted = log.aborted_transactions(offset, min(upper, data.next_offset)) if data.size else []
+            result.aborted = (
+                log.aborted_transactions(offset, min(upper, data.next_offset)) if data.size else []
+            )
     elif params.isolation is Isolation.TXN_COMMITTED:
         result.aborted = []
     if params.is_from_follower and note_follower:
@@ -164,7 +169,8 @@ def _read_log(
 
 
 def _diverging(log: PartitionLog, part: FetchPartition) -> tuple[int, int] | None:
-    """Where the reader's history leaves this log's (KIP-595). Raises OFFSET_OUT_OF_RANGE if the epoch is not known."""
+    """Where the reader's history leaves this log's (KIP-595). Raises OFFSET_OUT_OF_RANGE if the epoch
+    is not known."""
     known = log.end_offset_for_epoch(part.last_fetched_epoch)
     if known is None or known[0] < 0 or known[1] < 0:
         raise KafkaError(
@@ -178,7 +184,8 @@ def _diverging(log: PartitionLog, part: FetchPartition) -> tuple[int, int] | Non
 
 
 def is_ready(manager: ReplicaManager, params: FetchParams, wanted: Sequence[FetchPartition]) -> bool:
-    """Whether a waiting Fetch would now be answered: enough bytes, or something that the reader must be told."""
+    """Whether a waiting Fetch would now be answered: enough bytes, or something that the reader must be
+    told."""
     available = 0
     for part in wanted:
         partition = manager.partitions.get((part.topic, part.partition)) if part.topic is not None else None

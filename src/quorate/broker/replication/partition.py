@@ -1,8 +1,9 @@
 """One replica on this broker: its role, its ISR, its high watermark, and who waits for it.
 
-A partition holds its log lazily: the log object is made when somebody reads or writes, so that a delta with thousands of new
-partitions costs next to nothing, and no file is made before the first append. Everything runs on the event loop; nothing locks.
-Facts: KIP-497 (pending ISR), KIP-101 and KIP-320 (leader epochs), KIP-841.
+A partition holds its log lazily: the log object is made when somebody reads or writes, so that a delta
+with thousands of new partitions costs next to nothing, and no file is made before the first append.
+Everything runs on the event loop; nothing locks. Facts: KIP-497 (pending ISR), KIP-101 and KIP-320
+(leader epochs), KIP-841.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Partition:
     def __repr__(self) -> str:
         return f"Partition({self.topic}-{self.partition} leader={self.leader_id} epoch={self.leader_epoch})"
 
-    # ---- the log
+    # --- the log ----------------------------------------------------------------------------------
 
     @property
     def log(self) -> PartitionLog:
@@ -108,17 +109,18 @@ class Partition:
         return log
 
     def _begin_leader_epoch(self, log: PartitionLog) -> None:
-        # Epochs are noted even where nothing is appended in them: a follower that has records of a later epoch than
-        # this leader's last one must find out where to cut.
+        # Epochs are noted even where nothing is appended in them: a follower that has records of a
+        # later epoch than this leader's last one must find out where to cut.
         self.leader_epoch_start = log.log_end_offset
         log.assign_epoch(self.leader_epoch, log.log_end_offset)
         self.maybe_advance(log)
 
-    # ---- role
+    # --- role -------------------------------------------------------------------------------------
 
     def make_leader(self, image: PartitionImage, now: float) -> bool:
-        """Takes the leader role as the metadata says; true when it was not the leader before. Older partition epochs
-        than the known one are skipped: AlterPartition's answer may be ahead of the log."""
+        """Takes the leader role as the metadata says; true when it was not the leader before. Older
+        partition epochs than the known one are skipped: AlterPartition's answer may be ahead of the
+        log."""
         if image.partition_epoch < self.partition_epoch:
             return False
         was_leader = self.is_leader
@@ -129,7 +131,9 @@ class Partition:
         me = self._manager.node_id
         if len(image.replicas) > 1 or self.followers:
             self.followers = {
-                replica: self.followers.get(replica) or FollowerState() for replica in image.replicas if replica != me
+                replica: self.followers.get(replica) or FollowerState()
+                for replica in image.replicas
+                if replica != me
             }
         self.is_leader = True
         if new_epoch or not was_leader:
@@ -175,12 +179,14 @@ class Partition:
             if current_leader_epoch < self.leader_epoch:
                 raise KafkaError(
                     ErrorCode.FENCED_LEADER_EPOCH,
-                    f"The requested leader epoch {current_leader_epoch} of {self.topic}-{self.partition} is older "
+                    f"The requested leader epoch {current_leader_epoch} of {self.topic}-{self.partition} is "
+                    "older "
                     f"than the current one, {self.leader_epoch}.",
                 )
             raise KafkaError(
                 ErrorCode.UNKNOWN_LEADER_EPOCH,
-                f"The requested leader epoch {current_leader_epoch} of {self.topic}-{self.partition} is newer "
+                f"The requested leader epoch {current_leader_epoch} of {self.topic}-{self.partition} is "
+                "newer "
                 f"than the one known here, {self.leader_epoch}.",
             )
         if only_leader and not self.is_leader:
@@ -192,13 +198,14 @@ class Partition:
             f"Broker {self._manager.node_id} is not the leader of {self.topic}-{self.partition}.",
         )
 
-    # ---- writing
+    # --- writing ----------------------------------------------------------------------------------
 
     def effective_min_isr(self, log: PartitionLog) -> int:
         return min(log.config.min_insync_replicas, len(self.followers) + 1)
 
     def append(self, records: bytes | memoryview, acks: int, now_ms: int, origin: AppendOrigin) -> AppendInfo:
-        """Appends as the leader. Raises NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, and what the log raises."""
+        """Appends as the leader. Raises NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, and what the log
+        raises."""
         if not (self.is_leader and self._manager.accepts_appends):
             raise self.not_leader()
         log = self.log
@@ -245,7 +252,8 @@ class Partition:
         return self._move_high_watermark(log, end)
 
     def _move_high_watermark(self, log: PartitionLog, offset: int) -> bool:
-        """The one place where the high watermark of a hosted replica rises: what waits for it is woken here. Whether it rose."""
+        """The one place where the high watermark of a hosted replica rises: what waits for it is woken
+        here. Whether it rose."""
         if offset <= log.high_watermark:
             return False
         log.high_watermark = offset
@@ -256,15 +264,16 @@ class Partition:
         return True
 
     def _move_log_start(self, log: PartitionLog, offset: int, reason: str) -> None:
-        """The one place where the log start of a hosted replica is raised for another reason than retention. Wakes readers, who
-        may wait at an offset that is gone, and deletions. Raises OFFSET_OUT_OF_RANGE above the high watermark."""
+        """The one place where the log start of a hosted replica is raised for another reason than
+        retention. Wakes readers, who may wait at an offset that is gone, and deletions. Raises
+        OFFSET_OUT_OF_RANGE above the high watermark."""
         if log.increment_log_start_offset(offset, reason):
             if self._fetch_waiters:
                 self._wake_fetches()
             if self.low_watermark_waiters:
                 self._wake_low_watermark()
 
-    # ---- followers
+    # --- followers --------------------------------------------------------------------------------
 
     def follower_fetched(
         self,
@@ -275,7 +284,8 @@ class Partition:
         leader_end_offset: int,
         now: float,
     ) -> None:
-        """Notes how far a follower has got. Raises NOT_LEADER_OR_FOLLOWER for a Fetch of an older incarnation."""
+        """Notes how far a follower has got. Raises NOT_LEADER_OR_FOLLOWER for a Fetch of an older
+        incarnation."""
         state = self.followers.get(replica_id)
         if state is None:
             return
@@ -283,7 +293,8 @@ class Partition:
         if broker_epoch != -1 and known_epoch is not None and known_epoch > broker_epoch:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"Fetch of broker {replica_id} carries broker epoch {broker_epoch}, the current one is {known_epoch}.",
+                f"Fetch of broker {replica_id} carries broker epoch {broker_epoch}, the current one is "
+                f"{known_epoch}.",
             )
         previous_end = state.log_end_offset
         state.fetched(offset, log_start_offset, now, leader_end_offset, broker_epoch)
@@ -319,12 +330,14 @@ class Partition:
         late = [
             replica
             for replica in self.isr
-            if (state := self.followers.get(replica)) is not None and not state.is_caught_up(end, now, max_lag_s)
+            if (state := self.followers.get(replica)) is not None
+            and not state.is_caught_up(end, now, max_lag_s)
         ]
         if late:
             kept = tuple(replica for replica in self.isr if replica not in late)
             log_.info(
-                "[Partition %s-%d broker=%d] Shrinking ISR from %s to %s. Leader: high watermark %d, end offset %d. Late: %s",
+                "[Partition %s-%d broker=%d] Shrinking ISR from %s to %s. Leader: high watermark %d, end "
+                "offset %d. Late: %s",
                 self.topic,
                 self.partition,
                 self._manager.node_id,
@@ -341,7 +354,9 @@ class Partition:
         self.pending_isr = pending
         self._manager.alter_isr(self, pending)
 
-    def isr_altered(self, pending: PendingIsr, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int) -> None:
+    def isr_altered(
+        self, pending: PendingIsr, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int
+    ) -> None:
         """The controller's answer to an AlterPartition."""
         if self.pending_isr is not pending:
             return  # the metadata log was faster, or the role changed
@@ -379,14 +394,14 @@ class Partition:
             ErrorCode.NEW_LEADER_ELECTED,
         )
 
-    # ---- what a follower takes over from its leader
+    # --- what a follower takes over from its leader -----------------------------------------------
 
     def follow_offsets(self, high_watermark: int, log_start_offset: int) -> None:
         """Takes over the leader's high watermark, as far as this log goes, and its log start.
 
-        The high watermark comes first, as in ReplicaFetcherThread.processPartitionData: the log start may lie at it, and cannot
-        pass the one that is known here. A log start that lies behind this log is left to the next Fetch, which the leader answers
-        with OFFSET_OUT_OF_RANGE.
+        The high watermark comes first, as in ReplicaFetcherThread.processPartitionData: the log start
+        may lie at it, and cannot pass the one that is known here. A log start that lies behind this log
+        is left to the next Fetch, which the leader answers with OFFSET_OUT_OF_RANGE.
         """
         log = self.log
         self._move_high_watermark(log, min(high_watermark, log.log_end_offset))
@@ -394,7 +409,8 @@ class Partition:
             self._move_log_start(log, log_start_offset, "leader offset incremented")
 
     def truncate_to(self, offset: int) -> None:
-        """Drops this follower's records from `offset` on. Consumers that read from it look again: theirs may be gone."""
+        """Drops this follower's records from `offset` on. Consumers that read from it look again:
+        theirs may be gone."""
         self.log.truncate_to(offset)
         self._wake_fetches()
 
@@ -403,7 +419,7 @@ class Partition:
         self.log.truncate_fully_and_start_at(offset)
         self._wake_fetches()
 
-    # ---- DeleteRecords
+    # --- DeleteRecords ----------------------------------------------------------------------------
 
     def low_watermark(self) -> int:
         """The lowest log start offset of the live replicas."""
@@ -423,7 +439,8 @@ class Partition:
         if not log.config.deletes:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
-                f"Records of partition {self.topic}-{self.partition} can not be deleted due to the configured policy",
+                f"Records of partition {self.topic}-{self.partition} can not be deleted due to the "
+                "configured policy",
             )
         wanted = log.high_watermark if offset == -1 else offset
         if wanted < 0 or wanted > log.high_watermark:
@@ -435,7 +452,7 @@ class Partition:
         self._move_log_start(log, wanted, "client delete records request")
         return wanted, self.low_watermark()
 
-    # ---- who waits
+    # --- who waits --------------------------------------------------------------------------------
 
     def add_fetch_waiter(self, waiter: DelayedFetch) -> None:
         if self._fetch_waiters is None:
@@ -475,8 +492,8 @@ class Partition:
             waiter.acked(index, self.ack_error(log))
 
     def ack_error(self, log: PartitionLog) -> ErrorCode:
-        """What an append that reached the high watermark is answered: the ISR may have shrunk below the minimum
-        after the append."""
+        """What an append that reached the high watermark is answered: the ISR may have shrunk below the
+        minimum after the append."""
         if self.followers and len(self.maximal_isr()) < self.effective_min_isr(log):
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return ErrorCode.NONE
@@ -490,7 +507,8 @@ class Partition:
                 waiter.acked(index, ErrorCode.NONE)
 
     def fail_waiters(self, error: ErrorCode) -> None:
-        """The role or the partition is gone: acks and deletions end with `error`, fetches look again and find out."""
+        """The role or the partition is gone: acks and deletions end with `error`, fetches look again
+        and find out."""
         for name in ("_ack_waiters", "low_watermark_waiters"):
             waiters: Iterable[tuple[int, DelayedAcks, int]] = getattr(self, name) or ()
             setattr(self, name, None)

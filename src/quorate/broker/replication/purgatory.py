@@ -1,7 +1,9 @@
-"""Requests that wait: a Fetch for data, a Produce for its replicas, DeleteRecords for the followers' low watermark.
+"""Requests that wait: a Fetch for data, a Produce for its replicas, DeleteRecords for the followers'
+low watermark.
 
-Nothing polls. A waiting request hangs on the partitions that it waits for, and on one timer; an append or a moved watermark
-wakes it. It ends in a future, which the connection awaits; a connection that goes away cancels the future.
+Nothing polls. A waiting request hangs on the partitions that it waits for, and on one timer; an append
+or a moved watermark wakes it. It ends in a future, which the connection awaits; a connection that goes
+away cancels the future.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
 class DelayedAcks:
     """Waits until each of several appends is on enough replicas (acks=all).
 
-    `settle(index, error)` is told once for every append: with NONE, with the error that ended the wait, or with
-    REQUEST_TIMED_OUT; `finish()` then makes the future's value.
+    `settle(index, error)` is told once for every append: with NONE, with the error that ended the wait,
+    or with REQUEST_TIMED_OUT; `finish()` then makes the future's value.
     """
 
     __slots__ = ("_count", "_finish", "_loop", "_open", "_settle", "_timer", "future")
@@ -34,7 +36,8 @@ class DelayedAcks:
         finish: Callable[[], Any],
         count: int = 0,
     ) -> None:
-        """`waits`: (partition, offset that its high watermark must reach); or `count` of what the caller registers.
+        """`waits`: (partition, offset that its high watermark must reach); or `count` of what the
+        caller registers.
 
         Without `timeout_s` more appends may be added, and nothing is finished before `start`.
         """
@@ -114,8 +117,8 @@ class DelayedFetch:
         self.future.add_done_callback(self._released)
 
     def wake(self) -> None:
-        """Something changed in one of the partitions; looked at once per turn of the loop, whatever number of appends
-        a turn brings."""
+        """Something changed in one of the partitions; looked at once per turn of the loop, whatever
+        number of appends a turn brings."""
         if not self._woken:
             self._woken = True
             self._loop.call_soon(self._check)

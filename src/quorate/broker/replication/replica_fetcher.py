@@ -1,7 +1,9 @@
-"""The follower side of replication: one task for each leader that this broker follows, which copies batches as they are.
+"""The follower side of replication: one task for each leader that this broker follows, which copies
+batches as they are.
 
-Truncation follows the leader epochs (KIP-101, KIP-279, KIP-595): a Fetch carries the epoch of the follower's last record; a
-leader whose history differs answers with the epoch and offset where the two part, and the follower cuts there.
+Truncation follows the leader epochs (KIP-101, KIP-279, KIP-595): a Fetch carries the epoch of the
+follower's last record; a leader whose history differs answers with the epoch and offset where the two
+part, and the follower cuts there.
 """
 
 from __future__ import annotations
@@ -157,7 +159,8 @@ class LeaderFetcher:
 
     def add(self, partition: Partition) -> None:
         log = partition.log
-        # A log without epochs may hold what a former leader never committed: only what is below the watermark is sure.
+        # A log without epochs may hold what a former leader never committed: only what is below the
+        # watermark is sure.
         known = log.latest_epoch
         if known is None and log.log_end_offset > log.high_watermark:
             partition.truncate_to(log.high_watermark)
@@ -183,11 +186,18 @@ class LeaderFetcher:
                 if not await self._round():
                     await asyncio.sleep(self._backoff_s / 10)
             except (NetError, OSError) as error:
-                log_.info("[ReplicaFetcher broker=%d leader=%d] %s; retrying", self._replicas.node_id, self.leader_id, error)
+                log_.info(
+                    "[ReplicaFetcher broker=%d leader=%d] %s; retrying",
+                    self._replicas.node_id,
+                    self.leader_id,
+                    error,
+                )
                 self._session.reset()
                 await asyncio.sleep(self._backoff_s)
             except Exception:
-                log_.exception("[ReplicaFetcher broker=%d leader=%d] failed", self._replicas.node_id, self.leader_id)
+                log_.exception(
+                    "[ReplicaFetcher broker=%d leader=%d] failed", self._replicas.node_id, self.leader_id
+                )
                 self._session.reset()
                 await asyncio.sleep(self._backoff_s)
 
@@ -230,24 +240,27 @@ class LeaderFetcher:
                 with self._only_delaying(followed):
                     self._take(followed, data)
                 if data.records and self._is_followed(key, followed):
-                    # Behind the others, as in Kafka's PartitionStates: a leader that keeps no session fills its answer in the
-                    # order of the request.
+                    # Behind the others, as in Kafka's PartitionStates: a leader that keeps no session
+                    # fills its answer in the order of the request.
                     self._followed[key] = self._followed.pop(key)
         self._lower_checkpoints()
 
     async def _reset_out_of_range(self) -> None:
-        """Asks the leader where its log begins and ends, after the other partitions were served: the answers may take long."""
+        """Asks the leader where its log begins and ends, after the other partitions were served: the
+        answers may take long."""
         out_of_range, self._out_of_range = self._out_of_range, []
         for key in out_of_range:
             followed = self._followed.get(key)
             if followed is not None:
                 with self._only_delaying(followed):
                     await self._reset_to_leader(key, followed)
-                # Now and not behind the loop: this broker may lead the partition before the next answer comes.
+                # Now and not behind the loop: this broker may lead the partition before the next answer
+                # comes.
                 self._lower_checkpoints()
 
     def _is_followed(self, key: Key, followed: _Followed) -> bool:
-        """Whether the partition is followed since `followed` was made: not removed, and not in another leader epoch."""
+        """Whether the partition is followed since `followed` was made: not removed, and not in another
+        leader epoch."""
         return self._followed.get(key) is followed
 
     def _lower_checkpoints(self) -> None:
@@ -257,15 +270,17 @@ class LeaderFetcher:
             try:
                 self._replicas.logs.lower_checkpoints(truncated)
             except KafkaError as failure:
-                log_.error("[ReplicaFetcher broker=%d leader=%d] %s", self._replicas.node_id, self.leader_id, failure)
+                log_.error(
+                    "[ReplicaFetcher broker=%d leader=%d] %s", self._replicas.node_id, self.leader_id, failure
+                )
                 self._replicas.note_storage_failure(failure)
 
     @contextlib.contextmanager
     def _only_delaying(self, followed: _Followed) -> Iterator[None]:
         """An error inside, unless it is the connection's, delays this partition alone.
 
-        Kafka gives a partition up whose data cannot be processed for an unexpected reason, until its leader changes. Here it is
-        tried again, less often each time.
+        Kafka gives a partition up whose data cannot be processed for an unexpected reason, until its
+        leader changes. Here it is tried again, less often each time.
         """
         try:
             yield
@@ -288,7 +303,8 @@ class LeaderFetcher:
             followed.failures += 1
             self._delay(followed, delay_s)
             log_.exception(
-                "[ReplicaFetcher broker=%d leader=%d] Unexpected error at offset %d of %s; trying again in %.1f s",
+                "[ReplicaFetcher broker=%d leader=%d] Unexpected error at offset %d of %s; trying again in "
+                "%.1f s",
                 self._replicas.node_id,
                 self.leader_id,
                 followed.fetch_offset,
@@ -307,7 +323,9 @@ class LeaderFetcher:
             if self._channel is not None:
                 self._channel.close()
             self._address = (endpoint.host, endpoint.port)
-            self._channel = NodeChannel(endpoint.host, endpoint.port, client_id=f"broker-{self._replicas.node_id}-fetcher-0")
+            self._channel = NodeChannel(
+                endpoint.host, endpoint.port, client_id=f"broker-{self._replicas.node_id}-fetcher-0"
+            )
             self._session.reset()
         return self._channel
 
@@ -334,9 +352,13 @@ class LeaderFetcher:
             )
         dropped: dict[bytes, FetchRequest.ForgottenTopic] = {}
         for topic_id, partition in forgotten:
-            dropped.setdefault(topic_id, FetchRequest.ForgottenTopic(topic_id=topic_id)).partitions.append(partition)
+            dropped.setdefault(topic_id, FetchRequest.ForgottenTopic(topic_id=topic_id)).partitions.append(
+                partition
+            )
         return FetchRequest(
-            replica_state=FetchRequest.ReplicaState(replica_id=self._replicas.node_id, replica_epoch=self._broker_epoch()),
+            replica_state=FetchRequest.ReplicaState(
+                replica_id=self._replicas.node_id, replica_epoch=self._broker_epoch()
+            ),
             max_wait_ms=self._max_wait_ms,
             min_bytes=self._min_bytes,
             max_bytes=self._max_bytes,
@@ -374,7 +396,8 @@ class LeaderFetcher:
             except UnexpectedAppendOffset as unexpected:
                 if log.log_end_offset != log.log_start_offset or unexpected.last_offset < log.log_end_offset:
                     raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(unexpected)) from unexpected
-                # The leader's log starts inside of this batch (DeleteRecords): an empty log begins where the batch does.
+                # The leader's log starts inside of this batch (DeleteRecords): an empty log begins
+                # where the batch does.
                 partition.truncate_fully_and_start_at(unexpected.first_offset)
                 self._replicas.logs.lower_checkpoints([log])
                 log.append_as_follower(records, self._replicas.clock.now_ms())
@@ -383,8 +406,8 @@ class LeaderFetcher:
         partition.follow_offsets(data.high_watermark, data.log_start_offset)
 
     def _truncate(self, followed: _Followed, leader_epoch: int, leader_end: int) -> None:
-        """Cuts where the leader's history and this one part; where this log never saw the leader's epoch, at the end of
-        the epoch before, and the next Fetch goes on from there."""
+        """Cuts where the leader's history and this one part; where this log never saw the leader's
+        epoch, at the end of the epoch before, and the next Fetch goes on from there."""
         partition = followed.partition
         log = partition.log
         end = log.log_end_offset
@@ -401,7 +424,8 @@ class LeaderFetcher:
             else:
                 target = min(mine[1], leader_end, end)
         log_.info(
-            "[ReplicaFetcher broker=%d leader=%d] Truncating %s-%d from %d to %d (leader's epoch %d ends at %d)",
+            "[ReplicaFetcher broker=%d leader=%d] Truncating %s-%d from %d to %d (leader's epoch %d ends at "
+            "%d)",
             self._replicas.node_id,
             self.leader_id,
             partition.topic,
@@ -427,7 +451,8 @@ class LeaderFetcher:
         followed.last_fetched_epoch = -1 if log.latest_epoch is None else log.latest_epoch
 
     async def _reset_to_leader(self, key: Key, followed: _Followed) -> None:
-        """This log ends behind the leader's (an unclean election), or before its start (retention passed it by)."""
+        """This log ends behind the leader's (an unclean election), or before its start (retention
+        passed it by)."""
         partition = followed.partition
         log = partition.log
         leader_end = await self._leader_offset(followed, _LATEST)
@@ -445,7 +470,8 @@ class LeaderFetcher:
             if leader_start > log.log_end_offset:
                 partition.truncate_fully_and_start_at(leader_start)
                 self._truncated.append(log)
-            # A start inside of this log comes with the next Fetch, together with the high watermark that it must not pass.
+            # A start inside of this log comes with the next Fetch, together with the high watermark
+            # that it must not pass.
             followed.fetch_offset = max(leader_start, log.log_end_offset)
         followed.last_fetched_epoch = -1 if log.latest_epoch is None else log.latest_epoch
         log_.info(

@@ -1,7 +1,8 @@
 """The replicas of this broker: which there are, who leads them, appends, and the upkeep that runs on timers.
 
-Metadata changes arrive as deltas and cost in proportion to what they change for this broker: making a partition object touches no
-disk. Handlers call straight into the partitions; there is one event loop and no lock.
+Metadata changes arrive as deltas and cost in proportion to what they change for this broker: making a
+partition object touches no disk. Handlers call straight into the partitions; there is one event loop
+and no lock.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class ReplicaManager:
         self.isr_sender: IsrSender | None = None
         self.fetchers: FollowerFetching | None = None
         self.make_fetchers: Callable[[], FollowerFetching] | None = None
-        """Makes `fetchers` when the first partition is followed: a broker of a cluster of one never needs them."""
+        """Makes `fetchers` when the first partition is followed: a broker of a cluster of one never
+        needs them."""
         self.storage_failed: Callable[[LogDirFailure], None] | None = None
         """Told when reading or writing a log found its directory broken."""
         self.assign_directory: Callable[[bytes, int, bytes], None] | None = None
@@ -83,21 +85,22 @@ class ReplicaManager:
         self.directory_id_of: Callable[[Path], bytes] = lambda _directory: bytes(16)
         self.is_shutting_down = False
         self.accepts_appends = True
-        """False on a broker that leaves and hears no controller which could move its leaderships, and on one whose controlled
-        shutdown is over. What it took then would be on no other replica."""
+        """False on a broker that leaves and hears no controller which could move its leaderships, and
+        on one whose controlled shutdown is over. What it took then would be on no other replica."""
         self.create_topic: Callable[[str], asyncio.Future[None]] | None = None
         self._leadership: list[tuple[str | None, LeadershipListener]] = []
         self._offline: dict[tuple[str, int], bytes] = {}
         """Partitions whose directory failed, with their topic ids."""
         self._offline_directories: set[bytes] = set()
         self.online_directories: frozenset[bytes] | None = None
-        """Set when a directory could not be read at the start: what its id is, nobody knows; it is none of these."""
+        """Set when a directory could not be read at the start: what its id is, nobody knows; it is none
+        of these."""
 
-    # ---- looking up
+    # --- looking up -------------------------------------------------------------------------------
 
     def partition(self, topic: str, partition: int) -> Partition:
-        """The hosted partition. Raises NOT_LEADER_OR_FOLLOWER when another broker has it, UNKNOWN_TOPIC_OR_PARTITION
-        when nobody does, KAFKA_STORAGE_ERROR when its directory failed."""
+        """The hosted partition. Raises NOT_LEADER_OR_FOLLOWER when another broker has it,
+        UNKNOWN_TOPIC_OR_PARTITION when nobody does, KAFKA_STORAGE_ERROR when its directory failed."""
         found = self.partitions.get((topic, partition))
         if found is not None:
             return found
@@ -106,9 +109,15 @@ class ReplicaManager:
     def missing(self, topic: str, partition: int) -> KafkaError:
         """Why a partition is not hosted."""
         if (topic, partition) in self._offline:
-            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Partition {topic}-{partition} is in an offline log directory.")
+            return KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"Partition {topic}-{partition} is in an offline log directory.",
+            )
         if self.metadata.contains(topic, partition):
-            return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Broker {self.node_id} has no replica of {topic}-{partition}.")
+            return KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"Broker {self.node_id} has no replica of {topic}-{partition}.",
+            )
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {topic}-{partition}.")
 
     def local_log(self, topic: str, partition: int) -> PartitionLog | None:
@@ -117,7 +126,8 @@ class ReplicaManager:
         return None if found is None else found.log
 
     def open_log(self, partition: Partition) -> PartitionLog:
-        """The log as found on disk, or a new one (which makes no file yet) in the directory that the metadata names."""
+        """The log as found on disk, or a new one (which makes no file yet) in the directory that the
+        metadata names."""
         log = self.logs.get(partition.topic, partition.partition)
         if log is None:
             image = self.metadata.partition(partition.topic, partition.partition)
@@ -155,27 +165,35 @@ class ReplicaManager:
                     return directory
         return online[0]
 
-    def _check_directory(self, topic_id: bytes, partition: int, assigned: bytes | None, log: PartitionLog) -> None:
+    def _check_directory(
+        self, topic_id: bytes, partition: int, assigned: bytes | None, log: PartitionLog
+    ) -> None:
         if self.assign_directory is not None:
             actual = self.directory_id_of(log.dir.parent)
             if actual != assigned:
                 self.assign_directory(topic_id, partition, actual)
 
     def _check_leaderless(self, partition: Partition, image: PartitionImage) -> None:
-        """Handles a leaderless partition whose log was here, in a directory that this broker does not have any more.
+        """Handles a leaderless partition whose log was here, in a directory that this broker does not
+        have any more.
 
-        The controller elects this replica once it is assigned to another directory (KIP-858). That is right if there is no
-        other replica. If there is one, it would truncate its log to the empty one of this broker, so that the partition stays
-        offline until the operator chooses.
+        The controller elects this replica once it is assigned to another directory (KIP-858). That is
+        right if there is no other replica. If there is one, it would truncate its log to the empty one
+        of this broker, so that the partition stays offline until the operator chooses.
         """
         me = self.node_id
         directory = image.directory(me)
         own = {self.directory_id_of(path) for path in self.logs.online_dirs()}
-        if directory in own or directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY) or self._is_offline(directory):
+        if (
+            directory in own
+            or directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY)
+            or self._is_offline(directory)
+        ):
             return
         if len(image.replicas) == 1:
             log_.warning(
-                "[ReplicaManager broker=%d] The log of %s-%d was in log directory %s, which this broker does not have any "
+                "[ReplicaManager broker=%d] The log of %s-%d was in log directory %s, which this broker does "
+                "not have any "
                 "more, and there is no other replica. The partition begins anew without records.",
                 me,
                 partition.topic,
@@ -185,8 +203,10 @@ class ReplicaManager:
             self.open_log(partition)
         elif image.isr == (me,) or (not (image.isr or image.elr) and image.last_known_elr == (me,)):
             log_.warning(
-                "[ReplicaManager broker=%d] The log of %s-%d was in log directory %s, which this broker does not have any "
-                "more, and no other replica is in sync. The partition stays offline: elect another replica by an unclean "
+                "[ReplicaManager broker=%d] The log of %s-%d was in log directory %s, which this broker does "
+                "not have any "
+                "more, and no other replica is in sync. The partition stays offline: elect another replica "
+                "by an unclean "
                 "leader election, or delete the topic.",
                 me,
                 partition.topic,
@@ -195,8 +215,9 @@ class ReplicaManager:
             )
 
     def go_offline(self, keys: Iterable[tuple[str, int]], directory_id: bytes | None = None) -> None:
-        """The logs of these partitions are lost with their directory: they are served no more. `directory_id` adds those that
-        the metadata puts there and that have no log yet: one made elsewhere would forget what the directory may hold."""
+        """The logs of these partitions are lost with their directory: they are served no more.
+        `directory_id` adds those that the metadata puts there and that have no log yet: one made
+        elsewhere would forget what the directory may hold."""
         lost = list(keys)
         if directory_id is not None or self.online_directories is not None:
             if directory_id is not None:
@@ -230,7 +251,9 @@ class ReplicaManager:
         if directory_id in self._offline_directories:
             return True
         online = self.online_directories
-        return online is not None and directory_id not in online and directory_id not in RESERVED_DIRECTORY_IDS
+        return (
+            online is not None and directory_id not in online and directory_id not in RESERVED_DIRECTORY_IDS
+        )
 
     def note_storage_failure(self, error: BaseException) -> None:
         """Passes a broken directory on; any other error is none of this broker's disks."""
@@ -240,11 +263,11 @@ class ReplicaManager:
     def leaders(self) -> Iterator[Partition]:
         return (partition for partition in self.partitions.values() if partition.is_leader)
 
-    # ---- leadership
+    # --- leadership -------------------------------------------------------------------------------
 
     def subscribe_leadership(self, listener: LeadershipListener, topic: str | None = None) -> None:
-        """Calls `listener` whenever this broker starts or stops leading a partition (of `topic`), and at once for
-        those that it leads already."""
+        """Calls `listener` whenever this broker starts or stops leading a partition (of `topic`), and
+        at once for those that it leads already."""
         self._leadership.append((topic, listener))
         for partition in self.partitions.values():
             if partition.is_leader and topic in (None, partition.topic):
@@ -255,7 +278,7 @@ class ReplicaManager:
             if topic is None or topic == partition.topic:
                 listener(partition.topic, partition.partition, epoch)
 
-    # ---- metadata
+    # --- metadata ---------------------------------------------------------------------------------
 
     def apply_image(self, image: MetadataImage) -> None:
         """Takes over every replica that an image gives this broker (start-up)."""
@@ -265,7 +288,8 @@ class ReplicaManager:
             self._apply_partition(topic, partition_id, topic.partitions[partition_id])
 
     def apply_delta(self, delta: MetadataDelta) -> None:
-        """Follows a step of the metadata: deleted partitions first, since a topic may have come back under its name."""
+        """Follows a step of the metadata: deleted partitions first, since a topic may have come back
+        under its name."""
         if not delta.topics_touched:
             return
         me = self.node_id
@@ -354,15 +378,23 @@ class ReplicaManager:
             except LogDirFailure as error:
                 self.note_storage_failure(error)
 
-    # ---- appends of the broker's own coordinators
+    # --- appends of the broker's own coordinators -------------------------------------------------
 
     def append_internal(
-        self, topic: str, partition_id: int, batch: bytes, *, origin: AppendOrigin | None = None, timeout_s: float = 5.0
+        self,
+        topic: str,
+        partition_id: int,
+        batch: bytes,
+        *,
+        origin: AppendOrigin | None = None,
+        timeout_s: float = 5.0,
     ) -> asyncio.Future[int]:
-        """Appends as a coordinator; the future gives the offset of the batch once its high watermark passed it.
+        """Appends as a coordinator; the future gives the offset of the batch once its high watermark
+        passed it.
 
-        The append itself happens before this returns, so calls are ordered. Raises, or the future fails with,
-        NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, NOT_ENOUGH_REPLICAS, REQUEST_TIMED_OUT or what the log raises.
+        The append itself happens before this returns, so calls are ordered. Raises, or the future fails
+        with, NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, NOT_ENOUGH_REPLICAS, REQUEST_TIMED_OUT
+        or what the log raises.
         """
         if origin is None:
             from quorate.log.producer_state import AppendOrigin as Origin
@@ -387,7 +419,9 @@ class ReplicaManager:
                 raise KafkaError(errors[0])
             return info.first_offset
 
-        waiter = DelayedAcks(self.loop, [(partition, required)], timeout_s, lambda _index, error: errors.append(error), finish)
+        waiter = DelayedAcks(
+            self.loop, [(partition, required)], timeout_s, lambda _index, error: errors.append(error), finish
+        )
         return waiter.future
 
     def ensure_topic(self, name: str) -> asyncio.Future[None]:
@@ -395,18 +429,19 @@ class ReplicaManager:
         assert self.create_topic is not None, "the broker is not started"
         return self.create_topic(name)
 
-    # ---- ISR
+    # --- ISR --------------------------------------------------------------------------------------
 
     def alter_isr(self, partition: Partition, pending: PendingIsr) -> None:
         if self.isr_sender is not None:
             self.isr_sender.submit(partition, pending)
 
     def shrink_isrs(self) -> None:
-        """Drops followers that lag from the ISRs (run every half lag time; costs nothing for unreplicated partitions).
+        """Drops followers that lag from the ISRs (run every half lag time; costs nothing for
+        unreplicated partitions).
 
-        Looks at the high watermarks again, too: one that waits for a follower that is about to join may go on when that one is
-        fenced or has not caught up for too long, and one that waits for min.insync.replicas when the topic asks for less. Neither
-        is a change of the partition.
+        Looks at the high watermarks again, too: one that waits for a follower that is about to join may
+        go on when that one is fenced or has not caught up for too long, and one that waits for
+        min.insync.replicas when the topic asks for less. Neither is a change of the partition.
         """
         now = self.clock.now()
         for partition in self.partitions.values():

@@ -21,10 +21,12 @@ class FollowerState:
     last_caught_up: float = 0.0
     broker_epoch: int | None = None
 
-    def fetched(self, offset: int, log_start_offset: int, now: float, leader_end_offset: int, broker_epoch: int) -> None:
-        """Notes a Fetch. A follower counts as caught up now if it reads at the leader's end, and as caught up at its
-        previous Fetch if it now reads where the leader ended then: so a busy partition's follower can stay in the ISR
-        without ever reading at the very end."""
+    def fetched(
+        self, offset: int, log_start_offset: int, now: float, leader_end_offset: int, broker_epoch: int
+    ) -> None:
+        """Notes a Fetch. A follower counts as caught up now if it reads at the leader's end, and as
+        caught up at its previous Fetch if it now reads where the leader ended then: so a busy
+        partition's follower can stay in the ISR without ever reading at the very end."""
         if offset >= leader_end_offset:
             self.last_caught_up = max(self.last_caught_up, now)
         elif offset >= self.last_fetch_leader_end_offset:

@@ -19,7 +19,8 @@ OPERATIONS = range(2, 16)  # all, read, ..., create tokens, describe tokens, two
 PERMISSIONS = (2, 3)  # deny, allow
 WILDCARD = "*"
 MAX_LOOKS = 1_000_000
-"""At entries by the filters of one DeleteAcls: some half a second, in one turn, since the removals are atomic."""
+"""At entries by the filters of one DeleteAcls: some half a second, in one turn, since the removals are
+atomic."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -74,8 +75,9 @@ def matching(acls: AclsImage, wanted: AclFilter) -> Iterator[AccessControlEntryR
 class AclIndex:
     """The entries of an image, for many filters one after the other.
 
-    Comparing each filter with each entry would take minutes for a request of one megabyte: a filter that names its resource or
-    its principal looks only at the entries of that name, and one that was applied already looks at none.
+    Comparing each filter with each entry would take minutes for a request of one megabyte: a filter
+    that names its resource or its principal looks only at the entries of that name, and one that was
+    applied already looks at none.
     """
 
     __slots__ = ("_acls", "_by_name", "_by_principal", "_known", "_looks", "_prefix_lengths")
@@ -100,14 +102,20 @@ class AclIndex:
             candidates = list(self._candidates(wanted))
             self._looks += len(candidates)
             if self._looks > MAX_LOOKS:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"These filters take more than {MAX_LOOKS} looks at ACLs.")
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, f"These filters take more than {MAX_LOOKS} looks at ACLs."
+                )
             known = self._known[wanted] = [acl for acl in candidates if wanted.matches(acl)]
         return known
 
     def _candidates(self, wanted: AclFilter) -> Iterable[AccessControlEntryRecord]:
         name = wanted.resource_name
         if name is None:
-            return self._acls.by_id.values() if wanted.principal is None else self._by_principal.get(wanted.principal, ())
+            return (
+                self._acls.by_id.values()
+                if wanted.principal is None
+                else self._by_principal.get(wanted.principal, ())
+            )
         if wanted.pattern_type != MATCH:
             return self._by_name.get(name, ())
         names = {name, WILDCARD, *(name[:length] for length in self._prefix_lengths if length <= len(name))}

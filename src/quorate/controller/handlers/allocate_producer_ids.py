@@ -5,13 +5,18 @@ from __future__ import annotations
 from quorate.controller.context import Context, Result, View
 from quorate.metadata.records import ProducerIdsRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
-from quorate.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from quorate.protocol.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
 
 BLOCK_SIZE = 1_000
 _LAST_ID = 2**63 - 1
 
 
-def allocate_producer_ids(view: View, request: AllocateProducerIdsRequest, ctx: Context) -> Result[AllocateProducerIdsResponse]:
+def allocate_producer_ids(
+    view: View, request: AllocateProducerIdsRequest, ctx: Context
+) -> Result[AllocateProducerIdsResponse]:
     """Raises STALE_BROKER_EPOCH, or UNKNOWN_SERVER_ERROR once all 2^63 are used up."""
     view.check_broker_epoch(request.broker_id, request.broker_epoch)
     first = max(0, view.image.producer_ids.next_producer_id)

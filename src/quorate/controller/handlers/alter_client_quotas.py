@@ -26,7 +26,9 @@ IP_KEYS: Mapping[str, float | None] = {"connection_creation_rate": _INT_MAX}
 """Largest value of a quota that is a whole number; None for one that is not."""
 
 
-def alter_client_quotas(view: View, request: AlterClientQuotasRequest, ctx: Context) -> Result[AlterClientQuotasResponse]:
+def alter_client_quotas(
+    view: View, request: AlterClientQuotasRequest, ctx: Context
+) -> Result[AlterClientQuotasResponse]:
     """Errors are per entity."""
     response = AlterClientQuotasResponse()
     records: list[Data] = []
@@ -35,7 +37,9 @@ def alter_client_quotas(view: View, request: AlterClientQuotasRequest, ctx: Cont
         answer = AlterClientQuotasResponse.EntryData(
             error_message=None,
             entity=[
-                AlterClientQuotasResponse.EntityData(entity_type=part.entity_type, entity_name=part.entity_name)
+                AlterClientQuotasResponse.EntityData(
+                    entity_type=part.entity_type, entity_name=part.entity_name
+                )
                 for part in entry.entity
             ],
         )
@@ -70,14 +74,17 @@ def _entity(entry: AlterClientQuotasRequest.EntryData) -> QuotaEntity:
         parts[part.entity_type] = part.entity_name
     if IP in parts:
         if len(parts) > 1:
-            raise _invalid("Invalid quota entity combination, IP entity should not be combined with User or ClientId")
+            raise _invalid(
+                "Invalid quota entity combination, IP entity should not be combined with User or ClientId"
+            )
         if (address := parts[IP]) is not None and not _is_address(address):
             raise _invalid(f"{address} is not a valid IP or resolvable host.")
     return tuple(sorted(parts.items()))
 
 
 def _is_address(text: str) -> bool:
-    """An address. Kafka takes host names too and asks the resolver; a controller that waits for DNS serves nobody."""
+    """An address. Kafka takes host names too and asks the resolver; a controller that waits for DNS
+    serves nobody."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -116,6 +123,8 @@ def _check_value(keys: Mapping[str, float | None], key: str, value: float) -> No
     largest = keys[key]
     if largest is not None:
         if value > largest:
-            raise _invalid(f"Proposed value for {key} is too large for {'an INT' if largest == _INT_MAX else 'a LONG'}.")
+            raise _invalid(
+                f"Proposed value for {key} is too large for {'an INT' if largest == _INT_MAX else 'a LONG'}."
+            )
         if abs(value % 1.0) > 1e-6:
             raise _invalid(f"{key} cannot be a fractional value.")

@@ -19,7 +19,9 @@ def alter_configs(view: View, request: AlterConfigsRequest, ctx: Context) -> Res
     """Replaces the whole configuration of each resource; errors are per resource."""
     response = AlterConfigsResponse()
     records: list[Data] = []
-    repeated = repeated_resources([(resource.resource_type, resource.resource_name) for resource in request.resources])
+    repeated = repeated_resources(
+        [(resource.resource_type, resource.resource_name) for resource in request.resources]
+    )
     answered: set[tuple[int, str]] = set()
     for resource in request.resources:
         key = (resource.resource_type, resource.resource_name)
@@ -35,7 +37,9 @@ def alter_configs(view: View, request: AlterConfigsRequest, ctx: Context) -> Res
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate resource.")
             check_resource_type(resource.resource_type)
             check_keys([config.name for config in resource.configs])
-            records += replaced_config_records(view, *key, {config.name: config.value for config in resource.configs})
+            records += replaced_config_records(
+                view, *key, {config.name: config.value for config in resource.configs}
+            )
         except KafkaError as error:
             answer.error_code, answer.error_message = error.code, error.message
     move_clear_records_last(records)

@@ -18,7 +18,9 @@ log = logging.getLogger(__name__)
 NONE = ErrorCode.NONE
 
 
-def alter_partition(view: View, request: AlterPartitionRequest, ctx: Context) -> Result[AlterPartitionResponse]:
+def alter_partition(
+    view: View, request: AlterPartitionRequest, ctx: Context
+) -> Result[AlterPartitionResponse]:
     """ISR changes by leaders. Raises STALE_BROKER_EPOCH; other errors are per partition."""
     view.check_broker_epoch(request.broker_id, request.broker_epoch)
     records: list[Data] = []
@@ -82,8 +84,8 @@ def _alter_one(
         if record.leader != NO_LEADER_CHANGE:
             leader, leader_epoch = record.leader, leader_epoch + 1
             if leader != broker_id:
-                # The change completed a reassignment that takes the leadership from its sender: it happens, and the
-                # sender is told to wait for it in the log.
+                # The change completed a reassignment that takes the leadership from its sender: it
+                # happens, and the sender is told to wait for it in the log.
                 return _rejected(index, ErrorCode.NEW_LEADER_ELECTED)
     return AlterPartitionResponse.PartitionData(
         partition_index=index,

@@ -1,7 +1,9 @@
-"""Moving partitions to other brokers: AlterPartitionReassignments and ListPartitionReassignments (KIP-455, KIP-860).
+"""Moving partitions to other brokers: AlterPartitionReassignments and ListPartitionReassignments
+(KIP-455, KIP-860).
 
-A reassignment first adds the new replicas (target first, then those to be removed), waits for an ISR that holds every
-target replica, and is then completed by whatever changes the ISR next (`PartitionChange`); at once, when it already does.
+A reassignment first adds the new replicas (target first, then those to be removed), waits for an ISR
+that holds every target replica, and is then completed by whatever changes the ISR next
+(`PartitionChange`); at once, when it already does.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from quorate.protocol.schema import Data
 def alter_partition_reassignments(
     view: View, request: AlterPartitionReassignmentsRequest, ctx: Context
 ) -> Result[AlterPartitionReassignmentsResponse]:
-    """Starts, replaces or (replicas null) cancels reassignments; errors are per partition, the rest is one batch.
+    """Starts, replaces or (replicas null) cancels reassignments; errors are per partition, the rest is
+    one batch.
 
     Raises POLICY_VIOLATION for more changes than a batch may have.
     """
@@ -51,7 +54,8 @@ def alter_partition_reassignments(
                 records.append(record)
                 bounded(records, "Reassigning these partitions")
             elif earlier != record:
-                # Both are computed from the state before the batch: the second would leave parts of the first.
+                # Both are computed from the state before the batch: the second would leave parts of the
+                # first.
                 result.error_code = ErrorCode.INVALID_REQUEST
                 result.error_message = "The request moves this partition to other replicas already."
     return Result(response, records)
@@ -68,7 +72,9 @@ def _alter(
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
     partition = topic.partitions.get(wanted.partition_index)
     if partition is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{wanted.partition_index}.")
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{wanted.partition_index}."
+        )
     if wanted.replicas is None:
         return _cancel(view, topic, wanted.partition_index, partition)
     target = tuple(wanted.replicas)
@@ -105,11 +111,14 @@ def _cancel(view: View, topic: TopicImage, partition_id: int, partition: Partiti
     unclean_allowed = view.topic_settings(topic.name, len(topic.partitions[0].replicas))[1]
     if not isr:
         if not replicas:
-            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Every replica is one that the reassignment adds.")
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Every replica is one that the reassignment adds."
+            )
         if not unclean_allowed:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Unable to revert the assignment of {topic.name}:{partition_id}: no original replica is in sync, so it "
+                f"Unable to revert the assignment of {topic.name}:{partition_id}: no original replica is in "
+                "sync, so it "
                 "would take an unclean leader election, which unclean.leader.election.enable=false forbids.",
             )
         isr = (replicas[0],)

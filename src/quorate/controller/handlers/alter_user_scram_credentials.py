@@ -1,4 +1,5 @@
-"""AlterUserScramCredentials (KIP-554): the request brings salted passwords, the log keeps only what verifies them (RFC 5802)."""
+"""AlterUserScramCredentials (KIP-554): the request brings salted passwords, the log keeps only what
+verifies them (RFC 5802)."""
 
 from __future__ import annotations
 
@@ -33,9 +34,13 @@ def alter_user_scram_credentials(
         if user in errors:
             return
         if records.pop(user, None) is not None:
-            record = KafkaError(ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request")
+            record = KafkaError(
+                ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
+            )
         elif view.metadata_version < FIRST_SCRAM:
-            record = KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version does not support SCRAM")
+            record = KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version does not support SCRAM"
+            )
         if isinstance(record, KafkaError):
             errors[user] = record
         else:
@@ -47,7 +52,9 @@ def alter_user_scram_credentials(
         add(upsertion.name, _upserted(upsertion))
     make = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
     response.results = [make(user=user, error_message=None) for user in records]
-    response.results += [make(user=user, error_code=error.code, error_message=error.message) for user, error in errors.items()]
+    response.results += [
+        make(user=user, error_code=error.code, error_message=error.message) for user, error in errors.items()
+    ]
     return Result(response, bounded(list(records.values()), "Altering these credentials"))
 
 
@@ -59,12 +66,16 @@ def _why_refused(user: str, mechanism: int) -> KafkaError | None:
     return None
 
 
-def _deleted(view: View, deletion: AlterUserScramCredentialsRequest.ScramCredentialDeletion) -> Data | KafkaError:
+def _deleted(
+    view: View, deletion: AlterUserScramCredentialsRequest.ScramCredentialDeletion
+) -> Data | KafkaError:
     refused = _why_refused(deletion.name, deletion.mechanism)
     if refused is not None:
         return refused
     if view.image.scram.get(deletion.mechanism, deletion.name) is None:
-        return KafkaError(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
+        return KafkaError(
+            ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
+        )
     return RemoveUserScramCredentialRecord(name=deletion.name, mechanism=deletion.mechanism)
 
 

@@ -22,9 +22,12 @@ NONE = ErrorCode.NONE
 def assign_replicas_to_dirs(
     view: View, request: AssignReplicasToDirsRequest, ctx: Context
 ) -> Result[AssignReplicasToDirsResponse]:
-    """A broker tells where its replicas lie; done in portions. Raises UNSUPPORTED_VERSION, STALE_BROKER_EPOCH."""
+    """A broker tells where its replicas lie; done in portions. Raises UNSUPPORTED_VERSION,
+    STALE_BROKER_EPOCH."""
     if view.metadata_version < FIRST_DIRECTORIES:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version does not know directories.")
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version does not know directories."
+        )
     broker_id = view.check_broker_epoch(request.broker_id, request.broker_epoch).id
     if ctx.continuation is None:
         response = AssignReplicasToDirsResponse()
@@ -37,7 +40,9 @@ def assign_replicas_to_dirs(
     for handled, (answer, index, directory) in enumerate(assignments, 1):
         topic = view.image.topics.by_id.get(answer.topic_id)
         error = _assign_one(view, broker_id, topic, index, directory, records, lost)
-        answer.partitions.append(AssignReplicasToDirsResponse.PartitionData(partition_index=index, error_code=error))
+        answer.partitions.append(
+            AssignReplicasToDirsResponse.PartitionData(partition_index=index, error_code=error)
+        )
         if handled == CHANGES_PER_TURN:
             continuation = Continuation((response, assignments))
             break
@@ -48,7 +53,8 @@ def assign_replicas_to_dirs(
 def _assignments(
     request: AssignReplicasToDirsRequest, response: AssignReplicasToDirsResponse
 ) -> Iterator[tuple[AssignReplicasToDirsResponse.TopicData, int, bytes]]:
-    """Each partition of the request with its directory, beside the part of the response that takes its answer."""
+    """Each partition of the request with its directory, beside the part of the response that takes its
+    answer."""
     for directory in request.directories:
         directory_answer = AssignReplicasToDirsResponse.DirectoryData(id=directory.id)
         response.directories.append(directory_answer)

@@ -1,4 +1,5 @@
-"""BrokerHeartbeat (63): the lease of a broker, and the state that it moves to (KIP-631, Kafka's BrokerHeartbeatManager)."""
+"""BrokerHeartbeat (63): the lease of a broker, and the state that it moves to (KIP-631, Kafka's
+BrokerHeartbeatManager)."""
 
 from __future__ import annotations
 
@@ -17,16 +18,25 @@ from quorate.metadata.image.cluster import BrokerRegistration
 from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from quorate.protocol.schema import Data
 
-FENCED, UNFENCED, CONTROLLED_SHUTDOWN, SHUTDOWN_NOW = "fenced", "unfenced", "controlled shutdown", "shutdown now"
+FENCED, UNFENCED, CONTROLLED_SHUTDOWN, SHUTDOWN_NOW = (
+    "fenced",
+    "unfenced",
+    "controlled shutdown",
+    "shutdown now",
+)
 
 
-def broker_heartbeat(view: View, request: BrokerHeartbeatRequest, ctx: Context) -> Result[BrokerHeartbeatResponse]:
+def broker_heartbeat(
+    view: View, request: BrokerHeartbeatRequest, ctx: Context
+) -> Result[BrokerHeartbeatResponse]:
     """Raises STALE_BROKER_EPOCH."""
     broker_id = request.broker_id
     registration = view.check_broker_epoch(broker_id, request.broker_epoch)
     present = state_of(view, registration)
     continuation = ctx.continuation
-    following = next_state(view, registration, present, request) if continuation is None else continuation.state
+    following = (
+        next_state(view, registration, present, request) if continuation is None else continuation.state
+    )
     records: list[Data] = []
     if continuation is None or not continuation.failing:
         batch = ChangeBatch(cursor_of(continuation))
@@ -61,7 +71,9 @@ def broker_heartbeat(view: View, request: BrokerHeartbeatRequest, ctx: Context) 
     return Result(response, records, atomic=False, touch=touch)
 
 
-def _move(view: View, registration: BrokerRegistration, following: str, records: list[Data], batch: ChangeBatch) -> None:
+def _move(
+    view: View, registration: BrokerRegistration, following: str, records: list[Data], batch: ChangeBatch
+) -> None:
     """What the way into the state that follows does to partitions and registration."""
     if following in (FENCED, SHUTDOWN_NOW):
         fence(view, registration.id, records, batch)
@@ -79,7 +91,9 @@ def state_of(view: View, registration: BrokerRegistration) -> str:
     return FENCED if registration.fenced else UNFENCED
 
 
-def next_state(view: View, registration: BrokerRegistration, present: str, request: BrokerHeartbeatRequest) -> str:
+def next_state(
+    view: View, registration: BrokerRegistration, present: str, request: BrokerHeartbeatRequest
+) -> str:
     """The table of a broker's states: KIP-631, as Kafka's BrokerHeartbeatManager has it."""
     if present == FENCED:
         if request.want_shut_down:

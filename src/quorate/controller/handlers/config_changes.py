@@ -1,8 +1,9 @@
 """AlterConfigs and IncrementalAlterConfigs (KIP-133, KIP-339, KIP-966).
 
-A resource is altered as a whole or not at all; the resources of one request that are in order go in one batch. A key of
-a broker is written even if it is unchanged, so that brokers reload it. With eligible leader replicas on, each change
-of min.insync.replicas is followed by a ClearElrRecord, and brokers cannot have one of their own.
+A resource is altered as a whole or not at all; the resources of one request that are in order go in one
+batch. A key of a broker is written even if it is unchanged, so that brokers reload it. With eligible
+leader replicas on, each change of min.insync.replicas is followed by a ClearElrRecord, and brokers
+cannot have one of their own.
 """
 
 from __future__ import annotations
@@ -28,7 +29,13 @@ from quorate.protocol.schema import Data
 
 MAX_VALUE_LENGTH = 32_767
 """Characters: Kafka's own bound, since values once had to fit an int16."""
-_KNOWN_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
+_KNOWN_TYPES = (
+    TOPIC_RESOURCE,
+    BROKER_RESOURCE,
+    BROKER_LOGGER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+)
 
 
 class Operation(IntEnum):
@@ -58,13 +65,17 @@ def altered_config_records(
     return _records(view, resource_type, name, changes)
 
 
-def replaced_config_records(view: View, resource_type: int, name: str, wanted: Mapping[str, str | None]) -> list[Data]:
+def replaced_config_records(
+    view: View, resource_type: int, name: str, wanted: Mapping[str, str | None]
+) -> list[Data]:
     current = view.image.configs.get(resource_type, name)
     for key, value in wanted.items():
         if value is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for key {key}")
     changes: dict[str, str | None] = {
-        key: value for key, value in wanted.items() if value != current.get(key) or resource_type == BROKER_RESOURCE
+        key: value
+        for key, value in wanted.items()
+        if value != current.get(key) or resource_type == BROKER_RESOURCE
     }
     changes.update({key: None for key in current if key not in wanted})
     _check(view, resource_type, name, changes, is_new=False)
@@ -80,7 +91,9 @@ def _operated(
         return None
     schema = view.config.schema
     if not schema.is_list(resource_type, key):
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Can't {operation.name} to key {key} because its type is not LIST.")
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"Can't {operation.name} to key {key} because its type is not LIST."
+        )
     if current is None:
         current = schema.default_text(resource_type, key)
     items = [item for item in (current or "").split(",") if item]
@@ -98,16 +111,23 @@ def _operated(
     return ",".join(kept)
 
 
-def _check(view: View, resource_type: int, name: str, changes: Mapping[str, str | None], is_new: bool) -> None:
+def _check(
+    view: View, resource_type: int, name: str, changes: Mapping[str, str | None], is_new: bool
+) -> None:
     if view.elr_enabled and resource_type == BROKER_RESOURCE and MIN_ISR in changes:
         if name:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled.")
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled."
+            )
         if changes[MIN_ISR] is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled.")
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled."
+            )
     if any(value is not None and len(value) > MAX_VALUE_LENGTH for value in changes.values()):
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
-            f"The configuration value cannot be added because it exceeds the maximum value size of {MAX_VALUE_LENGTH} bytes.",
+            "The configuration value cannot be added because it exceeds the maximum value size of "
+            f"{MAX_VALUE_LENGTH} bytes.",
         )
     whole = dict(view.image.configs.get(resource_type, name))
     for key, value in changes.items():
@@ -123,7 +143,9 @@ def _check(view: View, resource_type: int, name: str, changes: Mapping[str, str 
         _check_existence(view, resource_type, name)
 
 
-def _check_values(view: View, resource_type: int, name: str, whole: Mapping[str, str], changes: Mapping[str, str | None]) -> None:
+def _check_values(
+    view: View, resource_type: int, name: str, whole: Mapping[str, str], changes: Mapping[str, str | None]
+) -> None:
     schema = view.config.schema
     if resource_type == TOPIC_RESOURCE:
         if not name:
@@ -139,14 +161,18 @@ def _check_values(view: View, resource_type: int, name: str, whole: Mapping[str,
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid negative broker ID.")
         for key, value in changes.items():
             definition = schema.definition(resource_type, key)
-            if definition is not None and value is not None:  # listener keys and those of plug-ins are not known here
+            if (
+                definition is not None and value is not None
+            ):  # listener keys and those of plug-ins are not known here
                 definition.validate(value)
     elif resource_type in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
         is_group = resource_type == GROUP_RESOURCE
         if not name:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                "Default group resources are not allowed." if is_group else "Subscription name can't be empty",
+                "Default group resources are not allowed."
+                if is_group
+                else "Subscription name can't be empty",
             )
         for key, value in whole.items():
             definition = schema.definition(resource_type, key)
@@ -169,13 +195,16 @@ def _check_existence(view: View, resource_type: int, name: str) -> None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     elif resource_type == BROKER_RESOURCE and name:
         node_id = parse_node_id(name)
-        if node_id is None or (view.broker(node_id) is None and node_id not in view.voter_ids and node_id != view.config.node_id):
+        if node_id is None or (
+            view.broker(node_id) is None and node_id not in view.voter_ids and node_id != view.config.node_id
+        ):
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {node_id} found.")
 
 
 def _records(view: View, resource_type: int, name: str, changes: Mapping[str, str | None]) -> list[Data]:
     records: list[Data] = [
-        ConfigRecord(resource_type=resource_type, resource_name=name, name=key, value=value) for key, value in changes.items()
+        ConfigRecord(resource_type=resource_type, resource_name=name, name=key, value=value)
+        for key, value in changes.items()
     ]
     if view.elr_enabled and MIN_ISR in changes:
         records.append(ClearElrRecord(topic_name=name if resource_type == TOPIC_RESOURCE else ""))

@@ -1,4 +1,5 @@
-"""Rules between the keys of a client metrics subscription (KIP-714) and of a group (KIP-848, KIP-932, KIP-1071).
+"""Rules between the keys of a client metrics subscription (KIP-714) and of a group (KIP-848, KIP-932,
+KIP-1071).
 
 The values themselves are in order already; these are the rules that Kafka has beyond a key's own range.
 """
@@ -39,7 +40,8 @@ _BOUNDS = (
 
 
 def check_client_metrics(values: Mapping[str, str]) -> None:
-    """Raises INVALID_REQUEST for an interval out of range, INVALID_CONFIG for a pattern that matches no client's property."""
+    """Raises INVALID_REQUEST for an interval out of range, INVALID_CONFIG for a pattern that matches no
+    client's property."""
     interval = values.get("interval.ms")
     low, high = _INTERVAL_MS
     if interval is not None and not low <= int(interval) <= high:
@@ -51,15 +53,20 @@ def check_client_metrics(values: Mapping[str, str]) -> None:
         if not pattern.strip():
             continue
         name, _, expression = pattern.partition("=")
-        if name.strip() not in _MATCHED or not expression or "=" in expression or not _is_pattern(expression.strip()):
+        if (
+            name.strip() not in _MATCHED
+            or not expression
+            or "=" in expression
+            or not _is_pattern(expression.strip())
+        ):
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {pattern.strip()}")
 
 
 def _is_pattern(expression: str) -> bool:
     """Whether the broker could use it. Java's and Python's notations differ in rare corners only.
 
-    It is parsed, which takes time in proportion to its length, and not compiled: a set of characters that ignores case is
-    unfolded character by character, and a value has room for minutes of that.
+    It is parsed, which takes time in proportion to its length, and not compiled: a set of characters
+    that ignores case is unfolded character by character, and a value has room for minutes of that.
     """
     try:
         _parser.parse(expression)
@@ -69,7 +76,8 @@ def _is_pattern(expression: str) -> bool:
 
 
 def check_group(values: Mapping[str, str], static: Mapping[str, str]) -> None:
-    """Holds a group's keys, defaults included, within the bounds of the node's properties. Raises INVALID_CONFIG."""
+    """Holds a group's keys, defaults included, within the bounds of the node's properties. Raises
+    INVALID_CONFIG."""
 
     def own(key: str) -> int:
         return int(values.get(key, GROUP_CONFIGS[key].default or "0"))

@@ -18,7 +18,8 @@ from quorate.protocol.schema import Data
 
 
 def create_acls(view: View, request: CreateAclsRequest, ctx: Context) -> Result[CreateAclsResponse]:
-    """Errors are per entry; one that exists already is a success without a record. Raises SECURITY_DISABLED."""
+    """Errors are per entry; one that exists already is a success without a record. Raises
+    SECURITY_DISABLED."""
     require_authorizer(view)
     response = CreateAclsResponse()
     names = {creation.resource_name for creation in request.creations}
@@ -60,7 +61,8 @@ def _invalid_reason(creation: CreateAclsRequest.AclCreation) -> str | None:
         return "Resource name should not be empty"
     if ":" not in creation.principal:
         return (
-            f"Could not parse principal from `{creation.principal}` (no colon is present separating the principal "
+            f"Could not parse principal from `{creation.principal}` (no colon is present separating the "
+            "principal "
             "type from the principal name)"
         )
     return None

@@ -48,7 +48,11 @@ def create_delegation_token(
         expiration_timestamp=expiry,
         token_id=token_id,
     )
-    response.issue_timestamp_ms, response.expiry_timestamp_ms, response.max_timestamp_ms = ctx.now_ms, expiry, latest
+    response.issue_timestamp_ms, response.expiry_timestamp_ms, response.max_timestamp_ms = (
+        ctx.now_ms,
+        expiry,
+        latest,
+    )
     response.token_id = token_id
     response.hmac = token_hmac(secret, token_id)
     return Result(response, [record])

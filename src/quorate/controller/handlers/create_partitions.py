@@ -20,16 +20,23 @@ from quorate.protocol.schema import Data
 TopicResult = CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
-def create_partitions(view: View, request: CreatePartitionsRequest, ctx: Context) -> Result[CreatePartitionsResponse]:
-    """Errors are per topic; the others are done in one batch. Raises POLICY_VIOLATION for more than 10,000 new partitions."""
+def create_partitions(
+    view: View, request: CreatePartitionsRequest, ctx: Context
+) -> Result[CreatePartitionsResponse]:
+    """Errors are per topic; the others are done in one batch. Raises POLICY_VIOLATION for more than
+    10,000 new partitions."""
     repeated = {name for name, count in Counter(topic.name for topic in request.topics).items() if count > 1}
     # Before anything is placed: a count takes four bytes of the request, whatever it costs to place so many.
-    check_partition_total(sum(_additional(view, topic) for topic in request.topics if topic.name not in repeated))
+    check_partition_total(
+        sum(_additional(view, topic) for topic in request.topics if topic.name not in repeated)
+    )
     usable = usable_brokers(view)
     response = CreatePartitionsResponse()
     for name in sorted(repeated):
         response.results.append(
-            TopicResult(name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="Duplicate topic name.")
+            TopicResult(
+                name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="Duplicate topic name."
+            )
         )
     records: list[Data] = []
     for topic in request.topics:
@@ -38,7 +45,9 @@ def create_partitions(view: View, request: CreatePartitionsRequest, ctx: Context
         try:
             records += _add(view, topic, usable, ctx)
         except KafkaError as error:
-            response.results.append(TopicResult(name=topic.name, error_code=error.code, error_message=error.message))
+            response.results.append(
+                TopicResult(name=topic.name, error_code=error.code, error_message=error.message)
+            )
         else:
             response.results.append(TopicResult(name=topic.name))
     bounded(records, "Adding these partitions")
@@ -56,17 +65,22 @@ def _additional(view: View, wanted: CreatePartitionsRequest.CreatePartitionsTopi
     return max(0, additional)
 
 
-def _add(view: View, wanted: CreatePartitionsRequest.CreatePartitionsTopic, usable: Racks, ctx: Context) -> list[Data]:
+def _add(
+    view: View, wanted: CreatePartitionsRequest.CreatePartitionsTopic, usable: Racks, ctx: Context
+) -> list[Data]:
     topic = view.image.topics.by_name.get(wanted.name)
     if topic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+        )
     present = len(topic.partitions)
     if wanted.count == present:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
     if wanted.count < present:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"The topic {wanted.name} currently has {present} partition(s); {wanted.count} would not be an increase.",
+            f"The topic {wanted.name} currently has {present} partition(s); {wanted.count} would not be an "
+            "increase.",
         )
     additional = wanted.count - present
     factor = len(topic.partitions[0].replicas)
@@ -84,5 +98,6 @@ def _add(view: View, wanted: CreatePartitionsRequest.CreatePartitionsTopic, usab
             for index, assignment in enumerate(wanted.assignments)
         ]
     return [
-        new_partition_record(view, topic.id, present + index, replicas, isr) for index, (replicas, isr) in enumerate(assignments)
+        new_partition_record(view, topic.id, present + index, replicas, isr)
+        for index, (replicas, isr) in enumerate(assignments)
     ]

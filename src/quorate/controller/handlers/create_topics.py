@@ -1,7 +1,7 @@
 """CreateTopics (19): KIP-464, KIP-525.
 
-The records of a new topic are its TopicRecord, its ConfigRecords and its PartitionRecords, in this order; all topics of a request
-are one atomic batch.
+The records of a new topic are its TopicRecord, its ConfigRecords and its PartitionRecords, in this
+order; all topics of a request are one atomic batch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ TopicResult = CreateTopicsResponse.CreatableTopicResult
 
 
 def create_topics(view: View, request: CreateTopicsRequest, ctx: Context) -> Result[CreateTopicsResponse]:
-    """Errors are per topic, except POLICY_VIOLATION (raised) for more than 10,000 partitions or records at once."""
+    """Errors are per topic, except POLICY_VIOLATION (raised) for more than 10,000 partitions or records
+    at once."""
     _check_total(view, request)
     repeated = {name for name, count in Counter(topic.name for topic in request.topics).items() if count > 1}
     collisions = Collisions(view.image.topics.by_name)
@@ -47,10 +48,14 @@ def create_topics(view: View, request: CreateTopicsRequest, ctx: Context) -> Res
         if name in repeated:
             continue
         if name == CLUSTER_METADATA_TOPIC:
-            prohibited.append(_failed(name, ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."))
+            prohibited.append(
+                _failed(name, ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
+            )
             continue
         existing = view.image.topics.by_name.get(name)
-        if existing is not None and ctx.is_own(name, existing.id):  # an earlier try of this very request, whose answer was lost
+        if existing is not None and ctx.is_own(
+            name, existing.id
+        ):  # an earlier try of this very request, whose answer was lost
             response.topics.append(_created(view, topic, existing.id, _shape(existing), ctx))
             continue
         try:
@@ -66,7 +71,9 @@ def create_topics(view: View, request: CreateTopicsRequest, ctx: Context) -> Res
             )
         records += new_records
         response.topics.append(result)
-    response.topics += [_failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in sorted(repeated)]
+    response.topics += [
+        _failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in sorted(repeated)
+    ]
     response.topics += prohibited
     return Result(response, [] if request.validate_only else records)
 
@@ -81,7 +88,9 @@ def _check_total(view: View, request: CreateTopicsRequest) -> None:
         if topic.assignments:
             total += len(topic.assignments)
         else:
-            total += view.config.num_partitions if topic.num_partitions == -1 else max(0, topic.num_partitions)
+            total += (
+                view.config.num_partitions if topic.num_partitions == -1 else max(0, topic.num_partitions)
+            )
     check_partition_total(total)
 
 
@@ -93,7 +102,9 @@ def _check_name(view: View, name: str, collisions: Collisions) -> None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
     other = collisions.find(name)
     if other is not None:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
+        )
 
 
 def _create_topic(
@@ -101,7 +112,9 @@ def _create_topic(
 ) -> tuple[list[Data], TopicResult]:
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, "Null value not supported for topic configs: " + ",".join(nulls))
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, "Null value not supported for topic configs: " + ",".join(nulls)
+        )
     operations = {config.name: (Operation.SET, config.value) for config in topic.configs}
     config_records: list[Data] = []
     if operations:
@@ -126,13 +139,23 @@ def _shape(topic: TopicImage) -> tuple[int, int]:
 
 
 def _created(
-    view: View, topic: CreateTopicsRequest.CreatableTopic, topic_id: bytes, shape: tuple[int, int], ctx: Context
+    view: View,
+    topic: CreateTopicsRequest.CreatableTopic,
+    topic_id: bytes,
+    shape: tuple[int, int],
+    ctx: Context,
 ) -> TopicResult:
     result = TopicResult(
-        name=topic.name, topic_id=topic_id, error_message=None, num_partitions=shape[0], replication_factor=shape[1]
+        name=topic.name,
+        topic_id=topic_id,
+        error_message=None,
+        num_partitions=shape[0],
+        replication_factor=shape[1],
     )
     if ctx.api_version >= 5:
-        result.configs = _effective_configs(view, {c.name: c.value for c in topic.configs if c.value is not None})
+        result.configs = _effective_configs(
+            view, {c.name: c.value for c in topic.configs if c.value is not None}
+        )
     return result
 
 
@@ -180,22 +203,31 @@ def _manual(view: View, topic: CreateTopicsRequest.CreatableTopic) -> list[Assig
         found[index] = manual_assignment(view, assignment.broker_ids, factor, index)
         factor = len(assignment.broker_ids)
     if any(index not in found for index in range(len(found))):
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence")
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "partitions should be a consecutive 0-based integer sequence",
+        )
     return [found[index] for index in range(len(found))]
 
 
-def _placed(view: View, topic: CreateTopicsRequest.CreatableTopic, usable: Racks, ctx: Context) -> list[Assignment]:
+def _placed(
+    view: View, topic: CreateTopicsRequest.CreatableTopic, usable: Racks, ctx: Context
+) -> list[Assignment]:
     if topic.replication_factor < -1 or topic.replication_factor == 0:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             "Replication factor must be larger than 0, or -1 to use the default value.",
         )
     if topic.num_partitions < -1 or topic.num_partitions == 0:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+        )
     config = view.config
     count = config.num_partitions if topic.num_partitions == -1 else topic.num_partitions
     factor = config.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
     try:
         return placed_assignments(view, usable, ctx, count, factor)
     except KafkaError as error:
-        raise KafkaError(error.code, f"Unable to replicate the partition {factor} time(s): {error.message}") from error
+        raise KafkaError(
+            error.code, f"Unable to replicate the partition {factor} time(s): {error.message}"
+        ) from error

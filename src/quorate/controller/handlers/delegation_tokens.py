@@ -1,6 +1,7 @@
 """Delegation tokens (KIP-48, KIP-373, KIP-900): create, renew, expire, and the sweep of those that ran out.
 
-The secret of a token, its HMAC, is never in the log: it is computed from the token id and delegation.token.secret.key.
+The secret of a token, its HMAC, is never in the log: it is computed from the token id and
+delegation.token.secret.key.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from quorate.protocol.schema import Data
 
 
 def delete_acls(view: View, request: DeleteAclsRequest, ctx: Context) -> Result[DeleteAclsResponse]:
-    """Errors are per filter. Raises INVALID_REQUEST for more than one batch of removals, or filters that would take too
-    many looks at entries, SECURITY_DISABLED."""
+    """Errors are per filter. Raises INVALID_REQUEST for more than one batch of removals, or filters
+    that would take too many looks at entries, SECURITY_DISABLED."""
     require_authorizer(view)
     response = DeleteAclsResponse()
     entries = AclIndex(view.image.acls)

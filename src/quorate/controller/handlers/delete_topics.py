@@ -1,4 +1,5 @@
-"""DeleteTopics (20): KIP-516. A RemoveTopicRecord deletes a topic; its replay removes partitions and configurations."""
+"""DeleteTopics (20): KIP-516. A RemoveTopicRecord deletes a topic; its replay removes partitions and
+configurations."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ def delete_topics(view: View, request: DeleteTopicsRequest, ctx: Context) -> Res
 
     def answer(name: str | None, topic_id: bytes, code: ErrorCode, message: str | None = None) -> None:
         response.responses.append(
-            DeleteTopicsResponse.DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message)
+            DeleteTopicsResponse.DeletableTopicResult(
+                name=name, topic_id=topic_id, error_code=code, error_message=message
+            )
         )
 
     names: list[str] = list(request.topic_names)

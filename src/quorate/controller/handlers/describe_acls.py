@@ -25,7 +25,9 @@ def describe_acls(acls: AclsImage, request: DescribeAclsRequest) -> DescribeAcls
         resource = resources.get(key)
         if resource is None:
             resource = resources[key] = DescribeAclsResponse.DescribeAclsResource(
-                resource_type=acl.resource_type, resource_name=acl.resource_name, pattern_type=acl.pattern_type
+                resource_type=acl.resource_type,
+                resource_name=acl.resource_name,
+                pattern_type=acl.pattern_type,
             )
         resource.acls.append(
             DescribeAclsResponse.AclDescription(

@@ -9,16 +9,25 @@ from quorate.protocol.messages.describe_cluster import DescribeClusterRequest, D
 
 BROKERS, CONTROLLERS = 1, 2
 ALL_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-"""Create, alter, describe, cluster action, describe and alter configs, idempotent write: what anybody may without ACLs."""
+"""Create, alter, describe, cluster action, describe and alter configs, idempotent write: what anybody
+may without ACLs."""
 
 
 def describe_cluster(
-    image: MetadataImage, request: DescribeClusterRequest, api_version: int, listener: str, cluster_id: str, leader_id: int
+    image: MetadataImage,
+    request: DescribeClusterRequest,
+    api_version: int,
+    listener: str,
+    cluster_id: str,
+    leader_id: int,
 ) -> DescribeClusterResponse:
-    """Registered controllers with their end points of this listener (KIP-919). Raises UNSUPPORTED_VERSION, and NOT_CONTROLLER,
-    which clients retry, while this controller has not heard yet what is committed."""
+    """Registered controllers with their end points of this listener (KIP-919). Raises
+    UNSUPPORTED_VERSION, and NOT_CONTROLLER, which clients retry, while this controller has not heard
+    yet what is committed."""
     if METADATA_VERSION not in image.features.finalized:
-        raise KafkaError(ErrorCode.NOT_CONTROLLER, "This controller knows no metadata yet: it has not heard from a leader.")
+        raise KafkaError(
+            ErrorCode.NOT_CONTROLLER, "This controller knows no metadata yet: it has not heard from a leader."
+        )
     if image.features.metadata_version < FIRST_CONTROLLER_REGISTRATION:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
@@ -35,7 +44,9 @@ def describe_cluster(
             else "The request was sent to an endpoint of type CONTROLLER, but we wanted an endpoint of type BROKER",
         )
     nodes = [
-        DescribeClusterResponse.DescribeClusterBroker(broker_id=controller.id, host=endpoint.host, port=endpoint.port)
+        DescribeClusterResponse.DescribeClusterBroker(
+            broker_id=controller.id, host=endpoint.host, port=endpoint.port
+        )
         for controller in sorted(image.cluster.controllers.values(), key=lambda controller: controller.id)
         if (endpoint := controller.endpoint(listener)) is not None
     ]

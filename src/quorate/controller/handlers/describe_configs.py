@@ -34,8 +34,11 @@ ResourceResult = DescribeConfigsResponse.DescribeConfigsResourceResult
 Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
 
 
-def describe_configs(image: MetadataImage, request: DescribeConfigsRequest, config: ControllerConfig) -> DescribeConfigsResponse:
-    """Topics, groups, client metrics, and of brokers this node and the cluster-wide defaults; errors are per resource."""
+def describe_configs(
+    image: MetadataImage, request: DescribeConfigsRequest, config: ControllerConfig
+) -> DescribeConfigsResponse:
+    """Topics, groups, client metrics, and of brokers this node and the cluster-wide defaults; errors
+    are per resource."""
     response = DescribeConfigsResponse()
     answered: set[tuple[object, ...]] = set()
     for resource in request.resources:
@@ -43,7 +46,9 @@ def describe_configs(image: MetadataImage, request: DescribeConfigsRequest, conf
         asked = (resource.resource_type, resource.resource_name, *sorted(resource.configuration_keys or ()))
         if asked in answered:
             continue
-        result = Result(error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name)
+        result = Result(
+            error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
         response.results.append(result)
         wanted = set(resource.configuration_keys) if resource.configuration_keys else None
         try:
@@ -64,7 +69,9 @@ def describe_configs(image: MetadataImage, request: DescribeConfigsRequest, conf
                     is_sensitive=entry.is_sensitive,
                     synonyms=_described_config(synonyms) if request.include_synonyms else [],
                     config_type=definition.type if definition is not None else 0,
-                    documentation=definition.doc if request.include_documentation and definition is not None else None,
+                    documentation=definition.doc
+                    if request.include_documentation and definition is not None
+                    else None,
                 )
             )
     return response
@@ -75,7 +82,8 @@ _Described = tuple["ConfigDef | None", "list[Entry]", Entry, bool]
 
 def _described_config(synonyms: list[Entry]) -> list[Synonym]:
     return [
-        Synonym(name=entry.name, value=None if entry.is_sensitive else entry.value, source=entry.source) for entry in synonyms
+        Synonym(name=entry.name, value=None if entry.is_sensitive else entry.value, source=entry.source)
+        for entry in synonyms
     ]
 
 
@@ -140,7 +148,12 @@ def _broker(image: MetadataImage, name: str, config: ControllerConfig) -> list[_
             ErrorCode.INVALID_REQUEST,
             f"Unexpected broker id, expected {config.node_id} or empty string, but received {name}",
         )
-    keys = {*BROKER_CONFIGS, *config.static, *image.configs.broker(config.node_id), *image.configs.cluster_default()}
+    keys = {
+        *BROKER_CONFIGS,
+        *config.static,
+        *image.configs.broker(config.node_id),
+        *image.configs.cluster_default(),
+    }
     for key in sorted(keys):
         definition = BROKER_CONFIGS.get(key)
         if definition is not None and definition.internal:

@@ -1,4 +1,5 @@
-"""ElectLeaders (43): preferred and unclean elections on request, and those of the periodic tasks (KIP-460)."""
+"""ElectLeaders (43): preferred and unclean elections on request, and those of the periodic tasks
+(KIP-460)."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ _MESSAGES = {
 
 
 def elect_leaders(view: View, request: ElectLeadersRequest, ctx: Context) -> Result[ElectLeadersResponse]:
-    """Preferred or unclean elections on request, in portions: a request may be about every partition that there is.
+    """Preferred or unclean elections on request, in portions: a request may be about every partition
+    that there is.
 
     Raises INVALID_REQUEST for an unknown kind of election.
     """
@@ -45,9 +47,13 @@ def elect_leaders(view: View, request: ElectLeadersRequest, ctx: Context) -> Res
     for looks, (answer, partition_id) in enumerate(cursor, 1):
         error, message = elect_leader(view, answer.topic, partition_id, kind, records)
         changes += error not in _FOUND_WITHOUT_ELECTION
-        if not everything or error != ErrorCode.ELECTION_NOT_NEEDED:  # asked about all: only where something was to be done
+        if (
+            not everything or error != ErrorCode.ELECTION_NOT_NEEDED
+        ):  # asked about all: only where something was to be done
             answer.partition_result.append(
-                ElectLeadersResponse.PartitionResult(partition_id=partition_id, error_code=error, error_message=message)
+                ElectLeadersResponse.PartitionResult(
+                    partition_id=partition_id, error_code=error, error_message=message
+                )
             )
         if changes == CHANGES_PER_TURN or looks == LOOKS_PER_TURN:
             return Result(response, records, atomic=False, continuation=Continuation((response, cursor)))
@@ -70,7 +76,9 @@ def _election_places(
             yield answer, partition_id
 
 
-def elect_leader(view: View, name: str, partition_id: int, kind: int, records: list[Data]) -> tuple[ErrorCode, str | None]:
+def elect_leader(
+    view: View, name: str, partition_id: int, kind: int, records: list[Data]
+) -> tuple[ErrorCode, str | None]:
     """Adds the record of one election; returns the error and its message."""
     topic = view.image.topics.by_name.get(name)
     if topic is None:
@@ -84,7 +92,11 @@ def elect_leader(view: View, name: str, partition_id: int, kind: int, records: l
     election = Election.PREFERRED if preferred else Election.UNCLEAN
     record = change_of(view, topic, partition_id, election=election).build()
     if record is None:
-        error = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE if preferred else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        error = (
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+            if preferred
+            else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        )
         return error, _MESSAGES[error]
     records.append(record)
     return NONE, None

@@ -25,7 +25,9 @@ def incremental_alter_configs(
     """Errors are per resource."""
     response = IncrementalAlterConfigsResponse()
     records: list[Data] = []
-    repeated = repeated_resources([(resource.resource_type, resource.resource_name) for resource in request.resources])
+    repeated = repeated_resources(
+        [(resource.resource_type, resource.resource_name) for resource in request.resources]
+    )
     answered: set[tuple[int, str]] = set()
     for resource in request.resources:
         key = (resource.resource_type, resource.resource_name)
@@ -41,7 +43,10 @@ def incremental_alter_configs(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate resource.")
             check_resource_type(resource.resource_type)
             check_keys([config.name for config in resource.configs])
-            operations = {config.name: (_operation(config.config_operation), config.value) for config in resource.configs}
+            operations = {
+                config.name: (_operation(config.config_operation), config.value)
+                for config in resource.configs
+            }
             records += altered_config_records(view, *key, operations)
         except KafkaError as error:
             answer.error_code, answer.error_message = error.code, error.message

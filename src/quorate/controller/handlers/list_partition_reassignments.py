@@ -16,7 +16,8 @@ from quorate.protocol.messages.list_partition_reassignments import (
 def list_partition_reassignments(
     view: View, request: ListPartitionReassignmentsRequest, ctx: Context
 ) -> Result[ListPartitionReassignmentsResponse]:
-    """topics null: all that are under way; unknown topics and partitions without one are left out. Looked for in portions."""
+    """topics null: all that are under way; unknown topics and partitions without one are left out.
+    Looked for in portions."""
     if ctx.continuation is None:
         response = ListPartitionReassignmentsResponse(error_message=None)
         cursor = _listed_places(view, request)
@@ -29,7 +30,9 @@ def list_partition_reassignments(
         if topic is None or partition is None or not partition.is_reassigning:
             continue
         if not response.topics or response.topics[-1].name != topic.name:
-            response.topics.append(ListPartitionReassignmentsResponse.OngoingTopicReassignment(name=topic.name))
+            response.topics.append(
+                ListPartitionReassignmentsResponse.OngoingTopicReassignment(name=topic.name)
+            )
         response.topics[-1].partitions.append(
             ListPartitionReassignmentsResponse.OngoingPartitionReassignment(
                 partition_index=index,

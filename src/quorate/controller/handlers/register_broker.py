@@ -1,7 +1,8 @@
 """BrokerRegistration (62): a broker joins the cluster, or returns to it (KIP-631, KIP-858).
 
-The broker epoch is the next offset to be written when the registration is handled, so it always rises. The
-RegisterBrokerRecord is the last of its batch: if the controller fails before it is written, the broker registers again.
+The broker epoch is the next offset to be written when the registration is handled, so it always rises.
+The RegisterBrokerRecord is the last of its batch: if the controller fails before it is written, the
+broker registers again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from quorate.metadata.features import (
 from quorate.metadata.image.cluster import BrokerRegistration
 from quorate.metadata.records import RegisterBrokerRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
-from quorate.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from quorate.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+)
 from quorate.protocol.schema import Data
 from quorate.protocol.uuids import uuid_text
 
@@ -33,25 +37,31 @@ PREVIOUS_EPOCH_SINCE_VERSION = 3
 """BrokerRegistration v3 first tells the epoch of the last clean shutdown."""
 
 
-def register_broker(view: View, request: BrokerRegistrationRequest, ctx: Context) -> Result[BrokerRegistrationResponse]:
-    """Raises INCONSISTENT_CLUSTER_ID, DUPLICATE_BROKER_REGISTRATION, INVALID_REGISTRATION, UNSUPPORTED_VERSION,
-    BROKER_ID_NOT_REGISTERED (a broker under migration from ZooKeeper)."""
+def register_broker(
+    view: View, request: BrokerRegistrationRequest, ctx: Context
+) -> Result[BrokerRegistrationResponse]:
+    """Raises INCONSISTENT_CLUSTER_ID, DUPLICATE_BROKER_REGISTRATION, INVALID_REGISTRATION,
+    UNSUPPORTED_VERSION, BROKER_ID_NOT_REGISTERED (a broker under migration from ZooKeeper)."""
     broker_id = request.broker_id
     existing = view.broker(broker_id)
     if request.cluster_id != view.config.cluster_id:
         raise KafkaError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
-            f"Broker {broker_id} belongs to cluster {request.cluster_id}; this is cluster {view.config.cluster_id}.",
+            f"Broker {broker_id} belongs to cluster {request.cluster_id}; this is cluster "
+            f"{view.config.cluster_id}.",
         )
     same_incarnation = existing is not None and existing.incarnation_id == request.incarnation_id
     if existing is not None and not same_incarnation and _may_live(view, existing, request, ctx):
         raise KafkaError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-            f"Another broker is registered with id {broker_id}. If it was restarted just now, its old session ends "
+            f"Another broker is registered with id {broker_id}. If it was restarted just now, its old "
+            "session ends "
             f"within {view.broker_sessions.session_timeout_s:g} s and the registration is then accepted.",
         )
     if request.is_migrating_zk_broker:
-        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "Brokers of a ZooKeeper cluster cannot register here.")
+        raise KafkaError(
+            ErrorCode.BROKER_ID_NOT_REGISTERED, "Brokers of a ZooKeeper cluster cannot register here."
+        )
     check_listeners(f"Broker {broker_id}", request.listeners)
     directories_supported = view.metadata_version >= FIRST_DIRECTORIES
     if directories_supported:
@@ -80,8 +90,12 @@ def register_broker(view: View, request: BrokerRegistrationRequest, ctx: Context
         record.in_controlled_shutdown = existing.in_controlled_shutdown
         record.broker_epoch = existing.epoch
     else:
-        stored_epoch = existing.epoch if existing is not None else -2  # never equal to "none known", which is -1
-        clean = ctx.api_version >= PREVIOUS_EPOCH_SINCE_VERSION and stored_epoch == request.previous_broker_epoch
+        stored_epoch = (
+            existing.epoch if existing is not None else -2
+        )  # never equal to "none known", which is -1
+        clean = (
+            ctx.api_version >= PREVIOUS_EPOCH_SINCE_VERSION and stored_epoch == request.previous_broker_epoch
+        )
         batch = ChangeBatch(cursor_of(ctx.continuation))
         clean_up_incarnation(view, broker_id, clean, records, batch)
         if batch.continuation is not None:
@@ -98,11 +112,14 @@ def register_broker(view: View, request: BrokerRegistrationRequest, ctx: Context
     return Result(response, records, atomic=False, registered=None if same_incarnation else broker_id)
 
 
-def _may_live(view: View, existing: BrokerRegistration, request: BrokerRegistrationRequest, ctx: Context) -> bool:
+def _may_live(
+    view: View, existing: BrokerRegistration, request: BrokerRegistrationRequest, ctx: Context
+) -> bool:
     """Whether the registered incarnation may still be there.
 
-    It is not when its session is over; nor when it belonged to an earlier life of this process; nor when its connection is
-    gone and the newcomer holds a directory of its: the lock on that directory has passed on.
+    It is not when its session is over; nor when it belonged to an earlier life of this process; nor
+    when its connection is gone and the newcomer holds a directory of its: the lock on that directory
+    has passed on.
     """
     session = (existing.id, existing.epoch)
     if not view.broker_sessions.has_session(*session, ctx.now) or session == view.broker_sessions.predecessor:
@@ -117,7 +134,8 @@ def check_listeners(who: str, listeners: Iterable[Any]) -> None:
         if listener.security_protocol not in SECURITY_PROTOCOLS:
             raise KafkaError(
                 ErrorCode.INVALID_REGISTRATION,
-                f"{who} names the unknown security protocol {listener.security_protocol} for its listener {listener.name}.",
+                f"{who} names the unknown security protocol {listener.security_protocol} for its listener "
+                f"{listener.name}.",
             )
 
 
@@ -142,16 +160,21 @@ def _check_directories(view: View, broker_id: int, directories: list[bytes]) -> 
                     )
 
 
-def _checked_features(view: View, request: BrokerRegistrationRequest) -> list[RegisterBrokerRecord.BrokerFeature]:
+def _checked_features(
+    view: View, request: BrokerRegistrationRequest
+) -> list[RegisterBrokerRecord.BrokerFeature]:
     finalized: dict[str, int] = dict(view.image.features.finalized)
     finalized[KRAFT_VERSION] = view.kraft_version
     offered: dict[str, tuple[int, int]] = {
-        feature.name: (feature.min_supported_version, feature.max_supported_version) for feature in request.features
+        feature.name: (feature.min_supported_version, feature.max_supported_version)
+        for feature in request.features
     }
     for name, (low, high) in offered.items():
         _check_range(name, low, high, finalized.get(name, 0))
     if METADATA_VERSION not in offered:
-        raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"Broker {request.broker_id} does not offer {METADATA_VERSION}.")
+        raise KafkaError(
+            ErrorCode.INVALID_REGISTRATION, f"Broker {request.broker_id} does not offer {METADATA_VERSION}."
+        )
     for name, level in finalized.items():
         if level and name not in offered:
             _check_range(name, 0, 0, level)

@@ -20,7 +20,9 @@ def register_controller(
 ) -> Result[ControllerRegistrationResponse]:
     """Raises UNSUPPORTED_VERSION below metadata.version 15, INVALID_REGISTRATION."""
     if view.metadata_version < FIRST_CONTROLLER_REGISTRATION:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version has no registrations of controllers.")
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version has no registrations of controllers."
+        )
     check_listeners(f"Controller {request.controller_id}", request.listeners)
     record = RegisterControllerRecord(
         controller_id=request.controller_id,

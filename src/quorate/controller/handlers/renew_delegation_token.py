@@ -5,7 +5,10 @@ from __future__ import annotations
 from quorate.controller.context import Context, Result, View
 from quorate.controller.handlers.delegation_tokens import check_not_expired, find_token, with_expiry
 from quorate.protocol.errors import KafkaError
-from quorate.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
+from quorate.protocol.messages.renew_delegation_token import (
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
 
 
 def renew_delegation_token(

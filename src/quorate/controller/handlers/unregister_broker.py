@@ -12,7 +12,9 @@ from quorate.protocol.messages.unregister_broker import UnregisterBrokerRequest,
 from quorate.protocol.schema import Data
 
 
-def unregister_broker(view: View, request: UnregisterBrokerRequest, ctx: Context) -> Result[UnregisterBrokerResponse]:
+def unregister_broker(
+    view: View, request: UnregisterBrokerRequest, ctx: Context
+) -> Result[UnregisterBrokerResponse]:
     """Raises BROKER_ID_NOT_REGISTERED."""
     if view.broker(request.broker_id) is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {request.broker_id} is not registered.")
@@ -21,5 +23,10 @@ def unregister_broker(view: View, request: UnregisterBrokerRequest, ctx: Context
     unregister(view, request.broker_id, records, batch)
     response = UnregisterBrokerResponse(error_message=None)
     if batch.continuation is not None:
-        return Result(response, records, atomic=False, continuation=Continuation(batch.continuation, leaving=request.broker_id))
+        return Result(
+            response,
+            records,
+            atomic=False,
+            continuation=Continuation(batch.continuation, leaving=request.broker_id),
+        )
     return Result(response, records, atomic=False, registered=request.broker_id)

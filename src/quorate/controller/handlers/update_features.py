@@ -27,8 +27,11 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 DISABLED = (0, 0)
 
 
-def update_features(view: View, request: UpdateFeaturesRequest, ctx: Context) -> Result[UpdateFeaturesResponse]:
-    """A failure is told at the top level (95 INVALID_UPDATE_VERSION); below version 2 success is told per feature."""
+def update_features(
+    view: View, request: UpdateFeaturesRequest, ctx: Context
+) -> Result[UpdateFeaturesResponse]:
+    """A failure is told at the top level (95 INVALID_UPDATE_VERSION); below version 2 success is told
+    per feature."""
     records: list[Data] = []
     upgrade: int | None = None
     updates = {update.feature: update for update in request.feature_updates}
@@ -38,7 +41,9 @@ def update_features(view: View, request: UpdateFeaturesRequest, ctx: Context) ->
     try:
         for update in updates.values():
             upgrade_type = _upgrade_type(update, ctx.api_version)
-            kraft_level = _update(view, update.feature, update.max_version_level, upgrade_type, proposed, records)
+            kraft_level = _update(
+                view, update.feature, update.max_version_level, upgrade_type, proposed, records
+            )
             upgrade = kraft_level if kraft_level is not None else upgrade
     except KafkaError as error:
         return Result(
@@ -67,7 +72,9 @@ def _upgrade_type(update: UpdateFeaturesRequest.FeatureUpdateKey, api_version: i
 
 
 def _invalid(feature: str, level: int, why: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {level} for feature {feature}. {why}")
+    return KafkaError(
+        ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {level} for feature {feature}. {why}"
+    )
 
 
 def _update(
@@ -86,7 +93,8 @@ def _update(
         raise _invalid(
             feature,
             level,
-            "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade.",
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or "
+            "unsafe downgrade.",
         )
     if level > current and upgrade_type != UPGRADE:
         raise _invalid(feature, level, "Can't downgrade to a newer version.")
@@ -123,7 +131,9 @@ def _metadata_version(current: int, level: int, unsafe: bool) -> FeatureLevelRec
     if level < current and format_changed_between(current, level):
         if unsafe:
             raise invalid("Unsafe metadata downgrade is not supported in this version.")
-        raise invalid("Refusing to perform the requested downgrade because it might delete metadata information.")
+        raise invalid(
+            "Refusing to perform the requested downgrade because it might delete metadata information."
+        )
     return FeatureLevelRecord(name=METADATA_VERSION, feature_level=level)
 
 
@@ -133,7 +143,9 @@ def unsupported_reason(view: View, feature: str, level: int) -> str | None:
     if (reason := _outside(level, f"Local controller {view.config.node_id}", own)) is not None:
         return reason
     for broker in view.image.cluster.brokers.values():
-        if (reason := _outside(level, f"Broker {broker.id}", broker.features.get(feature, DISABLED))) is not None:
+        if (
+            reason := _outside(level, f"Broker {broker.id}", broker.features.get(feature, DISABLED))
+        ) is not None:
             return reason
     if view.metadata_version < FIRST_CONTROLLER_REGISTRATION:
         return None
@@ -161,7 +173,8 @@ def _outside(level: int, who: str, offered: tuple[int, int]) -> str | None:
 
 
 def elr_safety_records(view: View) -> list[Data]:
-    """With eligible leader replicas min.insync.replicas must be the same everywhere: cluster-wide, never of a broker."""
+    """With eligible leader replicas min.insync.replicas must be the same everywhere: cluster-wide,
+    never of a broker."""
     configs = view.image.configs
     records: list[Data] = []
     if MIN_ISR not in configs.cluster_default():
@@ -175,5 +188,7 @@ def elr_safety_records(view: View) -> list[Data]:
         )
     for resource_type, name in sorted(configs.resources):
         if resource_type == BROKER_RESOURCE and name and MIN_ISR in configs.get(resource_type, name):
-            records.append(ConfigRecord(resource_type=BROKER_RESOURCE, resource_name=name, name=MIN_ISR, value=None))
+            records.append(
+                ConfigRecord(resource_type=BROKER_RESOURCE, resource_name=name, name=MIN_ISR, value=None)
+            )
     return records

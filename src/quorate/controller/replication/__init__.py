@@ -1,1 +1,2 @@
-"""What happens to partitions: leader election and ISR changes, placement, brokers that come and go, directories."""
+"""What happens to partitions: leader election and ISR changes, placement, brokers that come and go,
+directories."""

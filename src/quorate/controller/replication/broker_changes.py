@@ -1,13 +1,15 @@
-"""What a broker's coming and going does to partitions: ISR, ELR and leaders, in work proportional to its replicas.
+"""What a broker's coming and going does to partitions: ISR, ELR and leaders, in work proportional to
+its replicas.
 
 Each function appends the records to a list, in Kafka's order: fencing writes partition changes first,
 then the registration change; unfencing the other way round, because it makes the broker electable.
 
-What touches very many partitions takes several turns, each with a `Portion`: then the functions are called again, with a
-newer view and what the portion left over, until it leaves nothing. The partitions are those of the first turn, each looked at
-as it is by then. Nothing has to be looked at twice: while a broker is on its way out, or a directory of its, no decision of
-this controller gives it anything (`View.is_active`, `View.has_online_directory`); a broker on its way in is electable from the
-first turn on.
+What touches very many partitions takes several turns, each with a `Portion`: then the functions are
+called again, with a newer view and what the portion left over, until it leaves nothing. The partitions
+are those of the first turn, each looked at as it is by then. Nothing has to be looked at twice: while a
+broker is on its way out, or a directory of its, no decision of this controller gives it anything
+(`View.is_active`, `View.has_online_directory`); a broker on its way in is electable from the first turn
+on.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ class ChangeBatch:
 
     __slots__ = ("_left", "changes", "looks", "resumed")
 
-    def __init__(self, continuation: Cursor | None = None, changes: int = CHANGES_PER_TURN, looks: int = LOOKS_PER_TURN) -> None:
+    def __init__(
+        self, continuation: Cursor | None = None, changes: int = CHANGES_PER_TURN, looks: int = LOOKS_PER_TURN
+    ) -> None:
         """rest: what the turn before left over; None in the first."""
         self._left = continuation
         self.resumed = continuation is not None
@@ -61,9 +65,11 @@ class ChangeBatch:
         self._left = None
 
     def replicas_on(self, view: View, broker_id: int, begin: Cursor | None = None) -> Iterator[Located]:
-        """The partitions that have a replica on this broker, from where the last turn stopped until enough is done for this one.
+        """The partitions that have a replica on this broker, from where the last turn stopped until
+        enough is done for this one.
 
-        begin: of the first turn, ids that have all that matters among them; else it is all that the broker has.
+        begin: of the first turn, ids that have all that matters among them; else it is all that the
+        broker has.
         """
         if self._left is None:
             self._left = view.image.topics.partitions_of(broker_id) if begin is None else begin
@@ -111,7 +117,8 @@ def update_partitions(
     added: int = NOBODY,
     unclean: int = NOBODY,
 ) -> None:
-    """Takes `removed` out of ISR and leadership, `unclean` out of the ELR too; `added` counts as active already.
+    """Takes `removed` out of ISR and leadership, `unclean` out of the ELR too; `added` counts as active
+    already.
 
     portion: that `partitions` come from; without one there is no end to what is done in this turn.
     The image still shows the state before; so those three overrule what it says about who may lead.
@@ -153,7 +160,11 @@ def update_partitions(
             len(records) - before,
             "".join(
                 f", {what} broker {broker_id}"
-                for what, broker_id in (("without", removed), ("with", added), ("after an unclean shutdown of", unclean))
+                for what, broker_id in (
+                    ("without", removed),
+                    ("with", added),
+                    ("after an unclean shutdown of", unclean),
+                )
                 if broker_id != NOBODY
             ),
             f"; {lossy} of them with an unclean election, which may lose records" if lossy else "",
@@ -165,7 +176,9 @@ def fence(view: View, broker_id: int, records: list[Data], batch: ChangeBatch) -
     registration = view.image.cluster.brokers[broker_id]
     update_partitions(view, records, batch.in_isr(view, broker_id), batch=batch, removed=broker_id)
     if batch.continuation is None and not (batch.resumed and registration.fenced):
-        records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=registration.epoch, fenced=FENCE))
+        records.append(
+            BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=registration.epoch, fenced=FENCE)
+        )
 
 
 def unfence(view: View, broker_id: int, records: list[Data], batch: ChangeBatch) -> None:
@@ -173,7 +186,11 @@ def unfence(view: View, broker_id: int, records: list[Data], batch: ChangeBatch)
     registration = view.image.cluster.brokers[broker_id]
     added = NOBODY
     if not batch.resumed:
-        records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=registration.epoch, fenced=UNFENCE))
+        records.append(
+            BrokerRegistrationChangeRecord(
+                broker_id=broker_id, broker_epoch=registration.epoch, fenced=UNFENCE
+            )
+        )
         added = broker_id
     update_partitions(view, records, batch.leaderless(view, broker_id), batch=batch, added=added)
 
@@ -191,12 +208,16 @@ def begin_controlled_shutdown(view: View, broker_id: int, records: list[Data], b
     registration = view.image.cluster.brokers[broker_id]
     if not registration.in_controlled_shutdown:
         records.append(
-            BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=registration.epoch, in_controlled_shutdown=1)
+            BrokerRegistrationChangeRecord(
+                broker_id=broker_id, broker_epoch=registration.epoch, in_controlled_shutdown=1
+            )
         )
     update_partitions(view, records, batch.in_isr(view, broker_id), batch=batch, removed=broker_id)
 
 
-def clean_up_incarnation(view: View, broker_id: int, clean: bool, records: list[Data], batch: ChangeBatch) -> None:
+def clean_up_incarnation(
+    view: View, broker_id: int, clean: bool, records: list[Data], batch: ChangeBatch
+) -> None:
     """An older incarnation of a registering broker is gone; clean: it had shut down in good order.
 
     With ELR an unclean one has lost what it had not written to disk, so that it leaves the ELR as well.
@@ -207,7 +228,9 @@ def clean_up_incarnation(view: View, broker_id: int, clean: bool, records: list[
         update_partitions(view, records, batch.in_isr(view, broker_id), batch=batch, removed=broker_id)
 
 
-def _leave_isr_and_elr(view: View, broker_id: int, records: list[Data], batch: ChangeBatch, clean: bool) -> None:
+def _leave_isr_and_elr(
+    view: View, broker_id: int, records: list[Data], batch: ChangeBatch, clean: bool
+) -> None:
     removed, unclean = (broker_id, NOBODY) if clean else (NOBODY, broker_id)
     partitions = batch.in_isr_or_elr(view, broker_id)
     update_partitions(view, records, partitions, batch=batch, removed=removed, unclean=unclean)
@@ -216,7 +239,8 @@ def _leave_isr_and_elr(view: View, broker_id: int, records: list[Data], batch: C
 def take_directories_offline(
     view: View, broker_id: int, offline: Iterable[bytes], records: list[Data], batch: ChangeBatch
 ) -> None:
-    """Directories that the broker newly reports as failed: their replicas leave the ISR, the rest stays registered."""
+    """Directories that the broker newly reports as failed: their replicas leave the ISR, the rest stays
+    registered."""
     registration = view.image.cluster.brokers[broker_id]
     reported = set(offline)
     newly = [d for d in registration.log_dirs if d in reported]

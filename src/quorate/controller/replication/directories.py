@@ -13,7 +13,8 @@ def is_reserved(directory: bytes) -> bool:
 
 
 def is_online(directory: bytes, online: Sequence[bytes]) -> bool:
-    """online: what the broker registered; empty (registered before directories were known) counts as all online."""
+    """online: what the broker registered; empty (registered before directories were known) counts as
+    all online."""
     if directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
         return True
     if directory == LOST_DIRECTORY:

@@ -24,4 +24,6 @@ def fence_expired(
         return records, None
     batch = ChangeBatch(cursor_of(continuation))
     fence(view, broker_id, records, batch)
-    return records, None if batch.continuation is None else Continuation(batch.continuation, leaving=broker_id)
+    return records, None if batch.continuation is None else Continuation(
+        batch.continuation, leaving=broker_id
+    )

@@ -17,7 +17,8 @@ def check_partition_total(total: int) -> None:
     if total > MAX_PARTITIONS_PER_REQUEST:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"Excessively large number of partitions per request: {total}, at most {MAX_PARTITIONS_PER_REQUEST}.",
+            f"Excessively large number of partitions per request: {total}, at most "
+            f"{MAX_PARTITIONS_PER_REQUEST}.",
         )
 
 
@@ -25,24 +26,30 @@ Assignment = tuple[Sequence[int], list[int]]
 """Replicas, and those of them that are active: the first ISR, led by its first."""
 
 
-def manual_assignment(view: View, brokers: Sequence[int], factor: int | None, partition_id: int) -> Assignment:
+def manual_assignment(
+    view: View, brokers: Sequence[int], factor: int | None, partition_id: int
+) -> Assignment:
     """Raises INVALID_REPLICA_ASSIGNMENT."""
     check_manual_replicas(view, brokers, factor)
     isr = [broker for broker in brokers if view.is_active(broker)]
     if not isr:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"All brokers specified in the manual partition assignment for partition {partition_id} are fenced or in "
+            f"All brokers specified in the manual partition assignment for partition {partition_id} are "
+            "fenced or in "
             "controlled shutdown.",
         )
     return brokers, isr
 
 
 def check_manual_replicas(view: View, brokers: Sequence[int], factor: int | None) -> None:
-    """Raises INVALID_REPLICA_ASSIGNMENT for an empty list, an unknown or repeated broker, another replica count."""
+    """Raises INVALID_REPLICA_ASSIGNMENT for an empty list, an unknown or repeated broker, another
+    replica count."""
 
     def invalid(why: str) -> KafkaError:
-        return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes " + why)
+        return KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes " + why
+        )
 
     if not brokers:
         raise invalid("an empty replica list.")
@@ -55,7 +62,8 @@ def check_manual_replicas(view: View, brokers: Sequence[int], factor: int | None
         previous = broker
     if factor is not None and len(brokers) != factor:
         raise invalid(
-            f"a partition with {len(brokers)} replica(s), but this is not consistent with previous partitions, "
+            f"a partition with {len(brokers)} replica(s), but this is not consistent with previous "
+            "partitions, "
             f"which have {factor} replica(s)."
         )
 
@@ -68,7 +76,8 @@ def usable_brokers(view: View) -> Racks:
     return Racks(
         UsableBroker(broker.id, broker.rack, not view.is_active(broker.id))
         for broker in view.image.cluster.brokers.values()
-        if broker.id not in view.broker_sessions.shutdown_offsets and (broker.fenced or not broker.in_controlled_shutdown)
+        if broker.id not in view.broker_sessions.shutdown_offsets
+        and (broker.fenced or not broker.in_controlled_shutdown)
     )
 
 
@@ -81,7 +90,10 @@ def placed_assignments(view: View, usable: Racks, ctx: Context, count: int, fact
         replicas = placer.place(factor)
         isr = [broker for broker in replicas if view.is_active(broker)]
         if not isr:
-            raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "All brokers are currently fenced or in controlled shutdown.")
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                "All brokers are currently fenced or in controlled shutdown.",
+            )
         assignments.append((replicas, isr))
     return assignments
 

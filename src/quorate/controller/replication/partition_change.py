@@ -2,10 +2,10 @@
 
 Rules from Kafka's PartitionChangeBuilder (KIP-455, KIP-858, KIP-966):
 
-- A valid leader is in the target ISR, or in the target ELR when that ISR is empty, and is acceptable (an active broker
-  whose replica lies in an online directory).
-- The partition epoch rises with each record, the leader epoch exactly when the record names a leader: also the same
-  leader, when replicas were taken away or (metadata.version below 12) the ISR shrank.
+- A valid leader is in the target ISR, or in the target ELR when that ISR is empty, and is acceptable
+  (an active broker whose replica lies in an online directory).
+- The partition epoch rises with each record, the leader epoch exactly when the record names a leader:
+  also the same leader, when replicas were taken away or (metadata.version below 12) the ISR shrank.
 - Without ELR the last member stays in the ISR of a leaderless partition; with ELR the ISR may become empty.
 """
 
@@ -32,8 +32,8 @@ Replicas = tuple[int, ...]
 
 
 class Election(Enum):
-    """PREFERRED: the first replica if it may lead. ONLINE: keep the leader, else any valid one. UNCLEAN: at last any
-    acceptable replica, though records may be lost."""
+    """PREFERRED: the first replica if it may lead. ONLINE: keep the leader, else any valid one.
+    UNCLEAN: at last any acceptable replica, though records may be lost."""
 
     PREFERRED = 0
     ONLINE = 1
@@ -138,11 +138,14 @@ class PartitionChange:
     # -- election
 
     def _may_lead(self, replica: int) -> bool:
-        return self._acceptable(replica) and self._view.has_online_directory(replica, self._directory_of(replica))
+        return self._acceptable(replica) and self._view.has_online_directory(
+            replica, self._directory_of(replica)
+        )
 
     def _directory_of(self, replica: int) -> bytes:
-        """Where the replica lies now, or from this change on if that directory is online; a replica that is only being added
-        counts as unassigned. One assigned to an offline directory leaves the ISR by a record of its own."""
+        """Where the replica lies now, or from this change on if that directory is online; a replica
+        that is only being added counts as unassigned. One assigned to an offline directory leaves the
+        ISR by a record of its own."""
         assigned = self.directories.get(replica) if self.directories else None
         if assigned is not None and self._view.has_online_directory(replica, assigned):
             return assigned
@@ -177,7 +180,13 @@ class PartitionChange:
 
     def _may_elect_last_known_leader(self) -> bool:
         known = self.partition.last_known_elr
-        return self._view.elr_enabled and not self._elr and not self.isr and len(known) == 1 and self._may_lead(known[0])
+        return (
+            self._view.elr_enabled
+            and not self._elr
+            and not self.isr
+            and len(known) == 1
+            and self._may_lead(known[0])
+        )
 
     def _elect(self, record: PartitionChangeRecord) -> None:
         partition = self.partition
@@ -201,7 +210,8 @@ class PartitionChange:
         if len(self.isr) >= self._min_isr:
             self._elr = ()
             return
-        # Of the target replicas only: a reassignment that ends here takes its removed replicas out (Kafka leaves them in).
+        # Of the target replicas only: a reassignment that ends here takes its removed replicas out
+        # (Kafka leaves them in).
         candidates = (set(self._elr) | set(self.partition.isr)) & set(self.replicas)
         self._elr = tuple(sorted(r for r in candidates if r not in self.isr and r != self.unclean_shutdown))
 
@@ -230,7 +240,9 @@ class PartitionChange:
             known = dict(zip(partition.replicas, partition.directories, strict=False))
             if self.directories:
                 known.update(self.directories)
-            directories = tuple(known[r] if r in known else self._view.default_directory(r) for r in self.replicas)
+            directories = tuple(
+                known[r] if r in known else self._view.default_directory(r) for r in self.replicas
+            )
             if directories != tuple(partition.directories):
                 record.directories = list(directories)
         if moved and self.replicas:
@@ -259,9 +271,13 @@ def without(replicas: Sequence[int], *excluded: int) -> Replicas:
     return tuple(r for r in replicas if r not in excluded)
 
 
-def change_of(view: View, topic: TopicImage, partition_id: int, *, election: Election | None = None) -> PartitionChange:
+def change_of(
+    view: View, topic: TopicImage, partition_id: int, *, election: Election | None = None
+) -> PartitionChange:
     """A change of one partition under its topic's settings; election: instead of what the topic allows."""
     min_isr, unclean = view.topic_settings(topic.name, len(topic.partitions[0].replicas))
     if election is None:
         election = Election.UNCLEAN if unclean else Election.ONLINE
-    return PartitionChange(view, topic.id, partition_id, topic.partitions[partition_id], min_isr=min_isr, election=election)
+    return PartitionChange(
+        view, topic.id, partition_id, topic.partitions[partition_id], min_isr=min_isr, election=election
+    )

@@ -1,8 +1,9 @@
 """Where replicas of new partitions go: striped over racks, leaders over all unfenced brokers.
 
-The rules are those of Kafka's StripedReplicaPlacer: the leader and each further replica come from successive
-racks; within a rack brokers take turns from a random start; a fenced broker is taken only where no unfenced one is
-left, and never leads. After as many partitions as there are unfenced brokers everything is shuffled.
+The rules are those of Kafka's StripedReplicaPlacer: the leader and each further replica come from
+successive racks; within a rack brokers take turns from a random start; a fenced broker is taken only
+where no unfenced one is left, and never leads. After as many partitions as there are unfenced brokers
+everything is shuffled.
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ def _refuse(reason: str) -> KafkaError:
 class StripedPlacer:
     """Places the partitions of one topic, one after the other. rng decides where each ring starts.
 
-    A rack's rings are made when a replica is first looked for in it, so that a topic costs what it has and not what the cluster
-    has.
+    A rack's rings are made when a replica is first looked for in it, so that a topic costs what it has
+    and not what the cluster has.
     """
 
     __slots__ = ("_made", "_offset", "_order", "_racks", "_rng", "_turn")
@@ -109,7 +110,9 @@ class StripedPlacer:
     def check(self, replication_factor: int) -> None:
         """Raises INVALID_REPLICATION_FACTOR when no partition can be placed so."""
         if replication_factor <= 0:
-            raise _refuse(f"Invalid replication factor {replication_factor}: the replication factor must be positive.")
+            raise _refuse(
+                f"Invalid replication factor {replication_factor}: the replication factor must be positive."
+            )
         if self._racks.unfenced == 0:
             raise _refuse("All brokers are currently fenced.")
         if replication_factor > self._racks.total:

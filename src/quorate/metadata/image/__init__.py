@@ -1,4 +1,5 @@
-"""The metadata as a value: `MetadataImage`, the builder that replays records onto it, and the delta between two of them.
+"""The metadata as a value: `MetadataImage`, the builder that replays records onto it, and the delta
+between two of them.
 
 The record classes are loaded with the builder, on the first replay.
 """

@@ -1,7 +1,8 @@
-"""Replay: the one function per record type that changes the image, the same on an active controller, a standby and a broker.
+"""Replay: the one function per record type that changes the image, the same on an active controller, a
+standby and a broker.
 
-Each function does what the `replay` methods of Kafka's control managers and of `MetadataDelta` do. A record that
-does not fit the state before it raises MetadataError.
+Each function does what the `replay` methods of Kafka's control managers and of `MetadataDelta` do. A
+record that does not fit the state before it raises MetadataError.
 """
 
 from __future__ import annotations
@@ -81,9 +82,9 @@ def apply_records(
 ) -> MetadataImage:
     """The image after one batch of records, of which the last one has the offset `offset`.
 
-    encoded: the values of the same records in the batch, if the caller has them. A partition whose record has the usual
-    form is stored as its bytes, without a replay of the record.
-    Raises MetadataError, naming offset and record, if a record cannot be replayed.
+    encoded: the values of the same records in the batch, if the caller has them. A partition whose
+    record has the usual form is stored as its bytes, without a replay of the record. Raises
+    MetadataError, naming offset and record, if a record cannot be replayed.
     """
     batch = records if isinstance(records, list | tuple) else list(records)
     builder = ImageBuilder(image)
@@ -94,7 +95,8 @@ def apply_records(
 
 
 class ImageBuilder:
-    """Replays records onto a base image and gives the next image: for one batch, for many, or for a whole snapshot on EMPTY."""
+    """Replays records onto a base image and gives the next image: for one batch, for many, or for a
+    whole snapshot on EMPTY."""
 
     def __init__(self, base: MetadataImage) -> None:
         self._base = base
@@ -125,18 +127,22 @@ class ImageBuilder:
         self._tags = image.unknown_tags
 
     def replay(self, record: object, offset: int) -> None:
-        """Replays one record. MetadataError names offset, record and reason; the builder is unusable afterwards."""
+        """Replays one record. MetadataError names offset, record and reason; the builder is unusable
+        afterwards."""
         handler = _HANDLERS.get(type(record))
         if handler is None:
-            raise MetadataError("its type has no place in the image", offset=offset, record=shorten(repr(record)))
+            raise MetadataError(
+                "its type has no place in the image", offset=offset, record=shorten(repr(record))
+            )
         try:
             handler(self, record, offset)
         except MetadataError as error:
             raise error.at(offset, record) from None
 
     def take_encoded(self, value: bytes) -> bool:
-        """Replays the value of a PartitionRecord without decoding it; False if it is anything but one of the usual form for a
-        topic that this builder has open: then nothing has happened, and `replay` says what there is to say."""
+        """Replays the value of a PartitionRecord without decoding it; False if it is anything but one
+        of the usual form for a topic that this builder has open: then nothing has happened, and
+        `replay` says what there is to say."""
         return self._topics_builder is not None and not self._tags and self._topics_builder.encoded(value)
 
     def finish(self, *, offset: int, epoch: int, timestamp_ms: int) -> MetadataImage:
@@ -177,12 +183,17 @@ class ImageBuilder:
             cluster=cluster,
             topics=topics,
             configs=configs,
-            client_quotas=_same(image.client_quotas, image.client_quotas.entities, self._quotas, ClientQuotasImage),
+            client_quotas=_same(
+                image.client_quotas, image.client_quotas.entities, self._quotas, ClientQuotasImage
+            ),
             producer_ids=self._producer_ids,
             acls=_same(image.acls, image.acls.by_id, self._acls, AclsImage),
             scram=_same(image.scram, image.scram.credentials, self._credentials, ScramImage),
             delegation_tokens=_same(
-                image.delegation_tokens, image.delegation_tokens.tokens, self._delegation_tokens, DelegationTokensImage
+                image.delegation_tokens,
+                image.delegation_tokens.tokens,
+                self._delegation_tokens,
+                DelegationTokensImage,
             ),
             unknown_tags=self._tags,
         )
@@ -234,7 +245,8 @@ class ImageBuilder:
             self._keep_tags(record, "partition", record.topic_id, record.partition_id)
 
     def _partition_change(self, record: PartitionChangeRecord, offset: int) -> None:
-        # A change record's unknown tags are numbered apart from a partition record's: there is no place to keep them.
+        # A change record's unknown tags are numbered apart from a partition record's: there is no place
+        # to keep them.
         self._topics.change(record)
 
     def _remove_topic(self, record: RemoveTopicRecord, offset: int) -> None:
@@ -263,8 +275,12 @@ class ImageBuilder:
                 id=record.broker_id,
                 epoch=record.broker_epoch,
                 incarnation_id=record.incarnation_id,
-                listeners=tuple([Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points]),
-                features={f.name: (f.min_supported_version, f.max_supported_version) for f in record.features},
+                listeners=tuple(
+                    [Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points]
+                ),
+                features={
+                    f.name: (f.min_supported_version, f.max_supported_version) for f in record.features
+                },
                 rack=record.rack,
                 fenced=record.fenced,
                 in_controlled_shutdown=record.in_controlled_shutdown,
@@ -286,7 +302,8 @@ class ImageBuilder:
             raise MetadataError(f"broker {broker_id} is not registered")
         if broker.epoch != epoch:
             raise MetadataError(
-                f"the record is for epoch {epoch} of broker {broker_id}, whose registration has epoch {broker.epoch}"
+                f"the record is for epoch {epoch} of broker {broker_id}, whose registration has epoch "
+                f"{broker.epoch}"
             )
         return broker
 
@@ -303,7 +320,9 @@ class ImageBuilder:
         if record.fenced not in _FENCING:
             raise MetadataError(f"{record.fenced} is no value of its field fenced")
         if record.in_controlled_shutdown not in _SHUTDOWN:
-            raise MetadataError(f"{record.in_controlled_shutdown} is no value of its field inControlledShutdown")
+            raise MetadataError(
+                f"{record.in_controlled_shutdown} is no value of its field inControlledShutdown"
+            )
         changes: dict[str, Any] = {}
         fenced, shutdown = _FENCING[record.fenced], _SHUTDOWN[record.in_controlled_shutdown]
         if fenced is not None:
@@ -313,7 +332,9 @@ class ImageBuilder:
         if record.log_dirs:
             changes["log_dirs"] = sorted_directories(record.log_dirs)
         if record.end_points is not None:
-            changes["listeners"] = tuple([Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points])
+            changes["listeners"] = tuple(
+                [Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points]
+            )
         self._brokers = self._brokers.set(record.broker_id, _changed(broker, **changes))
 
     def _register_controller(self, record: RegisterControllerRecord, offset: int) -> None:
@@ -326,8 +347,12 @@ class ImageBuilder:
                 id=record.controller_id,
                 incarnation_id=record.incarnation_id,
                 zk_migration_ready=record.zk_migration_ready,
-                listeners=tuple([Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points]),
-                features={f.name: (f.min_supported_version, f.max_supported_version) for f in record.features},
+                listeners=tuple(
+                    [Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points]
+                ),
+                features={
+                    f.name: (f.min_supported_version, f.max_supported_version) for f in record.features
+                },
                 unknown_tags=_nested(tags),
             ),
         )
@@ -362,7 +387,9 @@ class ImageBuilder:
             self._keep_tags(record if level != 0 else None, "feature", name)
 
     def _client_quota(self, record: ClientQuotaRecord, offset: int) -> None:
-        entity: QuotaEntity = tuple(sorted([(e.entity_type, e.entity_name) for e in record.entity], key=lambda pair: pair[0]))
+        entity: QuotaEntity = tuple(
+            sorted([(e.entity_type, e.entity_name) for e in record.entity], key=lambda pair: pair[0])
+        )
         values = self._quotas.get(entity, _NO_QUOTAS)
         if not record.remove:
             values = values.set(record.key, record.value)
@@ -432,7 +459,9 @@ def _with(image: MetadataImage, **changes: Any) -> MetadataImage:
     return MetadataImage(**fields)
 
 
-_IMAGE_FIELDS = tuple([name for name in MetadataImage.__dataclass_fields__ if name not in ("token", "journal")])
+_IMAGE_FIELDS = tuple(
+    [name for name in MetadataImage.__dataclass_fields__ if name not in ("token", "journal")]
+)
 
 
 def _changed(broker: BrokerRegistration, **changes: Any) -> BrokerRegistration:

@@ -12,7 +12,8 @@ UnknownTags = tuple[tuple[int, bytes], ...]
 """Tagged fields that this version does not know, as (tag, bytes), ascending."""
 
 NestedTags = tuple[tuple[str, UnknownTags], ...]
-"""Unknown tags of a registration: '' for the record itself, 'endpoint NAME' and 'feature NAME' for its parts."""
+"""Unknown tags of a registration: '' for the record itself, 'endpoint NAME' and 'feature NAME' for its
+parts."""
 
 
 class Endpoint(NamedTuple):
@@ -26,10 +27,11 @@ class Endpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """A broker as it registered, and its state since. `epoch` is the broker epoch; `start_time_ms` 0 where its record had none.
+    """A broker as it registered, and its state since. `epoch` is the broker epoch; `start_time_ms` 0
+    where its record had none.
 
-    `registered_offset` is where its RegisterBroker record lies (or the snapshot's last offset): not part of the value,
-    since a snapshot does not keep it.
+    `registered_offset` is where its RegisterBroker record lies (or the snapshot's last offset): not
+    part of the value, since a snapshot does not keep it.
     """
 
     id: int
@@ -108,4 +110,6 @@ def sorted_directories(directories: Iterable[bytes]) -> tuple[bytes, ...]:
 
 
 def _signed_halves(directory: bytes) -> tuple[int, int]:
-    return int.from_bytes(directory[:8], "big", signed=True), int.from_bytes(directory[8:], "big", signed=True)
+    return int.from_bytes(directory[:8], "big", signed=True), int.from_bytes(
+        directory[8:], "big", signed=True
+    )

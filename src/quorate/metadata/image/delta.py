@@ -43,7 +43,8 @@ class PartitionChange(NamedTuple):
 
 
 class MetadataDelta:
-    """The step from `old` to `new`. Each part is computed when first asked for, at a cost that follows what changed."""
+    """The step from `old` to `new`. Each part is computed when first asked for, at a cost that follows
+    what changed."""
 
     def __init__(self, old: MetadataImage, new: MetadataImage) -> None:
         self.old = old
@@ -82,13 +83,17 @@ class MetadataDelta:
         """feature -> (old level, new level) for those that differ; 0 stands for none."""
         return {
             name: (before or 0, after or 0)
-            for name, (before, after) in _map_changes(self.old.features.finalized, self.new.features.finalized).items()
+            for name, (before, after) in _map_changes(
+                self.old.features.finalized, self.new.features.finalized
+            ).items()
         }
 
     # Topics
 
     @cached_property
-    def _topic_steps(self) -> tuple[dict[bytes, TopicImage], dict[bytes, TopicImage], dict[bytes, TopicDelta]]:
+    def _topic_steps(
+        self,
+    ) -> tuple[dict[bytes, TopicImage], dict[bytes, TopicImage], dict[bytes, TopicDelta]]:
         created: dict[bytes, TopicImage] = {}
         deleted: dict[bytes, TopicImage] = {}
         changed: dict[bytes, TopicDelta] = {}
@@ -129,7 +134,8 @@ class MetadataDelta:
         return any(self._topic_steps)
 
     def partition_changes(self) -> Iterator[PartitionChange]:
-        """Every partition that differs: those of deleted topics first, then of changed, then of created ones."""
+        """Every partition that differs: those of deleted topics first, then of changed, then of created
+        ones."""
         for topic in self.topics_deleted.values():
             for partition_id, partition in topic.partitions.items():
                 yield PartitionChange(topic, partition_id, partition, None)
@@ -152,7 +158,9 @@ class MetadataDelta:
         return _map_changes(self.old.cluster.brokers, self.new.cluster.brokers)
 
     @cached_property
-    def controllers_changed(self) -> dict[int, tuple[ControllerRegistration | None, ControllerRegistration | None]]:
+    def controllers_changed(
+        self,
+    ) -> dict[int, tuple[ControllerRegistration | None, ControllerRegistration | None]]:
         """controller id -> (old, new) registration."""
         return _map_changes(self.old.cluster.controllers, self.new.cluster.controllers)
 
@@ -196,9 +204,14 @@ class MetadataDelta:
     def __repr__(self) -> str:
         created, deleted, changed = self._topic_steps
         return (
-            f"MetadataDelta({self.old.provenance.offset} -> {self.new.provenance.offset}, topics +{len(created)} -{len(deleted)} "
+            f"MetadataDelta({self.old.provenance.offset} -> {self.new.provenance.offset}, topics "
+            f"+{len(created)} -{len(deleted)} "
             f"~{len(changed)}, brokers {len(self.brokers_changed)}, configs {len(self.configs_changed)}"
-            + (f", {METADATA_VERSION} {self.new.features.metadata_version}" if self.metadata_version_changed else "")
+            + (
+                f", {METADATA_VERSION} {self.new.features.metadata_version}"
+                if self.metadata_version_changed
+                else ""
+            )
             + ")"
         )
 

@@ -1,13 +1,15 @@
-"""A partition as it stands in the log: the value of its PartitionRecord, of which parts are read at fixed places.
+"""A partition as it stands in the log: the value of its PartitionRecord, of which parts are read at
+fixed places.
 
-Of a million partitions few are ever looked at. As bytes each takes 150 instead of 700, the collector has nothing to visit in
-it, and loading it costs a third of decoding it. Only the usual form stays encoded: no reassignment and no tagged field, which
-means recovered, without eligible leader replicas, without fields that are unknown here. Its length and its counts are checked
-when it is taken; all that is left are numbers and ids of which every value has a meaning, so that looking at it cannot fail.
+Of a million partitions few are ever looked at. As bytes each takes 150 instead of 700, the collector
+has nothing to visit in it, and loading it costs a third of decoding it. Only the usual form stays
+encoded: no reassignment and no tagged field, which means recovered, without eligible leader replicas,
+without fields that are unknown here. Its length and its counts are checked when it is taken; all that
+is left are numbers and ids of which every value has a meaning, so that looking at it cannot fail.
 
-Layout (KIP-746, KIP-858; versions 0 to 2): frame version, type and version; partition id, topic id; replicas, ISR, removing
-and adding replicas, each with its length + 1 in front; leader, leader epoch, partition epoch; from version 1 on directories;
-the number of tagged fields.
+Layout (KIP-746, KIP-858; versions 0 to 2): frame version, type and version; partition id, topic id;
+replicas, ISR, removing and adding replicas, each with its length + 1 in front; leader, leader epoch,
+partition epoch; from version 1 on directories; the number of tagged fields.
 """
 
 from __future__ import annotations

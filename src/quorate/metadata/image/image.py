@@ -1,7 +1,7 @@
 """The metadata of a cluster at one offset, as an immutable value.
 
-`builder` replays records onto an image, `writer` turns an image into records, `delta` compares two images. They import
-this module, not the other way round.
+`builder` replays records onto an image, `writer` turns an image into records, `delta` compares two
+images. They import this module, not the other way round.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from quorate.metadata.image.topics import TopicsImage
 
 
 class Provenance(NamedTuple):
-    """Where an image stands: its last record, the leader epoch and append time of its batch; -1 before the first."""
+    """Where an image stands: its last record, the leader epoch and append time of its batch; -1 before
+    the first."""
 
     offset: int = -1
     epoch: int = -1
@@ -45,7 +46,8 @@ class Touched:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A metadata transaction (KIP-868) that has begun and not ended: `pending` is what the image becomes if it ends now."""
+    """A metadata transaction (KIP-868) that has begun and not ended: `pending` is what the image
+    becomes if it ends now."""
 
     name: str | None
     offset: int
@@ -54,7 +56,8 @@ class OpenTransaction:
 
 
 JOURNAL_STEPS = 16
-"""How many replays an image remembers. A reader further behind compares all topics by identity: 1 ms for 10,000."""
+"""How many replays an image remembers. A reader further behind compares all topics by identity: 1 ms
+for 10,000."""
 
 
 _NO_PROVENANCE = Provenance()
@@ -72,7 +75,8 @@ _NO_TAGS: Map[tuple[Any, ...], UnknownTags] = Map()
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MetadataImage:
-    """All metadata after `provenance.offset`. Equal images hold equal state: what makes deltas quick is no part of it.
+    """All metadata after `provenance.offset`. Equal images hold equal state: what makes deltas quick is
+    no part of it.
 
     Records inside an open transaction show only in `transaction.pending` until it ends.
     """
@@ -88,7 +92,8 @@ class MetadataImage:
     scram: ScramImage = _NO_SCRAM
     delegation_tokens: DelegationTokensImage = _NO_DELEGATION_TOKENS
     unknown_tags: Map[tuple[Any, ...], UnknownTags] = _NO_TAGS
-    """Unknown tagged fields of records not kept as a whole: ('topic', id), ('partition', id, n), ('config', ...), ..."""
+    """Unknown tagged fields of records not kept as a whole: ('topic', id), ('partition', id, n),
+    ('config', ...), ..."""
     transaction: OpenTransaction | None = None
     token: object = field(default_factory=object, compare=False)
     journal: tuple[tuple[object, Touched], ...] = field(default=(), compare=False)
@@ -114,7 +119,8 @@ class MetadataImage:
 
     def __repr__(self) -> str:
         return (
-            f"MetadataImage(offset={self.provenance.offset}, epoch={self.provenance.epoch}, brokers={len(self.cluster.brokers)}, "
+            f"MetadataImage(offset={self.provenance.offset}, epoch={self.provenance.epoch}, "
+            f"brokers={len(self.cluster.brokers)}, "
             f"topics={len(self.topics.by_id)}, partitions={self.topics.partition_count})"
         )
 

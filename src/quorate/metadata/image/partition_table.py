@@ -19,11 +19,13 @@ _Chunk = tuple[Entry | None, ...]
 
 
 class PartitionTable:
-    """Immutable table partition id -> PartitionImage in chunks of 64: a change copies only its chunk and the spine.
+    """Immutable table partition id -> PartitionImage in chunks of 64: a change copies only its chunk
+    and the spine.
 
     What is encoded is decoded when it is looked at, in two to three microseconds.
 
-    Iterating gives the partitions in id order; ids run from 0 without a gap, save while a log that has holes is replayed.
+    Iterating gives the partitions in id order; ids run from 0 without a gap, save while a log that has
+    holes is replayed.
     """
 
     __slots__ = ("_chunks", "_count")
@@ -115,8 +117,11 @@ class PartitionTable:
             chunk[position] = partition
         return PartitionTable(tuple([tuple(chunk) for chunk in spine]), count)
 
-    def changes_since(self, older: PartitionTable) -> Iterator[tuple[int, PartitionImage | None, PartitionImage | None]]:
-        """(id, old, new) of what differs from an older table; shared chunks are skipped without a look inside."""
+    def changes_since(
+        self, older: PartitionTable
+    ) -> Iterator[tuple[int, PartitionImage | None, PartitionImage | None]]:
+        """(id, old, new) of what differs from an older table; shared chunks are skipped without a look
+        inside."""
         ours, theirs = self._chunks, older._chunks
         for number in range(max(len(ours), len(theirs))):
             new = ours[number] if number < len(ours) else ()

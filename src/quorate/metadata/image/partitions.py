@@ -17,7 +17,8 @@ NO_LEADER_CHANGE = -2
 class PartitionImage(NamedTuple):
     """State of one partition; a named tuple because millions are made (change one with `_replace`).
 
-    `directories` goes with `replicas`, position by position. `leader` is -1 when there is none. `elr`: eligible leader replicas.
+    `directories` goes with `replicas`, position by position. `leader` is -1 when there is none. `elr`:
+    eligible leader replicas.
     """
 
     replicas: tuple[int, ...]

@@ -1,7 +1,8 @@
-"""The smaller parts of the image: features, configs, ACLs, quotas, SCRAM credentials, delegation tokens, producer ids.
+"""The smaller parts of the image: features, configs, ACLs, quotas, SCRAM credentials, delegation
+tokens, producer ids.
 
-What has no rules of its own is kept as its records, so that nothing of it is lost on the way through an image; such a
-record must never be changed.
+What has no rules of its own is kept as its records, so that nothing of it is lost on the way through an
+image; such a record must never be changed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ from quorate.metadata.features import METADATA_VERSION
 from quorate.protocol.config_resource import ConfigResourceType
 
 if TYPE_CHECKING:
-    from quorate.metadata.records import AccessControlEntryRecord, DelegationTokenRecord, UserScramCredentialRecord
+    from quorate.metadata.records import (
+        AccessControlEntryRecord,
+        DelegationTokenRecord,
+        UserScramCredentialRecord,
+    )
 
 _NONE: Map[Any, Any] = Map()
 

@@ -51,8 +51,8 @@ _NONE: Map[Any, Any] = Map()
 class TopicsImage:
     """All topics. `partition_count` counts their partitions.
 
-    The two indexes are part of the value and kept by the builder, so that fencing a broker costs as much as it has, not
-    as much as there is.
+    The two indexes are part of the value and kept by the builder, so that fencing a broker costs as
+    much as it has, not as much as there is.
     """
 
     by_id: Map[bytes, TopicImage] = _NONE
@@ -76,7 +76,8 @@ class TopicsImage:
         return None if topic is None else topic.partitions.get(partition_id)
 
     def partitions_of(self, broker_id: int) -> Iterator[tuple[bytes, int]]:
-        """(topic id, partition id) of every replica that the broker holds (ISR and ELR members are among them)."""
+        """(topic id, partition id) of every replica that the broker holds (ISR and ELR members are
+        among them)."""
         return _walk(self.replica_index, broker_id)
 
     def leaders_of(self, broker_id: int) -> Iterator[tuple[bytes, int]]:

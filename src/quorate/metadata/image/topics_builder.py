@@ -27,7 +27,8 @@ _NO_RECOVERY_CHANGE: Final = -1
 
 
 class _OpenTopic:
-    """A topic being changed: its state before this batch (an empty table when it is new) and the partitions changed since."""
+    """A topic being changed: its state before this batch (an empty table when it is new) and the
+    partitions changed since."""
 
     __slots__ = ("base", "changes")
 
@@ -79,7 +80,8 @@ class TopicsBuilder:
         return opened.base
 
     def encoded(self, value: bytes) -> bool:
-        """Takes the value of a PartitionRecord as it is; False, and nothing has happened, if it must be decoded."""
+        """Takes the value of a PartitionRecord as it is; False, and nothing has happened, if it must be
+        decoded."""
         form = form_of(value)
         if form is None:
             return False
@@ -151,7 +153,8 @@ class TopicsBuilder:
         )
 
     def clear_elr(self, topic_name: str) -> None:
-        """Empties ELR and last known ELR of one topic, of all with an empty name; other partitions keep their epoch."""
+        """Empties ELR and last known ELR of one topic, of all with an empty name; other partitions keep
+        their epoch."""
         if topic_name:
             topic_id = self._id_of(topic_name)
             if topic_id is None:
@@ -159,7 +162,11 @@ class TopicsBuilder:
             self._clear_elr(topic_id)
             return
         everything = [topic_id for topic_id in self._base.by_id if topic_id not in self._removed]
-        everything += [topic_id for topic_id in self._open if topic_id not in self._base.by_id or topic_id in self._removed]
+        everything += [
+            topic_id
+            for topic_id in self._open
+            if topic_id not in self._base.by_id or topic_id in self._removed
+        ]
         for topic_id in everything:
             self._clear_elr(topic_id)
 
@@ -167,7 +174,10 @@ class TopicsBuilder:
         opened = self._open.get(topic_id)
         table = opened.base.partitions if opened is not None else self._base.by_id[topic_id].partitions
         changed = dict(opened.changes) if opened is not None else {}
-        for partition_id, partition in [*changed.items(), *((i, p) for i, p in table.entries() if i not in changed)]:
+        for partition_id, partition in [
+            *changed.items(),
+            *((i, p) for i, p in table.entries() if i not in changed),
+        ]:
             if not isinstance(partition, bytes) and (partition.elr or partition.last_known_elr):
                 self._topic(topic_id).changes[partition_id] = partition._replace(
                     elr=(), last_known_elr=(), partition_epoch=partition.partition_epoch + 1
@@ -238,13 +248,18 @@ class TopicsBuilder:
 def _index_encoded(
     topic: _OpenTopic, before: PartitionTable, replicas: _IndexEdit, leaders: _IndexEdit
 ) -> list[tuple[int, PartitionImage]]:
-    """Indexes what is new and encoded, a bit mask for each broker at once; gives all other changes, decoded."""
+    """Indexes what is new and encoded, a bit mask for each broker at once; gives all other changes,
+    decoded."""
     others: list[tuple[int, PartitionImage]] = []
     replica_masks: dict[int, int] = {}
     leader_masks: dict[int, int] = {}
     empty = not before
     for partition_id, entry in topic.changes.items():
-        if not isinstance(entry, bytes) or partition_id >= _SMALL or not (empty or before.entry(partition_id) is None):
+        if (
+            not isinstance(entry, bytes)
+            or partition_id >= _SMALL
+            or not (empty or before.entry(partition_id) is None)
+        ):
             others.append((partition_id, decoded(entry)))
             continue
         _, _, *brokers, leader = known_form(entry).head.unpack_from(entry, 3)
@@ -267,7 +282,8 @@ def _directories(directories: tuple[bytes, ...], replicas: int) -> tuple[bytes, 
 
 
 _SMALL = 2048
-"""Partition ids below are collected as bits of an int (256 bytes copied for each at most), those above in a set."""
+"""Partition ids below are collected as bits of an int (256 bytes copied for each at most), those above
+in a set."""
 
 
 class _IndexEdit:

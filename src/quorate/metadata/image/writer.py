@@ -1,4 +1,5 @@
-"""From an image back to records: the least that make it, in the order and versions in which Kafka writes a snapshot."""
+"""From an image back to records: the least that make it, in the order and versions in which Kafka
+writes a snapshot."""
 
 from __future__ import annotations
 
@@ -37,13 +38,15 @@ from quorate.protocol.schema import Data, Struct
 def image_records(image: MetadataImage) -> Iterator[Data]:
     """The least records that make this image, in the order in which Kafka writes them.
 
-    Raises MetadataError if a transaction is open, or if the metadata.version has no record for something in the image.
+    Raises MetadataError if a transaction is open, or if the metadata.version has no record for
+    something in the image.
     """
     return (decode_record(found)[0] if isinstance(found, bytes) else found for found in _found(image))
 
 
 def image_values(image: MetadataImage) -> Iterator[bytes]:
-    """The values of the same records in a batch, frame included. Partitions that are held as bytes are not decoded."""
+    """The values of the same records in a batch, frame included. Partitions that are held as bytes are
+    not decoded."""
     level = image.features.metadata_version
     for found in _found(image):
         yield found if isinstance(found, bytes) else encode_record(found, record_version(found.KEY, level))
@@ -52,7 +55,9 @@ def image_values(image: MetadataImage) -> Iterator[bytes]:
 def _found(image: MetadataImage) -> Iterator[Data | bytes]:
     """Partitions that are held encoded in the version that is wanted come as they are."""
     if image.transaction is not None:
-        raise MetadataError(f"the transaction begun at offset {image.transaction.offset} is open: no snapshot inside of it")
+        raise MetadataError(
+            f"the transaction begun at offset {image.transaction.offset} is open: no snapshot inside of it"
+        )
     level = image.features.metadata_version
     tags = image.unknown_tags
     as_is = frame(PartitionRecord.KEY, record_version(PartitionRecord.KEY, level))
@@ -64,7 +69,9 @@ def _found(image: MetadataImage) -> Iterator[Data | bytes]:
             raise _lost("controller registrations", level)
         yield controller_record(controller)
     for topic in image.topics.by_id.values():
-        yield _tagged(TopicRecord(name=topic.name, topic_id=topic.id), tags.get(("topic", topic.id)) if tags else None)
+        yield _tagged(
+            TopicRecord(name=topic.name, topic_id=topic.id), tags.get(("topic", topic.id)) if tags else None
+        )
         for partition_id, entry in topic.partitions.entries():
             if isinstance(entry, bytes) and not tags and entry.startswith(as_is):
                 yield entry
@@ -78,13 +85,17 @@ def _found(image: MetadataImage) -> Iterator[Data | bytes]:
     for entity, quotas in image.client_quotas.entities.items():
         for quota_key, quota_value in quotas.items():
             quota = ClientQuotaRecord(
-                entity=[ClientQuotaRecord.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+                entity=[
+                    ClientQuotaRecord.EntityData(entity_type=kind, entity_name=name) for kind, name in entity
+                ],
                 key=quota_key,
                 value=quota_value,
             )
             yield _tagged(quota, tags.get(("quota", entity, quota_key)))
     if image.producer_ids.next_producer_id >= 0:
-        ids = ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.producer_ids.next_producer_id)
+        ids = ProducerIdsRecord(
+            broker_id=-1, broker_epoch=-1, next_producer_id=image.producer_ids.next_producer_id
+        )
         yield _tagged(ids, tags.get(("producer ids",)))
     yield from image.acls.by_id.values()
     yield from _since(image.scram.credentials.values(), level, FIRST_SCRAM, "SCRAM credentials")
@@ -95,7 +106,9 @@ def _features(image: MetadataImage, tags: Any) -> Iterator[Data]:
     finalized = image.features.finalized
     names = sorted(finalized, key=lambda name: (name != METADATA_VERSION, name))
     for name in names:  # metadata.version first: it decides how what follows is read
-        yield _tagged(FeatureLevelRecord(name=name, feature_level=finalized[name]), tags.get(("feature", name)))
+        yield _tagged(
+            FeatureLevelRecord(name=name, feature_level=finalized[name]), tags.get(("feature", name))
+        )
 
 
 def broker_record(broker: BrokerRegistration, metadata_version: int) -> RegisterBrokerRecord:
@@ -119,7 +132,10 @@ def broker_record(broker: BrokerRegistration, metadata_version: int) -> Register
             for e in broker.listeners
         ],
         features=[
-            _tagged(make_feature(name=name, min_supported_version=low, max_supported_version=high), tags.get(f"feature {name}"))
+            _tagged(
+                make_feature(name=name, min_supported_version=low, max_supported_version=high),
+                tags.get(f"feature {name}"),
+            )
             for name, (low, high) in broker.features.items()
         ],
         rack=broker.rack,
@@ -134,7 +150,10 @@ def broker_record(broker: BrokerRegistration, metadata_version: int) -> Register
 def controller_record(controller: ControllerRegistration) -> RegisterControllerRecord:
     """The registration as a record."""
     tags = dict(controller.unknown_tags)
-    make_endpoint, make_feature = RegisterControllerRecord.ControllerEndpoint, RegisterControllerRecord.ControllerFeature
+    make_endpoint, make_feature = (
+        RegisterControllerRecord.ControllerEndpoint,
+        RegisterControllerRecord.ControllerFeature,
+    )
     record = RegisterControllerRecord(
         controller_id=controller.id,
         incarnation_id=controller.incarnation_id,
@@ -147,14 +166,19 @@ def controller_record(controller: ControllerRegistration) -> RegisterControllerR
             for e in controller.listeners
         ],
         features=[
-            _tagged(make_feature(name=name, min_supported_version=low, max_supported_version=high), tags.get(f"feature {name}"))
+            _tagged(
+                make_feature(name=name, min_supported_version=low, max_supported_version=high),
+                tags.get(f"feature {name}"),
+            )
             for name, (low, high) in controller.features.items()
         ],
     )
     return _tagged(record, tags.get(""))
 
 
-def partition_record(topic_id: bytes, partition_id: int, partition: PartitionImage, metadata_version: int) -> PartitionRecord:
+def partition_record(
+    topic_id: bytes, partition_id: int, partition: PartitionImage, metadata_version: int
+) -> PartitionRecord:
     """The partition as a record of that metadata.version."""
     record = PartitionRecord(
         partition_id=partition_id,

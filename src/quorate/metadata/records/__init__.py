@@ -1,7 +1,7 @@
 """The records of the metadata log: what replay turns into the metadata image.
 
-The key of a class is the type id that stands before the record (framing: `quorate.metadata.framing`). All are flexible
-from version 0 on. Types 6, 13 and 16 are not assigned.
+The key of a class is the type id that stands before the record (framing: `quorate.metadata.framing`).
+All are flexible from version 0 on. Types 6, 13 and 16 are not assigned.
 """
 
 from __future__ import annotations
@@ -31,8 +31,19 @@ from quorate.metadata.records.security import (
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
 )
-from quorate.metadata.records.settings import ClientQuotaRecord, ConfigRecord, FeatureLevelRecord, ProducerIdsRecord
-from quorate.metadata.records.topics import ClearElrRecord, PartitionChangeRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from quorate.metadata.records.settings import (
+    ClientQuotaRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    ProducerIdsRecord,
+)
+from quorate.metadata.records.topics import (
+    ClearElrRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 from quorate.protocol.schema import Data
 
 __all__ = [

@@ -7,8 +7,8 @@ from quorate.protocol.schema import ZERO_UUID, Data, Struct, field, int8, int16,
 
 
 class RegisterBrokerRecord(Data, key=0, versions="0-3", flexible="0+"):
-    """A broker registered, with a new broker epoch: the offset of this record. Versions: 1 in_controlled_shutdown;
-    2 is_migrating_zk_broker; 3 log_dirs."""
+    """A broker registered, with a new broker epoch: the offset of this record. Versions: 1
+    in_controlled_shutdown; 2 is_migrating_zk_broker; 3 log_dirs."""
 
     class BrokerEndpoint(Struct):
         name: str = ""
@@ -72,7 +72,9 @@ class BrokerRegistrationChangeRecord(Data, key=17, versions="0-2", flexible="0+"
     fenced: int8 = field(default=0, tag=0)
     in_controlled_shutdown: int8 = field(default=0, versions="1+", tag=1)
     log_dirs: list[uuid] = field(default_factory=list, versions="2+", tag=2)
-    end_points: list[BrokerEndpoint] | None = field(default=None, tag=our_tags.CHANGED_END_POINTS, ignorable=True)
+    end_points: list[BrokerEndpoint] | None = field(
+        default=None, tag=our_tags.CHANGED_END_POINTS, ignorable=True
+    )
 
 
 class RegisterControllerRecord(Data, key=27, versions="0", flexible="0+"):

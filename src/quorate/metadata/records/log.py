@@ -7,8 +7,8 @@ from quorate.protocol.schema import Data, field, int8, int16
 
 
 class NoOpRecord(Data, key=20, versions="0", flexible="0+"):
-    """Nothing changed: it shows that the controller lives. With tagged fields of ours it tells who made the other
-    changes of its batch."""
+    """Nothing changed: it shows that the controller lives. With tagged fields of ours it tells who made
+    the other changes of its batch."""
 
     principal: str | None = field(default=None, tag=our_tags.ATTRIBUTION_PRINCIPAL)
     client_id: str | None = field(default=None, tag=our_tags.ATTRIBUTION_CLIENT_ID)

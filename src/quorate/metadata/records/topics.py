@@ -31,9 +31,9 @@ class PartitionRecord(Data, key=3, versions="0-2", flexible="0+"):
 
 
 class PartitionChangeRecord(Data, key=5, versions="0-2", flexible="0+"):
-    """What changed of a partition; what is null, or leader -2, did not. The partition epoch grows by one each time,
-    the leader epoch when a leader is named. Versions: 1 directories (KIP-858); 2 eligible leader replicas
-    (KIP-966)."""
+    """What changed of a partition; what is null, or leader -2, did not. The partition epoch grows by
+    one each time, the leader epoch when a leader is named. Versions: 1 directories (KIP-858); 2
+    eligible leader replicas (KIP-966)."""
 
     partition_id: int32 = -1
     topic_id: uuid = ZERO_UUID
@@ -55,6 +55,7 @@ class RemoveTopicRecord(Data, key=9, versions="0", flexible="0+"):
 
 
 class ClearElrRecord(Data, key=28, versions="0", flexible="0+"):
-    """The eligible leader replicas of a topic were forgotten, or of all topics where the name is empty. KIP-966."""
+    """The eligible leader replicas of a topic were forgotten, or of all topics where the name is empty.
+    KIP-966."""
 
     topic_name: str = ""

@@ -1,11 +1,14 @@
-"""quorate-topic-history: what happened to every topic of a cluster, from a metadata log directory (of a running node, too).
+"""quorate-topic-history: what happened to every topic of a cluster, from a metadata log directory (of a
+running node, too).
 
-One row per event: a topic created or deleted, a partition added or changed (leader, ISR, replicas, ELR), a config set or
-removed, each with the offset and time of its record. Where the log does not begin at 0, the snapshot below it says what
-the history starts from. A snapshot resets the state: what it lacks and the one before it had is gone by its offset.
-Records of metadata transactions that were aborted or have not ended are left out: they never were.
+One row per event: a topic created or deleted, a partition added or changed (leader, ISR, replicas,
+ELR), a config set or removed, each with the offset and time of its record. Where the log does not begin
+at 0, the snapshot below it says what the history starts from. A snapshot resets the state: what it
+lacks and the one before it had is gone by its offset. Records of metadata transactions that were
+aborted or have not ended are left out: they never were.
 
-All of it is done by Spark's own operators; nothing is gathered on the driver but the lines, one by one, as they are printed.
+All of it is done by Spark's own operators; nothing is gathered on the driver but the lines, one by one,
+as they are printed.
 """
 
 from __future__ import annotations
@@ -26,15 +29,18 @@ TOPIC_TYPES = (
 TRANSACTION_TYPES = ("BEGIN_TRANSACTION_RECORD", "END_TRANSACTION_RECORD", "ABORT_TRANSACTION_RECORD")
 
 _STATE = (
-    "isr array<int>, leader int, replicas array<int>, leaderEpoch int, eligibleLeaderReplicas array<int>, lastKnownElr array<int>"
+    "isr array<int>, leader int, replicas array<int>, leaderEpoch int, "
+    "eligibleLeaderReplicas array<int>, lastKnownElr array<int>"
 )
 
 EVENT_COLUMNS = ("topic", "topic_id", "offset", "timestamp", "event", "partition", "changes", "snapshot")
-"""`changes`: an array of (field, old, new) as text; `snapshot`: the end offset of the snapshot that tells of it, else null."""
+"""`changes`: an array of (field, old, new) as text; `snapshot`: the end offset of the snapshot that
+tells of it, else null."""
 
 
 def history(spark: SparkSession, path: str) -> DataFrame:
-    """The events of all topics, with EVENT_COLUMNS and `position` (the order of equal offsets), in no order."""
+    """The events of all topics, with EVENT_COLUMNS and `position` (the order of equal offsets), in no
+    order."""
     from pyspark.sql import functions as f
 
     read = spark.read.format("quorate_metadata").option("snapshots", "resets").load(path)
@@ -44,8 +50,14 @@ def history(spark: SparkSession, path: str) -> DataFrame:
     told = f.col("snapshot").isNotNull() | f.col("base").isNull() | (f.col("offset") >= f.col("base"))
     rows = _committed(rows.crossJoin(f.broadcast(base)).where(told))
     created = f.min("offset").alias("created_at")
-    topics = rows.where(f.col("type") == "TOPIC_RECORD").groupBy("topic_id", f.col("topic_name").alias("topic")).agg(created)
-    resets = rows.where(f.col("snapshot").isNotNull()).select("snapshot", f.max("timestamp").over(_each("snapshot")).alias("at"))
+    topics = (
+        rows.where(f.col("type") == "TOPIC_RECORD")
+        .groupBy("topic_id", f.col("topic_name").alias("topic"))
+        .agg(created)
+    )
+    resets = rows.where(f.col("snapshot").isNotNull()).select(
+        "snapshot", f.max("timestamp").over(_each("snapshot")).alias("at")
+    )
     resets = resets.distinct().withColumn("next", f.lead("snapshot").over(_ordered("snapshot")))
     resets = resets.withColumn("next_at", f.lead("at").over(_ordered("snapshot")))
     parts = (
@@ -104,7 +116,9 @@ def _no_changes() -> Column:
 def _change(field: Column, old: Column, new: Column) -> Column:
     from pyspark.sql import functions as f
 
-    return f.struct(field.cast("string").alias("field"), old.cast("string").alias("old"), new.cast("string").alias("new"))
+    return f.struct(
+        field.cast("string").alias("field"), old.cast("string").alias("old"), new.cast("string").alias("new")
+    )
 
 
 def _gone(rows: DataFrame, keys: list[str], resets: DataFrame) -> DataFrame:
@@ -116,7 +130,11 @@ def _gone(rows: DataFrame, keys: list[str], resets: DataFrame) -> DataFrame:
     same = f.col("next") == f.col("later")
     for key in keys:
         same = same & f.col(key).eqNullSafe(f.col(f"later_{key}"))
-    left = told.join(f.broadcast(resets), "snapshot").where(f.col("next").isNotNull()).join(later, same, "left_anti")
+    left = (
+        told.join(f.broadcast(resets), "snapshot")
+        .where(f.col("next").isNotNull())
+        .join(later, same, "left_anti")
+    )
     return (
         left.withColumn("snapshot", f.col("next"))
         .withColumn("offset", f.col("next") - 1)
@@ -131,16 +149,21 @@ def _topic_events(rows: DataFrame, topics: DataFrame, resets: DataFrame) -> Data
     names = topics.drop("created_at")
     found = rows.where(f.col("type").isin("TOPIC_RECORD", "REMOVE_TOPIC_RECORD")).drop("topic_name")
     first = f.row_number().over(_each("topic_id", "type").orderBy("offset")) == 1
-    kind = f.when(f.col("type") == "REMOVE_TOPIC_RECORD", "deleted").when(f.col("snapshot").isNotNull(), "in snapshot")
+    kind = f.when(f.col("type") == "REMOVE_TOPIC_RECORD", "deleted").when(
+        f.col("snapshot").isNotNull(), "in snapshot"
+    )
     came = found.withColumn("first", first).where("first").join(names, "topic_id", "left")
-    went = _gone(found.where(f.col("type") == "TOPIC_RECORD"), ["topic_id"], resets).join(names, "topic_id", "left")
+    went = _gone(found.where(f.col("type") == "TOPIC_RECORD"), ["topic_id"], resets).join(
+        names, "topic_id", "left"
+    )
     return came.select(*_event(kind.otherwise("created"), _no_changes())).unionByName(
         went.select(*_event(f.lit("gone by snapshot"), _no_changes()))
     )
 
 
 def _partition_events(rows: DataFrame, topics: DataFrame) -> DataFrame:
-    """Each partition's records against the state before them: what a change leaves out is what was last said."""
+    """Each partition's records against the state before them: what a change leaves out is what was last
+    said."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -164,31 +187,50 @@ def _partition_events(rows: DataFrame, topics: DataFrame) -> DataFrame:
         "isr": f.last("record.isr", ignorenulls=True).over(now),
         "replicas": f.last("record.replicas", ignorenulls=True).over(now),
     }
-    for field, column in (("elr", "record.eligibleLeaderReplicas"), ("last known elr", "record.lastKnownElr")):
-        fields[field] = f.last(f.when(whole, f.coalesce(column, empty)).otherwise(f.col(column)), ignorenulls=True).over(now)
+    for field, column in (
+        ("elr", "record.eligibleLeaderReplicas"),
+        ("last known elr", "record.lastKnownElr"),
+    ):
+        fields[field] = f.last(
+            f.when(whole, f.coalesce(column, empty)).otherwise(f.col(column)), ignorenulls=True
+        ).over(now)
     shown = every
     for field, value in fields.items():
         shown = shown.withColumn(field, value.cast("string"))
     for field in fields:
         shown = shown.withColumn(f"old {field}", f.lag(f"`{field}`").over(order))
-    changes = f.array(*[_change(f.lit(field), f.col(f"`old {field}`"), f.col(f"`{field}`")) for field in fields])
-    real = f.filter(
-        changes, lambda change: ~change["old"].eqNullSafe(change["new"]) & ~(change["old"].isNull() & (change["new"] == "[]"))
+    changes = f.array(
+        *[_change(f.lit(field), f.col(f"`old {field}`"), f.col(f"`{field}`")) for field in fields]
     )
-    kind = f.when(f.col("snapshot").isNotNull(), "in snapshot").when(whole, "partition added").otherwise("partition changed")
+    real = f.filter(
+        changes,
+        lambda change: (
+            ~change["old"].eqNullSafe(change["new"]) & ~(change["old"].isNull() & (change["new"] == "[]"))
+        ),
+    )
+    kind = (
+        f.when(f.col("snapshot").isNotNull(), "in snapshot")
+        .when(whole, "partition added")
+        .otherwise("partition changed")
+    )
     told = shown.join(topics.drop("created_at"), "topic_id", "left").select(*_event(kind, real))
     return told.where(f.size("changes") > 0)
 
 
 def _cleared(rows: DataFrame, partitions: DataFrame, topics: DataFrame) -> DataFrame:
-    """A change record for each partition that a ClearElr record is about: of the topic that it names, or of all."""
+    """A change record for each partition that a ClearElr record is about: of the topic that it names,
+    or of all."""
     from pyspark.sql import functions as f
 
     clear = rows.where(f.col("type") == "CLEAR_ELR_RECORD").drop("topic_id", "partition")
-    deleted = rows.where(f.col("type") == "REMOVE_TOPIC_RECORD").select("topic_id", f.col("offset").alias("deleted_at"))
+    deleted = rows.where(f.col("type") == "REMOVE_TOPIC_RECORD").select(
+        "topic_id", f.col("offset").alias("deleted_at")
+    )
     each = partitions.groupBy("topic_id", "partition").agg(f.min("offset").alias("since"))
     each = each.join(topics.drop("created_at"), "topic_id").join(deleted, "topic_id", "left")
-    lives = (f.col("since") <= f.col("offset")) & (f.col("deleted_at").isNull() | (f.col("deleted_at") > f.col("offset")))
+    lives = (f.col("since") <= f.col("offset")) & (
+        f.col("deleted_at").isNull() | (f.col("deleted_at") > f.col("offset"))
+    )
     meant = (f.col("topic_name") == "") | (f.col("topic_name") == f.col("topic"))
     empty = '{"eligibleLeaderReplicas":[],"lastKnownElr":[]}'
     found = clear.join(each, meant & lives).withColumn("record", f.from_json(f.lit(empty), _STATE))
@@ -199,11 +241,15 @@ def _config_events(rows: DataFrame, topics: DataFrame, resets: DataFrame) -> Dat
     """Configs go by name: a record is about the last topic that had got it by then."""
     from pyspark.sql import functions as f
 
-    found = rows.where((f.col("type") == "CONFIG_RECORD") & (f.col("resource_type") == "TOPIC")).drop("topic_id")
+    found = rows.where((f.col("type") == "CONFIG_RECORD") & (f.col("resource_type") == "TOPIC")).drop(
+        "topic_id"
+    )
     found = found.withColumn("topic", f.col("resource_name"))
     gone = _gone(found, ["topic", "key"], resets).withColumn("value", f.lit(None).cast("string"))
     found = found.unionByName(gone)
-    possible = found.join(topics, "topic", "left").where(f.col("created_at").isNull() | (f.col("created_at") <= f.col("offset")))
+    possible = found.join(topics, "topic", "left").where(
+        f.col("created_at").isNull() | (f.col("created_at") <= f.col("offset"))
+    )
     latest = f.row_number().over(_each("offset", "position", "topic", "key").orderBy(f.desc("created_at")))
     found = possible.withColumn("rank", latest).where(f.col("rank") == 1)
     before = f.lag("value").over(_each("topic_id", "topic", "key").orderBy("offset", "position"))

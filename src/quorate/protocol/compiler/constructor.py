@@ -9,7 +9,8 @@ from quorate.protocol.fields import StructClass
 
 
 def compile_constructor(cls: StructClass) -> Callable[..., None]:
-    """Generates `__init__`: every field is a keyword argument, and each instance gets lists and structs of its own."""
+    """Generates `__init__`: every field is a keyword argument, and each instance gets lists and structs
+    of its own."""
     source = FunctionSource("")
     parameters = ["self"]
     if specs := cls.fields():
@@ -17,7 +18,11 @@ def compile_constructor(cls: StructClass) -> Callable[..., None]:
     for spec in specs:
         shared = "ABSENT" if spec.factory is not None else default_expression(source, spec)
         parameters.append(f"{spec.name}={shared}")
-        fresh = f"{default_expression(source, spec)} if {spec.name} is ABSENT else " if spec.factory is not None else ""
+        fresh = (
+            f"{default_expression(source, spec)} if {spec.name} is ABSENT else "
+            if spec.factory is not None
+            else ""
+        )
         source.line(f"self.{spec.name} = {fresh}{spec.name}")
     source.line("self._tags = unknown_tags")
     if not specs:

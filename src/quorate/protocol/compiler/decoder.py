@@ -30,7 +30,12 @@ class _DecoderWriter:
         self.version = version
         self.compact = root.is_flexible(version)
         self.source = FunctionSource("b, p, end")
-        self.source.constants |= {"new": object.__new__, "short": pr.short, "null": pr.null, "too_many": pr.too_many}
+        self.source.constants |= {
+            "new": object.__new__,
+            "short": pr.short,
+            "null": pr.null,
+            "too_many": pr.too_many,
+        }
         self.source.constants |= {"uvarint": pr.read_uvarint, "tags_mismatch": _size_mismatch}
         self.level = 0
 
@@ -86,7 +91,10 @@ class _DecoderWriter:
         elif (spec.kind, compact, nullable) in _READERS:
             source.line(f"{target}, p = {source.const(_READERS[spec.kind, compact, nullable])}(b, p, end)")
         elif spec.kind == "Records":
-            source.line(f"{target}, p = {source.const(pr.read_compact_records if compact else pr.read_records)}(b, p, end)")
+            source.line(
+                f"{target}, p = {source.const(pr.read_compact_records if compact else pr.read_records)}(b, "
+                "p, end)"
+            )
             if not nullable:
                 source.line(f"if {target} is None: raise null({spec.name!r})")
         elif nullable:
@@ -122,7 +130,9 @@ class _DecoderWriter:
             source.line("else:")
             source.depth += 1
         size = minimum_element_size(self.root, spec, self.version)
-        source.line(f"if {n}{f' * {size}' if size > 1 else ''} > end - p: raise too_many({spec.name!r}, {n}, end - p)")
+        source.line(
+            f"if {n}{f' * {size}' if size > 1 else ''} > end - p: raise too_many({spec.name!r}, {n}, end - p)"
+        )
         if spec.kind in FIXED:
             source.line(f"{target}, p = {source.const(array_codec(spec.kind)[0])}(b, p, end, {n})")
         else:
@@ -147,7 +157,8 @@ class _DecoderWriter:
             source.depth -= 1
 
     def tags(self, var: str, tagged: list[FieldSpec]) -> None:
-        """Reads a tagged section. A field must fill its size exactly. Of a repeated tag the last one counts."""
+        """Reads a tagged section. A field must fill its size exactly. Of a repeated tag the last one
+        counts."""
         source = self.source
         n, tag, stop, unknown = (source.temporary() for _ in range(4))
         source.line(f"{n}, p = uvarint(b, p)")
@@ -178,7 +189,9 @@ class _DecoderWriter:
 
 
 def _size_mismatch(name: str, difference: int) -> Exception:
-    return DecodeError(f"tagged field {name} does not end where its size says, but {abs(difference)} bytes away")
+    return DecodeError(
+        f"tagged field {name} does not end where its size says, but {abs(difference)} bytes away"
+    )
 
 
 def compile_decoder(cls: MessageClass, version: int) -> Decoder:

@@ -163,7 +163,8 @@ class _EncoderWriter:
             source.depth -= 1
 
     def tags(self, var: str, tagged: list[FieldSpec]) -> None:
-        """Writes each set field to a buffer of its own, whose size stands before it, then all tags in ascending order."""
+        """Writes each set field to a buffer of its own, whose size stands before it, then all tags in
+        ascending order."""
         source = self.source
         found, outer = source.temporary(), source.temporary()
         source.line(f"{found} = None")
@@ -196,7 +197,8 @@ def compile_encoder(cls: MessageClass, version: int) -> Encoder:
 
 @cache
 def struct_encoder(root: MessageClass, struct: StructClass, version: int) -> Callable[[Any], bytes]:
-    """An encoder of one struct of a message, for `EncodedStructs`. It raises the same errors as a compiled encoder."""
+    """An encoder of one struct of a message, for `EncodedStructs`. It raises the same errors as a
+    compiled encoder."""
     check_version(root, version)
     writer = _EncoderWriter(root, version)
     writer.struct(struct, "v0")

@@ -1,4 +1,5 @@
-"""How a version of a message lays out its fields: sizes of fixed-size kinds, least sizes of structs, array codecs."""
+"""How a version of a message lays out its fields: sizes of fixed-size kinds, least sizes of structs,
+array codecs."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ FIXED: dict[str, tuple[str, int]] = {
 }  # fmt: skip
 """The format character of `struct` and the size in bytes of each kind whose size is fixed."""
 
-_ARRAY_CODECS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {"uuid": (pr.read_uuids, pr.write_uuids)}
+_ARRAY_CODECS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "uuid": (pr.read_uuids, pr.write_uuids)
+}
 
 
 def array_codec(kind: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -28,11 +31,14 @@ def array_codec(kind: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
 def check_version(cls: MessageClass, version: int) -> None:
     """Raises EncodeError if the message lacks the version."""
     if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
-        raise EncodeError(f"{cls.class_name()} has versions {cls.MIN_VERSION} to {cls.MAX_VERSION}, not {version}")
+        raise EncodeError(
+            f"{cls.class_name()} has versions {cls.MIN_VERSION} to {cls.MAX_VERSION}, not {version}"
+        )
 
 
 def minimum_size(root: MessageClass, cls: StructClass, version: int) -> int:
-    """The least number of bytes that a struct takes in a version. It bounds the count of an array before allocation."""
+    """The least number of bytes that a struct takes in a version. It bounds the count of an array
+    before allocation."""
     compact = root.is_flexible(version)
     total = 1 if compact else 0
     for spec in cls.fields():

@@ -44,13 +44,19 @@ class AddPartitionsToTxnResponse(Response, key=24, versions="0-5", flexible="3+"
 
     class AddPartitionsToTxnTopicResult(Struct):
         name: str = ""
-        results_by_partition: list[AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult] = field(default_factory=list)
+        results_by_partition: list[AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult] = field(
+            default_factory=list
+        )
 
     class AddPartitionsToTxnResult(Struct):
         transactional_id: str = ""
-        topic_results: list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult] = field(default_factory=list)
+        topic_results: list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult] = field(
+            default_factory=list
+        )
 
     throttle_time_ms: int32 = 0
     error_code: int16 = field(default=0, versions="4+", ignorable=True)
     results_by_transaction: list[AddPartitionsToTxnResult] = field(default_factory=list, versions="4+")
-    results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = field(default_factory=list, versions="0-3")
+    results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = field(
+        default_factory=list, versions="0-3"
+    )

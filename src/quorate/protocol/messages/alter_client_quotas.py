@@ -10,7 +10,9 @@ from __future__ import annotations
 from quorate.protocol.schema import Request, Response, Struct, field, float64, int16, int32
 
 
-class AlterClientQuotasRequest(Request, key=49, versions="0-1", flexible="1+", listeners={"broker", "controller"}):
+class AlterClientQuotasRequest(
+    Request, key=49, versions="0-1", flexible="1+", listeners={"broker", "controller"}
+):
     """Sets and removes client quotas."""
 
     class EntityData(Struct):

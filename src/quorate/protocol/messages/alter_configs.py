@@ -12,7 +12,8 @@ from quorate.protocol.schema import Request, Response, Struct, field, int8, int1
 
 
 class AlterConfigsRequest(Request, key=33, versions="0-2", flexible="2+", listeners={"broker", "controller"}):
-    """Replaces the whole dynamic configuration of resources; IncrementalAlterConfigs is what to use instead."""
+    """Replaces the whole dynamic configuration of resources; IncrementalAlterConfigs is what to use
+    instead."""
 
     class AlterableConfig(Struct):
         name: str = ""

@@ -8,7 +8,18 @@ Versions
 
 from __future__ import annotations
 
-from quorate.protocol.schema import ZERO_UUID, Request, Response, Struct, field, int8, int16, int32, int64, uuid
+from quorate.protocol.schema import (
+    ZERO_UUID,
+    Request,
+    Response,
+    Struct,
+    field,
+    int8,
+    int16,
+    int32,
+    int64,
+    uuid,
+)
 
 
 class AlterPartitionRequest(Request, key=56, versions="2-3", flexible="0+", listeners={"controller"}):
@@ -22,7 +33,9 @@ class AlterPartitionRequest(Request, key=56, versions="2-3", flexible="0+", list
         partition_index: int32 = 0
         leader_epoch: int32 = 0
         new_isr: list[int32] = field(default_factory=list, versions="0-2")
-        new_isr_with_epochs: list[AlterPartitionRequest.BrokerState] = field(default_factory=list, versions="3+")
+        new_isr_with_epochs: list[AlterPartitionRequest.BrokerState] = field(
+            default_factory=list, versions="3+"
+        )
         leader_recovery_state: int8 = 0
         partition_epoch: int32 = 0
 

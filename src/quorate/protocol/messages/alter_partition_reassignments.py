@@ -11,7 +11,9 @@ from __future__ import annotations
 from quorate.protocol.schema import Request, Response, Struct, field, int16, int32
 
 
-class AlterPartitionReassignmentsRequest(Request, key=45, versions="0-1", flexible="0+", listeners={"broker", "controller"}):
+class AlterPartitionReassignmentsRequest(
+    Request, key=45, versions="0-1", flexible="0+", listeners={"broker", "controller"}
+):
     """Starts and cancels the moving of partitions to other replicas."""
 
     class ReassignablePartition(Struct):
@@ -20,7 +22,9 @@ class AlterPartitionReassignmentsRequest(Request, key=45, versions="0-1", flexib
 
     class ReassignableTopic(Struct):
         name: str = ""
-        partitions: list[AlterPartitionReassignmentsRequest.ReassignablePartition] = field(default_factory=list)
+        partitions: list[AlterPartitionReassignmentsRequest.ReassignablePartition] = field(
+            default_factory=list
+        )
 
     timeout_ms: int32 = 60000
     allow_replication_factor_change: bool = field(default=True, versions="1+")
@@ -35,7 +39,9 @@ class AlterPartitionReassignmentsResponse(Response, key=45, versions="0-1", flex
 
     class ReassignableTopicResponse(Struct):
         name: str = ""
-        partitions: list[AlterPartitionReassignmentsResponse.ReassignablePartitionResponse] = field(default_factory=list)
+        partitions: list[AlterPartitionReassignmentsResponse.ReassignablePartitionResponse] = field(
+            default_factory=list
+        )
 
     throttle_time_ms: int32 = 0
     allow_replication_factor_change: bool = field(default=True, versions="1+", ignorable=True)

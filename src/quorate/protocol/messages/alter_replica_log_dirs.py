@@ -31,7 +31,9 @@ class AlterReplicaLogDirsResponse(Response, key=34, versions="1-2", flexible="2+
 
     class AlterReplicaLogDirTopicResult(Struct):
         topic_name: str = ""
-        partitions: list[AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult] = field(default_factory=list)
+        partitions: list[AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult] = field(
+            default_factory=list
+        )
 
     throttle_time_ms: int32 = 0
     results: list[AlterReplicaLogDirTopicResult] = field(default_factory=list)

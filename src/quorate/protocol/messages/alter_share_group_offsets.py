@@ -18,7 +18,9 @@ class AlterShareGroupOffsetsRequest(Request, key=91, versions="0", flexible="0+"
 
     class AlterShareGroupOffsetsRequestTopic(Struct):
         topic_name: str = ""
-        partitions: list[AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestPartition] = field(default_factory=list)
+        partitions: list[AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestPartition] = field(
+            default_factory=list
+        )
 
     group_id: str = ""
     topics: list[AlterShareGroupOffsetsRequestTopic] = field(default_factory=list)
@@ -33,7 +35,9 @@ class AlterShareGroupOffsetsResponse(Response, key=91, versions="0", flexible="0
     class AlterShareGroupOffsetsResponseTopic(Struct):
         topic_name: str = ""
         topic_id: uuid = ZERO_UUID
-        partitions: list[AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponsePartition] = field(default_factory=list)
+        partitions: list[AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponsePartition] = field(
+            default_factory=list
+        )
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -9,7 +9,9 @@ from __future__ import annotations
 from quorate.protocol.schema import Request, Response, Struct, field, int8, int16, int32
 
 
-class AlterUserScramCredentialsRequest(Request, key=51, versions="0", flexible="0+", listeners={"broker", "controller"}):
+class AlterUserScramCredentialsRequest(
+    Request, key=51, versions="0", flexible="0+", listeners={"broker", "controller"}
+):
     """Sets and removes SCRAM credentials."""
 
     class ScramCredentialDeletion(Struct):

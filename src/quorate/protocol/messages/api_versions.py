@@ -16,8 +16,8 @@ from quorate.protocol.schema import Request, Response, Struct, field, int16, int
 
 
 class ApiVersionsRequest(Request, key=18, versions="0-4", flexible="3+", listeners={"broker", "controller"}):
-    """Tells which APIs and versions the listener serves, and the cluster's features. Its response always has header
-    version 0, so that any client can read it."""
+    """Tells which APIs and versions the listener serves, and the cluster's features. Its response
+    always has header version 0, so that any client can read it."""
 
     client_software_name: str = field(default="", versions="3+", ignorable=True)
     client_software_version: str = field(default="", versions="3+", ignorable=True)
@@ -42,7 +42,11 @@ class ApiVersionsResponse(Response, key=18, versions="0-4", flexible="3+"):
     error_code: int16 = 0
     api_keys: list[ApiVersion] = field(default_factory=list)
     throttle_time_ms: int32 = field(default=0, versions="1+", ignorable=True)
-    supported_features: list[SupportedFeatureKey] = field(default_factory=list, versions="3+", tag=0, ignorable=True)
+    supported_features: list[SupportedFeatureKey] = field(
+        default_factory=list, versions="3+", tag=0, ignorable=True
+    )
     finalized_features_epoch: int64 = field(default=-1, versions="3+", tag=1, ignorable=True)
-    finalized_features: list[FinalizedFeatureKey] = field(default_factory=list, versions="3+", tag=2, ignorable=True)
+    finalized_features: list[FinalizedFeatureKey] = field(
+        default_factory=list, versions="3+", tag=2, ignorable=True
+    )
     zk_migration_ready: bool = field(default=False, versions="3+", tag=3, ignorable=True)

@@ -11,7 +11,18 @@ Versions
 from __future__ import annotations
 
 from quorate.protocol import our_tags
-from quorate.protocol.schema import ZERO_UUID, Request, Response, Struct, field, int16, int32, int64, uint16, uuid
+from quorate.protocol.schema import (
+    ZERO_UUID,
+    Request,
+    Response,
+    Struct,
+    field,
+    int16,
+    int32,
+    int64,
+    uint16,
+    uuid,
+)
 
 
 class BrokerRegistrationRequest(Request, key=62, versions="0-4", flexible="0+", listeners={"controller"}):

@@ -11,7 +11,8 @@ from quorate.protocol.schema import ZERO_UUID, Request, Response, Struct, field,
 
 
 class ConsumerGroupHeartbeatRequest(Request, key=68, versions="0-1", flexible="0+", listeners={"broker"}):
-    """The one request of members of the new consumer groups: joins, leaves, keeps alive, reconciles. KIP-848."""
+    """The one request of members of the new consumer groups: joins, leaves, keeps alive, reconciles.
+    KIP-848."""
 
     class TopicPartitions(Struct):
         topic_id: uuid = ZERO_UUID

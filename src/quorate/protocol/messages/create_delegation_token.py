@@ -12,7 +12,9 @@ from __future__ import annotations
 from quorate.protocol.schema import Request, Response, Struct, field, int16, int32, int64
 
 
-class CreateDelegationTokenRequest(Request, key=38, versions="1-3", flexible="2+", listeners={"broker", "controller"}):
+class CreateDelegationTokenRequest(
+    Request, key=38, versions="1-3", flexible="2+", listeners={"broker", "controller"}
+):
     """Creates a delegation token."""
 
     class CreatableRenewers(Struct):

@@ -12,7 +12,9 @@ from __future__ import annotations
 from quorate.protocol.schema import Request, Response, Struct, field, int16, int32
 
 
-class CreatePartitionsRequest(Request, key=37, versions="0-3", flexible="2+", listeners={"broker", "controller"}):
+class CreatePartitionsRequest(
+    Request, key=37, versions="0-3", flexible="2+", listeners={"broker", "controller"}
+):
     """Adds partitions to topics."""
 
     class CreatePartitionsAssignment(Struct):
@@ -21,7 +23,9 @@ class CreatePartitionsRequest(Request, key=37, versions="0-3", flexible="2+", li
     class CreatePartitionsTopic(Struct):
         name: str = ""
         count: int32 = 0
-        assignments: list[CreatePartitionsRequest.CreatePartitionsAssignment] | None = field(default_factory=list)
+        assignments: list[CreatePartitionsRequest.CreatePartitionsAssignment] | None = field(
+            default_factory=list
+        )
 
     topics: list[CreatePartitionsTopic] = field(default_factory=list)
     timeout_ms: int32 = 0

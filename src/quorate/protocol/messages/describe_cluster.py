@@ -13,8 +13,11 @@ from quorate.protocol import our_tags
 from quorate.protocol.schema import Request, Response, Struct, field, int8, int16, int32, int64
 
 
-class DescribeClusterRequest(Request, key=60, versions="0-2", flexible="0+", listeners={"broker", "controller"}):
-    """Shows the cluster id, the controller and the brokers, or, on request, the controllers. KIP-700, KIP-919."""
+class DescribeClusterRequest(
+    Request, key=60, versions="0-2", flexible="0+", listeners={"broker", "controller"}
+):
+    """Shows the cluster id, the controller and the brokers, or, on request, the controllers. KIP-700,
+    KIP-919."""
 
     include_cluster_authorized_operations: bool = False
     endpoint_type: int8 = field(default=1, versions="1+")

@@ -13,7 +13,9 @@ from __future__ import annotations
 from quorate.protocol.schema import Request, Response, Struct, field, int8, int16, int32
 
 
-class DescribeConfigsRequest(Request, key=32, versions="1-4", flexible="4+", listeners={"broker", "controller"}):
+class DescribeConfigsRequest(
+    Request, key=32, versions="1-4", flexible="4+", listeners={"broker", "controller"}
+):
     """Reads the configuration of topics, brokers, groups and other resources."""
 
     class DescribeConfigsResource(Struct):

@@ -11,7 +11,9 @@ from __future__ import annotations
 from quorate.protocol.schema import Request, Response, Struct, field, int16, int32, int64
 
 
-class DescribeDelegationTokenRequest(Request, key=41, versions="1-3", flexible="2+", listeners={"broker", "controller"}):
+class DescribeDelegationTokenRequest(
+    Request, key=41, versions="1-3", flexible="2+", listeners={"broker", "controller"}
+):
     """Lists delegation tokens."""
 
     class DescribeDelegationTokenOwner(Struct):
@@ -36,7 +38,9 @@ class DescribeDelegationTokenResponse(Response, key=41, versions="1-3", flexible
         max_timestamp: int64 = 0
         token_id: str = ""
         hmac: bytes = b""
-        renewers: list[DescribeDelegationTokenResponse.DescribedDelegationTokenRenewer] = field(default_factory=list)
+        renewers: list[DescribeDelegationTokenResponse.DescribedDelegationTokenRenewer] = field(
+            default_factory=list
+        )
 
     error_code: int16 = 0
     tokens: list[DescribedDelegationToken] = field(default_factory=list)

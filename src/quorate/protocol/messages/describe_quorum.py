@@ -13,10 +13,23 @@ Versions
 from __future__ import annotations
 
 from quorate.protocol import our_tags
-from quorate.protocol.schema import ZERO_UUID, Request, Response, Struct, field, int16, int32, int64, uint16, uuid
+from quorate.protocol.schema import (
+    ZERO_UUID,
+    Request,
+    Response,
+    Struct,
+    field,
+    int16,
+    int32,
+    int64,
+    uint16,
+    uuid,
+)
 
 
-class DescribeQuorumRequest(Request, key=55, versions="0-2", flexible="0+", listeners={"broker", "controller"}):
+class DescribeQuorumRequest(
+    Request, key=55, versions="0-2", flexible="0+", listeners={"broker", "controller"}
+):
     """Shows leader, voters and observers of the metadata log and how far each has read. KIP-595, KIP-853."""
 
     class PartitionData(Struct):
@@ -38,8 +51,8 @@ class DescribeQuorumResponse(Response, key=55, versions="0-2", flexible="0+"):
         last_caught_up_timestamp: int64 = field(default=-1, versions="1+", ignorable=True)
 
     class UncommittedVoter(Struct):
-        """Of ours: a voter of a change that is not committed yet. Not in versions that know no directory ids: some clients of
-        those refuse a tagged field that they do not know."""
+        """Of ours: a voter of a change that is not committed yet. Not in versions that know no
+        directory ids: some clients of those refuse a tagged field that they do not know."""
 
         replica_id: int32 = 0
         replica_directory_id: uuid = ZERO_UUID

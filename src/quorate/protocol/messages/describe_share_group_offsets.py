@@ -18,7 +18,9 @@ class DescribeShareGroupOffsetsRequest(Request, key=90, versions="0", flexible="
 
     class DescribeShareGroupOffsetsRequestGroup(Struct):
         group_id: str = ""
-        topics: list[DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestTopic] | None = field(default_factory=list)
+        topics: list[DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestTopic] | None = field(
+            default_factory=list
+        )
 
     groups: list[DescribeShareGroupOffsetsRequestGroup] = field(default_factory=list)
 
@@ -34,13 +36,15 @@ class DescribeShareGroupOffsetsResponse(Response, key=90, versions="0", flexible
     class DescribeShareGroupOffsetsResponseTopic(Struct):
         topic_name: str = ""
         topic_id: uuid = ZERO_UUID
-        partitions: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponsePartition] = field(
-            default_factory=list
+        partitions: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponsePartition] = (
+            field(default_factory=list)
         )
 
     class DescribeShareGroupOffsetsResponseGroup(Struct):
         group_id: str = ""
-        topics: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseTopic] = field(default_factory=list)
+        topics: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseTopic] = field(
+            default_factory=list
+        )
         error_code: int16 = 0
         error_message: str | None = None
 

@@ -41,7 +41,9 @@ class DescribeTopicPartitionsResponse(Response, key=75, versions="0", flexible="
         name: str | None = ""
         topic_id: uuid = ZERO_UUID
         is_internal: bool = False
-        partitions: list[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition] = field(default_factory=list)
+        partitions: list[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition] = field(
+            default_factory=list
+        )
         topic_authorized_operations: int32 = -2147483648
 
     class Cursor(Struct):

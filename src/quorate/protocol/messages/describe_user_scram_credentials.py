@@ -9,7 +9,9 @@ from __future__ import annotations
 from quorate.protocol.schema import Request, Response, Struct, field, int8, int16, int32
 
 
-class DescribeUserScramCredentialsRequest(Request, key=50, versions="0", flexible="0+", listeners={"broker", "controller"}):
+class DescribeUserScramCredentialsRequest(
+    Request, key=50, versions="0", flexible="0+", listeners={"broker", "controller"}
+):
     """Shows which SCRAM credentials users have (never the secrets)."""
 
     class UserName(Struct):
@@ -27,7 +29,9 @@ class DescribeUserScramCredentialsResponse(Response, key=50, versions="0", flexi
         user: str = ""
         error_code: int16 = 0
         error_message: str | None = ""
-        credential_infos: list[DescribeUserScramCredentialsResponse.CredentialInfo] = field(default_factory=list)
+        credential_infos: list[DescribeUserScramCredentialsResponse.CredentialInfo] = field(
+            default_factory=list
+        )
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -23,7 +23,9 @@ class EndQuorumEpochRequest(Request, key=54, versions="0-1", flexible="1+", list
         leader_id: int32 = 0
         leader_epoch: int32 = 0
         preferred_successors: list[int32] = field(default_factory=list, versions="0", ignorable=True)
-        preferred_candidates: list[EndQuorumEpochRequest.ReplicaInfo] = field(default_factory=list, versions="1+", ignorable=True)
+        preferred_candidates: list[EndQuorumEpochRequest.ReplicaInfo] = field(
+            default_factory=list, versions="1+", ignorable=True
+        )
 
     class TopicData(Struct):
         topic_name: str = ""

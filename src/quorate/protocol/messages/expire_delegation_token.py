@@ -10,7 +10,9 @@ from __future__ import annotations
 from quorate.protocol.schema import Request, Response, int16, int32, int64
 
 
-class ExpireDelegationTokenRequest(Request, key=40, versions="1-2", flexible="2+", listeners={"broker", "controller"}):
+class ExpireDelegationTokenRequest(
+    Request, key=40, versions="1-2", flexible="2+", listeners={"broker", "controller"}
+):
     """Sets when a delegation token expires."""
 
     hmac: bytes = b""

@@ -28,13 +28,25 @@ Versions
 from __future__ import annotations
 
 from quorate.protocol import our_tags
-from quorate.protocol.schema import ZERO_UUID, Records, Request, Response, Struct, field, int8, int16, int32, int64, uuid
+from quorate.protocol.schema import (
+    ZERO_UUID,
+    Records,
+    Request,
+    Response,
+    Struct,
+    field,
+    int8,
+    int16,
+    int32,
+    int64,
+    uuid,
+)
 
 
 class FetchRequest(Request, key=1, versions="4-18", flexible="12+", listeners={"broker", "controller"}):
-    """Reads record batches: consumers, followers, and the replicas and observers of the metadata log, which also
-    learn the high watermark, a diverging epoch or a snapshot to load. Waits for data as long as the reader
-    allows."""
+    """Reads record batches: consumers, followers, and the replicas and observers of the metadata log,
+    which also learn the high watermark, a diverging epoch or a snapshot to load. Waits for data as long
+    as the reader allows."""
 
     class ReplicaState(Struct):
         replica_id: int32 = -1
@@ -72,7 +84,9 @@ class FetchRequest(Request, key=1, versions="4-18", flexible="12+", listeners={"
     topics: list[FetchTopic] = field(default_factory=list)
     forgotten_topics_data: list[ForgottenTopic] = field(default_factory=list, versions="7+")
     rack_id: str = field(default="", versions="11+", ignorable=True)
-    snapshot_end_offset: int64 = field(default=-1, versions="12+", tag=our_tags.SNAPSHOT_END_OFFSET, ignorable=True)
+    snapshot_end_offset: int64 = field(
+        default=-1, versions="12+", tag=our_tags.SNAPSHOT_END_OFFSET, ignorable=True
+    )
 
 
 class FetchResponse(Response, key=1, versions="4-18", flexible="12+"):
@@ -104,7 +118,9 @@ class FetchResponse(Response, key=1, versions="4-18", flexible="12+"):
         current_leader: FetchResponse.LeaderIdAndEpoch = field(
             default_factory=lambda: FetchResponse.LeaderIdAndEpoch(), versions="12+", tag=1
         )
-        snapshot_id: FetchResponse.SnapshotId = field(default_factory=lambda: FetchResponse.SnapshotId(), versions="12+", tag=2)
+        snapshot_id: FetchResponse.SnapshotId = field(
+            default_factory=lambda: FetchResponse.SnapshotId(), versions="12+", tag=2
+        )
         aborted_transactions: list[FetchResponse.AbortedTransaction] | None = field(default_factory=list)
         preferred_read_replica: int32 = field(default=-1, versions="11+")
         records: Records | None = None

@@ -35,7 +35,9 @@ class FetchSnapshotRequest(Request, key=59, versions="0-1", flexible="0+", liste
     class PartitionSnapshot(Struct):
         partition: int32 = 0
         current_leader_epoch: int32 = 0
-        snapshot_id: FetchSnapshotRequest.SnapshotId = field(default_factory=lambda: FetchSnapshotRequest.SnapshotId())
+        snapshot_id: FetchSnapshotRequest.SnapshotId = field(
+            default_factory=lambda: FetchSnapshotRequest.SnapshotId()
+        )
         position: int64 = 0
         replica_directory_id: uuid = field(default=ZERO_UUID, versions="1+", tag=0, ignorable=True)
         prefix_digest: bytes | None = field(default=None, tag=our_tags.SNAPSHOT_PREFIX_DIGEST, ignorable=True)
@@ -62,7 +64,9 @@ class FetchSnapshotResponse(Response, key=59, versions="0-1", flexible="0+"):
     class PartitionSnapshot(Struct):
         index: int32 = 0
         error_code: int16 = 0
-        snapshot_id: FetchSnapshotResponse.SnapshotId = field(default_factory=lambda: FetchSnapshotResponse.SnapshotId())
+        snapshot_id: FetchSnapshotResponse.SnapshotId = field(
+            default_factory=lambda: FetchSnapshotResponse.SnapshotId()
+        )
         current_leader: FetchSnapshotResponse.LeaderIdAndEpoch = field(
             default_factory=lambda: FetchSnapshotResponse.LeaderIdAndEpoch(), tag=0
         )

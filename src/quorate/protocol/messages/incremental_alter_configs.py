@@ -10,7 +10,9 @@ from __future__ import annotations
 from quorate.protocol.schema import Request, Response, Struct, field, int8, int16, int32
 
 
-class IncrementalAlterConfigsRequest(Request, key=44, versions="0-1", flexible="1+", listeners={"broker", "controller"}):
+class IncrementalAlterConfigsRequest(
+    Request, key=44, versions="0-1", flexible="1+", listeners={"broker", "controller"}
+):
     """Sets, deletes, appends to and subtracts from single configuration values."""
 
     class AlterableConfig(Struct):

@@ -16,8 +16,11 @@ from __future__ import annotations
 from quorate.protocol.schema import Request, Response, field, int16, int32, int64
 
 
-class InitProducerIdRequest(Request, key=22, versions="0-6", flexible="2+", listeners={"broker"}, unstable_last=True):
-    """Gives a producer its id and epoch; for a transactional id it also ends what its predecessor left open."""
+class InitProducerIdRequest(
+    Request, key=22, versions="0-6", flexible="2+", listeners={"broker"}, unstable_last=True
+):
+    """Gives a producer its id and epoch; for a transactional id it also ends what its predecessor left
+    open."""
 
     transactional_id: str | None = ""
     transaction_timeout_ms: int32 = 0

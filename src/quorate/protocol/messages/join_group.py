@@ -19,7 +19,8 @@ from quorate.protocol.schema import Request, Response, Struct, field, int16, int
 
 
 class JoinGroupRequest(Request, key=11, versions="0-9", flexible="6+", listeners={"broker"}):
-    """Enters a classic consumer group; answered when the rebalance that it causes has gathered the members."""
+    """Enters a classic consumer group; answered when the rebalance that it causes has gathered the
+    members."""
 
     class JoinGroupRequestProtocol(Struct):
         name: str = ""

@@ -9,7 +9,9 @@ from __future__ import annotations
 from quorate.protocol.schema import Request, Response, Struct, field, int16, int32
 
 
-class ListPartitionReassignmentsRequest(Request, key=46, versions="0", flexible="0+", listeners={"broker", "controller"}):
+class ListPartitionReassignmentsRequest(
+    Request, key=46, versions="0", flexible="0+", listeners={"broker", "controller"}
+):
     """Shows the reassignments in progress."""
 
     class ListPartitionReassignmentsTopics(Struct):
@@ -29,7 +31,9 @@ class ListPartitionReassignmentsResponse(Response, key=46, versions="0", flexibl
 
     class OngoingTopicReassignment(Struct):
         name: str = ""
-        partitions: list[ListPartitionReassignmentsResponse.OngoingPartitionReassignment] = field(default_factory=list)
+        partitions: list[ListPartitionReassignmentsResponse.OngoingPartitionReassignment] = field(
+            default_factory=list
+        )
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -18,7 +18,9 @@ from __future__ import annotations
 from quorate.protocol.schema import ZERO_UUID, Request, Response, Struct, field, int16, int32, int64, uuid
 
 
-class OffsetCommitRequest(Request, key=8, versions="2-10", flexible="8+", listeners={"broker"}, unstable_last=True):
+class OffsetCommitRequest(
+    Request, key=8, versions="2-10", flexible="8+", listeners={"broker"}, unstable_last=True
+):
     """Stores the positions of a consumer group."""
 
     class OffsetCommitRequestPartition(Struct):

@@ -20,7 +20,9 @@ from __future__ import annotations
 from quorate.protocol.schema import ZERO_UUID, Request, Response, Struct, field, int16, int32, int64, uuid
 
 
-class OffsetFetchRequest(Request, key=9, versions="1-10", flexible="6+", listeners={"broker"}, unstable_last=True):
+class OffsetFetchRequest(
+    Request, key=9, versions="1-10", flexible="6+", listeners={"broker"}, unstable_last=True
+):
     """Reads the positions of consumer groups."""
 
     class OffsetFetchRequestTopic(Struct):

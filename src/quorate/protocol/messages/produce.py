@@ -20,11 +20,23 @@ Versions
 
 from __future__ import annotations
 
-from quorate.protocol.schema import ZERO_UUID, Records, Request, Response, Struct, field, int16, int32, int64, uuid
+from quorate.protocol.schema import (
+    ZERO_UUID,
+    Records,
+    Request,
+    Response,
+    Struct,
+    field,
+    int16,
+    int32,
+    int64,
+    uuid,
+)
 
 
 class ProduceRequest(Request, key=0, versions="3-13", flexible="9+", listeners={"broker"}):
-    """Appends record batches to partitions; the answer comes when as many replicas as `acks` says have them."""
+    """Appends record batches to partitions; the answer comes when as many replicas as `acks` says have
+    them."""
 
     class PartitionProduceData(Struct):
         index: int32 = 0

@@ -6,7 +6,18 @@ Versions
 
 from __future__ import annotations
 
-from quorate.protocol.schema import ZERO_UUID, Request, Response, Struct, field, int8, int16, int32, int64, uuid
+from quorate.protocol.schema import (
+    ZERO_UUID,
+    Request,
+    Response,
+    Struct,
+    field,
+    int8,
+    int16,
+    int32,
+    int64,
+    uuid,
+)
 
 
 class ReadShareGroupStateRequest(Request, key=84, versions="0", flexible="0+", listeners={"broker"}):

@@ -9,7 +9,9 @@ from __future__ import annotations
 from quorate.protocol.schema import ZERO_UUID, Request, Response, int16, int32, uuid
 
 
-class RemoveRaftVoterRequest(Request, key=81, versions="0", flexible="0+", listeners={"controller", "broker"}):
+class RemoveRaftVoterRequest(
+    Request, key=81, versions="0", flexible="0+", listeners={"controller", "broker"}
+):
     """Removes a voter from the metadata quorum. KIP-853."""
 
     cluster_id: str | None = ""

@@ -10,7 +10,9 @@ from __future__ import annotations
 from quorate.protocol.schema import Request, Response, int16, int32, int64
 
 
-class RenewDelegationTokenRequest(Request, key=39, versions="1-2", flexible="2+", listeners={"broker", "controller"}):
+class RenewDelegationTokenRequest(
+    Request, key=39, versions="1-2", flexible="2+", listeners={"broker", "controller"}
+):
     """Puts off the expiry of a delegation token."""
 
     hmac: bytes = b""

@@ -11,7 +11,9 @@ from __future__ import annotations
 from quorate.protocol.schema import Request, Response, field, int16, int64
 
 
-class SaslAuthenticateRequest(Request, key=36, versions="0-2", flexible="2+", listeners={"broker", "controller"}):
+class SaslAuthenticateRequest(
+    Request, key=36, versions="0-2", flexible="2+", listeners={"broker", "controller"}
+):
     """Carries the tokens of a SASL exchange."""
 
     auth_bytes: bytes = b""

@@ -6,7 +6,18 @@ Versions
 
 from __future__ import annotations
 
-from quorate.protocol.schema import ZERO_UUID, Request, Response, Struct, field, int8, int16, int32, int64, uuid
+from quorate.protocol.schema import (
+    ZERO_UUID,
+    Request,
+    Response,
+    Struct,
+    field,
+    int8,
+    int16,
+    int32,
+    int64,
+    uuid,
+)
 
 
 class ShareAcknowledgeRequest(Request, key=79, versions="1", flexible="0+", listeners={"broker"}):
@@ -19,7 +30,9 @@ class ShareAcknowledgeRequest(Request, key=79, versions="1", flexible="0+", list
 
     class AcknowledgePartition(Struct):
         partition_index: int32 = 0
-        acknowledgement_batches: list[ShareAcknowledgeRequest.AcknowledgementBatch] = field(default_factory=list)
+        acknowledgement_batches: list[ShareAcknowledgeRequest.AcknowledgementBatch] = field(
+            default_factory=list
+        )
 
     class AcknowledgeTopic(Struct):
         topic_id: uuid = ZERO_UUID

@@ -6,7 +6,19 @@ Versions
 
 from __future__ import annotations
 
-from quorate.protocol.schema import ZERO_UUID, Records, Request, Response, Struct, field, int8, int16, int32, int64, uuid
+from quorate.protocol.schema import (
+    ZERO_UUID,
+    Records,
+    Request,
+    Response,
+    Struct,
+    field,
+    int8,
+    int16,
+    int32,
+    int64,
+    uuid,
+)
 
 
 class ShareFetchRequest(Request, key=78, versions="1", flexible="0+", listeners={"broker"}):
@@ -57,7 +69,9 @@ class ShareFetchResponse(Response, key=78, versions="1", flexible="0+"):
         error_message: str | None = None
         acknowledge_error_code: int16 = 0
         acknowledge_error_message: str | None = None
-        current_leader: ShareFetchResponse.LeaderIdAndEpoch = field(default_factory=lambda: ShareFetchResponse.LeaderIdAndEpoch())
+        current_leader: ShareFetchResponse.LeaderIdAndEpoch = field(
+            default_factory=lambda: ShareFetchResponse.LeaderIdAndEpoch()
+        )
         records: Records = b""
         acquired_records: list[ShareFetchResponse.AcquiredRecords] = field(default_factory=list)
 

@@ -32,7 +32,9 @@ class ShareGroupDescribeResponse(Response, key=77, versions="1", flexible="0+"):
         client_id: str = ""
         client_host: str = ""
         subscribed_topic_names: list[str] = field(default_factory=list)
-        assignment: ShareGroupDescribeResponse.Assignment = field(default_factory=lambda: ShareGroupDescribeResponse.Assignment())
+        assignment: ShareGroupDescribeResponse.Assignment = field(
+            default_factory=lambda: ShareGroupDescribeResponse.Assignment()
+        )
 
     class DescribedGroup(Struct):
         error_code: int16 = 0

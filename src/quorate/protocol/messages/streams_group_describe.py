@@ -6,10 +6,23 @@ Versions
 
 from __future__ import annotations
 
-from quorate.protocol.schema import ZERO_UUID, Request, Response, Struct, field, int16, int32, int64, uint16, uuid
+from quorate.protocol.schema import (
+    ZERO_UUID,
+    Request,
+    Response,
+    Struct,
+    field,
+    int16,
+    int32,
+    int64,
+    uint16,
+    uuid,
+)
 
 
-class StreamsGroupDescribeRequest(Request, key=89, versions="0", flexible="0+", listeners={"broker"}, unstable_last=True):
+class StreamsGroupDescribeRequest(
+    Request, key=89, versions="0", flexible="0+", listeners={"broker"}, unstable_last=True
+):
     """Shows state, topology and members of streams groups. KIP-1071."""
 
     group_ids: list[str] = field(default_factory=list)

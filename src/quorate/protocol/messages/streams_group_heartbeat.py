@@ -9,7 +9,9 @@ from __future__ import annotations
 from quorate.protocol.schema import Request, Response, Struct, field, int8, int16, int32, int64, uint16
 
 
-class StreamsGroupHeartbeatRequest(Request, key=88, versions="0", flexible="0+", listeners={"broker"}, unstable_last=True):
+class StreamsGroupHeartbeatRequest(
+    Request, key=88, versions="0", flexible="0+", listeners={"broker"}, unstable_last=True
+):
     """The heartbeat of members of streams groups. KIP-1071."""
 
     class KeyValue(Struct):

@@ -44,7 +44,9 @@ class TxnOffsetCommitResponse(Response, key=28, versions="0-5", flexible="3+"):
 
     class TxnOffsetCommitResponseTopic(Struct):
         name: str = ""
-        partitions: list[TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition] = field(default_factory=list)
+        partitions: list[TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition] = field(
+            default_factory=list
+        )
 
     throttle_time_ms: int32 = 0
     topics: list[TxnOffsetCommitResponseTopic] = field(default_factory=list)

@@ -9,7 +9,9 @@ from __future__ import annotations
 from quorate.protocol.schema import Request, Response, int16, int32
 
 
-class UnregisterBrokerRequest(Request, key=64, versions="0", flexible="0+", listeners={"broker", "controller"}):
+class UnregisterBrokerRequest(
+    Request, key=64, versions="0", flexible="0+", listeners={"broker", "controller"}
+):
     """Removes the registration of a broker."""
 
     broker_id: int32 = 0

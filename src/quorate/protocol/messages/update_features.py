@@ -12,7 +12,9 @@ from __future__ import annotations
 from quorate.protocol.schema import Request, Response, Struct, field, int8, int16, int32
 
 
-class UpdateFeaturesRequest(Request, key=57, versions="0-2", flexible="0+", listeners={"broker", "controller"}):
+class UpdateFeaturesRequest(
+    Request, key=57, versions="0-2", flexible="0+", listeners={"broker", "controller"}
+):
     """Raises or lowers finalized feature levels. KIP-584."""
 
     class FeatureUpdateKey(Struct):

@@ -26,7 +26,9 @@ class UpdateRaftVoterRequest(Request, key=82, versions="0", flexible="0+", liste
     voter_id: int32 = 0
     voter_directory_id: uuid = ZERO_UUID
     listeners: list[Listener] = field(default_factory=list)
-    kraft_version_feature: KRaftVersionFeature = field(default_factory=KRaftVersionFeature, json_name="kRaftVersionFeature")
+    kraft_version_feature: KRaftVersionFeature = field(
+        default_factory=KRaftVersionFeature, json_name="kRaftVersionFeature"
+    )
 
 
 class UpdateRaftVoterResponse(Response, key=82, versions="0", flexible="0+"):

@@ -9,12 +9,23 @@ Versions
 
 from __future__ import annotations
 
-from quorate.protocol.schema import ZERO_UUID, Request, Response, Struct, field, int16, int32, int64, uint16, uuid
+from quorate.protocol.schema import (
+    ZERO_UUID,
+    Request,
+    Response,
+    Struct,
+    field,
+    int16,
+    int32,
+    int64,
+    uint16,
+    uuid,
+)
 
 
 class VoteRequest(Request, key=52, versions="0-2", flexible="0+", listeners={"controller"}):
-    """Asks a replica of the metadata quorum for its vote, or with pre_vote, whether it would give one. KIP-595,
-    KIP-853, KIP-996."""
+    """Asks a replica of the metadata quorum for its vote, or with pre_vote, whether it would give one.
+    KIP-595, KIP-853, KIP-996."""
 
     class PartitionData(Struct):
         partition_index: int32 = 0

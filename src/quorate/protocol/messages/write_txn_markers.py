@@ -33,7 +33,9 @@ class WriteTxnMarkersResponse(Response, key=27, versions="1", flexible="1+"):
 
     class WritableTxnMarkerTopicResult(Struct):
         name: str = ""
-        partitions: list[WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult] = field(default_factory=list)
+        partitions: list[WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult] = field(
+            default_factory=list
+        )
 
     class WritableTxnMarkerResult(Struct):
         producer_id: int64 = 0

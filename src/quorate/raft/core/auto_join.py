@@ -1,9 +1,11 @@
-"""What a controller asks of the leader for itself (KIP-853): its entry in the voter set kept true, or a place in it.
+"""What a controller asks of the leader for itself (KIP-853): its entry in the voter set kept true, or a
+place in it.
 
-A voter tells its endpoints and range of kraft.version (UpdateRaftVoter). With `controller.quorum.auto.join.enable` a
-controller that is no voter first removes the voter of its id on another disk, then adds itself; but not after it was
-removed: that is remembered durably, for this directory id, until somebody adds it. Every committed voter set that it sees
-counts, that of its formatting too. What it never sees is a set that a snapshot from the leader has passed over.
+A voter tells its endpoints and range of kraft.version (UpdateRaftVoter). With
+`controller.quorum.auto.join.enable` a controller that is no voter first removes the voter of its id on
+another disk, then adds itself; but not after it was removed: that is remembered durably, for this
+directory id, until somebody adds it. Every committed voter set that it sees counts, that of its
+formatting too. What it never sees is a set that a snapshot from the leader has passed over.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ JOIN_TIMEOUT_MS = 30_000  # how long the leader may wait for this replica to cat
 
 
 def note_at_start(r: Raft) -> None:
-    """The sets of snapshots, that of the formatting too, are committed whatever the high watermark is. What was noted before
-    is newer than they are."""
+    """The sets of snapshots, that of the formatting too, are committed whatever the high watermark is.
+    What was noted before is newer than they are."""
     if r.standing is MembershipRecord.NEVER:
         latest = r.log.latest_snapshot()
         _judge(r, (latest.offset if latest is not None else 0) - 1)
@@ -41,8 +43,9 @@ def note_membership(r: Raft) -> None:
 
 
 def note_before_install(r: Raft, snapshot: OffsetEpoch) -> None:
-    """A snapshot is about to replace the log. Whether the sets in it that are not known to be committed were, is not to be
-    told any more: a voter by one of them counts as one, for whoever wrongly does not join by itself can be added."""
+    """A snapshot is about to replace the log. Whether the sets in it that are not known to be committed
+    were, is not to be told any more: a voter by one of them counts as one, for whoever wrongly does not
+    join by itself can be added."""
     if any(voters.is_voter(r.me) for _, voters in r.members.voters.between(r.noted_upto, r.log.end_offset)):
         _judge(r, r.log.end_offset)
     r.noted_upto = snapshot.offset - 2  # its own set comes next, however long the log was
@@ -73,7 +76,8 @@ def _judge(r: Raft, upto: int) -> None:
 
 
 def drive_update(r: Raft, now: float) -> None:
-    """A following voter tells the leader its endpoints and range when they are not what the voter set says."""
+    """A following voter tells the leader its endpoints and range when they are not what the voter set
+    says."""
     f = r.following
     if f is None or r.leader_id is None:
         return
@@ -113,9 +117,13 @@ def on_update_reply(r: Raft, event: Replied, now: float) -> bool:
             return False
         f.update_voter_at = now + r.params.begin_epoch_period_s
         f.update_put_off_at = min(f.update_put_off_at, now)
-        if now - f.update_put_off_at >= PUT_OFF_S and (more := r.repeats.due("UpdateVoter put off", now)) is not None:
+        if (
+            now - f.update_put_off_at >= PUT_OFF_S
+            and (more := r.repeats.due("UpdateVoter put off", now)) is not None
+        ):
             log.info(
-                "[Raft id=%d] the leader has not taken this voter's endpoints for %.0f s, since another change of the voters"
+                "[Raft id=%d] the leader has not taken this voter's endpoints for %.0f s, since another "
+                "change of the voters"
                 " is not committed; trying again%s",
                 r.me.id, now - f.update_put_off_at, more,
             )  # fmt: skip
@@ -144,7 +152,9 @@ def drive_join(r: Raft, now: float) -> None:
         if old is not None:
             request = RemoveVoter(old.key, r.params.cluster_id)
         else:
-            request = AddVoter(Voter(r.me, r.params.endpoints, r.params.kraft_versions), r.params.cluster_id, JOIN_TIMEOUT_MS)
+            request = AddVoter(
+                Voter(r.me, r.params.endpoints, r.params.kraft_versions), r.params.cluster_id, JOIN_TIMEOUT_MS
+            )
         if AddVoter in r.link(address).in_flight or r.send(Peer(r.leader_id, address), request, now):
             f.update_voter_at = now + r.params.update_voter_period_s
     if f.update_voter_at > now:  # else the link's own alarm comes first
@@ -157,7 +167,13 @@ def on_join_reply(r: Raft, event: Replied, now: float) -> bool:
     if isinstance(reply, Failure):
         log.info("[Raft id=%d] asked the leader to %s a voter: %s", r.me.id, what, reply.value)
         return False
-    log.info("[Raft id=%d] asked the leader to %s a voter: %s %s", r.me.id, what, reply.error.name, reply.message or "")
+    log.info(
+        "[Raft id=%d] asked the leader to %s a voter: %s %s",
+        r.me.id,
+        what,
+        reply.error.name,
+        reply.message or "",
+    )
     if what == "remove" and f is not None and reply.error in (ErrorCode.NONE, ErrorCode.VOTER_NOT_FOUND):
         f.update_voter_at = now  # the place is free
     return True

@@ -40,12 +40,12 @@ def addressed_to_other(r: Raft, voter: ReplicaKey | None) -> bool:
 
 
 def epoch_too_far_ahead(r: Raft, epoch: int) -> bool:
-    """Whether no quorum of ours can have come to this epoch. Epochs never fall and end at 2^31 - 1: a single request, by
-    whomever, must not use them up (Kafka takes any epoch)."""
+    """Whether no quorum of ours can have come to this epoch. Epochs never fall and end at 2^31 - 1: a
+    single request, by whomever, must not use them up (Kafka takes any epoch)."""
     return epoch - r.epoch > MAX_EPOCH_STEP
 
 
-# --- Vote -----------------------------------------------------------------------------------------------------------
+# --- Vote -----------------------------------------------------------------------------------------
 
 
 def on_vote(r: Raft, q: Vote, token: Token, now: float) -> None:
@@ -65,11 +65,18 @@ def on_vote(r: Raft, q: Vote, token: Token, now: float) -> None:
     granted = may_grant(r, q)
     if granted and not q.pre_vote and r.voted is None:
         r.voted = q.candidate
-        r.election_deadline = r.draw_election_deadline(now)  # the candidate's chance is at least as good as ours
+        r.election_deadline = r.draw_election_deadline(
+            now
+        )  # the candidate's chance is at least as good as ours
         r.persist()
     elif granted and q.pre_vote:
         r.defer_to(q.candidate, q.last, now)
-    elif not q.pre_vote and r.role is Role.UNATTACHED and r.voted is None and q.last.log_order < r.end.log_order:
+    elif (
+        not q.pre_vote
+        and r.role is Role.UNATTACHED
+        and r.voted is None
+        and q.last.log_order < r.end.log_order
+    ):
         r.request_votes_soon(now)  # a candidate without all of our log may not win where we can
     log.info(
         "[Raft id=%d] %s for %s epoch=%d last=%s: %s",
@@ -79,7 +86,8 @@ def on_vote(r: Raft, q: Vote, token: Token, now: float) -> None:
 
 
 def may_grant(r: Raft, q: Vote) -> bool:
-    """Whether this replica grants the vote, by its role and the kind of vote: `canGrantVote` of Kafka's `EpochState` classes."""
+    """Whether this replica grants the vote, by its role and the kind of vote: `canGrantVote` of Kafka's
+    `EpochState` classes."""
     up_to_date = q.last.log_order >= r.end.log_order
     match r.role:
         case Role.LEADER:
@@ -92,7 +100,10 @@ def may_grant(r: Raft, q: Vote) -> bool:
     if q.pre_vote:
         return up_to_date
     if r.voted is not None:
-        return r.voted.id == q.candidate.id and r.voted.directory_id in (NO_DIRECTORY, q.candidate.directory_id)
+        return r.voted.id == q.candidate.id and r.voted.directory_id in (
+            NO_DIRECTORY,
+            q.candidate.directory_id,
+        )
     return r.leader_id is None and up_to_date
 
 
@@ -103,7 +114,9 @@ def on_vote_reply(r: Raft, event: Replied, now: float) -> bool:
         isinstance(reply, Reply) and reply.top_level and reply.error == ErrorCode.UNSUPPORTED_VERSION
     )
     if unsupported and r.role is Role.PROSPECTIVE and request.epoch == r.epoch:
-        log.info("[Raft id=%d] voter %d knows no pre-vote: standing for election at once", r.me.id, event.to.id)
+        log.info(
+            "[Raft id=%d] voter %d knows no pre-vote: standing for election at once", r.me.id, event.to.id
+        )
         r.become_candidate(now)
         return True
     if isinstance(reply, Failure):
@@ -150,7 +163,9 @@ def drive_nominee(r: Raft, now: float) -> None:
         return  # a vote holds for the whole epoch: also if the candidate comes back from a crash with what was durable alone
     for voter in election.voters:
         if election.votes.get(voter.id) is None and voter.id != r.me.id:
-            address = r.voters.address(voter.id, r.params.listener_name) or voter.endpoints.get(r.params.listener_name)
+            address = r.voters.address(voter.id, r.params.listener_name) or voter.endpoints.get(
+                r.params.listener_name
+            )
             if address is not None:
                 r.send(Peer(voter.id, address), vote_request(r, voter.key), now)
 
@@ -159,11 +174,12 @@ def vote_request(r: Raft, voter: ReplicaKey) -> Vote:
     return Vote(r.epoch, r.me, r.end, voter, r.role is Role.PROSPECTIVE, r.params.cluster_id)
 
 
-# --- BeginQuorumEpoch, EndQuorumEpoch -------------------------------------------------------------------------------
+# --- BeginQuorumEpoch, EndQuorumEpoch -------------------------------------------------------------
 
 
 def not_of_a_leader(r: Raft, q: BeginEpoch | EndEpoch, now: float) -> EpochReply | None:
-    """The answer to one that does not come from the leader of this or a later epoch of this cluster; else None."""
+    """The answer to one that does not come from the leader of this or a later epoch of this cluster;
+    else None."""
     if wrong_cluster(r, q.cluster_id):
         return EpochReply(ErrorCode.INCONSISTENT_CLUSTER_ID, top_level=True)
     if q.epoch < r.epoch:
@@ -171,7 +187,9 @@ def not_of_a_leader(r: Raft, q: BeginEpoch | EndEpoch, now: float) -> EpochReply
     if q.leader_id < 0 or epoch_too_far_ahead(r, q.epoch):
         return EpochReply(ErrorCode.INVALID_REQUEST)
     endpoints = q.endpoints or r.voters.endpoints(q.leader_id)
-    if contradicts(r, q.epoch, q.leader_id) and not accepted(r, type(q).__name__, None, q.leader_id, endpoints, now):
+    if contradicts(r, q.epoch, q.leader_id) and not accepted(
+        r, type(q).__name__, None, q.leader_id, endpoints, now
+    ):
         return EpochReply(ErrorCode.INVALID_REQUEST)
     return None
 
@@ -195,7 +213,13 @@ def on_end_epoch(r: Raft, q: EndEpoch, token: Token, now: float) -> None:
         wait_s = end_epoch_backoff_s(r, q.preferred)
         r.following.heard = False
         r.following.fetch_deadline = now + wait_s
-        if wait_s == 0 and r.may_stand and r.params.quick_failover and not r.shutting_down and r.installing is None:
+        if (
+            wait_s == 0
+            and r.may_stand
+            and r.params.quick_failover
+            and not r.shutting_down
+            and r.installing is None
+        ):
             r.become_prospective(now)  # the leader itself has asked for it: nobody's pre-vote is needed
             if r.role is Role.PROSPECTIVE:
                 r.become_candidate(now)
@@ -205,7 +229,14 @@ def on_end_epoch(r: Raft, q: EndEpoch, token: Token, now: float) -> None:
 def end_epoch_backoff_s(r: Raft, preferred: object) -> float:
     """The preferred successor stands at once, the others wait, doubling with their place in the list."""
     keys = list(preferred)  # type: ignore[call-overload]
-    place = next((p for p, k in enumerate(keys) if k.id == r.me.id and k.directory_id in (NO_DIRECTORY, r.me.directory_id)), None)
+    place = next(
+        (
+            p
+            for p, k in enumerate(keys)
+            if k.id == r.me.id and k.directory_id in (NO_DIRECTORY, r.me.directory_id)
+        ),
+        None,
+    )
     if place is None:
         return r.params.backoff_max_s
     if place == 0:
@@ -238,33 +269,38 @@ def drive_resigned(r: Raft, now: float) -> None:
             r.send(Peer(node_id, address), q, now)
 
 
-# --- what all answers have in common --------------------------------------------------------------------------------
+# --- what all answers have in common --------------------------------------------------------------
 
 
 def unexpected(r: Raft, event: Replied, reply: Reply, now: float) -> None:
     """An error that no peer of ours should have to give: logged, and asked again after the back-off."""
     host, port = event.to.address
     name, text = type(event.request).__name__, f": {reply.message}" if reply.message else ""
-    complain(r, f"{name} {reply.error.name}", f"{host}:{port} answers {name} with {reply.error.name}{text}", now)
+    complain(
+        r, f"{name} {reply.error.name}", f"{host}:{port} answers {name} with {reply.error.name}{text}", now
+    )
 
 
 def top_level_error(r: Raft, event: Replied, reply: Reply, now: float) -> bool:
-    """False: back off. Kafka's controllers end where the cluster does not let them in; here what is put right later is
-    enough, and whoever says so need not be of the cluster."""
+    """False: back off. Kafka's controllers end where the cluster does not let them in; here what is put
+    right later is enough, and whoever says so need not be of the cluster."""
     if reply.error != ErrorCode.BROKER_NOT_AVAILABLE:
         unexpected(r, event, reply, now)
     return False
 
 
 def common_reply(r: Raft, event: Replied, reply: Reply, now: float) -> bool | None:
-    """Learns leader and epoch from an answer. True or False when nothing is left to do with it (False: back off)."""
+    """Learns leader and epoch from an answer. True or False when nothing is left to do with it (False:
+    back off)."""
     endpoints = reply.leader_endpoints
     if not endpoints and reply.leader_id is not None:
         endpoints = r.voters.endpoints(reply.leader_id)
     if reply.epoch < r.epoch or reply.error == ErrorCode.UNKNOWN_LEADER_EPOCH:
         return True
     if epoch_too_far_ahead(r, reply.epoch):
-        complain(r, "epoch", f"an answer of {event.to.address} names epoch {reply.epoch}, ours is {r.epoch}", now)
+        complain(
+            r, "epoch", f"an answer of {event.to.address} names epoch {reply.epoch}, ours is {r.epoch}", now
+        )
         return False
     if reply.leader_id is not None and contradicts(r, reply.epoch, reply.leader_id):
         what = f"{event.to.address[0]}:{event.to.address[1]}, answering {type(event.request).__name__},"
@@ -272,7 +308,10 @@ def common_reply(r: Raft, event: Replied, reply: Reply, now: float) -> bool | No
             return False
         r.adopt(reply.epoch, reply.leader_id, endpoints, now)
         return True
-    if reply.epoch > r.epoch or reply.error in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER):
+    if reply.epoch > r.epoch or reply.error in (
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ):
         r.adopt(reply.epoch, reply.leader_id, endpoints, now)
         return True
     if reply.leader_id is not None and r.role in (Role.UNATTACHED, Role.CANDIDATE, Role.PROSPECTIVE):
@@ -285,7 +324,12 @@ def common_reply(r: Raft, event: Replied, reply: Reply, now: float) -> bool | No
         return False
     if reply.error == ErrorCode.INVALID_VOTER_KEY:
         if (more := r.repeats.due("voter key", now)) is not None:
-            log.info("[Raft id=%d] the voter key sent to %s is not the receiver's%s", r.me.id, event.to.address, more)
+            log.info(
+                "[Raft id=%d] the voter key sent to %s is not the receiver's%s",
+                r.me.id,
+                event.to.address,
+                more,
+            )
         return False  # asked again, but not at once
     if reply.error == ErrorCode.INVALID_REQUEST:  # Kafka's controllers end here
         unexpected(r, event, reply, now)

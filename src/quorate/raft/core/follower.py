@@ -42,7 +42,7 @@ NEVER = float("inf")
 REFUSED_SNAPSHOT_S = 1.0  # before a snapshot that turned out broken is fetched again: it may be a long one
 
 
-# --- what to send ---------------------------------------------------------------------------------------------------
+# --- what to send ---------------------------------------------------------------------------------
 
 
 def drive_follower(r: Raft, now: float) -> None:
@@ -68,7 +68,9 @@ def drive_follower(r: Raft, now: float) -> None:
         r.wake(r.link(address).ready_at)
         return fetch_from_bootstrap(r, now)
     if f.snapshot is not None:
-        if f.opened and f.position - f.written <= ASK_SNAPSHOT_BYTES:  # the next part comes while one is being written
+        if (
+            f.opened and f.position - f.written <= ASK_SNAPSHOT_BYTES
+        ):  # the next part comes while one is being written
             cluster, digest = r.params.cluster_id, f.prefix_digest
             q = FetchSnapshot(r.me, r.epoch, f.snapshot, f.position, ASK_SNAPSHOT_BYTES, cluster, digest)
             r.send(Peer(r.leader_id, address), q, now)
@@ -82,7 +84,16 @@ def drive_follower(r: Raft, now: float) -> None:
 def fetch_request(r: Raft) -> Fetch:
     hwm = -1 if r.hwm is None else r.hwm
     end = r.end
-    return Fetch(r.me, r.epoch, end.offset, end.epoch, r.params.fetch_max_wait_ms, hwm, ASK_FETCH_BYTES, r.params.cluster_id)
+    return Fetch(
+        r.me,
+        r.epoch,
+        end.offset,
+        end.epoch,
+        r.params.fetch_max_wait_ms,
+        hwm,
+        ASK_FETCH_BYTES,
+        r.params.cluster_id,
+    )
 
 
 def fetch_under_way(r: Raft) -> bool:
@@ -110,7 +121,7 @@ def fetch_from_bootstrap(r: Raft, now: float) -> None:
         r.wake(min(r.link(a).ready_at for a in addresses))
 
 
-# --- Fetch answers --------------------------------------------------------------------------------------------------
+# --- Fetch answers --------------------------------------------------------------------------------
 
 
 def on_fetch_reply(r: Raft, event: Replied, current: bool, now: float) -> bool:
@@ -127,7 +138,9 @@ def on_fetch_reply(r: Raft, event: Replied, current: bool, now: float) -> bool:
     if handled is not None:
         f = r.following
         if f is not None and not r.may_stand and (reply.leader_id, reply.epoch) == (r.leader_id, r.epoch):
-            f.fetch_deadline = max(f.fetch_deadline, now + r.params.fetch_timeout_s)  # the leader lives: ask it again
+            f.fetch_deadline = max(
+                f.fetch_deadline, now + r.params.fetch_timeout_s
+            )  # the leader lives: ask it again
         # An answer that teaches nothing must not be asked for again at once.
         return handled and (r.role, r.epoch, r.leader_id) != before
     if reply.error != ErrorCode.NONE:
@@ -140,7 +153,9 @@ def on_fetch_reply(r: Raft, event: Replied, current: bool, now: float) -> bool:
     if f is None or not current or request.epoch != r.epoch or reply.leader_id != r.leader_id:
         return True
     r.leader_confirmed_epoch = r.epoch
-    if f.snapshot is not None:  # an observer that looked for the leader anew: here it is, the download goes on
+    if (
+        f.snapshot is not None
+    ):  # an observer that looked for the leader anew: here it is, the download goes on
         heard(r, now)
         return True
     if (request.offset, request.last_epoch) != (end.offset, end.epoch) or r.unsynced:
@@ -156,7 +171,12 @@ def on_fetch_reply(r: Raft, event: Replied, current: bool, now: float) -> bool:
             return False
         if r.log.snapshot_size(reply.snapshot) is None:
             start_download(r, reply.snapshot)
-            log.info("[Raft id=%d] fetching snapshot %s from leader %d", r.me.id, tuple(reply.snapshot), event.to.id)
+            log.info(
+                "[Raft id=%d] fetching snapshot %s from leader %d",
+                r.me.id,
+                tuple(reply.snapshot),
+                event.to.id,
+            )
         else:
             return False
     else:
@@ -214,7 +234,7 @@ def on_fetch_rejected(r: Raft, reason: str, now: float) -> None:
         r.link(address).ready_at = now + r.params.retry_backoff_s
 
 
-# --- FetchSnapshot answers ------------------------------------------------------------------------------------------
+# --- FetchSnapshot answers ------------------------------------------------------------------------
 
 
 def on_snapshot_reply(r: Raft, event: Replied, current: bool, now: float) -> bool:
@@ -241,7 +261,12 @@ def on_snapshot_reply(r: Raft, event: Replied, current: bool, now: float) -> boo
         heard(r, now)
         return False
     if reply.error == ErrorCode.POSITION_OUT_OF_RANGE:
-        log.warning("[Raft id=%d] the leader's snapshot %s ends before %d", r.me.id, tuple(request.snapshot), f.position)
+        log.warning(
+            "[Raft id=%d] the leader's snapshot %s ends before %d",
+            r.me.id,
+            tuple(request.snapshot),
+            f.position,
+        )
         if f.position > 0:
             start_download(r, request.snapshot, fresh=True)
         else:
@@ -253,7 +278,12 @@ def on_snapshot_reply(r: Raft, event: Replied, current: bool, now: float) -> boo
         return False
     if reply.snapshot != request.snapshot or reply.position != f.position:
         wanted, got = (tuple(request.snapshot), f.position), (tuple(reply.snapshot), reply.position)
-        complain(r, "other snapshot", f"asked for snapshot and position {wanted}, {event.to.address} answers {got}", now)
+        complain(
+            r,
+            "other snapshot",
+            f"asked for snapshot and position {wanted}, {event.to.address} answers {got}",
+            now,
+        )
         return False
     size = len(reply.data)
     if not 0 < size <= request.max_bytes or f.position + size > reply.size or reply.size > MAX_SNAPSHOT_BYTES:
@@ -262,8 +292,12 @@ def on_snapshot_reply(r: Raft, event: Replied, current: bool, now: float) -> boo
     heard(r, now)
     changed = f.size not in (-1, reply.size)
     if changed or (f.prefix_digest is not None and not reply.same_prefix):
-        why = f"has {reply.size} bytes instead of {f.size}" if changed else "is another than what is here of it"
-        log.info("[Raft id=%d] the leader's snapshot %s %s: from the start", r.me.id, tuple(request.snapshot), why)
+        why = (
+            f"has {reply.size} bytes instead of {f.size}" if changed else "is another than what is here of it"
+        )
+        log.info(
+            "[Raft id=%d] the leader's snapshot %s %s: from the start", r.me.id, tuple(request.snapshot), why
+        )
         start_download(r, request.snapshot, fresh=True)
         return True
     f.size, f.prefix_digest = reply.size, None
@@ -288,7 +322,12 @@ def on_snapshot_opened(r: Raft, event: SnapshotOpened) -> None:
     f = r.following
     if f is None or f.snapshot != event.snapshot or f.opened:
         return
-    f.opened, f.position, f.written, f.prefix_digest = True, event.position, event.position, event.prefix_digest
+    f.opened, f.position, f.written, f.prefix_digest = (
+        True,
+        event.position,
+        event.position,
+        event.prefix_digest,
+    )
 
 
 def on_snapshot_written(r: Raft, event: SnapshotWritten) -> None:
@@ -307,7 +346,9 @@ def on_snapshot_rejected(r: Raft, event: SnapshotRejected, now: float) -> None:
         return
     if f.snapshot == event.snapshot:
         f.snapshot = None
-    f.fetch_deadline = max(f.fetch_deadline, now + r.params.fetch_timeout_s)  # it was the disk's time, not the leader's
+    f.fetch_deadline = max(
+        f.fetch_deadline, now + r.params.fetch_timeout_s
+    )  # it was the disk's time, not the leader's
     address = r.address_of(r.leader_id) if r.leader_id is not None else None
     if address is not None:
         r.link(address).ready_at = now + REFUSED_SNAPSHOT_S

@@ -1,4 +1,5 @@
-"""The leader's side of Raft: Fetch answers, high watermark, check-quorum, snapshots served (KIP-595, KIP-630).
+"""The leader's side of Raft: Fetch answers, high watermark, check-quorum, snapshots served (KIP-595,
+KIP-630).
 
 A replica's Fetch acknowledges everything below its offset. The leader's own offset counts once it is durable.
 """
@@ -74,11 +75,13 @@ class Leading:
     change: changes.Change | None = None  # of the voters: the one whose turn it is
     waiting: deque[changes.Change] = field(default_factory=deque)
     writing: bool = True  # control records are on their way into the log: a new leader's first at once
-    reported: dict[int, Voter] = field(default_factory=dict)  # what voters have told and the set does not hold (yet)
+    reported: dict[int, Voter] = field(
+        default_factory=dict
+    )  # what voters have told and the set does not hold (yet)
     upgrade_tokens: list[Token] = field(default_factory=list)
 
 
-# --- becoming and ceasing to be leader ------------------------------------------------------------------------------
+# --- becoming and ceasing to be leader ------------------------------------------------------------
 
 
 def start_leading(r: Raft, granting: Sequence[int], now: float) -> None:
@@ -120,7 +123,7 @@ def end_of(r: Raft, key: ReplicaKey) -> int:
     return progress.end if progress is not None else -1
 
 
-# --- the log grows, the high watermark follows ----------------------------------------------------------------------
+# --- the log grows, the high watermark follows ----------------------------------------------------
 
 
 def on_appended(r: Raft, controls: Sequence[ControlRecord], now: float) -> None:
@@ -184,15 +187,22 @@ def expire_parked(r: Raft, now: float) -> None:
         r.wake(waiting.deadline)
 
 
-# --- without a leader -----------------------------------------------------------------------------------------------
+# --- without a leader -----------------------------------------------------------------------------
 
 
 def may_wait_for_leader(r: Raft, q: Fetch) -> bool:
-    """Whether an observer's Fetch may be held until a leader is known, so that it need not ask again and again.
+    """Whether an observer's Fetch may be held until a leader is known, so that it need not ask again
+    and again.
 
-    Not a voter's: Kafka sends one request at a time over a connection, and its vote would have to wait behind it.
+    Not a voter's: Kafka sends one request at a time over a connection, and its vote would have to wait
+    behind it.
     """
-    return r.params.quick_failover and r.params.can_vote and q.replica.id >= 0 and not r.voters.is_voter(q.replica)
+    return (
+        r.params.quick_failover
+        and r.params.can_vote
+        and q.replica.id >= 0
+        and not r.voters.is_voter(q.replica)
+    )
 
 
 def is_leaderless(r: Raft) -> bool:
@@ -216,7 +226,7 @@ def answer_leaderless(r: Raft, now: float) -> None:
             r.wake(parked.deadline)
 
 
-# --- Fetch ----------------------------------------------------------------------------------------------------------
+# --- Fetch ----------------------------------------------------------------------------------------
 
 
 def leader_error(r: Raft, epoch: int) -> ErrorCode:
@@ -238,7 +248,12 @@ def on_fetch(r: Raft, q: Fetch, token: Token, now: float) -> None:
         return r.answer(token, FetchReply(ErrorCode.INVALID_REQUEST))
     error = leader_error(r, q.epoch)
     if error != ErrorCode.NONE:
-        if error != ErrorCode.UNKNOWN_LEADER_EPOCH and q.max_wait_ms > 0 and is_leaderless(r) and may_wait_for_leader(r, q):
+        if (
+            error != ErrorCode.UNKNOWN_LEADER_EPOCH
+            and q.max_wait_ms > 0
+            and is_leaderless(r)
+            and may_wait_for_leader(r, q)
+        ):
             return r.leaderless.append(Parked(q, token, now + q.max_wait_ms / 1000))
         return r.answer(token, FetchReply(error))
     if position(r, q) is None:
@@ -283,7 +298,8 @@ def evaluate(r: Raft, q: Fetch) -> FetchReply:
 
 
 def position(r: Raft, q: Fetch) -> tuple[bool, OffsetEpoch] | None:
-    """None when the replica's log is a prefix of ours; else (True, snapshot to load) or (False, where it diverges)."""
+    """None when the replica's log is a prefix of ours; else (True, snapshot to load) or (False, where
+    it diverges)."""
     view = r.log
     start = view.start_offset
     if q.offset == 0:
@@ -294,7 +310,9 @@ def position(r: Raft, q: Fetch) -> tuple[bool, OffsetEpoch] | None:
             return None
     earliest = view.earliest_snapshot()
     if earliest is not None and (
-        q.offset < start or (q.offset == start and q.last_epoch != earliest.epoch) or q.last_epoch < earliest.epoch
+        q.offset < start
+        or (q.offset == start and q.last_epoch != earliest.epoch)
+        or q.last_epoch < earliest.epoch
     ):
         latest = view.latest_snapshot()
         assert latest is not None
@@ -309,13 +327,19 @@ def track(r: Raft, q: Fetch, now: float) -> None:
     """Notes how far a replica has come. Readers with a negative id are served, not tracked."""
     leading = r.leading
     key = q.replica
-    if leading is None or key.id < 0 or (key.id == r.me.id and key.directory_id in (NO_DIRECTORY, r.me.directory_id)):
+    if (
+        leading is None
+        or key.id < 0
+        or (key.id == r.me.id and key.directory_id in (NO_DIRECTORY, r.me.directory_id))
+    ):
         return
     progress = leading.progress.get(key)
     if progress is None:
         progress = leading.progress[key] = Progress(key)
     if q.offset < progress.end:
-        log.warning("[Raft id=%d] fetch offset of %s falls from %d to %d", r.me.id, key, progress.end, q.offset)
+        log.warning(
+            "[Raft id=%d] fetch offset of %s falls from %d to %d", r.me.id, key, progress.end, q.offset
+        )
     end = r.log.end_offset
     if q.offset >= end:
         progress.last_caught_up = now
@@ -356,10 +380,12 @@ def on_fetch_snapshot(r: Raft, q: FetchSnapshot, token: Token, now: float) -> No
     mark_heard(r, q.replica, now)
     read = max(0, min(q.max_bytes, size - q.position, MAX_FETCH_BYTES))
     compare = q.prefix_digest if q.position > 0 else None
-    return r.answer(token, SnapshotReply(snapshot=q.snapshot, size=size, position=q.position, read=read, compare=compare))
+    return r.answer(
+        token, SnapshotReply(snapshot=q.snapshot, size=size, position=q.position, read=read, compare=compare)
+    )
 
 
-# --- DescribeQuorum -------------------------------------------------------------------------------------------------
+# --- DescribeQuorum -------------------------------------------------------------------------------
 
 
 def on_describe(r: Raft, token: Token, now: float) -> None:
@@ -378,7 +404,9 @@ def on_describe(r: Raft, token: Token, now: float) -> None:
             voters.append(ReplicaInfo(voter.key, -1, None, None))
         else:
             seen.add(progress.key)
-            voters.append(ReplicaInfo(progress.key, progress.end, progress.last_fetch, progress.last_caught_up))
+            voters.append(
+                ReplicaInfo(progress.key, progress.end, progress.last_fetch, progress.last_caught_up)
+            )
     observers = [
         ReplicaInfo(p.key, p.end, p.last_fetch, p.last_caught_up)
         for p in leading.progress.values()
@@ -391,7 +419,7 @@ def on_describe(r: Raft, token: Token, now: float) -> None:
     return r.answer(token, reply)
 
 
-# --- the leader's timers --------------------------------------------------------------------------------------------
+# --- the leader's timers --------------------------------------------------------------------------
 
 
 def drive_leader(r: Raft, now: float) -> None:
@@ -403,7 +431,9 @@ def drive_leader(r: Raft, now: float) -> None:
         changes.drive(r, now)
     others = len(r.voters) - (1 if r.is_voter else 0)
     if others == 0:
-        leading.check_quorum_deadline = now + r.params.check_quorum_s  # counts from when there is somebody to hear
+        leading.check_quorum_deadline = (
+            now + r.params.check_quorum_s
+        )  # counts from when there is somebody to hear
         return
     if now >= leading.check_quorum_deadline:
         log.info("[Raft id=%d] no Fetch from a majority within %.1f s", r.me.id, r.params.check_quorum_s)
@@ -422,6 +452,8 @@ def drive_leader(r: Raft, now: float) -> None:
                 q = BeginEpoch(r.me.id, r.epoch, r.leader_endpoints, voter.key, r.params.cluster_id)
                 r.send(Peer(voter.id, address), q, now)
     r.wake(leading.begin_at)
-    for key in [k for k, p in leading.progress.items() if p.last_fetch is not None and now - p.last_fetch > 3600]:
+    for key in [
+        k for k, p in leading.progress.items() if p.last_fetch is not None and now - p.last_fetch > 3600
+    ]:
         if not r.voters.is_voter(key):
             del leading.progress[key]

@@ -1,7 +1,8 @@
-"""Voter sets and kraft.version: control records applied, UpdateRaftVoter, the upgrade of kraft.version (KIP-853).
+"""Voter sets and kraft.version: control records applied, UpdateRaftVoter, the upgrade of kraft.version
+(KIP-853).
 
-AddRaftVoter and RemoveRaftVoter are in `changes`; what a replica asks for itself is in `joining`. An update acts when
-appended and is answered at once.
+AddRaftVoter and RemoveRaftVoter are in `changes`; what a replica asks for itself is in `joining`. An
+update acts when appended and is answered at once.
 """
 
 from __future__ import annotations
@@ -27,10 +28,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LEADER_CHANGE, SNAPSHOT_HEADER, SNAPSHOT_FOOTER, KRAFT_VERSION, KRAFT_VOTERS = 2, 3, 4, 5, 6  # ControlRecordType
+LEADER_CHANGE, SNAPSHOT_HEADER, SNAPSHOT_FOOTER, KRAFT_VERSION, KRAFT_VOTERS = (
+    2,
+    3,
+    4,
+    5,
+    6,
+)  # ControlRecordType
 
 
-# --- control records ------------------------------------------------------------------------------------------------
+# --- control records ------------------------------------------------------------------------------
 
 
 def voters_record(voters: VoterSet) -> VotersRecord:
@@ -42,7 +49,9 @@ def voters_record(voters: VoterSet) -> VotersRecord:
             VotersRecord.Voter(
                 voter_id=v.id,
                 voter_directory_id=v.key.directory_id,
-                endpoints=[VotersRecord.Endpoint(name=n, host=h, port=p) for n, (h, p) in v.endpoints.items()],
+                endpoints=[
+                    VotersRecord.Endpoint(name=n, host=h, port=p) for n, (h, p) in v.endpoints.items()
+                ],
                 kraft_version_feature=VotersRecord.KRaftVersionFeature(
                     min_supported_version=v.kraft_versions[0], max_supported_version=v.kraft_versions[1]
                 ),
@@ -71,7 +80,8 @@ def kraft_version_record(level: int) -> KRaftVersionRecord:
 
 
 def epoch_start_records(r: Raft, granting: Sequence[int]) -> list[tuple[int, Data]]:
-    """A new leader's first batch: LeaderChange, and the voter set where the log lacks it or our entry has changed."""
+    """A new leader's first batch: LeaderChange, and the voter set where the log lacks it or our entry
+    has changed."""
     from quorate.records.control import LeaderChangeMessage
 
     records: list[tuple[int, Data]] = [
@@ -88,7 +98,9 @@ def epoch_start_records(r: Raft, granting: Sequence[int]) -> list[tuple[int, Dat
     if r.members.kraft_version >= 1:
         at = r.members.current_offset
         if at is None:
-            raise RaftError(f"kraft.version is {r.members.kraft_version}, but neither log nor snapshot has a voter set")
+            raise RaftError(
+                f"kraft.version is {r.members.kraft_version}, but neither log nor snapshot has a voter set"
+            )
         if at == -1 or needs_update(r):
             voters = r.voters.updated(r.me.id, r.params.endpoints, r.params.kraft_versions, r.me.directory_id)
             records.append((KRAFT_VERSION, kraft_version_record(r.members.kraft_version)))
@@ -107,7 +119,8 @@ def needs_update(r: Raft) -> bool:
 
 
 def apply_membership(members: Membership, control: ControlRecord) -> None:
-    """What a control record changes of voter set and kraft.version. Raises RaftError when it breaks their rules."""
+    """What a control record changes of voter set and kraft.version. Raises RaftError when it breaks
+    their rules."""
     if control.type == KRAFT_VOTERS:
         members.add_voters(control.offset, voter_set(control.value))  # type: ignore[arg-type]
     elif control.type == KRAFT_VERSION:
@@ -119,15 +132,17 @@ def apply_control(r: Raft, control: ControlRecord) -> None:
     before = r.members.kraft_version
     apply_membership(r.members, control)
     if control.type == KRAFT_VOTERS:
-        log.info("[Raft id=%d] voters at offset %d: %s", r.me.id, control.offset, [str(v.key) for v in r.voters])
+        log.info(
+            "[Raft id=%d] voters at offset %d: %s", r.me.id, control.offset, [str(v.key) for v in r.voters]
+        )
         changes.appended(r, control.offset)
     elif before != r.members.kraft_version:
         r.persist(again=True)  # quorum-state changes its version with kraft.version
 
 
 def check_fetched(r: Raft, batches: Sequence[CommittedBatch], controls: Sequence[ControlRecord]) -> None:
-    """Whether the log may take what a leader sent: once in it, a later epoch than the leader's own or a voter set that
-    breaks the rules would keep this node from starting. Raises InvalidRecordError."""
+    """Whether the log may take what a leader sent: once in it, a later epoch than the leader's own or a
+    voter set that breaks the rules would keep this node from starting. Raises InvalidRecordError."""
     if batches and batches[-1].epoch > r.epoch:
         raise InvalidRecordError(f"a batch of epoch {batches[-1].epoch} from the leader of epoch {r.epoch}")
     trial, voters, level = Membership(), r.members.voters.last(), r.members.kraft.last()
@@ -139,7 +154,7 @@ def check_fetched(r: Raft, batches: Sequence[CommittedBatch], controls: Sequence
         raise InvalidRecordError(str(e)) from e
 
 
-# --- commits --------------------------------------------------------------------------------------------------------
+# --- commits --------------------------------------------------------------------------------------
 
 
 def on_high_watermark(r: Raft, now: float) -> None:
@@ -165,7 +180,7 @@ def fail_pending(r: Raft, leading: Leading) -> None:
         refuse(r, token, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
-# --- UpdateRaftVoter ------------------------------------------------------------------------------------------------
+# --- UpdateRaftVoter ------------------------------------------------------------------------------
 
 
 def on_update_voter(r: Raft, q: UpdateVoter, token: Token, now: float) -> None:
@@ -199,7 +214,9 @@ def on_update_voter(r: Raft, q: UpdateVoter, token: Token, now: float) -> None:
         leading.reported[key.id] = q.voter
     else:
         shared = changes.shared_address(r.voters, q.voter, leading.reported)
-        if shared is not None:  # two that change places have both told so in the end; INVALID_REQUEST would end a Kafka voter
+        if (
+            shared is not None
+        ):  # two that change places have both told so in the end; INVALID_REQUEST would end a Kafka voter
             complain(r, "shared address", f"UpdateRaftVoter of {key} is refused: {shared}", now)
             leading.reported[key.id] = q.voter
             return refuse(r, token, ErrorCode.REQUEST_TIMED_OUT)
@@ -212,11 +229,12 @@ def on_update_voter(r: Raft, q: UpdateVoter, token: Token, now: float) -> None:
     return r.answer(token, VoterReply())
 
 
-# --- kraft.version 0 -> 1 -------------------------------------------------------------------------------------------
+# --- kraft.version 0 -> 1 -------------------------------------------------------------------------
 
 
 def on_upgrade(r: Raft, q: UpgradeKraftVersion, now: float) -> None:
-    """Writes KRaftVersion and Voters once every voter has told its directory id and range; answered when committed."""
+    """Writes KRaftVersion and Voters once every voter has told its directory id and range; answered
+    when committed."""
     leading = r.leading
     if leading is None or q.epoch != r.epoch:
         return refuse(r, q.token, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -227,7 +245,9 @@ def on_upgrade(r: Raft, q: UpgradeKraftVersion, now: float) -> None:
         leading.upgrade_tokens.append(q.token)
         return None
     if q.level < level or not r.params.kraft_versions[0] <= q.level <= r.params.kraft_versions[1]:
-        return refuse(r, q.token, ErrorCode.INVALID_UPDATE_VERSION, f"kraft.version cannot go from {level} to {q.level}")
+        return refuse(
+            r, q.token, ErrorCode.INVALID_UPDATE_VERSION, f"kraft.version cannot go from {level} to {q.level}"
+        )
     me = Voter(r.me, r.params.endpoints, r.params.kraft_versions)
     known = {**leading.reported, r.me.id: me}
     for voter in r.voters:
@@ -242,7 +262,10 @@ def on_upgrade(r: Raft, q: UpgradeKraftVersion, now: float) -> None:
         return r.answer(q.token, VoterReply())
     leading.upgrade_tokens.append(q.token)
     voters = VoterSet.of(known[v.id] for v in r.voters)
-    r.effects.append_control = [(KRAFT_VERSION, kraft_version_record(q.level)), (KRAFT_VOTERS, voters_record(voters))]
+    r.effects.append_control = [
+        (KRAFT_VERSION, kraft_version_record(q.level)),
+        (KRAFT_VOTERS, voters_record(voters)),
+    ]
     return None
 
 

@@ -1,6 +1,8 @@
-"""What Raft replicas say to one another, in the core's own words; `wire` translates to and from Kafka's messages.
+"""What Raft replicas say to one another, in the core's own words; `wire` translates to and from Kafka's
+messages.
 
-Also the events that drive the core and the effects that it answers with. A field `epoch` is always the Raft epoch.
+Also the events that drive the core and the effects that it answers with. A field `epoch` is always the
+Raft epoch.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 NONE = ErrorCode.NONE
 
-# --- requests -------------------------------------------------------------------------------------------------------
+# --- requests -------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +74,9 @@ class FetchSnapshot:
     position: int
     max_bytes: int
     cluster_id: str | None = None
-    prefix_digest: bytes | None = None  # of what the sender has from elsewhere: is it the beginning of your file too?
+    prefix_digest: bytes | None = (
+        None  # of what the sender has from elsewhere: is it the beginning of your file too?
+    )
 
 
 @dataclass(slots=True, eq=False)
@@ -106,7 +110,7 @@ class ProbeVersions:
     """Asks a replica that is to be added for its supported range of kraft.version (ApiVersions)."""
 
 
-# --- replies --------------------------------------------------------------------------------------------------------
+# --- replies --------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
@@ -117,7 +121,9 @@ class Reply:
     top_level: bool = False
     leader_id: int | None = None
     epoch: int = 0
-    leader_endpoints: Endpoints = field(default_factory=dict)  # as the receiver may use them; filled in by the driver
+    leader_endpoints: Endpoints = field(
+        default_factory=dict
+    )  # as the receiver may use them; filled in by the driver
     message: str | None = None
 
 
@@ -191,10 +197,19 @@ class Failure(Enum):
 
 
 RaftRequest = (
-    Vote | BeginEpoch | EndEpoch | Fetch | FetchSnapshot | AddVoter | RemoveVoter | UpdateVoter | DescribeQuorum | ProbeVersions
+    Vote
+    | BeginEpoch
+    | EndEpoch
+    | Fetch
+    | FetchSnapshot
+    | AddVoter
+    | RemoveVoter
+    | UpdateVoter
+    | DescribeQuorum
+    | ProbeVersions
 )
 
-# --- events ---------------------------------------------------------------------------------------------------------
+# --- events ---------------------------------------------------------------------------------------
 
 Token = Hashable  # names the asker of a request until it is answered
 
@@ -264,8 +279,8 @@ class FetchRejected:
 
 @dataclass(slots=True, eq=False)
 class SnapshotOpened:
-    """The download goes on at `position`. With a digest, what is there came from another leader, and the files of two
-    replicas may differ under the same id: this one has to confirm it."""
+    """The download goes on at `position`. With a digest, what is there came from another leader, and
+    the files of two replicas may differ under the same id: this one has to confirm it."""
 
     snapshot: OffsetEpoch
     position: int
@@ -335,7 +350,7 @@ Event = (
     | UpgradeKraftVersion
 )
 
-# --- effects --------------------------------------------------------------------------------------------------------
+# --- effects --------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
@@ -352,7 +367,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotStart:
-    """A download begins, or one that was broken off goes on unless it is to be `fresh`. Report SnapshotOpened."""
+    """A download begins, or one that was broken off goes on unless it is to be `fresh`. Report
+    SnapshotOpened."""
 
     snapshot: OffsetEpoch
     leader: LeaderAndEpoch  # whose file it is: one leader's in one epoch never changes
@@ -361,8 +377,8 @@ class SnapshotStart:
 
 @dataclass(slots=True, eq=False)
 class SnapshotChunk:
-    """Bytes of a snapshot download: verify and write them, report SnapshotWritten or SnapshotRejected. `last`: freeze it,
-    restart the log behind it, report SnapshotInstalled."""
+    """Bytes of a snapshot download: verify and write them, report SnapshotWritten or SnapshotRejected.
+    `last`: freeze it, restart the log behind it, report SnapshotInstalled."""
 
     snapshot: OffsetEpoch
     position: int

@@ -1,23 +1,26 @@
 """Raft as KIP-595, KIP-853 and KIP-996 amend it: a pure state machine. No I/O, no clock, no task.
 
-Everything enters as an event with the time at which it happened; what is to be done comes back as Effects. Randomness is
-drawn from the generator given. The rules live in `election` (votes, epochs), `moves` (between roles), `replication` (the
-leader), `follower` and `membership` (voter changes); this file holds the state, the one entrance and the timers.
+Everything enters as an event with the time at which it happened; what is to be done comes back as
+Effects. Randomness is drawn from the generator given. The rules live in `election` (votes, epochs),
+`moves` (between roles), `replication` (the leader), `follower` and `membership` (voter changes); this
+file holds the state, the one entrance and the timers.
 
 The driver's duties, for every Effects returned, in this order:
 
-1. `send`: may go at once, even before 2; but what comes back is stepped only after all duties are done. Report each
-   answer or failure by step(Replied).
-2. `save_quorum_state`: write it durably before doing anything below. A failure is fatal. With `save_may_wait` the
-   state is written soon, or with the next one.
-3. `truncate_to`: cut the log there, then step(Synced). `start_snapshot`: open a download, an empty one or one that was
-   broken off, then step(SnapshotOpened). `snapshot_chunk`: verify its bytes and add them, then step(SnapshotWritten); after
-   the last, freeze the snapshot, restart the log behind it and step(SnapshotInstalled) instead. What is no snapshot is
-   deleted: step(SnapshotRejected). All this may take its time: it runs beside the other duties, in order.
-4. `append_fetched`: check and append the bytes; step(Appended) with the control records in them, make them durable (a
-   voter or controller), then step(Synced). What cannot be appended: step(FetchRejected).
-   `append_control`: append, after all records proposed before, one control batch; step(Appended), later step(Synced).
-   Records that the state machine proposes in the leader's epoch are appended by the driver itself, then both steps too.
+1. `send`: may go at once, even before 2; but what comes back is stepped only after all duties are done.
+   Report each answer or failure by step(Replied).
+2. `save_quorum_state`: write it durably before doing anything below. A failure is fatal. With
+   `save_may_wait` the state is written soon, or with the next one.
+3. `truncate_to`: cut the log there, then step(Synced). `start_snapshot`: open a download, an empty one
+   or one that was broken off, then step(SnapshotOpened). `snapshot_chunk`: verify its bytes and add
+   them, then step(SnapshotWritten); after the last, freeze the snapshot, restart the log behind it and
+   step(SnapshotInstalled) instead. What is no snapshot is deleted: step(SnapshotRejected). All this may
+   take its time: it runs beside the other duties, in order.
+4. `append_fetched`: check and append the bytes; step(Appended) with the control records in them, make
+   them durable (a voter or controller), then step(Synced). What cannot be appended:
+   step(FetchRejected). `append_control`: append, after all records proposed before, one control batch;
+   step(Appended), later step(Synced). Records that the state machine proposes in the leader's epoch are
+   appended by the driver itself, then both steps too.
 5. `answers`: may go now; bytes named by `read_from` and `read` are read from the log and the snapshot.
    `save_standing`: write it durably, at any time.
 6. `role`: tell the listeners. `high_watermark`: deliver what is below it.
@@ -89,8 +92,13 @@ from quorate.raft.types import (
 )
 
 log = logging.getLogger(__name__)
-QUICK_FIRST_S = 0.020  # after a reset connection: pre-vote within so long, so that two followers rarely collide
-QUICK_START_S = (0.05, 0.30)  # a voter that starts and knows no leader asks so soon: a quorum that forms need not wait
+QUICK_FIRST_S = (
+    0.020  # after a reset connection: pre-vote within so long, so that two followers rarely collide
+)
+QUICK_START_S = (
+    0.05,
+    0.30,
+)  # a voter that starts and knows no leader asks so soon: a quorum that forms need not wait
 
 
 class Raft:
@@ -121,7 +129,9 @@ class Raft:
         self.voted: ReplicaKey | None = None
         self.heard_at = 0.0  # a leader's answer, or the start
         self.leader_confirmed_epoch = -1  # the epoch whose leader has answered us as such
-        self.leader_confirmed_on_disk = -1  # the epoch of which the disk has both the leader's name and records
+        self.leader_confirmed_on_disk = (
+            -1
+        )  # the epoch of which the disk has both the leader's name and records
         self.error_log = RateLimitedLog()
         self.repeats = RateLimitedLog()  # what is in order, and comes again and again
         self.hwm: int | None = None  # as known in this epoch; a new leader does not know it
@@ -145,7 +155,7 @@ class Raft:
         self.elections_started: float | None = None
         self.effects = Effects()
 
-    # --- questions --------------------------------------------------------------------------------------------------
+    # --- questions --------------------------------------------------------------------------------
 
     @property
     def voters(self) -> VoterSet:
@@ -157,10 +167,11 @@ class Raft:
 
     @property
     def may_stand(self) -> bool:
-        """Whether it may be elected: a voter, or a replica whose removal stands in its log and is not known to be committed.
+        """Whether it may be elected: a voter, or a replica whose removal stands in its log and is not
+        known to be committed.
 
-        Where the voters that remain lack that record, they cannot win and only such a replica can commit it (Raft's thesis,
-        4.2.2). Kafka's controllers wait there for ever.
+        Where the voters that remain lack that record, they cannot win and only such a replica can
+        commit it (Raft's thesis, 4.2.2). Kafka's controllers wait there for ever.
         """
         if self.is_voter:
             return True
@@ -171,7 +182,8 @@ class Raft:
 
     @property
     def unsynced(self) -> bool:
-        """Whether the log, or what is being added to it, is not durable yet: a Fetch now would acknowledge too much."""
+        """Whether the log, or what is being added to it, is not durable yet: a Fetch now would
+        acknowledge too much."""
         return self.awaiting_sync or self.synced < self.log.end_offset
 
     @property
@@ -210,7 +222,7 @@ class Raft:
             return self.leader_endpoints[self.params.listener_name]
         return self.voters.address(node_id, self.params.listener_name)
 
-    # --- the one entrance -------------------------------------------------------------------------------------------
+    # --- the one entrance -------------------------------------------------------------------------
 
     def start(self, now: float) -> Effects:
         """The first step: takes up the role that disk and voter set call for."""
@@ -219,7 +231,9 @@ class Raft:
         end = self.end
         self.synced = end.offset
         if stored.epoch < end.epoch:
-            log.warning("[Raft id=%d] quorum-state has epoch %d, the log has %d", self.me.id, stored.epoch, end.epoch)
+            log.warning(
+                "[Raft id=%d] quorum-state has epoch %d, the log has %d", self.me.id, stored.epoch, end.epoch
+            )
             stored = QuorumState(end.epoch)
         self.epoch, self.voted = stored.epoch, stored.voted
         if stored.leader_id is not None and end.epoch == stored.epoch:
@@ -232,7 +246,8 @@ class Raft:
             stored.leader_id is None
             and stored.voted is not None
             and self._voted_self(stored.voted)
-            and end.epoch < stored.epoch  # else another has led the epoch, and its name was not written in time
+            and end.epoch
+            < stored.epoch  # else another has led the epoch, and its name was not written in time
         ):
             self.role = Role.CANDIDATE
             moves.hold_election(self, now)
@@ -360,13 +375,18 @@ class Raft:
         f = self.following
         if f is not None and self.leader_id is not None and address == self.address_of(self.leader_id):
             f.heard = False
-            if self.may_stand and self.params.quick_failover and f.quick_at == NEVER and not self.shutting_down:
+            if (
+                self.may_stand
+                and self.params.quick_failover
+                and f.quick_at == NEVER
+                and not self.shutting_down
+            ):
                 f.quick_at = now + self.rng.uniform(0, QUICK_FIRST_S)
                 self.quick_until = f.fetch_deadline
             elif not self.may_stand:
                 f.fetch_deadline = min(f.fetch_deadline, now)
 
-    # --- moves between roles: in `moves` --------------------------------------------------------------------------------
+    # --- moves between roles: in `moves` ----------------------------------------------------------
 
     persist = moves.persist
     draw_election_deadline = moves.draw_election_deadline
@@ -382,7 +402,7 @@ class Raft:
     request_votes_soon = moves.request_votes_soon
     back_off = moves.back_off
 
-    # --- links and timers -------------------------------------------------------------------------------------------
+    # --- links and timers -------------------------------------------------------------------------
 
     def link(self, address: Address) -> Link:
         found = self.links.get(address)
@@ -394,7 +414,8 @@ class Raft:
         self.links.clear()
 
     def send(self, to: Peer, request: RaftRequest, now: float) -> bool:
-        """Sends unless one of this kind is under way there or the address is backing off; then sets the alarm."""
+        """Sends unless one of this kind is under way there or the address is backing off; then sets the
+        alarm."""
         link = self.link(to.address)
         if now < link.ready_at:
             self.wake(link.ready_at)
@@ -446,7 +467,12 @@ class Raft:
             if now >= f.fetch_deadline or now >= f.quick_at:
                 quick = now < f.fetch_deadline
                 self.quick_until = f.fetch_deadline if quick else -1.0
-                log.info("[Raft id=%d] lost leader %s: %s", self.me.id, self.leader_id, "reset" if quick else "timeout")
+                log.info(
+                    "[Raft id=%d] lost leader %s: %s",
+                    self.me.id,
+                    self.leader_id,
+                    "reset" if quick else "timeout",
+                )
                 self.become_prospective(now)
                 return True
             return False

@@ -1,6 +1,8 @@
-"""Moves between roles, and what each role begins with: epoch, vote, timers, what has to be written (KIP-595, KIP-996).
+"""Moves between roles, and what each role begins with: epoch, vote, timers, what has to be written
+(KIP-595, KIP-996).
 
-Which role may follow which is the table `MOVES`. A move that it lacks raises RaftError: a bug, for which the node stops.
+Which role may follow which is the table `MOVES`. A move that it lacks raises RaftError: a bug, for
+which the node stops.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 QUICK_AGAIN_S = (0.020, 0.050)  # a quick pre-vote is repeated so soon while it is refused
-SPLIT_VOTE_S = (0.010, 0.050)  # a candidate that has lost stands again after so long, doubled with each loss in a row
+SPLIT_VOTE_S = (
+    0.010,
+    0.050,
+)  # a candidate that has lost stands again after so long, doubled with each loss in a row
 GIVE_WAY_S = (0.030, 0.060)  # who has granted a pre-vote leaves its asker so long, once an epoch
 
 
@@ -42,8 +47,8 @@ def _move(r: Raft, role: Role) -> None:
 
 
 def persist(r: Raft, again: bool = False) -> None:
-    """Has the state written unless it is (again: in any case). Only the name of another leader may wait: whoever
-    forgets it knows the epoch and its vote still."""
+    """Has the state written unless it is (again: in any case). Only the name of another leader may
+    wait: whoever forgets it knows the epoch and its vote still."""
     voted = None if r.leader_id == r.me.id and r.params.can_vote else r.voted  # as Kafka writes a leader
     state, saved, effects = QuorumState(r.epoch, r.leader_id, voted), r.saved, r.effects
     if state == saved and not again:
@@ -84,7 +89,9 @@ def become_unattached(r: Raft, epoch: int, leader_id: int | None, now: float) ->
 def become_follower(r: Raft, epoch: int, leader_id: int, endpoints: Endpoints, now: float) -> None:
     if leader_id == r.me.id and r.is_voter:
         raise RaftError(f"told to follow itself in epoch {epoch}")
-    f = r.following  # without a leader's name: it was forgotten for this one, which gets no more time (`claims`)
+    f = (
+        r.following
+    )  # without a leader's name: it was forgotten for this one, which gets no more time (`claims`)
     latest = f.fetch_deadline if f is not None and epoch == r.epoch and r.leader_id is None else NEVER
     _new_epoch(r, epoch)
     r.leader_id, r.leader_endpoints = leader_id, dict(endpoints)
@@ -164,8 +171,8 @@ def lose_election(r: Raft, now: float) -> None:
 
 
 def defer_to(r: Raft, other: ReplicaKey, last: OffsetEpoch, now: float) -> None:
-    """A pre-vote was granted: its asker goes first, or both would stand and split the votes. Of two that ask at the
-    same time the one with the longer log goes first, then the one with the lower id."""
+    """A pre-vote was granted: its asker goes first, or both would stand and split the votes. Of two
+    that ask at the same time the one with the longer log goes first, then the one with the lower id."""
     if not r.params.quick_failover or r.deferred_epoch == r.epoch:
         return
     until = now + r.rng.uniform(*GIVE_WAY_S)
@@ -174,7 +181,11 @@ def defer_to(r: Raft, other: ReplicaKey, last: OffsetEpoch, now: float) -> None:
         f.quick_at = until
     elif r.role is Role.UNATTACHED and r.election_deadline < until:
         r.election_deadline = until
-    elif r.role is Role.PROSPECTIVE and election is not None and (last.log_order, -other.id) > (r.end.log_order, -r.me.id):
+    elif (
+        r.role is Role.PROSPECTIVE
+        and election is not None
+        and (last.log_order, -other.id) > (r.end.log_order, -r.me.id)
+    ):
         election.not_before = until
     else:
         return
@@ -209,8 +220,8 @@ def become_resigned(r: Raft, now: float) -> None:
 
 
 def adopt(r: Raft, epoch: int, leader_id: int | None, endpoints: Endpoints, now: float) -> None:
-    """What another replica says of leader and epoch, for an epoch not below our own. Whether it contradicts what we know
-    has been looked at (`claims`)."""
+    """What another replica says of leader and epoch, for an epoch not below our own. Whether it
+    contradicts what we know has been looked at (`claims`)."""
     if leader_id is not None and not endpoints:
         endpoints = r.voters.endpoints(leader_id)
     if contradicts(r, epoch, leader_id):

@@ -1,11 +1,14 @@
-"""AddRaftVoter and RemoveRaftVoter on the leader (KIP-853): one change at a time, each a small story of waits.
+"""AddRaftVoter and RemoveRaftVoter on the leader (KIP-853): one change at a time, each a small story of
+waits.
 
-A change waits for its turn, for the voter set before it and a record of this epoch to be committed; an addition then for
-the new voter to have caught up and to tell its range of kraft.version, and lets removals go first meanwhile. It acts when
-its record is appended and is answered when that commits. All waiting ends with the request's own time, of which an addition
-gets a minute at most: the answer then names what was waited for.
+A change waits for its turn, for the voter set before it and a record of this epoch to be committed; an
+addition then for the new voter to have caught up and to tell its range of kraft.version, and lets
+removals go first meanwhile. It acts when its record is appended and is answered when that commits. All
+waiting ends with the request's own time, of which an addition gets a minute at most: the answer then
+names what was waited for.
 
-A set acts as soon as it is appended, so one without a living majority would never commit: it is not written (Kafka writes it).
+A set acts as soon as it is appended, so one without a living majority would never commit: it is not
+written (Kafka writes it).
 """
 
 from __future__ import annotations
@@ -17,7 +20,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from quorate.protocol.errors import ErrorCode
-from quorate.raft.core.messages import AddVoter, Failure, Peer, ProbeReply, ProbeVersions, RemoveVoter, Replied, Token, VoterReply
+from quorate.raft.core.messages import (
+    AddVoter,
+    Failure,
+    Peer,
+    ProbeReply,
+    ProbeVersions,
+    RemoveVoter,
+    Replied,
+    Token,
+    VoterReply,
+)
 from quorate.raft.core.role_state import NEVER_LOST
 from quorate.raft.core.voters import Voter, VoterSet
 from quorate.raft.types import NO_DIRECTORY, Endpoints, ReplicaKey
@@ -58,7 +71,7 @@ def refuse(r: Raft, token: Token, error: ErrorCode, message: str | None = None) 
     r.answer(token, VoterReply(error, message=message))
 
 
-# --- requests -------------------------------------------------------------------------------------------------------
+# --- requests -------------------------------------------------------------------------------------
 
 
 def on_add_voter(r: Raft, q: AddVoter, token: Token, now: float) -> None:
@@ -78,7 +91,9 @@ def on_remove_voter(r: Raft, q: RemoveVoter, token: Token, now: float) -> None:
         return None
     if q.key.id < 0 or q.key.directory_id == NO_DIRECTORY:
         there = r.voters.by_id.get(q.key.id)
-        if there is None or there.key != q.key:  # an entry whose voter has never told its directory can be removed too
+        if (
+            there is None or there.key != q.key
+        ):  # an entry whose voter has never told its directory can be removed too
             return refuse(r, token, ErrorCode.INVALID_REQUEST, "no voter id or no directory id")
     return _enqueue(r, Change(token, now + REMOVE_TIMEOUT_S, removing=q.key))
 
@@ -146,7 +161,10 @@ def impossible(r: Raft, change: Change) -> tuple[ErrorCode, str] | None:
     if not r.voters.has_key(change.removing):
         return ErrorCode.VOTER_NOT_FOUND, f"cannot remove voter {change.removing}: the voters are {found}"
     if len(r.voters) == 1:
-        return ErrorCode.VOTER_NOT_FOUND, f"cannot remove voter {found}: it is the only one; add another controller first"
+        return (
+            ErrorCode.VOTER_NOT_FOUND,
+            f"cannot remove voter {found}: it is the only one; add another controller first",
+        )
     return None
 
 
@@ -155,22 +173,27 @@ def missing_endpoint(listener: str, endpoints: Endpoints) -> str:
     return f"the voter has no endpoint for listener {listener}, under which voters reach one another (it has: {names})"
 
 
-def shared_address(voters: VoterSet, wanted: Voter, moved: Mapping[int, Voter] = MappingProxyType({})) -> str | None:
-    """Why `wanted` may not be where it says: another voter is there, as far as it has not told that it has `moved`.
-    What is sent to one of two voters at one address reaches the other, and neither can be elected."""
+def shared_address(
+    voters: VoterSet, wanted: Voter, moved: Mapping[int, Voter] = MappingProxyType({})
+) -> str | None:
+    """Why `wanted` may not be where it says: another voter is there, as far as it has not told that it
+    has `moved`. What is sent to one of two voters at one address reaches the other, and neither can be
+    elected."""
     mine = {(host.lower(), port): name for name, (host, port) in wanted.endpoints.items()}
     for other in voters:
         if other.id != wanted.id:
             for host, port in moved.get(other.id, other).endpoints.values():
                 if (host.lower(), port) in mine:
                     return (
-                        f"{mine[host.lower(), port]}://{host}:{port} of voter {wanted.key} is the endpoint of voter {other.key}"
-                        f" already: give each its own (listeners, advertised.listeners), or remove voter {other.id} first"
+                        f"{mine[host.lower(), port]}://{host}:{port} of voter {wanted.key} is the endpoint "
+                        f"of voter {other.key}"
+                        " already: give each its own (listeners, advertised.listeners), or remove voter "
+                        f"{other.id} first"
                     )
     return None
 
 
-# --- the way of a change --------------------------------------------------------------------------------------------
+# --- the way of a change --------------------------------------------------------------------------
 
 
 def drive(r: Raft, now: float) -> None:
@@ -223,7 +246,9 @@ def blocked_by(r: Raft) -> str | None:
     return None
 
 
-def _prepare(r: Raft, change: Change, voter: Voter, now: float) -> tuple[str | None, tuple[ErrorCode, str] | None]:
+def _prepare(
+    r: Raft, change: Change, voter: Voter, now: float
+) -> tuple[str | None, tuple[ErrorCode, str] | None]:
     """Catching up and ApiVersions: (what is waited for, why it is refused), neither when both are done."""
     from quorate.raft.core.leader import progress_of
 
@@ -239,7 +264,9 @@ def _prepare(r: Raft, change: Change, voter: Voter, now: float) -> tuple[str | N
                 change.probe = probe
         why = f" ({change.failure})" if change.failure else ""
         return f"ApiVersions of voter {key} at {address[0]}:{address[1]}{why}", None
-    if not change.votes:  # a broker fetches as a controller does, but never votes and does not sync what it acknowledges
+    if (
+        not change.votes
+    ):  # a broker fetches as a controller does, but never votes and does not sync what it acknowledges
         address = voter.endpoints[r.params.listener_name]
         text = f"voter {key} does not vote: {address[0]}:{address[1]} is no listener of a controller"
         return None, (ErrorCode.INVALID_REQUEST, text)
@@ -266,8 +293,8 @@ def _await_majority(r: Raft, change: Change, now: float) -> tuple[str | None, tu
 
 
 def why_no_majority(r: Raft, voters: VoterSet, now: float) -> str | None:
-    """None where a majority of these, this leader if it is one of them, has fetched lately and not been lost since. A Fetch
-    waits half of a fetch timeout at most."""
+    """None where a majority of these, this leader if it is one of them, has fetched lately and not been
+    lost since. A Fetch waits half of a fetch timeout at most."""
     from quorate.raft.core.leader import progress_of
 
     silent: dict[int, str] = {}
@@ -277,14 +304,18 @@ def why_no_majority(r: Raft, voters: VoterSet, now: float) -> str | None:
             lost_at = r.links[address].lost_at if address in r.links else NEVER_LOST
             if progress is None or progress.last_fetch is None:
                 silent[voter.id] = f"{voter.id} has not fetched from this leader"
-            elif progress.last_fetch < lost_at + LATE_S or now - progress.last_fetch > 0.75 * r.params.fetch_timeout_s:
+            elif (
+                progress.last_fetch < lost_at + LATE_S
+                or now - progress.last_fetch > 0.75 * r.params.fetch_timeout_s
+            ):
                 silent[voter.id] = f"{voter.id} has not fetched for {now - progress.last_fetch:.1f} s"
     if len(voters) - len(silent) >= voters.majority:
         return None
     ids = ", ".join(map(str, silent))
     return (
         f"the voters would be {', '.join(map(str, voters.ids))}, and nothing could be committed by them:"
-        f" {voters.majority} must be up, but voter {', voter '.join(silent.values())}; start {ids} first, or remove {ids} first"
+        f" {voters.majority} must be up, but voter {', voter '.join(silent.values())}; start {ids} first, or "
+        f"remove {ids} first"
     )
 
 

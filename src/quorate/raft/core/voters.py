@@ -1,7 +1,7 @@
 """Voter sets, their history by offset, and the history of kraft.version (KIP-853).
 
-Sets are immutable. A set takes effect when its VotersRecord is appended, committed or not, and is undone when the log is
-truncated below it; hence the histories.
+Sets are immutable. A set takes effect when its VotersRecord is appended, committed or not, and is
+undone when the log is truncated below it; hence the histories.
 """
 
 from __future__ import annotations
@@ -89,12 +89,17 @@ class VoterSet:
     def without(self, node_id: int) -> VoterSet:
         return VoterSet({i: v for i, v in self.by_id.items() if i != node_id})
 
-    def updated(self, node_id: int, endpoints: Endpoints, kraft_versions: tuple[int, int], directory: bytes) -> VoterSet:
-        """The set with one voter's endpoints and range replaced; a directory id is filled in where it was empty."""
+    def updated(
+        self, node_id: int, endpoints: Endpoints, kraft_versions: tuple[int, int], directory: bytes
+    ) -> VoterSet:
+        """The set with one voter's endpoints and range replaced; a directory id is filled in where it
+        was empty."""
         old = self.by_id[node_id]
         directory_id = old.key.directory_id if old.key.directory_id != NO_DIRECTORY else directory
         return self.with_voter(
-            replace(old, key=ReplicaKey(node_id, directory_id), endpoints=endpoints, kraft_versions=kraft_versions)
+            replace(
+                old, key=ReplicaKey(node_id, directory_id), endpoints=endpoints, kraft_versions=kraft_versions
+            )
         )
 
     def overlaps(self, other: VoterSet) -> bool:
@@ -140,7 +145,8 @@ class History(Generic[T]):
         del self._offsets[i:], self._values[i:]
 
     def trim_before(self, start_offset: int) -> None:
-        """Keeps the newest entry at or before `start_offset` and all that follow: a snapshot covers the rest."""
+        """Keeps the newest entry at or before `start_offset` and all that follow: a snapshot covers the
+        rest."""
         i = bisect.bisect_right(self._offsets, start_offset)
         if i > 1:
             del self._offsets[: i - 1], self._values[: i - 1]
@@ -151,7 +157,8 @@ class History(Generic[T]):
 
 
 class Membership:
-    """The voter sets and kraft.version levels that log and snapshots hold, over the static set of the configuration."""
+    """The voter sets and kraft.version levels that log and snapshots hold, over the static set of the
+    configuration."""
 
     __slots__ = ("_current", "kraft", "static", "voters")
 
@@ -187,7 +194,9 @@ class Membership:
     def add_voters(self, offset: int, voters: VoterSet) -> None:
         last = self.voters.last()
         if last is not None and len(last[1]) and not last[1].overlaps(voters):
-            raise RaftError(f"voter set at offset {offset} differs by more than one voter from the one before it")
+            raise RaftError(
+                f"voter set at offset {offset} differs by more than one voter from the one before it"
+            )
         self.voters.add(offset, voters)
         self._current = voters
 

@@ -1,4 +1,5 @@
-"""The values of a large batch, found in its bytes only as far as somebody looks: all at once would hold the event loop."""
+"""The values of a large batch, found in its bytes only as far as somebody looks: all at once would hold
+the event loop."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The shell of the Raft core: files, timers, the network and the listeners (asyncio).
 
-Group commit: whatever is proposed while a write or fsync is under way is the next batch. While fsync is quick it runs in
-the loop, so that one record is proposed, durable, committed and delivered in one loop turn; when it becomes slow it
-moves to a thread.
+Group commit: whatever is proposed while a write or fsync is under way is the next batch. While fsync is
+quick it runs in the loop, so that one record is proposed, durable, committed and delivered in one loop
+turn; when it becomes slow it moves to a thread.
 """
 
 from __future__ import annotations
@@ -90,7 +90,10 @@ class RaftClient(RaftView):
         self._stepping = False
         self._drain_scheduled = False
         self._alarm = DeadlineTimer(self._clock, self._woken)
-        self._repeated = [PeriodicTimer(config.clean_interval_s, self._clean), PeriodicTimer(REACH_S, self._reach)]
+        self._repeated = [
+            PeriodicTimer(config.clean_interval_s, self._clean),
+            PeriodicTimer(REACH_S, self._reach),
+        ]
         self._reachability = Reachability(self._clock)
         self._reaching = PeerMonitor(self._reachability)
         self._turning = ConditionWaiter(self._clock)
@@ -101,21 +104,30 @@ class RaftClient(RaftView):
         self._cut = 0  # how often the log was cut: an fsync that began before says nothing of what came after
         self._proposals = Proposals()
         self.meters: RaftMeters
-        self._held: m.Effects | None = None  # its requests are on their way out, its other duties come next turn
+        self._held: m.Effects | None = (
+            None  # its requests are on their way out, its other duties come next turn
+        )
         self.failure: BaseException | None = None
         self._sync: Syncer
-        self.routes: dict[int, Callable[[RequestContext, Any], Response | Awaitable[Response]]] = dict.fromkeys(
-            _ROUTES, self.handle
+        self.routes: dict[int, Callable[[RequestContext, Any], Response | Awaitable[Response]]] = (
+            dict.fromkeys(_ROUTES, self.handle)
         )
 
-    # --- life -------------------------------------------------------------------------------------------------------
+    # --- life -------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Opens the log, takes up the stored role. Raises OSError, SnapshotError, QuorumStateError, RaftError."""
+        """Opens the log, takes up the stored role. Raises OSError, SnapshotError, QuorumStateError,
+        RaftError."""
         config, started = self.config, time.perf_counter()
         self.meters = RaftMeters(self._clock.now())
         opened = await in_thread(
-            recover_replica, config, self._directory, self._state, self._voter_marker, self._files, self._clock.now_ms()
+            recover_replica,
+            config,
+            self._directory,
+            self._state,
+            self._voter_marker,
+            self._files,
+            self._clock.now_ms(),
         )
         self.log, members = opened.log, opened.members
         self.core = Raft(config.params(), self.log, opened.stored, members, self._rng, opened.standing)
@@ -154,7 +166,8 @@ class RaftClient(RaftView):
         if self.failure is None:
             self._write_proposals()
             if timeout_s > 0:
-                # Before a leader resigns: what was written commits, and a successor has all of it, so that nobody asks twice.
+                # Before a leader resigns: what was written commits, and a successor has all of it, so
+                # that nobody asks twice.
                 await self._until(lambda: not self.core.has_unsettled, min(timeout_s, SETTLE_S))
             self._step(m.Shutdown())
             await self._until(lambda: self.core.shutdown_complete, timeout_s)
@@ -174,7 +187,8 @@ class RaftClient(RaftView):
             self.failure = RuntimeError("closed")
 
     async def _until(self, condition: Callable[[], bool], timeout_s: float) -> None:
-        """Returns when the condition holds, looked at after every step, or the time is over, or Raft has failed."""
+        """Returns when the condition holds, looked at after every step, or the time is over, or Raft
+        has failed."""
         await self._turning.until(lambda: self.failure is not None or condition(), timeout_s)
 
     def _fatal(self, error: BaseException) -> None:
@@ -190,7 +204,7 @@ class RaftClient(RaftView):
         if self.config.on_fatal is not None:
             self.config.on_fatal(error)
 
-    # --- what state machines use ------------------------------------------------------------------------------------
+    # --- what state machines use ------------------------------------------------------------------
 
     def register(self, listener: RaftListener) -> None:
         """From now on `listener` gets all that is committed, from the latest snapshot or the start on."""
@@ -203,13 +217,16 @@ class RaftClient(RaftView):
         self._delivery.unregister(listener)
 
     def append(self, epoch: int, values: Sequence[bytes], *, atomic: bool = True) -> int:
-        """Proposes records; the last one's offset. They commit, or leadership is lost: on_leader_change tells.
+        """Proposes records; the last one's offset. They commit, or leadership is lost: on_leader_change
+        tells.
 
         atomic: all in one batch. Raises NotLeaderError, BatchTooLargeError.
         """
         core = self.core
         if core.role is not Role.LEADER or epoch != core.epoch or self.failure is not None:
-            raise NotLeaderError(f"append in epoch {epoch}: this replica is {core.role.value} in epoch {core.epoch}")
+            raise NotLeaderError(
+                f"append in epoch {epoch}: this replica is {core.role.value} in epoch {core.epoch}"
+            )
         last = self._proposals.add(values, atomic)
         if not self._drain_scheduled and not self._sync.running:
             self._drain_scheduled = True
@@ -229,10 +246,11 @@ class RaftClient(RaftView):
         self._step(m.UpgradeKraftVersion(epoch, level, validate_only, upgrade))
         await upgrade.future
 
-    # --- requests of other nodes ------------------------------------------------------------------------------------
+    # --- requests of other nodes ------------------------------------------------------------------
 
     def handle(self, ctx: RequestContext, request: Any) -> Response | Awaitable[Response]:
-        """Answers Raft's own requests; the state has changed when this returns, whatever is still to be waited for."""
+        """Answers Raft's own requests; the state has changed when this returns, whatever is still to be
+        waited for."""
         if self.failure is not None:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the metadata log is closed")
         asked = wire.decode_request(request, ctx.api_version)
@@ -259,7 +277,7 @@ class RaftClient(RaftView):
             reply.message = self._reaching.why_no_leader(self.core, self._clock.now())
         token.finish(respond(self.core, self.log, token, reply, self._clock, self._delivery.hwm))
 
-    # --- proposals and group commit ---------------------------------------------------------------------------------
+    # --- proposals and group commit ---------------------------------------------------------------
 
     def _drain(self) -> None:
         self._drain_scheduled = False
@@ -282,7 +300,9 @@ class RaftClient(RaftView):
         for batch, data in self._proposals.take(self.core.epoch, self._clock.now_ms()):
             self.log.append(data, self._clock.now_ms())
             self._delivery.appended(batch)
-            self.meters.leader_appended(batch.last_offset + 1, batch.last_offset + 1 - batch.base_offset, self._clock.now())
+            self.meters.leader_appended(
+                batch.last_offset + 1, batch.last_offset + 1 - batch.base_offset, self._clock.now()
+            )
         self._queue.append(m.Appended())
 
     def _start_sync(self) -> None:
@@ -309,7 +329,7 @@ class RaftClient(RaftView):
             self._start_sync()
         return self._run_queue()
 
-    # --- steps of the core ------------------------------------------------------------------------------------------
+    # --- steps of the core ------------------------------------------------------------------------
 
     def _step(self, event: m.Event) -> None:
         self._queue.append(event)
@@ -332,7 +352,8 @@ class RaftClient(RaftView):
         self._turning.notice()
 
     def _apply(self, effects: m.Effects) -> None:
-        """Duty 1, and the others at once, or in the next turn where a blocking write would hold back what was just sent."""
+        """Duty 1, and the others at once, or in the next turn where a blocking write would hold back
+        what was just sent."""
         sent = False
         for outgoing in effects.send:
             sent = self._calls.send(outgoing) or sent
@@ -358,8 +379,12 @@ class RaftClient(RaftView):
 
     def _perform(self, effects: m.Effects) -> None:
         core = self.core
-        if core.is_voter or (effects.save_quorum_state is not None and core.voted is not None and core.params.can_vote):
-            self._voter_marker.write(core.members.kraft_version)  # before a vote, and before a voter's first acknowledgement
+        if core.is_voter or (
+            effects.save_quorum_state is not None and core.voted is not None and core.params.can_vote
+        ):
+            self._voter_marker.write(
+                core.members.kraft_version
+            )  # before a vote, and before a voter's first acknowledgement
         if effects.save_quorum_state is not None:
             self._state.save(effects.save_quorum_state, effects.save_may_wait)
         if effects.save_standing is not None:
@@ -472,15 +497,15 @@ class RaftClient(RaftView):
         except (OSError, LogDirFailure) as e:
             self._fatal(e)
 
-    # --- snapshots of the state machine -----------------------------------------------------------------------------
+    # --- snapshots of the state machine -----------------------------------------------------------
 
     async def create_snapshot(
         self, end_offset: int, epoch: int, last_timestamp_ms: int, batches: Iterable[bytes]
     ) -> OffsetEpoch | None:
         """Writes the state below end_offset, given as data batches; header, voters and footer are added here.
 
-        None when an equal or newer snapshot exists, or has come meanwhile. Raises ValueError for an offset that is not
-        committed, not on a batch boundary or of another epoch; OSError.
+        None when an equal or newer snapshot exists, or has come meanwhile. Raises ValueError for an
+        offset that is not committed, not on a batch boundary or of another epoch; OSError.
         """
         snapshot = OffsetEpoch(end_offset, epoch)
         if not self.log.may_snapshot(snapshot, self._delivery.hwm):
@@ -488,11 +513,15 @@ class RaftClient(RaftView):
         members = self.core.members
         kraft, voters = members.kraft_version_at(end_offset - 1), members.voters_at(end_offset - 1)
         writer = self.log.snapshot_writer(snapshot)
-        parts = self.log.snapshot_parts(snapshot, last_timestamp_ms, self._clock.now_ms(), kraft, voters, batches)
+        parts = self.log.snapshot_parts(
+            snapshot, last_timestamp_ms, self._clock.now_ms(), kraft, voters, batches
+        )
         await write_snapshot(writer, parts)
         if not self.log.add_snapshot(snapshot):
             return None
-        log.info("[RaftClient id=%d] snapshot %s: %d bytes", self.config.node_id, tuple(snapshot), writer.size)
+        log.info(
+            "[RaftClient id=%d] snapshot %s: %d bytes", self.config.node_id, tuple(snapshot), writer.size
+        )
         return snapshot
 
 

@@ -1,10 +1,11 @@
 """Committed batches on their way to the listeners: the controller, the broker's metadata listener.
 
-A listener that keeps up gets new batches in the loop turn in which they commit, from memory. One that is behind (just
-registered, or a large Fetch answer came in) is served from snapshot and log in slices, between which the loop runs.
+A listener that keeps up gets new batches in the loop turn in which they commit, from memory. One that
+is behind (just registered, or a large Fetch answer came in) is served from snapshot and log in slices,
+between which the loop runs.
 
-A listener that cannot take what it is given within milliseconds gives back an iterator: its work in small steps, at the end of
-which it has taken it. What follows waits.
+A listener that cannot take what it is given within milliseconds gives back an iterator: its work in
+small steps, at the end of which it has taken it. What follows waits.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class _Reader:
 
 
 class Delivery:
-    """Feeds the listeners. `failed` is called when one raises: its state is then undefined and the node must stop."""
+    """Feeds the listeners. `failed` is called when one raises: its state is then undefined and the node
+    must stop."""
 
     def __init__(self, source: Source, failed: Callable[[BaseException], None]) -> None:
         self._source = source
@@ -78,7 +80,7 @@ class Delivery:
         self._closed = False
         self.hwm = 0
 
-    # --- what the driver reports ------------------------------------------------------------------------------------
+    # --- what the driver reports ------------------------------------------------------------------
 
     def register(self, listener: RaftListener) -> None:
         reader = _Reader(listener)
@@ -92,7 +94,8 @@ class Delivery:
                 reader.pump.cancel()
 
     def appended(self, batch: CommittedBatch) -> None:
-        """A batch that may commit soon: kept until then. One that does not continue the kept ones replaces them."""
+        """A batch that may commit soon: kept until then. One that does not continue the kept ones
+        replaces them."""
         if self._recent and self._recent[-1].last_offset + 1 != batch.base_offset:
             self.restarted()
         self._recent.append(batch)
@@ -105,7 +108,8 @@ class Delivery:
             self._recent_bytes -= self._recent.pop().size_bytes
 
     def restarted(self) -> None:
-        """What is kept is of no use: the log begins anew behind a snapshot, or grew by more than is worth keeping."""
+        """What is kept is of no use: the log begins anew behind a snapshot, or grew by more than is
+        worth keeping."""
         self._recent.clear()
         self._recent_bytes = 0
 
@@ -130,9 +134,10 @@ class Delivery:
                 self._advance(reader)
 
     def leader_changed(self, leader: LeaderAndEpoch, leads_from: int | None) -> None:
-        """leads_from: the start of our own epoch when this replica leads. A listener is told of that once it has everything
-        before it: what it proposes then comes behind the epoch's LeaderChange and commits with it. A quorum's first leader
-        waits for that record, which comes with the first voters."""
+        """leads_from: the start of our own epoch when this replica leads. A listener is told of that
+        once it has everything before it: what it proposes then comes behind the epoch's LeaderChange
+        and commits with it. A quorum's first leader waits for that record, which comes with the first
+        voters."""
         self._leader = leader
         self._leads_from = leads_from
         for reader in list(self._readers):
@@ -149,7 +154,7 @@ class Delivery:
         while pumps := [r.pump for r in self._readers if r.pump is not None]:
             await asyncio.wait(pumps)
 
-    # --- one listener -----------------------------------------------------------------------------------------------
+    # --- one listener -----------------------------------------------------------------------------
 
     def _deliver(self, reader: _Reader, batches: Sequence[CommittedBatch]) -> None:
         if self._closed:
@@ -157,7 +162,9 @@ class Delivery:
         try:
             steps = reader.listener.on_commit(list(batches))
             if steps is not None:
-                reader.pump = asyncio.get_running_loop().create_task(self._pump(reader, steps, batches[-1].last_offset + 1))
+                reader.pump = asyncio.get_running_loop().create_task(
+                    self._pump(reader, steps, batches[-1].last_offset + 1)
+                )
                 return
             self._delivered(reader, batches[-1].last_offset + 1)
         except Exception as e:
@@ -171,7 +178,9 @@ class Delivery:
 
     def _broken(self, reader: _Reader, error: Exception) -> None:
         what = f"{type(reader.listener).__name__} failed at"
-        log.error("[RaftDelivery] %s offset %d: %s", what, reader.next_offset, error, exc_info=trace_of(error))
+        log.error(
+            "[RaftDelivery] %s offset %d: %s", what, reader.next_offset, error, exc_info=trace_of(error)
+        )
         self._failed(error)
 
     def _tell(self, reader: _Reader) -> None:

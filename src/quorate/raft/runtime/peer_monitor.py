@@ -19,7 +19,9 @@ log = logging.getLogger(__name__)
 LOST_S = 15.0  # without a leader: an election takes one or two, also where its candidates collide
 
 
-NO_LEADER_S = 2.5  # after this a missing leader is told, since an election at the start takes one or two seconds
+NO_LEADER_S = (
+    2.5  # after this a missing leader is told, since an election at the start takes one or two seconds
+)
 AGAIN_S = 60.0  # how often it is told again while nothing changes
 CHANGED_S = 10.0  # how soon it is told again when other nodes can be reached, or for another reason not
 MAX_SHOWN = 10  # addresses in one message
@@ -40,7 +42,9 @@ class PeerMonitor:
         if not core.is_voter:
             return
         listener = core.params.listener_name
-        others = [v.endpoints[listener] for v in core.voters if v.id != core.me.id and listener in v.endpoints]
+        others = [
+            v.endpoints[listener] for v in core.voters if v.id != core.me.id and listener in v.endpoints
+        ]
         transport.warm(others)  # an election, and the first Fetch after it, need not make connections first
         if core.members.kraft_version >= 1:
             self._warn_if_renamed(core, now)
@@ -51,8 +55,8 @@ class PeerMonitor:
             self._warn_if_lost(core, now)
 
     def why_no_leader(self, core: Raft, now: float) -> str | None:
-        """Since when there is no leader, and who of those that could elect or name one can be reached. None where this node
-        leads or hears its leader."""
+        """Since when there is no leader, and who of those that could elect or name one can be reached.
+        None where this node leads or hears its leader."""
         f = core.following
         if core.is_leader or core.shutting_down or (f is not None and f.heard and now < f.fetch_deadline):
             return None
@@ -75,18 +79,24 @@ class PeerMonitor:
         return "; ".join([head, *shown, *more])
 
     def _others(self, core: Raft) -> list[tuple[str, Address | None]]:
-        """Name and address of each node that this one asks: the other voters; for a node that is none also the bootstrap
-        servers."""
+        """Name and address of each node that this one asks: the other voters; for a node that is none
+        also the bootstrap servers."""
         listener = core.params.listener_name
         own = core.params.endpoints.get(listener)
         found: list[tuple[str, Address | None]] = []
         for voter in core.voters:
             where = voter.endpoints.get(listener)
             if voter.id != core.me.id:
-                found.append((f"voter {voter.id}" + (f" at {_text(where)}" if where is not None else ""), where))
+                found.append(
+                    (f"voter {voter.id}" + (f" at {_text(where)}" if where is not None else ""), where)
+                )
         if not core.is_voter:
             known = {where for _, where in found}
-            found += [(_text(where), where) for where in core.params.bootstrap if where != own and where not in known]
+            found += [
+                (_text(where), where)
+                for where in core.params.bootstrap
+                if where != own and where not in known
+            ]
         return found
 
     def _tell_no_leader(self, core: Raft, now: float) -> None:
@@ -97,7 +107,13 @@ class PeerMonitor:
             self._told_at, self._told = float("-inf"), ()
             return
         late = silent_s >= LOST_S
-        state = (late, *((name, self._reachability.cause(where) if where else None) for name, where in self._others(core)))
+        state = (
+            late,
+            *(
+                (name, self._reachability.cause(where) if where else None)
+                for name, where in self._others(core)
+            ),
+        )
         if now - self._told_at < (AGAIN_S if state == self._told else CHANGED_S):
             return
         self._told_at, self._told = now, state
@@ -111,8 +127,10 @@ class PeerMonitor:
             return
         names = sorted({name for v in unnamed for name in v.endpoints})
         log.warning(
-            "[Raft id=%d] voter %s cannot be reached: this controller's listener for the quorum is %s (the first of"
-            " controller.listener.names), and in the voter set they have %s. Set the old name again; to change it, give every"
+            "[Raft id=%d] voter %s cannot be reached: this controller's listener for the quorum is %s (the "
+            "first of"
+            " controller.listener.names), and in the voter set they have %s. Set the old name again; to "
+            "change it, give every"
             " controller both names first, one controller at a time"
             ' (docs/membership.md, "The controllers\' listener gets another name")',
             core.me.id, ", ".join(str(v.id) for v in unnamed), listener, ", ".join(names) or "no endpoint",
@@ -124,18 +142,25 @@ class PeerMonitor:
             log.warning("[Raft id=%d] %s", core.me.id, shared)
 
     def _warn_if_lost(self, core: Raft, now: float) -> None:
-        """All controllers that move at once are where nobody looks for them: votes go to the addresses in the voter set, and
-        only a leader can write others into it."""
+        """All controllers that move at once are where nobody looks for them: votes go to the addresses
+        in the voter set, and only a leader can write others into it."""
         listener, silent_s = core.params.listener_name, now - max(core.heard_at, self._led_at)
         known, own = core.voters.address(core.me.id, listener), core.params.endpoints.get(listener)
-        if core.members.kraft_version < 1 or known is None or own is None or known == own or silent_s < LOST_S:
+        if (
+            core.members.kraft_version < 1
+            or known is None
+            or own is None
+            or known == own
+            or silent_s < LOST_S
+        ):
             return
         more = self._complaints.due("moved", now)
         if more is None:
             return
         needed = core.voters.majority - 1
         log.warning(
-            "[Raft id=%d] no leader for %d s: this controller is at %s, but the voter set says %s, where the others look for it."
+            "[Raft id=%d] no leader for %d s: this controller is at %s, but the voter set says %s, where the "
+            "others look for it."
             " If they have moved as well, none finds a majority: start %d of them with the old listeners and"
             " advertised.listeners once more; when the rest has a leader, move those too, one at a time"
             ' (docs/membership.md, "All controllers have moved at once")',

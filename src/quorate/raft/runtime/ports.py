@@ -22,7 +22,8 @@ class Transport(Protocol):
     async def call(self, address: Address, request: Request, timeout_s: float) -> Response: ...
 
     def post(self, address: Address, request: Request, timeout_s: float) -> Future[Response] | None:
-        """Writes at once where there is a connection, else gives None: `call` then. Raises and fails as `call` does."""
+        """Writes at once where there is a connection, else gives None: `call` then. Raises and fails as
+        `call` does."""
         ...
 
     def warm(self, addresses: Iterable[Address]) -> None:

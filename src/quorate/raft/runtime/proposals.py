@@ -1,4 +1,5 @@
-"""What the leader's state machine has proposed and is not yet written: cut into batches when the log can take them."""
+"""What the leader's state machine has proposed and is not yet written: cut into batches when the log
+can take them."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ class Proposals:
     __slots__ = ("_groups", "next_offset")
 
     def __init__(self) -> None:
-        self._groups: list[tuple[Sequence[bytes], int]] = []  # (values that stay together, their size at most)
+        self._groups: list[
+            tuple[Sequence[bytes], int]
+        ] = []  # (values that stay together, their size at most)
         self.next_offset = 0
 
     @property

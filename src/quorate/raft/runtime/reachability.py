@@ -1,4 +1,5 @@
-"""Which addresses do not answer this node's Raft requests, since when and why: for its log and for who asks it."""
+"""Which addresses do not answer this node's Raft requests, since when and why: for its log and for who
+asks it."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ from dataclasses import dataclass
 from quorate.raft.runtime.ports import Clock
 from quorate.raft.types import Address
 
-MAX_ADDRESSES = 1000  # far more than a quorum has; leaders' endpoints come from messages, so that there must be a limit
+MAX_ADDRESSES = (
+    1000  # far more than a quorum has; leaders' endpoints come from messages, so that there must be a limit
+)
 
 
 @dataclass(slots=True)
@@ -19,7 +22,8 @@ class _Unanswered:
 
 
 class Reachability:
-    """The outcome of the last request to each address. A connection that is only being made counts as nothing yet."""
+    """The outcome of the last request to each address. A connection that is only being made counts as
+    nothing yet."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -61,7 +65,8 @@ class Reachability:
 
 
 def cause_of(error: BaseException) -> str:
-    """The cause of a request's failure in a few words, without the address that everything around it names."""
+    """The cause of a request's failure in a few words, without the address that everything around it
+    names."""
     cause = error.__cause__ if error.__cause__ is not None else error
     match cause:
         case socket.gaierror():

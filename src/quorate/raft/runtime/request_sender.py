@@ -1,4 +1,5 @@
-"""Requests to other replicas: out at once where there is a connection, and every one reported back, answered or failed."""
+"""Requests to other replicas: out at once where there is a connection, and every one reported back,
+answered or failed."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class RequestSender:
         self._complaints = RateLimitedLog()
 
     def send(self, out: m.Outgoing) -> bool:
-        """Whether the request was written at once; over a connection that has to be made first it goes a little later."""
+        """Whether the request was written at once; over a connection that has to be made first it goes
+        a little later."""
         message = wire.encode_request(out.request)
         loop = asyncio.get_running_loop()
         try:
@@ -76,7 +78,9 @@ class RequestSender:
         if answer.cancelled():
             return self._replied(out, m.Failure.DISCONNECTED)
         error = answer.exception()
-        return self._replied(out, self._failure(out, error) if error is not None else self._read(out, answer.result()))
+        return self._replied(
+            out, self._failure(out, error) if error is not None else self._read(out, answer.result())
+        )
 
     async def _call(self, out: m.Outgoing, message: Request) -> None:
         try:
@@ -104,7 +108,9 @@ class RequestSender:
                 return m.Failure.TIMEOUT
             case KafkaConnectionError() | OSError():
                 self._reachability.failed(out.to.address, error)
-                if isinstance(error.__cause__, (socket.gaierror, ValueError)):  # it will be no better in a moment
+                if isinstance(
+                    error.__cause__, (socket.gaierror, ValueError)
+                ):  # it will be no better in a moment
                     self._complain("address", f"{_name(out)}: {error}")
                 return m.Failure.DISCONNECTED
             case wire.WireError() | ValueError():

@@ -11,7 +11,8 @@ NEVER = float("inf")
 
 
 class DeadlineTimer:
-    """Goes off at the earliest time it was set to; whoever hears it looks for itself whether it was too early."""
+    """Goes off at the earliest time it was set to; whoever hears it looks for itself whether it was too
+    early."""
 
     def __init__(self, clock: Clock, goes_off: Callable[[], None]) -> None:
         self._clock = clock
@@ -40,8 +41,8 @@ class DeadlineTimer:
 
 
 class PeriodicTimer:
-    """Does something every so many seconds, until it is cancelled. What an action raises goes to the loop's exception
-    handler, and the next one comes all the same."""
+    """Does something every so many seconds, until it is cancelled. What an action raises goes to the
+    loop's exception handler, and the next one comes all the same."""
 
     def __init__(self, every_s: float, action: Callable[[], None]) -> None:
         self._every_s = every_s

@@ -1,4 +1,5 @@
-"""Raft's requests over TCP: for each peer one connection for long-polled Fetches and one for everything else."""
+"""Raft's requests over TCP: for each peer one connection for long-polled Fetches and one for everything
+else."""
 
 from __future__ import annotations
 
@@ -25,8 +26,9 @@ def is_polled(request: Request) -> bool:
 class NetTransport:
     """Connections by address, made when needed or ahead.
 
-    `on_lost` is told of the connections for Fetches only: a leader always owes its followers an answer there, so that
-    its process has ended, or will be asked again, while others are also closed for being idle.
+    `on_lost` is told of the connections for Fetches only: a leader always owes its followers an answer
+    there, so that its process has ended, or will be asked again, while others are also closed for being
+    idle.
     """
 
     def __init__(self, client_id: str, connect_timeout_s: float, **options: Any) -> None:
@@ -49,12 +51,15 @@ class NetTransport:
         return None if connection is None else connection.send(request, timeout_s=timeout_s)
 
     def warm(self, addresses: Iterable[Address]) -> None:
-        """Connects where there is no connection; what fails is tried again when it is needed, or at the next call."""
+        """Connects where there is no connection; what fails is tried again when it is needed, or at the
+        next call."""
         for address in addresses:
             for polled in (False, True):
                 channel = self._channel(address, polled)
                 if channel.connection is None and (address, polled) not in self._warming:
-                    self._warming[address, polled] = task = get_running_loop().create_task(channel.connected())
+                    self._warming[address, polled] = task = get_running_loop().create_task(
+                        channel.connected()
+                    )
                     task.add_done_callback(partial(self._warmed, (address, polled)))
 
     def _warmed(self, key: tuple[Address, bool], task: Task[Any]) -> None:

@@ -43,7 +43,8 @@ class RaftView:
 
     @property
     def hears_leader(self) -> bool:
-        """Whether this replica leads, or has had an answer of the leader that it follows within the fetch timeout."""
+        """Whether this replica leads, or has had an answer of the leader that it follows within the
+        fetch timeout."""
         f = self.core.following
         return self.core.is_leader or (f is not None and f.heard and self._clock.now() < f.fetch_deadline)
 

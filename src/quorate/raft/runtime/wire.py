@@ -1,6 +1,8 @@
-"""Between Kafka's messages and the core's (`messages`): requests that come in, answers that go out, and the reverse.
+"""Between Kafka's messages and the core's (`messages`): requests that come in, answers that go out, and
+the reverse.
 
-Topic and partition are checked here: what is not the metadata partition is answered without troubling the core.
+Topic and partition are checked here: what is not the metadata partition is answered without troubling
+the core.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ def _id(leader_id: int | None) -> int:
     return -1 if leader_id is None else leader_id
 
 
-# --- requests that come in ------------------------------------------------------------------------------------------
+# --- requests that come in ------------------------------------------------------------------------
 
 
 def decode_request(q: Request, version: int) -> m.RaftRequest | Response:
@@ -84,14 +86,18 @@ def decode_request(q: Request, version: int) -> m.RaftRequest | Response:
             if p is None:
                 return BeginQuorumEpochResponse(error_code=INVALID)
             voter = ReplicaKey(q.voter_id, p.voter_directory_id) if q.voter_id >= 0 else None
-            return m.BeginEpoch(p.leader_id, p.leader_epoch, _endpoints(q.leader_endpoints), voter, q.cluster_id)
+            return m.BeginEpoch(
+                p.leader_id, p.leader_epoch, _endpoints(q.leader_endpoints), voter, q.cluster_id
+            )
         case EndQuorumEpochRequest():
             p = _only(q.topics)
             if p is None:
                 return EndQuorumEpochResponse(error_code=INVALID)
             preferred = [ReplicaKey(c.candidate_id, c.candidate_directory_id) for c in p.preferred_candidates]
             preferred = preferred or [ReplicaKey(i) for i in p.preferred_successors]
-            return m.EndEpoch(p.leader_id, p.leader_epoch, preferred, _endpoints(q.leader_endpoints), q.cluster_id)
+            return m.EndEpoch(
+                p.leader_id, p.leader_epoch, preferred, _endpoints(q.leader_endpoints), q.cluster_id
+            )
         case FetchSnapshotRequest():
             if len(q.topics) != 1 or len(q.topics[0].partitions) != 1:
                 return FetchSnapshotResponse(error_code=INVALID)
@@ -159,11 +165,14 @@ def _unknown_quorum(q: DescribeQuorumRequest) -> DescribeQuorumResponse:
     )
 
 
-# --- answers that go out --------------------------------------------------------------------------------------------
+# --- answers that go out --------------------------------------------------------------------------
 
 
-def encode_reply(reply: m.Reply, q: Request, version: int, endpoint: Address | None, records: Any = None) -> Response:
-    """The answer to `q`. `endpoint`: the leader's for the listener that asked; `records`: what the driver has read."""
+def encode_reply(
+    reply: m.Reply, q: Request, version: int, endpoint: Address | None, records: Any = None
+) -> Response:
+    """The answer to `q`. `endpoint`: the leader's for the listener that asked; `records`: what the
+    driver has read."""
     leader, epoch, error = _id(reply.leader_id), reply.epoch, reply.error
     nodes = endpoint is not None and reply.leader_id is not None and not reply.top_level
     host, port = endpoint if endpoint is not None else ("", 0)
@@ -177,7 +186,10 @@ def encode_reply(reply: m.Reply, q: Request, version: int, endpoint: Address | N
             if reply.top_level:
                 return VoteResponse(error_code=error)
             vote = VoteResponse.PartitionData(
-                error_code=error, leader_id=leader, leader_epoch=epoch, vote_granted=getattr(reply, "granted", False)
+                error_code=error,
+                leader_id=leader,
+                leader_epoch=epoch,
+                vote_granted=getattr(reply, "granted", False),
             )
             v = VoteResponse(topics=[VoteResponse.TopicData(topic_name=METADATA_TOPIC, partitions=[vote])])
             if nodes and version >= 1:
@@ -186,18 +198,26 @@ def encode_reply(reply: m.Reply, q: Request, version: int, endpoint: Address | N
         case BeginQuorumEpochRequest():
             if reply.top_level:
                 return BeginQuorumEpochResponse(error_code=error)
-            begun = BeginQuorumEpochResponse.PartitionData(error_code=error, leader_id=leader, leader_epoch=epoch)
+            begun = BeginQuorumEpochResponse.PartitionData(
+                error_code=error, leader_id=leader, leader_epoch=epoch
+            )
             b = BeginQuorumEpochResponse(
                 topics=[BeginQuorumEpochResponse.TopicData(topic_name=METADATA_TOPIC, partitions=[begun])]
             )
             if nodes and version >= 1:
-                b.node_endpoints = [BeginQuorumEpochResponse.NodeEndpoint(node_id=leader, host=host, port=port)]
+                b.node_endpoints = [
+                    BeginQuorumEpochResponse.NodeEndpoint(node_id=leader, host=host, port=port)
+                ]
             return b
         case EndQuorumEpochRequest():
             if reply.top_level:
                 return EndQuorumEpochResponse(error_code=error)
-            ended = EndQuorumEpochResponse.PartitionData(error_code=error, leader_id=leader, leader_epoch=epoch)
-            e = EndQuorumEpochResponse(topics=[EndQuorumEpochResponse.TopicData(topic_name=METADATA_TOPIC, partitions=[ended])])
+            ended = EndQuorumEpochResponse.PartitionData(
+                error_code=error, leader_id=leader, leader_epoch=epoch
+            )
+            e = EndQuorumEpochResponse(
+                topics=[EndQuorumEpochResponse.TopicData(topic_name=METADATA_TOPIC, partitions=[ended])]
+            )
             if nodes and version >= 1:
                 e.node_endpoints = [EndQuorumEpochResponse.NodeEndpoint(node_id=leader, host=host, port=port)]
             return e
@@ -211,11 +231,15 @@ def encode_reply(reply: m.Reply, q: Request, version: int, endpoint: Address | N
                 current_leader=FetchSnapshotResponse.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch),
             )
             if error == ErrorCode.NONE:
-                part.snapshot_id = FetchSnapshotResponse.SnapshotId(end_offset=reply.snapshot.offset, epoch=reply.snapshot.epoch)
+                part.snapshot_id = FetchSnapshotResponse.SnapshotId(
+                    end_offset=reply.snapshot.offset, epoch=reply.snapshot.epoch
+                )
                 part.size, part.position = reply.size, reply.position
                 part.unaligned_records = records if records is not None else b""
                 part.same_prefix = -1 if reply.same_prefix is None else int(reply.same_prefix)
-            s = FetchSnapshotResponse(topics=[FetchSnapshotResponse.TopicSnapshot(name=METADATA_TOPIC, partitions=[part])])
+            s = FetchSnapshotResponse(
+                topics=[FetchSnapshotResponse.TopicSnapshot(name=METADATA_TOPIC, partitions=[part])]
+            )
             if nodes and version >= 1:
                 s.node_endpoints = [FetchSnapshotResponse.NodeEndpoint(node_id=leader, host=host, port=port)]
             return s
@@ -224,12 +248,16 @@ def encode_reply(reply: m.Reply, q: Request, version: int, endpoint: Address | N
         case RemoveRaftVoterRequest():
             return RemoveRaftVoterResponse(error_code=error, error_message=reply.message)
         case UpdateRaftVoterRequest():
-            current = UpdateRaftVoterResponse.CurrentLeader(leader_id=leader, leader_epoch=epoch, host=host, port=port)
+            current = UpdateRaftVoterResponse.CurrentLeader(
+                leader_id=leader, leader_epoch=epoch, host=host, port=port
+            )
             return UpdateRaftVoterResponse(error_code=error, current_leader=current)
     raise TypeError(f"{type(q).__name__} is no request of Raft")
 
 
-def _encode_fetch_reply(reply: m.FetchReply, version: int, endpoint: Address | None, records: Any) -> FetchResponse:
+def _encode_fetch_reply(
+    reply: m.FetchReply, version: int, endpoint: Address | None, records: Any
+) -> FetchResponse:
     p = FetchResponse.PartitionData(
         error_code=reply.error,
         high_watermark=reply.high_watermark,
@@ -237,12 +265,18 @@ def _encode_fetch_reply(reply: m.FetchReply, version: int, endpoint: Address | N
         records=records if records is not None else b"",
     )
     if version >= 12:
-        p.current_leader = FetchResponse.LeaderIdAndEpoch(leader_id=_id(reply.leader_id), leader_epoch=reply.epoch)
+        p.current_leader = FetchResponse.LeaderIdAndEpoch(
+            leader_id=_id(reply.leader_id), leader_epoch=reply.epoch
+        )
     if reply.diverging is not None:
-        p.diverging_epoch = FetchResponse.EpochEndOffset(epoch=reply.diverging.epoch, end_offset=reply.diverging.offset)
+        p.diverging_epoch = FetchResponse.EpochEndOffset(
+            epoch=reply.diverging.epoch, end_offset=reply.diverging.offset
+        )
     if reply.snapshot is not None:
         p.snapshot_id = FetchResponse.SnapshotId(end_offset=reply.snapshot.offset, epoch=reply.snapshot.epoch)
-    topic = FetchResponse.FetchableTopicResponse(topic=METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[p])
+    topic = FetchResponse.FetchableTopicResponse(
+        topic=METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[p]
+    )
     answer = FetchResponse(responses=[topic])
     if endpoint is not None and version >= 17:
         node = FetchResponse.NodeEndpoint(node_id=_id(reply.leader_id), host=endpoint[0], port=endpoint[1])
@@ -250,8 +284,11 @@ def _encode_fetch_reply(reply: m.FetchReply, version: int, endpoint: Address | N
     return answer
 
 
-def encode_quorum(reply: m.QuorumReply, version: int, wall_ms: Any, uncommitted: Any) -> DescribeQuorumResponse:
-    """wall_ms: monotonic seconds or None -> ms of the wall clock; uncommitted: (added, removed) replica keys."""
+def encode_quorum(
+    reply: m.QuorumReply, version: int, wall_ms: Any, uncommitted: Any
+) -> DescribeQuorumResponse:
+    """wall_ms: monotonic seconds or None -> ms of the wall clock; uncommitted: (added, removed) replica
+    keys."""
     code = reply.error
     state = DescribeQuorumResponse.ReplicaState
 
@@ -266,9 +303,12 @@ def encode_quorum(reply: m.QuorumReply, version: int, wall_ms: Any, uncommitted:
             out.replica_directory_id = info.key.directory_id
         return out
 
-    p = DescribeQuorumResponse.PartitionData(partition_index=METADATA_PARTITION, error_code=code, error_message=None)
+    p = DescribeQuorumResponse.PartitionData(
+        partition_index=METADATA_PARTITION, error_code=code, error_message=None
+    )
     answer = DescribeQuorumResponse(
-        error_message=None, topics=[DescribeQuorumResponse.TopicData(topic_name=METADATA_TOPIC, partitions=[p])]
+        error_message=None,
+        topics=[DescribeQuorumResponse.TopicData(topic_name=METADATA_TOPIC, partitions=[p])],
     )
     if code != ErrorCode.NONE:
         if version >= 2:
@@ -282,22 +322,28 @@ def encode_quorum(reply: m.QuorumReply, version: int, wall_ms: Any, uncommitted:
         answer.nodes = [
             DescribeQuorumResponse.Node(
                 node_id=v.id,
-                listeners=[DescribeQuorumResponse.Listener(name=n, host=h, port=port) for n, (h, port) in v.endpoints.items()],
+                listeners=[
+                    DescribeQuorumResponse.Listener(name=n, host=h, port=port)
+                    for n, (h, port) in v.endpoints.items()
+                ],
             )
             for v in reply.voter_set
         ]
     added, removed = uncommitted
     unc = DescribeQuorumResponse.UncommittedVoter
     p.uncommitted_added_voters = [unc(replica_id=k.id, replica_directory_id=k.directory_id) for k in added]
-    p.uncommitted_removed_voters = [unc(replica_id=k.id, replica_directory_id=k.directory_id) for k in removed]
+    p.uncommitted_removed_voters = [
+        unc(replica_id=k.id, replica_directory_id=k.directory_id) for k in removed
+    ]
     return answer
 
 
-# --- requests that go out -------------------------------------------------------------------------------------------
+# --- requests that go out -------------------------------------------------------------------------
 
 
 def encode_request(r: m.RaftRequest) -> Request:
-    """The message for the highest version; fields that an older version lacks are ignorable, but for pre_vote."""
+    """The message for the highest version; fields that an older version lacks are ignorable, but for
+    pre_vote."""
     match r:
         case m.Fetch():
             p = FetchRequest.FetchPartition(
@@ -352,7 +398,9 @@ def encode_request(r: m.RaftRequest) -> Request:
                 leader_epoch=r.epoch,
                 preferred_successors=[k.id for k in r.preferred],
                 preferred_candidates=[
-                    EndQuorumEpochRequest.ReplicaInfo(candidate_id=k.id, candidate_directory_id=k.directory_id)
+                    EndQuorumEpochRequest.ReplicaInfo(
+                        candidate_id=k.id, candidate_directory_id=k.directory_id
+                    )
                     for k in r.preferred
                 ],
             )
@@ -360,14 +408,17 @@ def encode_request(r: m.RaftRequest) -> Request:
                 cluster_id=r.cluster_id,
                 topics=[EndQuorumEpochRequest.TopicData(topic_name=METADATA_TOPIC, partitions=[e])],
                 leader_endpoints=[
-                    EndQuorumEpochRequest.LeaderEndpoint(name=n, host=h, port=p) for n, (h, p) in r.endpoints.items()
+                    EndQuorumEpochRequest.LeaderEndpoint(name=n, host=h, port=p)
+                    for n, (h, p) in r.endpoints.items()
                 ],
             )
         case m.FetchSnapshot():
             s = FetchSnapshotRequest.PartitionSnapshot(
                 partition=METADATA_PARTITION,
                 current_leader_epoch=r.epoch,
-                snapshot_id=FetchSnapshotRequest.SnapshotId(end_offset=r.snapshot.offset, epoch=r.snapshot.epoch),
+                snapshot_id=FetchSnapshotRequest.SnapshotId(
+                    end_offset=r.snapshot.offset, epoch=r.snapshot.epoch
+                ),
                 position=r.position,
                 replica_directory_id=r.replica.directory_id,
                 prefix_digest=r.prefix_digest,
@@ -387,7 +438,9 @@ def encode_request(r: m.RaftRequest) -> Request:
                 voter_id=r.voter.key.id,
                 voter_directory_id=r.voter.key.directory_id,
                 listeners=[u.Listener(name=n, host=h, port=p) for n, (h, p) in r.voter.endpoints.items()],
-                kraft_version_feature=u.KRaftVersionFeature(min_supported_version=low, max_supported_version=high),
+                kraft_version_feature=u.KRaftVersionFeature(
+                    min_supported_version=low, max_supported_version=high
+                ),
             )
         case m.AddVoter():
             a = AddRaftVoterRequest
@@ -399,7 +452,9 @@ def encode_request(r: m.RaftRequest) -> Request:
                 listeners=[a.Listener(name=n, host=h, port=p) for n, (h, p) in r.voter.endpoints.items()],
             )
         case m.RemoveVoter():
-            return RemoveRaftVoterRequest(cluster_id=r.cluster_id, voter_id=r.key.id, voter_directory_id=r.key.directory_id)
+            return RemoveRaftVoterRequest(
+                cluster_id=r.cluster_id, voter_id=r.key.id, voter_directory_id=r.key.directory_id
+            )
         case m.ProbeVersions():
             from quorate import __version__
             from quorate.protocol.messages.api_versions import ApiVersionsRequest
@@ -408,7 +463,7 @@ def encode_request(r: m.RaftRequest) -> Request:
     raise TypeError(f"{type(r).__name__} is never sent")
 
 
-# --- answers that come in -------------------------------------------------------------------------------------------
+# --- answers that come in -------------------------------------------------------------------------
 
 
 def decode_response(response: Response, asked: m.RaftRequest, listener: str) -> m.Reply:
@@ -427,7 +482,9 @@ def decode_response(response: Response, asked: m.RaftRequest, listener: str) -> 
             v = _required(_only(response.topics))
             leader = _leader(v.leader_id)
             ends = _node_endpoint(response.node_endpoints, leader, listener)
-            return m.VoteReply(_code(v.error_code), False, leader, v.leader_epoch, ends, granted=v.vote_granted)
+            return m.VoteReply(
+                _code(v.error_code), False, leader, v.leader_epoch, ends, granted=v.vote_granted
+            )
         case m.BeginEpoch() | m.EndEpoch():
             assert isinstance(response, BeginQuorumEpochResponse | EndQuorumEpochResponse)
             if response.error_code:

@@ -1,7 +1,7 @@
 """Whether this replica has been a voter, and was removed: one small file beside the metadata log, of ours.
 
-`quorum-standing` holds JSON: version, directory id, standing. Kafka leaves files that it does not know alone. A file of
-another directory id says nothing of this one.
+`quorum-standing` holds JSON: version, directory id, standing. Kafka leaves files that it does not know
+alone. A file of another directory id says nothing of this one.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ class MembershipRecord(Enum):
     def after(self, voters: VoterSet, me: ReplicaKey) -> MembershipRecord:
         """The standing by one more voter set.
 
-        An entry without a directory id may be this disk's or that of another disk of the same node. The set in which the
-        entry gets its directory id tells; where the entry goes without ever having got one, this disk counts as removed.
+        An entry without a directory id may be this disk's or that of another disk of the same node. The
+        set in which the entry gets its directory id tells; where the entry goes without ever having got
+        one, this disk counts as removed.
         """
         entry = voters.by_id.get(me.id)
         if entry is not None and entry.key == me:
@@ -54,8 +55,8 @@ class MembershipRecordFile:
         self._directory_id = directory_id
 
     def read(self) -> MembershipRecord:
-        """NEVER where there is no file, or one of another directory. What cannot be read counts as REMOVED: whoever is
-        wrongly kept from joining by itself can be added. Raises OSError."""
+        """NEVER where there is no file, or one of another directory. What cannot be read counts as
+        REMOVED: whoever is wrongly kept from joining by itself can be added. Raises OSError."""
         try:
             with self._path.open("rb") as file:
                 data = file.read(MAX_FILE_BYTES)
@@ -67,10 +68,14 @@ class MembershipRecordFile:
                 return MembershipRecord.NEVER
             return MembershipRecord(found["standing"])
         except (ValueError, KeyError, TypeError, RecursionError) as e:
-            log.warning("[Raft] %s cannot be read (%s): this controller will not join by itself", self._path, e)
+            log.warning(
+                "[Raft] %s cannot be read (%s): this controller will not join by itself", self._path, e
+            )
             return MembershipRecord.REMOVED
 
     def write(self, standing: MembershipRecord) -> None:
         """Durable when it returns. Raises OSError."""
-        text = json.dumps({"version": 0, "directoryId": uuid_text(self._directory_id), "standing": standing.value})
+        text = json.dumps(
+            {"version": 0, "directoryId": uuid_text(self._directory_id), "standing": standing.value}
+        )
         write_atomically(str(self._path), text.encode() + b"\n")

@@ -1,9 +1,10 @@
 """The metadata log on disk: `__cluster_metadata-0` with its segments and snapshots, in Kafka's format.
 
-Start-up rules, as in Kafka's `KafkaRaftLog` and `Snapshots`: unfinished and deleted snapshots are removed, as are
-those below the log start, but not the newest download that was broken off, which may go on; a log that begins behind 0
-needs a snapshot at or above its start; a newest snapshot that is ahead of the log restarts the log behind it. Cleaning
-(KIP-630) moves the log start to the next snapshot and drops the segments and snapshots before it.
+Start-up rules, as in Kafka's `KafkaRaftLog` and `Snapshots`: unfinished and deleted snapshots are
+removed, as are those below the log start, but not the newest download that was broken off, which may go
+on; a log that begins behind 0 needs a snapshot at or above its start; a newest snapshot that is ahead
+of the log restarts the log behind it. Cleaning (KIP-630) moves the log start to the next snapshot and
+drops the segments and snapshots before it.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ class MetadataLog:
         self._doomed: list[tuple[float, Path]] = []  # renamed to .deleted; removed after the delay
 
     @classmethod
-    def open(cls, directory: Path, config: RaftConfig, *, files: OpenFiles | None, now_ms: int) -> MetadataLog:
+    def open(
+        cls, directory: Path, config: RaftConfig, *, files: OpenFiles | None, now_ms: int
+    ) -> MetadataLog:
         """Recovers what a crash left: a torn tail is cut. Raises OSError, RaftError."""
         log_config = LogConfig(
             segment_bytes=config.segment_bytes,
@@ -116,16 +119,21 @@ class MetadataLog:
         self._snapshots.sort()
         if self.start_offset > 0 and (not self._snapshots or self._snapshots[-1].offset < self.start_offset):
             raise RaftError(
-                f"{self._directory}: the log begins at offset {self.start_offset}, but there is no snapshot at or after it"
+                f"{self._directory}: the log begins at offset {self.start_offset}, but there is no snapshot "
+                "at or after it"
             )
         for path in doomed:
             path.unlink(missing_ok=True)
         remove_useless_parts(self._directory, self.end_offset)
         latest = self.latest_snapshot()
         last_epoch = self._log.latest_epoch or 0
-        if latest is not None and (latest.epoch > last_epoch or (latest.epoch == last_epoch and latest.offset > self.end_offset)):
+        if latest is not None and (
+            latest.epoch > last_epoch or (latest.epoch == last_epoch and latest.offset > self.end_offset)
+        ):
             verify_file(self._path(latest))  # before the records that it stands for are dropped
-            log.info("[MetadataLog] %s: restarting the log behind snapshot %s", self._directory, tuple(latest))
+            log.info(
+                "[MetadataLog] %s: restarting the log behind snapshot %s", self._directory, tuple(latest)
+            )
             self._restart(latest)
         earliest = self.earliest_snapshot()
         if earliest is not None and 0 < self.start_offset < earliest.offset <= self.end_offset:
@@ -138,7 +146,7 @@ class MetadataLog:
         self._snapshots = [s for s in self._snapshots if s >= snapshot]
         self._doom(older)
 
-    # --- what the core reads ----------------------------------------------------------------------------------------
+    # --- what the core reads ----------------------------------------------------------------------
 
     @property
     def start_offset(self) -> int:
@@ -158,7 +166,9 @@ class MetadataLog:
         if latest is None:
             return 0
         if latest.offset != self.end_offset or latest.offset != self.start_offset:
-            raise RaftError(f"the log has no epoch, and snapshot {tuple(latest)} does not end where it begins")
+            raise RaftError(
+                f"the log has no epoch, and snapshot {tuple(latest)} does not end where it begins"
+            )
         return latest.epoch
 
     def end_offset_for_epoch(self, epoch: int) -> OffsetEpoch:
@@ -187,20 +197,22 @@ class MetadataLog:
             self._snapshots.remove(snapshot)
             return None
 
-    # --- writing ----------------------------------------------------------------------------------------------------
+    # --- writing ----------------------------------------------------------------------------------
 
     def append(self, batches: bytes | memoryview, now_ms: int) -> None:
-        """Batches with offsets and epochs as they shall be, continuing the log. Raises CorruptRecordError, LogDirFailure.
+        """Batches with offsets and epochs as they shall be, continuing the log. Raises
+        CorruptRecordError, LogDirFailure.
 
-        A combined node of Apache Kafka takes the lock of its directory only after its Raft has begun to write: what it wrote
-        below a running node of ours is found here and left as it is, instead of being mixed with ours.
+        A combined node of Apache Kafka takes the lock of its directory only after its Raft has begun to
+        write: what it wrote below a running node of ours is found here and left as it is, instead of
+        being mixed with ours.
         """
         self._log.refuse_foreign_tail()
         self._log.append_as_follower(batches, now_ms, contiguous=True)
 
     def flush(self) -> None:
-        """Everything appended is on the platter when this returns. The epoch checkpoint follows later: a new leader's first
-        record need not wait for it, since the whole log is read when it is opened."""
+        """Everything appended is on the platter when this returns. The epoch checkpoint follows later:
+        a new leader's first record need not wait for it, since the whole log is read when it is opened."""
         self._log.flush(epochs=False)
 
     def truncate_to(self, offset: int) -> None:
@@ -212,24 +224,35 @@ class MetadataLog:
         """The batch for the log's end, not yet appended."""
         base = self.end_offset
         data = build_control_batch(
-            [(kind, value.encode(0)) for kind, value in records], base_offset=base, leader_epoch=epoch, timestamp=now_ms
+            [(kind, value.encode(0)) for kind, value in records],
+            base_offset=base,
+            leader_epoch=epoch,
+            timestamp=now_ms,
         )
         controls = [ControlRecord(base + i, kind, value) for i, (kind, value) in enumerate(records)]
         return CommittedBatch(base, base + len(records) - 1, epoch, now_ms, [], len(data)), controls, data
 
-    def parse_fetched(self, records: bytes | memoryview, values: bool) -> tuple[list[CommittedBatch], list[ControlRecord]]:
-        """Whole batches of a Fetch answer that continue the log, with their values if asked, and their control records.
+    def parse_fetched(
+        self, records: bytes | memoryview, values: bool
+    ) -> tuple[list[CommittedBatch], list[ControlRecord]]:
+        """Whole batches of a Fetch answer that continue the log, with their values if asked, and their
+        control records.
 
-        A cut last batch is left out. Checksums are for `append`. Raises CorruptRecordError, InvalidRecordError.
+        A cut last batch is left out. Checksums are for `append`. Raises CorruptRecordError,
+        InvalidRecordError.
         """
         batches: list[CommittedBatch] = []
         controls: list[ControlRecord] = []
         expected, epoch = self.end_offset, self.last_epoch
         for header, data in iter_batches(records):
             if header.base_offset != expected:
-                raise InvalidRecordError(f"batch at offset {header.base_offset} where {expected} was expected")
+                raise InvalidRecordError(
+                    f"batch at offset {header.base_offset} where {expected} was expected"
+                )
             if header.leader_epoch < epoch:
-                raise InvalidRecordError(f"epoch falls from {epoch} to {header.leader_epoch} at offset {expected}")
+                raise InvalidRecordError(
+                    f"epoch falls from {epoch} to {header.leader_epoch} at offset {expected}"
+                )
             batch = _batch(header, metadata_values(data) if values and not header.is_control else [])
             if header.is_control:
                 controls += control_values(header.base_offset, data)
@@ -237,7 +260,7 @@ class MetadataLog:
             expected, epoch = header.next_offset, header.leader_epoch
         return batches, controls
 
-    # --- reading ----------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int) -> Any:
         """Regions of the log's files from `offset` on, at least one batch, uncommitted ones included."""
@@ -281,12 +304,16 @@ class MetadataLog:
         return head
 
     def passed_voter_sets(self) -> Iterator[tuple[int, VoterSet]]:
-        """Those that log and older snapshots still hold from before the latest snapshot, with their offsets, unordered. A
-        snapshot's set has the offset of the last record in it."""
+        """Those that log and older snapshots still hold from before the latest snapshot, with their
+        offsets, unordered. A snapshot's set has the offset of the last record in it."""
         for snapshot in self._snapshots[:-1]:
             try:
                 voters = read_head(self._path(snapshot)).voters
-            except (SnapshotError, CorruptRecordError, InvalidRecordError) as e:  # nobody needs it for anything else
+            except (
+                SnapshotError,
+                CorruptRecordError,
+                InvalidRecordError,
+            ) as e:  # nobody needs it for anything else
                 log.warning("[MetadataLog] snapshot %s, which is not the newest: %s", tuple(snapshot), e)
                 continue
             if voters is not None:
@@ -307,9 +334,11 @@ class MetadataLog:
                     yield from control_values(header.base_offset, batch)
                 offset = max(offset, header.next_offset)
             if offset == before:
-                raise RaftError(f"{self._directory}: no batch at offset {offset}, the log ends at {self.end_offset}")
+                raise RaftError(
+                    f"{self._directory}: no batch at offset {offset}, the log ends at {self.end_offset}"
+                )
 
-    # --- snapshots --------------------------------------------------------------------------------------------------
+    # --- snapshots --------------------------------------------------------------------------------
 
     def _path(self, snapshot: OffsetEpoch) -> Path:
         return self._directory / snapshot_name(snapshot)
@@ -322,7 +351,8 @@ class MetadataLog:
         return read_batches(self._path(snapshot), snapshot.epoch)
 
     def may_snapshot(self, snapshot: OffsetEpoch, hwm: int) -> bool:
-        """False when an equal or newer one exists. Raises ValueError for an end that is no committed batch boundary."""
+        """False when an equal or newer one exists. Raises ValueError for an end that is no committed
+        batch boundary."""
         latest = self.latest_snapshot()
         if snapshot.offset < self.start_offset or (latest is not None and snapshot <= latest):
             return False
@@ -335,7 +365,9 @@ class MetadataLog:
             data = self._log.read_bytes(snapshot.offset, 1, upper_offset=None, min_one=True)
             first = next(iter_batches(data))[0]
             if first.base_offset != snapshot.offset:
-                raise ValueError(f"snapshot {tuple(snapshot)} ends inside the batch at offset {first.base_offset}")
+                raise ValueError(
+                    f"snapshot {tuple(snapshot)} ends inside the batch at offset {first.base_offset}"
+                )
         return True
 
     def snapshot_parts(
@@ -358,8 +390,9 @@ class MetadataLog:
     def add_snapshot(self, snapshot: OffsetEpoch) -> bool:
         """A frozen snapshot is there; whether it is kept. Raises OSError.
 
-        While the state machine's snapshot was being written, a newer one of the leader may have replaced the log. One from
-        before the log start is of no use, as at the start of a node: it would stay the oldest, and end all cleaning.
+        While the state machine's snapshot was being written, a newer one of the leader may have
+        replaced the log. One from before the log start is of no use, as at the start of a node: it
+        would stay the oldest, and end all cleaning.
         """
         if snapshot.offset < self.start_offset:
             self._path(snapshot).unlink(missing_ok=True)
@@ -413,7 +446,11 @@ class MetadataLog:
             return now_ms - read_head(self._path(snapshot)).last_timestamp_ms > self._config.retention_ms
         except FileNotFoundError:
             return True
-        except (SnapshotError, CorruptRecordError, InvalidRecordError) as e:  # it is not the newest: nobody needs it
+        except (
+            SnapshotError,
+            CorruptRecordError,
+            InvalidRecordError,
+        ) as e:  # it is not the newest: nobody needs it
             log.warning("[MetadataLog] snapshot %s cannot be read any more: %s", tuple(snapshot), e)
             return True
 
@@ -444,12 +481,18 @@ class MetadataLog:
 
 def _batch(header: BatchHeader, values: Sequence[memoryview]) -> CommittedBatch:
     return CommittedBatch(
-        header.base_offset, header.last_offset, header.leader_epoch, header.base_timestamp, values, header.size_bytes
+        header.base_offset,
+        header.last_offset,
+        header.leader_epoch,
+        header.base_timestamp,
+        values,
+        header.size_bytes,
     )
 
 
 def control_values(base_offset: int, batch: memoryview) -> list[ControlRecord]:
-    """The control records of one batch of the metadata log. Raises InvalidRecordError for a type that is none of Raft's."""
+    """The control records of one batch of the metadata log. Raises InvalidRecordError for a type that
+    is none of Raft's."""
     out: list[ControlRecord] = []
     for i, (kind, value) in enumerate(control_records(batch)):
         declared = _KINDS.get(kind)

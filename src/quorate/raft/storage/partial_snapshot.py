@@ -1,7 +1,7 @@
 """The file of a download: `<snapshot>-from-<leader>-<epoch>.checkpoint.part`.
 
-It outlives a change of leader and a restart: a later download of the same snapshot goes on behind the last whole batch, if
-the leader's file begins with the same bytes.
+It outlives a change of leader and a restart: a later download of the same snapshot goes on behind the
+last whole batch, if the leader's file begins with the same bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _SOURCE = re.compile(r"-from-(\d+)-(\d+)" + re.escape(PART) + "$")
 
 
 def part_path(directory: Path, snapshot: OffsetEpoch, leader: LeaderAndEpoch) -> Path:
-    return directory / f"{snapshot.offset:020d}-{snapshot.epoch:010d}-from-{leader.leader_id}-{leader.epoch}{PART}"
+    return (
+        directory
+        / f"{snapshot.offset:020d}-{snapshot.epoch:010d}-from-{leader.leader_id}-{leader.epoch}{PART}"
+    )
 
 
 def fetched_parts(directory: Path) -> list[tuple[OffsetEpoch, LeaderAndEpoch, Path]]:
@@ -37,7 +40,8 @@ def fetched_parts(directory: Path) -> list[tuple[OffsetEpoch, LeaderAndEpoch, Pa
 
 
 class Part(SnapshotWriter):
-    """The file of a download. Its methods run in a thread, one at a time, but for `flush`. Raise OSError, SnapshotError."""
+    """The file of a download. Its methods run in a thread, one at a time, but for `flush`. Raise
+    OSError, SnapshotError."""
 
     def __init__(self, path: Path, snapshot: OffsetEpoch, leader: LeaderAndEpoch) -> None:
         self.leader = leader

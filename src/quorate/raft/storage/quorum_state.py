@@ -1,4 +1,5 @@
-"""The file `quorum-state`: epoch, leader and vote, durable before any message names them (Kafka's `FileQuorumStateStore`).
+"""The file `quorum-state`: epoch, leader and vote, durable before any message names them (Kafka's
+`FileQuorumStateStore`).
 
 Version 0 is written while kraft.version is 0, version 1 from kraft.version 1 on; both are read at any level.
 """
@@ -71,7 +72,8 @@ def decode_quorum_state(data: bytes, name: str = "quorum-state") -> QuorumState:
         raise QuorumStateError(f"{name}: {what}")
     if stored.leader_epoch >= MAX_EPOCH:
         raise QuorumStateError(
-            f"{name}: leaderEpoch {stored.leader_epoch} is the last that there can be: nobody could be elected"
+            f"{name}: leaderEpoch {stored.leader_epoch} is the last that there can be: nobody could be "
+            "elected"
         )
     return QuorumState(
         stored.leader_epoch,
@@ -81,7 +83,8 @@ def decode_quorum_state(data: bytes, name: str = "quorum-state") -> QuorumState:
 
 
 class QuorumStateFile:
-    """Reads and writes the file; a write is on the platter when it returns (not so for a broker, which never votes)."""
+    """Reads and writes the file; a write is on the platter when it returns (not so for a broker, which
+    never votes)."""
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
         self.path = path
@@ -100,8 +103,11 @@ class QuorumStateFile:
         return decode_quorum_state(data, str(self.path))
 
     def write(self, state: QuorumState, kraft_version: int, voter_ids: list[int]) -> None:
-        """Temporary file, fsync, rename, fsync of the directory. Raises OSError, which the caller must treat as fatal."""
-        write_atomically(str(self.path), encode_quorum_state(state, kraft_version, voter_ids), sync=self._durable)
+        """Temporary file, fsync, rename, fsync of the directory. Raises OSError, which the caller must
+        treat as fatal."""
+        write_atomically(
+            str(self.path), encode_quorum_state(state, kraft_version, voter_ids), sync=self._durable
+        )
 
     def clear(self) -> None:
         self.path.unlink(missing_ok=True)

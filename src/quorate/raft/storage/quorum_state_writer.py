@@ -1,4 +1,5 @@
-"""When the quorum state is written: at once where a vote or an epoch depends on it, soon where only a leader's name is new."""
+"""When the quorum state is written: at once where a vote or an epoch depends on it, soon where only a
+leader's name is new."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ class QuorumStateWriter:
         return self._file.path
 
     def read(self, *, durable: bool, node_id: int) -> QuorumState | None:
-        """A broker writes it without fsync, and needs it only to find the leader sooner: what a crash has torn is left
-        alone. Raises QuorumStateError for a controller."""
+        """A broker writes it without fsync, and needs it only to find the leader sooner: what a crash
+        has torn is left alone. Raises QuorumStateError for a controller."""
         try:
             return self._file.read()
         except QuorumStateError as e:

@@ -1,4 +1,5 @@
-"""What a replica finds on its disk when it starts: log, snapshots, voters, quorum state, and whether they fit together.
+"""What a replica finds on its disk when it starts: log, snapshots, voters, quorum state, and whether
+they fit together.
 
 A long log is read once through, so this is work for a thread: the node answers about its health meanwhile.
 """
@@ -42,8 +43,8 @@ def recover_replica(
     files: OpenFiles | None,
     now_ms: int,
 ) -> RecoveredReplica:
-    """Makes the directory of a new replica. Raises OSError, SnapshotError, QuorumStateError, RaftError, LogDirFailure:
-    where files are damaged, with what to do about it."""
+    """Makes the directory of a new replica. Raises OSError, SnapshotError, QuorumStateError, RaftError,
+    LogDirFailure: where files are damaged, with what to do about it."""
     read: Membership | None = None
     marked: Marked | None = None
     try:
@@ -64,13 +65,22 @@ def recover_replica(
             log.flush()
         stored = _read_state(config, state, log)
         me = ReplicaKey(config.node_id, config.directory_id)
-        if config.is_controller and (members.current.is_voter(me) or (stored is not None and stored.voted is not None)):
-            fsync_directory(str(directory))  # the marker may not outlive the first segment in a crash of the machine
+        if config.is_controller and (
+            members.current.is_voter(me) or (stored is not None and stored.voted is not None)
+        ):
+            fsync_directory(
+                str(directory)
+            )  # the marker may not outlive the first segment in a crash of the machine
             marker.write(members.kraft_version)
         return RecoveredReplica(log, members, stored, _standing(config, directory, log))
     except Exception as e:
         if is_damage(e):
-            explain(e, config, directory, read if read is not None else _static_members(config, state.path, marked))
+            explain(
+                e,
+                config,
+                directory,
+                read if read is not None else _static_members(config, state.path, marked),
+            )
         raise
 
 
@@ -79,13 +89,18 @@ def _missing_log(
 ) -> str | None:
     """Why a controller may not start without a log; None where it has one, or has never had any.
 
-    A replica makes its first segment before anything else: where neither that nor a snapshot is left, but what came later
-    is, the records are lost that it may have acknowledged, and an empty log that votes would let others lose them too."""
+    A replica makes its first segment before anything else: where neither that nor a snapshot is left,
+    but what came later is, the records are lost that it may have acknowledged, and an empty log that
+    votes would let others lose them too."""
     for path in directory.iterdir() if directory.is_dir() else ():
         named = parse_name(path.name)
-        if _SEGMENT.fullmatch(path.name) or (named is not None and named[1] == "snapshot" and named[0] != NO_SNAPSHOT):
+        if _SEGMENT.fullmatch(path.name) or (
+            named is not None and named[1] == "snapshot" and named[0] != NO_SNAPSHOT
+        ):
             return None
-    lost = f"but there is neither a log segment (*.log) nor a snapshot in {directory}: the metadata log is lost"
+    lost = (
+        f"but there is neither a log segment (*.log) nor a snapshot in {directory}: the metadata log is lost"
+    )
     try:
         epochs = read_epochs(str(directory / LEADER_EPOCHS))
     except CheckpointError as e:
@@ -105,9 +120,9 @@ def _missing_log(
 
 
 def _refuse_later_snapshot(config: RaftConfig, directory: Path, state: QuorumStateWriter) -> None:
-    """A snapshot that is ahead of the log replaces it when the log is opened. One of a later epoch than the quorum state, which
-    is durable before anything of its epoch, is not this replica's, or the quorum state is from a backup. Raises
-    RaftError."""
+    """A snapshot that is ahead of the log replaces it when the log is opened. One of a later epoch than
+    the quorum state, which is durable before anything of its epoch, is not this replica's, or the
+    quorum state is from a backup. Raises RaftError."""
     named = [parse_name(path.name) for path in directory.iterdir()] if directory.is_dir() else []
     latest = max((n[0] for n in named if n is not None and n[1] == "snapshot"), default=NO_SNAPSHOT)
     try:
@@ -116,13 +131,15 @@ def _refuse_later_snapshot(config: RaftConfig, directory: Path, state: QuorumSta
         return  # told by `_read_state`, with the voters that the log has
     if stored is not None and stored.epoch < latest.epoch:
         raise RaftError(
-            f"{state.path} is in epoch {stored.epoch}, but {directory / snapshot_name(latest)} is of epoch {latest.epoch}: "
+            f"{state.path} is in epoch {stored.epoch}, but {directory / snapshot_name(latest)} is of epoch "
+            f"{latest.epoch}: "
             "one of them is damaged or from a backup"
         )
 
 
 def _static_members(config: RaftConfig, state: Path, marked: Marked | None) -> Membership | None:
-    """The voters, where nothing else has to be read to know them: those of the configuration, unless the log has others."""
+    """The voters, where nothing else has to be read to know them: those of the configuration, unless
+    the log has others."""
     if marked is not None and marked.kraft_version != 0:
         return None
     try:
@@ -133,8 +150,8 @@ def _static_members(config: RaftConfig, state: Path, marked: Marked | None) -> M
 
 
 def _standing(config: RaftConfig, directory: Path, log: MetadataLog) -> MembershipRecord:
-    """As it is noted. What is not, the voter sets from before the latest snapshot tell one that would join by itself: Apache
-    Kafka notes nothing. Those from there on the core looks at."""
+    """As it is noted. What is not, the voter sets from before the latest snapshot tell one that would
+    join by itself: Apache Kafka notes nothing. Those from there on the core looks at."""
     noted = MembershipRecordFile(directory, config.directory_id).read()
     if noted is MembershipRecord.NEVER and config.is_controller and config.auto_join:
         me = ReplicaKey(config.node_id, config.directory_id)

@@ -1,7 +1,8 @@
 """What to do about a replica whose files are damaged: the end of the error that names the file.
 
-Nothing is made up for what is lost. A voter that has forgotten its vote or a part of its log may not vote again under the
-same key (id and directory id): it is removed and added anew, and the others give it everything.
+Nothing is made up for what is lost. A voter that has forgotten its vote or a part of its log may not
+vote again under the same key (id and directory id): it is removed and added anew, and the others give
+it everything.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def remedy(config: RaftConfig, directory: Path, members: Membership | None, only
         )
     if dynamic and len(ids) == 1 and config.node_id in voters.by_id:
         return (
-            f"Voter {known} alone is no majority and cannot remove this one: restore {directory} from a backup that was "
+            f"Voter {known} alone is no majority and cannot remove this one: restore {directory} from a "
+            "backup that was "
             f"taken while this node was stopped ({DOCS})"
         )
     anew = f"move {config.metadata_dir} away, kafka-storage format --no-initial-controllers, start this controller"
@@ -76,8 +78,10 @@ def remedy(config: RaftConfig, directory: Path, members: Membership | None, only
         )
     else:
         text = (
-            f"The other voters ({known}) have everything that this one had: move {config.metadata_dir} away, format it again, "
-            "start this controller, but only while every other voter runs and is caught up (kafka-metadata-quorum describe "
+            f"The other voters ({known}) have everything that this one had: move {config.metadata_dir} away, "
+            "format it again, "
+            "start this controller, but only while every other voter runs and is caught up "
+            "(kafka-metadata-quorum describe "
             "--replication), since a static quorum cannot tell the empty disk from the old one"
         )
     alone = "" if ids else "; an only voter is restored from a backup"

@@ -1,4 +1,5 @@
-"""The snapshot that is being fetched: verified and written in a thread while the next part is on its way (KIP-630)."""
+"""The snapshot that is being fetched: verified and written in a thread while the next part is on its
+way (KIP-630)."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ FLUSH_BYTES = 16 << 20  # so much is sent to the disk before the end: the last f
 
 
 class SnapshotDownloads:
-    """Does what the core's `start_snapshot` and `snapshot_chunk` ask for, in order, beside the loop; one file at a time.
+    """Does what the core's `start_snapshot` and `snapshot_chunk` ask for, in order, beside the loop;
+    one file at a time.
 
     `step` gets the events; `install` a whole, durable snapshot; `failed` what stops the node (OSError).
     """
@@ -60,7 +62,8 @@ class SnapshotDownloads:
             self._part.close()
 
     def clean(self, log_end: int) -> None:
-        """While nothing is being downloaded: what was broken off and is of no more use goes. Raises OSError."""
+        """While nothing is being downloaded: what was broken off and is of no more use goes. Raises
+        OSError."""
         if self._task is not None or (self._part is not None and self._part.snapshot.offset > log_end):
             return
         if self._part is not None:
@@ -99,7 +102,9 @@ class SnapshotDownloads:
                 kept = Part.reopen(path, snapshot, leader)
             else:
                 path.unlink()
-        return kept or Part(part_path(self._directory, start.snapshot, start.leader), start.snapshot, start.leader)
+        return kept or Part(
+            part_path(self._directory, start.snapshot, start.leader), start.snapshot, start.leader
+        )
 
     async def _write(self, chunk: m.SnapshotChunk) -> m.Event | None:
         part = self._part
@@ -120,14 +125,19 @@ class SnapshotDownloads:
         self._part = None
         took = time.perf_counter() - self._began
         log.info(
-            "[Downloads] snapshot %s: %d bytes fetched, verified and durable in %.3f s", tuple(part.snapshot), part.size, took
+            "[Downloads] snapshot %s: %d bytes fetched, verified and durable in %.3f s",
+            tuple(part.snapshot),
+            part.size,
+            took,
         )
         if not self._closed:
             self._install(part.snapshot)
         return None
 
     async def _flush_sometimes(self, part: Part) -> None:
-        if part.size - part.flushed < FLUSH_BYTES or (self._flushing is not None and not self._flushing.done()):
+        if part.size - part.flushed < FLUSH_BYTES or (
+            self._flushing is not None and not self._flushing.done()
+        ):
             return
         await self._flushed()
         part.flushed = part.size

@@ -1,7 +1,9 @@
-"""Whether what arrives is a snapshot: framing, checksums, offsets, header first and footer last, in one pass over its bytes.
+"""Whether what arrives is a snapshot: framing, checksums, offsets, header first and footer last, in one
+pass over its bytes.
 
-The digest stands for the batches read so far: two replicas may write different files under the same snapshot id (each in
-its own order and at its own time), so a download goes on from another replica only where both begin alike.
+The digest stands for the batches read so far: two replicas may write different files under the same
+snapshot id (each in its own order and at its own time), so a download goes on from another replica only
+where both begin alike.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class _Mark(NamedTuple):
 
 
 class SnapshotVerifier:
-    """Takes the bytes in pieces of any size. Holds no more than one header or control batch. Raises SnapshotError."""
+    """Takes the bytes in pieces of any size. Holds no more than one header or control batch. Raises
+    SnapshotError."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -87,7 +90,9 @@ class SnapshotVerifier:
         if header.size_bytes > (MAX_CONTROL_BATCH_BYTES if header.is_control else MAX_SNAPSHOT_BATCH_BYTES):
             raise SnapshotError(f"{where}: {header.size_bytes} bytes")
         if header.base_offset != self._whole.offset or header.last_offset_delta < 0:
-            raise SnapshotError(f"{where}: offset {header.base_offset} where {self._whole.offset} was expected")
+            raise SnapshotError(
+                f"{where}: offset {header.base_offset} where {self._whole.offset} was expected"
+            )
         if self._whole.position == 0 and not header.is_control:
             raise SnapshotError("it does not begin with a snapshot header")
         self._header, self._left = header, header.size_bytes - BATCH_OVERHEAD
@@ -136,7 +141,8 @@ class SnapshotVerifier:
 
 
 def prefix_digest(fd: int, end: int) -> bytes:
-    """As `SnapshotVerifier.digest` gives it of a finished file's first `end` bytes; reads headers alone. Raises OSError."""
+    """As `SnapshotVerifier.digest` gives it of a finished file's first `end` bytes; reads headers
+    alone. Raises OSError."""
     import os
 
     digest, position = hashlib.sha256(), 0

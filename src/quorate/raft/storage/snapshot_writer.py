@@ -1,4 +1,5 @@
-"""A snapshot of the state machine on its way to disk: encoded in slices of the loop, written and made durable in a thread."""
+"""A snapshot of the state machine on its way to disk: encoded in slices of the loop, written and made
+durable in a thread."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ WRITE_BYTES = 1 << 20  # handed to the thread at a time
 
 
 async def write_snapshot(writer: SnapshotWriter, parts: Iterator[bytes | bytearray]) -> None:
-    """All parts, durable under the final name. Nothing is left of it when this raises. Raises OSError, what `parts` raises."""
+    """All parts, durable under the final name. Nothing is left of it when this raises. Raises OSError,
+    what `parts` raises."""
     try:
         held: list[bytes | bytearray] = []
         size, turn = 0, time.perf_counter()

@@ -1,7 +1,8 @@
 """Snapshot files of the metadata log: `<end offset, 20 digits>-<epoch, 10 digits>.checkpoint` (KIP-630).
 
-Written as `….checkpoint.part`, frozen by fsync and an atomic rename. Inside: a control batch with the header (from
-kraft.version 1 on also the version and the voters), data batches, a control batch with the footer; offsets from 0.
+Written as `….checkpoint.part`, frozen by fsync and an atomic rename. Inside: a control batch with the
+header (from kraft.version 1 on also the version and the voters), data batches, a control batch with the
+footer; offsets from 0.
 """
 
 from __future__ import annotations
@@ -17,9 +18,20 @@ from pathlib import Path
 
 from quorate.log.files import fsync_directory, naming, write_all
 from quorate.protocol.errors import DecodeError
-from quorate.raft.core.membership import KRAFT_VERSION, KRAFT_VOTERS, SNAPSHOT_FOOTER, SNAPSHOT_HEADER, voter_set, voters_record
+from quorate.raft.core.membership import (
+    KRAFT_VERSION,
+    KRAFT_VOTERS,
+    SNAPSHOT_FOOTER,
+    SNAPSHOT_HEADER,
+    voter_set,
+    voters_record,
+)
 from quorate.raft.core.voters import VoterSet
-from quorate.raft.storage.snapshot_verification import MAX_SNAPSHOT_BATCH_BYTES, SnapshotError, SnapshotVerifier
+from quorate.raft.storage.snapshot_verification import (
+    MAX_SNAPSHOT_BATCH_BYTES,
+    SnapshotError,
+    SnapshotVerifier,
+)
 from quorate.raft.types import CommittedBatch, OffsetEpoch
 from quorate.records.batch import (
     BATCH_OVERHEAD,
@@ -46,7 +58,9 @@ from quorate.records.control import (
 SUFFIX = ".checkpoint"
 PART = ".checkpoint.part"
 DELETED = ".checkpoint.deleted"
-_NAME = re.compile(r"(\d{20})-(\d{10})(\.checkpoint|-[^.]*\.checkpoint\.part|\.checkpoint\.part|\.checkpoint\.deleted)")
+_NAME = re.compile(
+    r"(\d{20})-(\d{10})(\.checkpoint|-[^.]*\.checkpoint\.part|\.checkpoint\.part|\.checkpoint\.deleted)"
+)
 READ_BYTES = 1 << 20
 PIECE_RECORDS = 256  # of a batch decoded at a time: two to three milliseconds of replaying
 
@@ -56,12 +70,21 @@ def snapshot_name(snapshot: OffsetEpoch) -> str:
 
 
 def parse_name(name: str) -> tuple[OffsetEpoch, str] | None:
-    """(id, kind) with kind one of "snapshot", "part", "download" (a part of one), "deleted"; None for other files."""
+    """(id, kind) with kind one of "snapshot", "part", "download" (a part of one), "deleted"; None for
+    other files."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None
     tail = found[3]
-    kind = "snapshot" if tail == SUFFIX else "deleted" if tail == DELETED else "download" if "-from-" in tail else "part"
+    kind = (
+        "snapshot"
+        if tail == SUFFIX
+        else "deleted"
+        if tail == DELETED
+        else "download"
+        if "-from-" in tail
+        else "part"
+    )
     return OffsetEpoch(int(found[1]), int(found[2])), kind
 
 
@@ -74,7 +97,9 @@ class SnapshotWriter:
         self.final = directory / snapshot_name(snapshot)
         stem = f"{snapshot.offset:020d}-{snapshot.epoch:010d}"
         self.path = path or directory / f"{stem}-{secrets.randbits(63)}{PART}"
-        self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | (0 if path else os.O_EXCL) | os.O_CLOEXEC, 0o644)
+        self.fd = os.open(
+            self.path, os.O_RDWR | os.O_CREAT | (0 if path else os.O_EXCL) | os.O_CLOEXEC, 0o644
+        )
         self.size = 0
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -100,7 +125,9 @@ class SnapshotWriter:
         self.path.unlink(missing_ok=True)
 
 
-def header_batch(snapshot: OffsetEpoch, last_timestamp_ms: int, now_ms: int, kraft: int, voters: VoterSet) -> bytes:
+def header_batch(
+    snapshot: OffsetEpoch, last_timestamp_ms: int, now_ms: int, kraft: int, voters: VoterSet
+) -> bytes:
     """The first batch: header, and the membership in force at the snapshot from kraft.version 1 on."""
     header = SnapshotHeaderRecord(version=0, last_contained_log_timestamp=last_timestamp_ms)
     records: list[tuple[int, bytes]] = [(SNAPSHOT_HEADER, header.encode(0))]
@@ -143,7 +170,9 @@ def iter_file(path: Path) -> Generator[memoryview, None, None]:
                     break
                 batch = data[at : at + size]
                 if batch[16] != 2 or not verify_crc(batch):
-                    raise SnapshotError(f"{path}: wrong magic or checksum in the batch at byte {position + at}")
+                    raise SnapshotError(
+                        f"{path}: wrong magic or checksum in the batch at byte {position + at}"
+                    )
                 yield batch
                 at += size
             pending = bytes(data[at:])
@@ -198,8 +227,8 @@ def read_head(path: Path) -> SnapshotHead:
 
 
 def read_batches(path: Path, epoch: int) -> Iterator[CommittedBatch]:
-    """The data batches up to the footer, large ones (Kafka's have up to 8 MiB) in pieces that are decoded one at a time.
-    Raises SnapshotError when header or footer is missing."""
+    """The data batches up to the footer, large ones (Kafka's have up to 8 MiB) in pieces that are
+    decoded one at a time. Raises SnapshotError when header or footer is missing."""
     started = ended = False
     for batch in iter_file(path):
         if ended:

@@ -11,7 +11,8 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-    """The result of `work`. When cancelled meanwhile, waits for its end all the same: the caller closes its files next."""
+    """The result of `work`. When cancelled meanwhile, waits for its end all the same: the caller closes
+    its files next."""
     future = asyncio.get_running_loop().run_in_executor(None, lambda: work(*args, **options))
     try:
         return await asyncio.shield(future)

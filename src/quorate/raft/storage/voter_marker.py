@@ -1,11 +1,12 @@
 """Persists that this directory has been a voter's, outside of the metadata log's own directory.
 
-When `__cluster_metadata-0` is gone as a whole, nothing in it can tell a directory that was just formatted from one
-whose log is lost. A voter that starts without its log has forgotten its votes and what it has acknowledged, and may
-not vote again under the same directory id (KIP-853). So a controller writes the file `quorum-voter` to the metadata
-directory before it votes or acknowledges a record as a voter, and does not start when the file is there and the log is
-not. The file holds JSON: cluster id, directory id and kraft.version. Formatting makes another directory id, so that a
-file left over from before does not count. Apache Kafka ignores the file.
+When `__cluster_metadata-0` is gone as a whole, nothing in it can tell a directory that was just
+formatted from one whose log is lost. A voter that starts without its log has forgotten its votes and
+what it has acknowledged, and may not vote again under the same directory id (KIP-853). So a controller
+writes the file `quorum-voter` to the metadata directory before it votes or acknowledges a record as a
+voter, and does not start when the file is there and the log is not. The file holds JSON: cluster id,
+directory id and kraft.version. Formatting makes another directory id, so that a file left over from
+before does not count. Apache Kafka ignores the file.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ class VoterMarker:
             return None
         try:
             found = json.loads(data)
-            if (found["clusterId"], found["directoryId"]) != (self._cluster_id, uuid_text(self._directory_id)):
+            if (found["clusterId"], found["directoryId"]) != (
+                self._cluster_id,
+                uuid_text(self._directory_id),
+            ):
                 return None
             level = found["kraftVersion"]
             if isinstance(level, bool) or not isinstance(level, int):

@@ -1,7 +1,7 @@
 """The records that coordinators keep in internal topics, and how keys and values are framed.
 
-A key is an int16, the type of the record (KEY of its class), then the key's fields. A value is an int16, its version,
-then the fields; no value (a tombstone) removes what the key names.
+A key is an int16, the type of the record (KEY of its class), then the key's fields. A value is an
+int16, its version, then the fields; no value (a tombstone) removes what the key names.
 """
 
 from __future__ import annotations
@@ -47,7 +47,12 @@ from quorate.broker.coordinators.records.share_groups import (
     ShareGroupTargetAssignmentMetadataKey,
     ShareGroupTargetAssignmentMetadataValue,
 )
-from quorate.broker.coordinators.records.share_state import ShareSnapshotKey, ShareSnapshotValue, ShareUpdateKey, ShareUpdateValue
+from quorate.broker.coordinators.records.share_state import (
+    ShareSnapshotKey,
+    ShareSnapshotValue,
+    ShareUpdateKey,
+    ShareUpdateValue,
+)
 from quorate.broker.coordinators.records.streams_groups import (
     StreamsGroupCurrentMemberAssignmentKey,
     StreamsGroupCurrentMemberAssignmentValue,
@@ -191,7 +196,8 @@ def _prefix(data: Buffer, what: str) -> int:
 
 
 def decode_key(data: Buffer, registry: dict[int, tuple[type[Data], type[Data]]]) -> Data | None:
-    """The key of a record; None for a type that the registry lacks, which readers skip. Raises DecodeError."""
+    """The key of a record; None for a type that the registry lacks, which readers skip. Raises
+    DecodeError."""
     classes = registry.get(_prefix(data, "key"))
     return None if classes is None else classes[0].read(data, 2, 0)[0]
 

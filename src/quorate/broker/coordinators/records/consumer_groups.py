@@ -27,7 +27,9 @@ class ConsumerGroupPartitionMetadataValue(Data, key=4, versions="0", flexible="0
         topic_id: uuid = ZERO_UUID
         topic_name: str = ""
         num_partitions: int32 = 0
-        partition_metadata: list[ConsumerGroupPartitionMetadataValue.PartitionMetadata] = field(default_factory=list)
+        partition_metadata: list[ConsumerGroupPartitionMetadataValue.PartitionMetadata] = field(
+            default_factory=list
+        )
 
     topics: list[TopicMetadata] = field(default_factory=list)
 
@@ -44,7 +46,9 @@ class ConsumerGroupMemberMetadataValue(Data, key=5, versions="0", flexible="0+")
 
     class ClassicMemberMetadata(Struct):
         session_timeout_ms: int32 = 0
-        supported_protocols: list[ConsumerGroupMemberMetadataValue.ClassicProtocol] = field(default_factory=list)
+        supported_protocols: list[ConsumerGroupMemberMetadataValue.ClassicProtocol] = field(
+            default_factory=list
+        )
 
     instance_id: str | None = ""
     rack_id: str | None = ""
@@ -54,7 +58,9 @@ class ConsumerGroupMemberMetadataValue(Data, key=5, versions="0", flexible="0+")
     subscribed_topic_regex: str | None = ""
     rebalance_timeout_ms: int32 = -1
     server_assignor: str | None = ""
-    classic_member_metadata: ClassicMemberMetadata | None = field(default_factory=ClassicMemberMetadata, tag=0)
+    classic_member_metadata: ClassicMemberMetadata | None = field(
+        default_factory=ClassicMemberMetadata, tag=0
+    )
 
 
 class ConsumerGroupTargetAssignmentMetadataKey(Data, key=6, versions="0"):

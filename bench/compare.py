@@ -1,11 +1,16 @@
 """Runs the same probes on Apache Kafka and on Quorate, in turn, and writes the medians side by side.
 
-    python bench/compare.py --measure PATH/measure.py --rounds 3 coldstart topics produce
+    python -m bench.compare --rounds 3 coldstart topics produce
 
-PATH/measure.py IMPL PROBE prints one JSON line for a probe (IMPL is `java` or `quorate`). The rounds
-are interleaved: java, quorate, java, quorate, ..., so that a drift of the machine's speed meets both.
-Every figure's median, minimum and maximum go to bench/results/, with the ratio quorate / java of the
-medians; lines are printed as they come.
+The probes are those of `bench.probes`. The rounds are interleaved: java, quorate, java, quorate, ..., so
+that a drift of the machine's speed meets both. The median, minimum and maximum of every figure go to
+bench/results/, with the ratio quorate / java of the medians. Lines are printed as they come.
+
+    python -m bench.compare --base OLD/.venv/bin coldstart topics produce
+
+compares an older checkout of Quorate with this one instead. `--base` names the folder of its console
+scripts. The ratio is then that of this checkout to the older one, and nothing is written to
+bench/results/ unless `--out` names a folder.
 """
 
 from __future__ import annotations
@@ -18,22 +23,23 @@ import subprocess
 import sys
 from pathlib import Path
 
-from result import heading
+from bench.result import heading
 
 HERE = Path(__file__).resolve().parent
-IMPLS = ("java", "quorate")
+ROOT = HERE.parent
+BIN = Path(sys.executable).parent
 
 
-def one(measure: Path, impl: str, probe: str, timeout_s: float) -> dict[str, object]:
-    """One run of one probe; {"error": ...} when it failed."""
-    env = {**os.environ, "QUORATE_BIN": os.environ.get("QUORATE_BIN", str(Path(sys.executable).parent))}
+def one(impl: str, scripts: Path, probe: str, timeout_s: float) -> dict[str, object]:
+    """One run of one probe; {"error": ...} when it failed. scripts: the folder of Quorate's console scripts."""
     try:
         done = subprocess.run(
-            [sys.executable, str(measure), impl, probe],
+            [sys.executable, "-m", "bench.probes", impl, probe],
             capture_output=True,
             text=True,
             timeout=timeout_s,
-            env=env,
+            env={**os.environ, "QUORATE_BIN": str(scripts)},
+            cwd=ROOT,
             check=False,
         )
     except subprocess.TimeoutExpired:
@@ -41,7 +47,8 @@ def one(measure: Path, impl: str, probe: str, timeout_s: float) -> dict[str, obj
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if not lines:
         return {"error": done.stderr[-500:]}
-    return json.loads(lines[-1])
+    result: dict[str, object] = json.loads(lines[-1])
+    return result
 
 
 def summary(runs: list[dict[str, object]]) -> dict[str, dict[str, float]]:
@@ -64,39 +71,44 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("probes", nargs="+")
-    parser.add_argument("--measure", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--timeout", type=float, default=600, help="seconds that one run may take")
-    parser.add_argument("--only", choices=IMPLS, help="run one implementation (no ratio)")
+    parser.add_argument("--only", choices=("java", "quorate"), help="run one implementation (no ratio)")
+    parser.add_argument("--base", type=Path, help="console scripts of an older checkout to compare with")
+    parser.add_argument("--out", type=Path, help="folder for the results (default bench/results)")
     args = parser.parse_args()
-    impls = (args.only,) if args.only else IMPLS
+    scripts = Path(os.environ.get("QUORATE_BIN") or BIN)
+    if args.base is not None:
+        sides = {"base": ("quorate", args.base.resolve()), "quorate": ("quorate", scripts)}
+    else:
+        sides = {impl: (impl, scripts) for impl in ("java", "quorate") if args.only in (None, impl)}
+    folder = args.out or (HERE / "results" if args.base is None and len(sides) == 2 else None)
     for probe in args.probes:
         about = heading(probe, args.rounds)
-        runs: dict[str, list[dict[str, object]]] = {i: [] for i in impls}
+        runs: dict[str, list[dict[str, object]]] = {side: [] for side in sides}
         for _ in range(args.rounds):
-            for impl in impls:
-                r = one(args.measure, impl, probe, args.timeout)
-                runs[impl].append(r)
-                print(json.dumps(r), flush=True)
-        tables = {i: summary(runs[i]) for i in impls}
-        ratios = {}
-        if len(impls) == 2:
-            for key in tables["java"].keys() & tables["quorate"].keys():
-                if tables["java"][key]["median"]:
-                    ratios[key] = round(tables["quorate"][key]["median"] / tables["java"][key]["median"], 3)
-        result = {
-            **about,
-            "figures": tables,
-            "ratio_quorate_to_java": ratios,
-            "errors": [r["error"] for rs in runs.values() for r in rs if "error" in r],
-        }
-        path = HERE / "results" / f"{probe}.json"
-        if len(impls) == 2:
-            path.write_text(json.dumps(result, indent=1) + "\n")
-        for key, ratio in ratios.items():
-            java, ours = (tables[name][key]["median"] for name in IMPLS)
-            print(f"{probe:15} {key:32} java {java:>12} quorate {ours:>12} ratio {ratio}")
-    return 0
+            for side, (impl, bin_folder) in sides.items():
+                result = one(impl, bin_folder, probe, args.timeout)
+                runs[side].append(result)
+                print(json.dumps({"side": side, **result}), flush=True)
+        tables = {side: summary(runs[side]) for side in sides}
+        report: dict[str, object] = {**about, "figures": tables}
+        if len(sides) == 2:
+            first, second = sides
+            shared = tables[first].keys() & tables[second].keys()
+            ratios = {
+                key: round(tables[second][key]["median"] / tables[first][key]["median"], 3)
+                for key in sorted(shared)
+                if tables[first][key]["median"]
+            }
+            report[f"ratio_{second}_to_{first}"] = ratios
+            for key, ratio in ratios.items():
+                old, new = (tables[side][key]["median"] for side in sides)
+                print(f"{probe:15} {key:32} {first} {old:>12} {second} {new:>12} ratio {ratio}")
+        report["errors"] = [r["error"] for rs in runs.values() for r in rs if "error" in r]
+        if folder is not None:
+            (folder / f"{probe}.json").write_text(json.dumps(report, indent=1) + "\n")
+    return 1 if any("error" in r for rs in runs.values() for r in rs) else 0
 
 
 if __name__ == "__main__":

@@ -1,20 +1,17 @@
 """How long no topic can be created when the active controller dies:
 
-    python bench/failover.py --measure PATH/measure.py kill term
+    python -m bench.failover kill term
 
-PATH/measure.py has `failover(IMPL, signal, rounds)`: three controllers, a broker and a client that
-creates topics one after the other; the longest time between two that succeed around the controller's
-death. `kill` is kill -9, `term` is SIGTERM. Rounds are interleaved (java, quorate, java, ...). The gaps
-of all rounds, their median and the worst go to bench/results/failover_kill.json and failover_term.json,
-with the load of the machine before each round: on a busy one the time of an fsync is most of what is
-measured.
+`kill` is kill -9, `term` is SIGTERM; `bench.probes.quorum.failover` describes one round. Rounds are
+interleaved (java, quorate, java, ...). The gaps of all rounds, their median and the worst go to
+bench/results/failover_kill.json and failover_term.json, with the load of the machine before each round:
+on a busy machine most of the gap is the time of fsyncs.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
-import importlib
 import json
 import os
 import signal
@@ -24,7 +21,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from result import heading
+from bench.probes.quorum import failover
+from bench.result import heading
 
 HERE = Path(__file__).resolve().parent
 IMPLS = ("java", "quorate")
@@ -44,14 +42,14 @@ def fsync_ms() -> float:
     return round(statistics.median(took) * 1000, 2)
 
 
-def rounds(measure: Any, impls: tuple[str, ...], death: str, count: int) -> dict[str, list[dict[str, Any]]]:
+def rounds(impls: tuple[str, ...], death: str, count: int) -> dict[str, list[dict[str, Any]]]:
     """Each round's gap in seconds, or its error, beside the machine's state."""
     runs: dict[str, list[dict[str, Any]]] = {impl: [] for impl in impls}
     for _ in range(count):
         for impl in impls:
             run: dict[str, Any] = {"load": round(os.getloadavg()[0], 1), "fsync_ms": fsync_ms()}
             try:
-                [run["gap_s"]] = measure.failover(impl, DEATHS[death], 1)["gap_s"]
+                [run["gap_s"]] = failover(impl, DEATHS[death], 1)["gap_s"]
             except Exception as e:
                 run["error"] = repr(e)
             runs[impl].append(run)
@@ -74,20 +72,16 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("deaths", nargs="+", choices=DEATHS)
-    parser.add_argument("--measure", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument(
         "--only", choices=IMPLS, help="run one implementation (no ratio, no file unless --out)"
     )
     parser.add_argument("--out", type=Path, help="folder for the results (default bench/results)")
     args = parser.parse_args()
-    os.environ.setdefault("QUORATE_BIN", str(Path(sys.executable).parent))
-    sys.path.insert(0, str(args.measure.resolve().parent))
-    measure = importlib.import_module(args.measure.stem)
     impls = (args.only,) if args.only else IMPLS
     for death in args.deaths:
         about = heading(f"failover_{death}", args.rounds)
-        runs = rounds(measure, impls, death, args.rounds)
+        runs = rounds(impls, death, args.rounds)
         tables = {impl: figures(runs[impl]) for impl in impls}
         ratios = {}
         if len(impls) == 2 and tables["java"] and tables["quorate"]:

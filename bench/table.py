@@ -1,4 +1,4 @@
-"""Writes docs/benchmarks.md from bench/results/*.json: `python bench/table.py`."""
+"""Writes docs/benchmarks.md from bench/results/*.json: `python -m bench.table`."""
 
 from __future__ import annotations
 
@@ -62,9 +62,10 @@ FIGURES = {  # figure -> what it says
 }
 HEAD = """# Measured against Apache Kafka
 
-Apache Kafka 4.1.1 and Quorate in turn on one machine, the same clients for both (`bench/compare.py`; medians, minimum to
-maximum in brackets; files in `bench/results/`). The machine has 2 cores, shared by node and client, and other work ran on it:
-compare the columns with each other and with nothing else.
+Apache Kafka 4.1.1 and Quorate in turn on one machine, the same clients for both
+(`python -m bench.compare`; medians, minimum to maximum in brackets; files in `bench/results/`). The
+machine has 2 cores, shared by node and client, and other work ran on it: compare the columns with
+each other and with nothing else.
 
 | figure | Apache Kafka | Quorate | ratio | runs |
 |---|---|---|---|---|

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from quorate.config.listeners import Endpoint
-from quorate.controller.broker_sessions import BrokerSessions
+from quorate.controller.brokers.sessions import BrokerSessions
 from quorate.controller.config import ControllerConfig
 from quorate.controller.context import Context, View
 from quorate.controller.driver import QuorumController

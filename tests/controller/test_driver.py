@@ -38,13 +38,13 @@ def test_nothing_uncommitted_is_told() -> None:
         assert not created.done()
         assert not again.done()
         assert not unknown.done()
-        assert h.controller.image.topics.get("a") is None
-        assert h.controller.next_image.topics.get("a") is not None
+        assert h.controller.state.image.topics.get("a") is None
+        assert h.controller.state.next_image.topics.get("a") is not None
         h.raft.commit()
         assert (await created).topics[0].error_code == ErrorCode.NONE
         assert (await again).topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
         assert (await unknown).responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert h.controller.image.topics.get("a") is not None
+        assert h.controller.state.image.topics.get("a") is not None
 
     run(test())
 
@@ -67,10 +67,10 @@ def test_many_writes_are_in_flight_and_answered_as_far_as_the_log_is_committed()
         h.raft.commit(start + 4)  # two topics of two records each
         await asyncio.sleep(0)
         assert [future.done() for future in futures] == [True, True, False, False, False]
-        assert set(h.controller.image.topics.by_name) == {"t0", "t1"}
-        assert h.controller.image.provenance.offset == start + 3
+        assert set(h.controller.state.image.topics.by_name) == {"t0", "t1"}
+        assert h.controller.state.image.provenance.offset == start + 3
         h.raft.commit()
-        assert len(h.controller.image.topics.by_name) == 5
+        assert len(h.controller.state.image.topics.by_name) == 5
 
     run(test())
 
@@ -83,8 +83,8 @@ def test_the_active_controllers_image_equals_that_of_a_standby() -> None:
         await h.call(topics("a", "b"))
         standby = await Harness(FakeRaft(2, log, (1, 2)), node_id=2, listeners=[]).start(lead=False)
         standby.raft.commit()
-        assert standby.controller.image == h.controller.image
-        assert standby.controller.image.provenance.offset == h.controller.image.provenance.offset
+        assert standby.controller.state.image == h.controller.state.image
+        assert standby.controller.state.image.provenance.offset == h.controller.state.image.provenance.offset
 
     run(test())
 
@@ -112,13 +112,13 @@ def test_losing_the_leadership_fails_what_is_pending_and_reverts() -> None:
         h = await Harness().start()
         await broker(h)
         future = h.send(topics("a"))
-        committed = h.controller.image
+        committed = h.controller.state.image
         h.raft.follow(2, 2)
         with pytest.raises(KafkaError) as raised:
             await future
         assert raised.value.code == ErrorCode.NOT_CONTROLLER
-        assert h.controller.image is committed
-        assert h.controller.next_image is committed
+        assert h.controller.state.image is committed
+        assert h.controller.state.next_image is committed
         h.raft.log.truncate(h.raft.delivered)
         h.raft.become_leader(3)
         assert (await h.call(topics("a"))).topics[0].error_code == ErrorCode.NONE
@@ -134,8 +134,8 @@ def test_a_write_that_raft_refuses_leaves_no_trace() -> None:
         with pytest.raises(KafkaError) as raised:
             h.send(topics("a"))
         assert raised.value.code == ErrorCode.NOT_CONTROLLER
-        assert not h.controller.is_active
-        assert h.controller.image.topics.get("a") is None
+        assert not h.controller.state.is_active
+        assert h.controller.state.image.topics.get("a") is None
 
     run(test())
 
@@ -144,7 +144,7 @@ def test_the_same_leader_in_a_new_epoch_begins_a_new_term() -> None:
     async def test() -> None:
         h = await Harness().start()
         h.raft.become_leader(7)
-        assert (h.controller.is_active, h.controller.epoch) == (True, 7)
+        assert (h.controller.state.is_active, h.controller.state.epoch) == (True, 7)
 
     run(test())
 
@@ -183,7 +183,7 @@ def test_a_record_that_cannot_be_replayed_is_fatal_on_a_standby() -> None:
         h.raft.log.add(1, [encode_record(TopicRecord(name="t", topic_id=uid(1000)), 0)] * 2)
         h.raft.commit()
         assert "offset 1" in str(h.fatal[0])
-        assert h.controller.image is EMPTY
+        assert h.controller.state.image is EMPTY
 
     run(test())
 
@@ -249,8 +249,8 @@ def test_a_snapshot_is_written_by_bytes_and_gives_the_image_again() -> None:
             )
         )
         loaded = image_from_snapshot(whole, SnapshotId(end, epoch))
-        assert loaded.cluster.brokers[1].epoch == h.controller.image.cluster.brokers[1].epoch
-        assert set(loaded.topics.by_name) <= set(h.controller.image.topics.by_name)
+        assert loaded.cluster.brokers[1].epoch == h.controller.state.image.cluster.brokers[1].epoch
+        assert set(loaded.topics.by_name) <= set(h.controller.state.image.topics.by_name)
         assert loaded.provenance.offset == end - 1
 
     run(test())
@@ -291,8 +291,8 @@ def test_a_snapshot_replaces_the_state_of_a_standby() -> None:
         standby = await Harness(FakeRaft(2), node_id=2, listeners=[]).start(lead=False)
         for _ in standby.controller.on_snapshot(OffsetEpoch(end, epoch), iter(read_snapshot(whole).batches)):
             pass
-        assert standby.controller.committed_offset == end - 1
-        assert set(standby.controller.image.cluster.brokers) == {1}
+        assert standby.controller.state.committed_offset == end - 1
+        assert set(standby.controller.state.image.cluster.brokers) == {1}
 
     run(test())
 

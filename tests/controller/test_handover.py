@@ -29,7 +29,7 @@ async def elected_but_not_active() -> Harness:
     await broker(h)
     h.raft.follow(2, 2)
     h.raft.leader_and_epoch = LeaderAndEpoch(h.raft.node_id, 3)
-    assert not h.controller.is_active
+    assert not h.controller.state.is_active
     return h
 
 
@@ -62,7 +62,7 @@ def test_it_is_refused_when_another_leads_after_all() -> None:
 
 def test_so_many_may_wait_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        monkeypatch.setattr("quorate.controller.deferred_requests.MAX_HELD", 2)
+        monkeypatch.setattr("quorate.controller.requests.deferred.MAX_DEFERRED", 2)
         h = await elected_but_not_active()
         waiting = [h.send(topics("a")), h.send(topics("b"))]
         with pytest.raises(KafkaError):
@@ -80,7 +80,7 @@ async def active_before_its_first_record_commits() -> tuple[Harness, int]:
     h.raft.follow(2, 2)
     start = h.raft.log.end
     h.raft.become_leader(3, committed=False)
-    assert h.controller.is_active
+    assert h.controller.state.is_active
     return h, start
 
 
@@ -92,11 +92,11 @@ def test_what_is_written_before_the_epochs_first_record_commits_is_answered_when
         written = h.send(topics("a"))
         h.raft.commit(start + 1)
         assert not written.done()
-        assert "a" not in h.controller.image.topics.by_name
+        assert "a" not in h.controller.state.image.topics.by_name
         h.raft.commit()
         assert (await written).topics[0].error_code == ErrorCode.NONE
-        assert "a" in h.controller.image.topics.by_name
-        assert h.controller.image.provenance.offset == h.raft.log.end - 1
+        assert "a" in h.controller.state.image.topics.by_name
+        assert h.controller.state.image.provenance.offset == h.raft.log.end - 1
 
     run(test())
 
@@ -110,7 +110,7 @@ def test_what_was_written_in_an_epoch_that_never_was_is_refused_and_forgotten() 
         with pytest.raises(KafkaError) as raised:
             await written
         assert raised.value.code == ErrorCode.NOT_CONTROLLER
-        assert "a" not in h.controller.next_image.topics.by_name
+        assert "a" not in h.controller.state.next_image.topics.by_name
 
     run(test())
 
@@ -130,7 +130,7 @@ def test_a_controller_that_closes_lets_its_last_changes_commit_and_takes_on_no_m
         h.raft.follow(2, 2)
         with pytest.raises(KafkaError):
             await late
-        assert h.controller.image.topics.by_name.get("b") is None
+        assert h.controller.state.image.topics.by_name.get("b") is None
 
     run(test())
 
@@ -139,7 +139,7 @@ READY = """
 import sys
 import quorate.controller.driver
 from quorate.controller.warm_up import MODULES, RAFT_KEYS, RECORDS, pieces
-from quorate.controller.routes import WRITES, write_handler
+from quorate.controller.requests.routes import WRITES, write_handler
 from quorate.protocol.api import REGISTRY, ApiKey
 before = set(sys.modules)
 for _ in pieces():

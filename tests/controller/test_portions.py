@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.context import Continuation, View
+from quorate.controller.context import View
+from quorate.controller.continuation import Continuation
 from quorate.controller.handlers.broker_heartbeat import broker_heartbeat
 from quorate.controller.handlers.register_broker import register_broker
 from quorate.controller.handlers.unregister_broker import unregister_broker
@@ -178,13 +179,13 @@ def test_a_broker_and_a_directory_on_their_way_out_are_given_nothing() -> None:
     cluster = Cluster().brokers(BROKER, 2, directories=2)
     assert cluster.view.is_active(BROKER)
     continuation = Continuation(iter(()), leaving=BROKER)
-    cluster.broker_sessions.goes_on(None, continuation)
+    cluster.broker_sessions.replace_continuation(None, continuation)
     assert (cluster.view.is_active(BROKER), cluster.view.is_active(2)) == (False, True)
     following = Continuation(iter(()), failing=(directory(2, 1),))
-    cluster.broker_sessions.goes_on(continuation, following)
+    cluster.broker_sessions.replace_continuation(continuation, following)
     assert cluster.view.is_active(BROKER)
     assert [cluster.view.has_online_directory(2, directory(2, n)) for n in range(2)] == [True, False]
-    cluster.broker_sessions.goes_on(following, None)
+    cluster.broker_sessions.replace_continuation(following, None)
     assert cluster.view.has_online_directory(2, directory(2, 1))
 
 
@@ -238,7 +239,7 @@ def test_other_requests_are_handled_between_the_portions_of_a_shutdown() -> None
         moved = [n for n, r in enumerate(records) if isinstance(r, PartitionChangeRecord)]
         assert len(moved) == MANY
         assert moved[0] < between < moved[-1]
-        assert h.controller.image.topics.leader_count(1) == 0
+        assert h.controller.state.image.topics.leader_count(1) == 0
 
     run(test())
 
@@ -254,7 +255,7 @@ def test_an_answer_in_portions_waits_for_the_last_of_them_to_commit() -> None:
             assert not answer.done()
             h.raft.commit()
         assert (await answer).error_code == ErrorCode.NONE
-        assert 1 not in h.controller.image.cluster.brokers
+        assert 1 not in h.controller.state.image.cluster.brokers
 
     run(test())
 
@@ -297,11 +298,11 @@ def test_a_broker_whose_session_ran_out_is_fenced_in_portions_too() -> None:
     async def test() -> None:
         h = await Harness().start()
         _, second = await with_many_partitions(h)
-        h.clock.seconds += h.controller.config.broker_session_timeout_s - 1
+        h.clock.seconds += h.controller.state.config.broker_session_timeout_s - 1
         await beat(h, 2, second)
         h.clock.seconds += 2
         rounds = []
-        while not h.controller.next_image.cluster.brokers[1].fenced:
+        while not h.controller.state.next_image.cluster.brokers[1].fenced:
             before = h.raft.log.end
             h.clock.seconds += 0.01
             h.controller.run_due()
@@ -310,8 +311,8 @@ def test_a_broker_whose_session_ran_out_is_fenced_in_portions_too() -> None:
             rounds.append(h.raft.log.end - before)
             h.raft.commit()
         assert rounds == [CHANGES_PER_TURN, CHANGES_PER_TURN, 101]
-        assert h.controller.next_image.topics.leader_count(1) == 0
-        assert not h.controller.next_image.cluster.brokers[2].fenced
+        assert h.controller.state.next_image.topics.leader_count(1) == 0
+        assert not h.controller.state.next_image.cluster.brokers[2].fenced
 
     run(test())
 
@@ -320,7 +321,7 @@ def test_a_new_incarnation_is_registered_when_the_old_one_is_out_of_every_isr() 
     async def test() -> None:
         h = await Harness().start()
         first, _ = await with_many_partitions(h)
-        h.clock.seconds += h.controller.config.broker_session_timeout_s + 1
+        h.clock.seconds += h.controller.state.config.broker_session_timeout_s + 1
         feature = BrokerRegistrationRequest.Feature
         request = BrokerRegistrationRequest(
             broker_id=1,
@@ -336,13 +337,13 @@ def test_a_new_incarnation_is_registered_when_the_old_one_is_out_of_every_isr() 
         await turns(h, lambda: bool(answer.done()))
         response = await answer
         assert response.broker_epoch > first
-        registered = h.controller.image.cluster.brokers[1]
+        registered = h.controller.state.image.cluster.brokers[1]
         assert (registered.epoch, registered.incarnation_id, registered.fenced) == (
             response.broker_epoch,
             uid(99),
             True,
         )
-        assert h.controller.image.topics.leader_count(1) == 0
+        assert h.controller.state.image.topics.leader_count(1) == 0
 
     run(test())
 
@@ -351,15 +352,15 @@ def test_every_leaderless_partition_elects_when_its_only_broker_is_unfenced() ->
     async def test() -> None:
         h = await Harness().start()
         first, _ = await with_many_partitions(h)
-        second = h.controller.image.cluster.brokers[2].epoch
+        second = h.controller.state.image.cluster.brokers[2].epoch
         await h_call(h, BrokerHeartbeatRequest(broker_id=2, broker_epoch=second, want_fence=True))
         await h_call(h, BrokerHeartbeatRequest(broker_id=1, broker_epoch=first, want_fence=True))
-        assert h.controller.image.topics.leader_count(NO_LEADER) == MANY
+        assert h.controller.state.image.topics.leader_count(NO_LEADER) == MANY
         offset = h.raft.log.end
         await h_call(
             h, BrokerHeartbeatRequest(broker_id=1, broker_epoch=first, current_metadata_offset=offset)
         )
-        assert h.controller.image.topics.leader_count(1) == MANY
+        assert h.controller.state.image.topics.leader_count(1) == MANY
 
     run(test())
 
@@ -375,7 +376,7 @@ def test_replicas_in_a_directory_that_fails_leave_their_isrs_in_portions() -> No
         answer = h.send(failed)
         assert await turns(h, answer.done) > MANY // CHANGES_PER_TURN
         assert (await answer).is_fenced is False
-        image = h.controller.image
+        image = h.controller.state.image
         assert image.topics.leader_count(2) == MANY
         changed = [r for r in h.records if isinstance(r, PartitionChangeRecord)]
         assert len(changed) == MANY
@@ -387,7 +388,7 @@ def test_isr_changes_of_very_many_partitions_are_answered_each_after_all_portion
     async def test() -> None:
         h = await Harness().start()
         first, _ = await with_many_partitions(h)
-        topic = h.controller.image.topics.by_name["many"]
+        topic = h.controller.state.image.topics.by_name["many"]
         make = AlterPartitionRequest
         wishes = [
             make.PartitionData(
@@ -409,7 +410,7 @@ def test_isr_changes_of_very_many_partitions_are_answered_each_after_all_portion
         assert [
             part.partition_index for part in answered.partitions if part.error_code != ErrorCode.NONE
         ] == [7]
-        changed = h.controller.image.topics.by_name["many"].partitions
+        changed = h.controller.state.image.topics.by_name["many"].partitions
         assert [n for n in range(MANY) if changed[n].isr != (1,)] == [7]
 
     run(test())
@@ -422,14 +423,14 @@ def test_very_many_replicas_are_assigned_to_a_directory_in_portions(online: bool
         first, _ = await with_many_partitions(h)
         elsewhere = directory(1, 1)
         if online:
-            registered = h.controller.image.cluster.brokers[1]
+            registered = h.controller.state.image.cluster.brokers[1]
             again = registration(1)
             again.incarnation_id, again.log_dirs = (
                 registered.incarnation_id,
                 [elsewhere, *registered.log_dirs],
             )
             await h_call(h, again)
-        topic_id = h.controller.image.topics.by_name["many"].id
+        topic_id = h.controller.state.image.topics.by_name["many"].id
         make = AssignReplicasToDirsRequest
         wishes = [make.PartitionData(partition_index=n) for n in range(MANY + 1)]
         topic = make.TopicData(topic_id=topic_id, partitions=wishes)
@@ -445,7 +446,7 @@ def test_very_many_replicas_are_assigned_to_a_directory_in_portions(online: bool
         assert (await answer).directories[0].id == elsewhere and answered.topic_id == topic_id
         codes = [part.error_code for part in answered.partitions]
         assert codes == [*[ErrorCode.NONE] * MANY, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-        changed = h.controller.image.topics.by_name["many"].partitions
+        changed = h.controller.state.image.topics.by_name["many"].partitions
         assert all(changed[n].directory(1) == elsewhere for n in range(MANY))
         assert all(
             (1 in changed[n].isr) is online and (changed[n].leader == 1) <= online for n in range(MANY)

@@ -59,20 +59,20 @@ async def unfencing(*replicas: int) -> tuple[Harness, int, asyncio.Future[Any]]:
     await partitions(h, MANY, *replicas)
     for broker_id in reversed(replicas):
         await through(h, h.send(heartbeat(h, broker_id, epochs[broker_id], want_fence=True)))
-    assert h.controller.image.topics.leader_count(-1) == MANY
+    assert h.controller.state.image.topics.leader_count(-1) == MANY
     return h, epochs[1], h.send(heartbeat(h, 1, epochs[1]))
 
 
 def test_a_broker_that_dies_while_it_is_unfenced_ends_fenced() -> None:
     async def test() -> None:
         h, _, heartbeat_answer = await unfencing(1, 2)
-        h.clock.seconds += h.controller.config.broker_session_timeout_s + 1
-        await through(h, heartbeat_answer, also=lambda: h.controller.image.cluster.brokers[1].fenced)
+        h.clock.seconds += h.controller.state.config.broker_session_timeout_s + 1
+        await through(h, heartbeat_answer, also=lambda: h.controller.state.image.cluster.brokers[1].fenced)
         h.advance(60)
         h.raft.commit()
-        assert h.controller.image.cluster.brokers[1].fenced
-        assert h.controller.image.topics.leader_count(1) == 0
-        assert h.controller.broker_sessions.under_way == []
+        assert h.controller.state.image.cluster.brokers[1].fenced
+        assert h.controller.state.image.topics.leader_count(1) == 0
+        assert h.controller.state.broker_sessions.continuations == []
 
     run(test())
 
@@ -84,9 +84,9 @@ def test_a_broker_that_is_killed_while_it_is_unfenced_may_register_again() -> No
         again = registration(1)
         again.incarnation_id = uid(77)
         _, registered = await through(h, heartbeat_answer, h.send(again))
-        known = h.controller.image.cluster.brokers[1]
+        known = h.controller.state.image.cluster.brokers[1]
         assert (known.epoch, known.incarnation_id, known.fenced) == (registered.broker_epoch, uid(77), True)
-        assert h.controller.image.topics.leader_count(1) == 0
+        assert h.controller.state.image.topics.leader_count(1) == 0
 
     run(test())
 
@@ -96,8 +96,8 @@ def test_a_broker_may_be_unregistered_while_it_is_unfenced() -> None:
         h, _, heartbeat_answer = await unfencing(1, 2)
         _, unregistered = await through(h, heartbeat_answer, h.send(UnregisterBrokerRequest(broker_id=1)))
         assert unregistered.error_code == ErrorCode.NONE
-        assert 1 not in h.controller.image.cluster.brokers
-        assert h.controller.image.topics.leader_count(1) == 0
+        assert 1 not in h.controller.state.image.cluster.brokers
+        assert h.controller.state.image.topics.leader_count(1) == 0
 
     run(test())
 
@@ -107,7 +107,7 @@ def test_a_directory_that_fails_while_its_broker_is_unfenced_leads_nothing() -> 
         h, epoch, unfenced = await unfencing(1)
         failed = h.send(heartbeat(h, 1, epoch, offline_log_dirs=[directory(1)]))
         assert [answered.is_fenced for answered in await through(h, unfenced, failed)] == [False, False]
-        assert h.controller.image.topics.leader_count(1) == 0
+        assert h.controller.state.image.topics.leader_count(1) == 0
 
     run(test())
 
@@ -118,12 +118,12 @@ def test_a_registration_and_an_unregistration_at_once_both_end() -> None:
         for broker_id in (1, 2):
             await broker(h, broker_id)
         await partitions(h, MANY, 1, 2)
-        h.clock.seconds += h.controller.config.broker_session_timeout_s + 1
+        h.clock.seconds += h.controller.state.config.broker_session_timeout_s + 1
         again = registration(1)
         again.incarnation_id = uid(77)
         gone, registered = await through(h, h.send(UnregisterBrokerRequest(broker_id=1)), h.send(again))
         assert (gone.error_code, registered.error_code) == (ErrorCode.NONE, ErrorCode.NONE)
-        assert h.controller.image.cluster.brokers[1].incarnation_id == uid(77)
+        assert h.controller.state.image.cluster.brokers[1].incarnation_id == uid(77)
 
     run(test())
 
@@ -136,8 +136,8 @@ def test_a_broker_that_shuts_down_waits_for_the_others_however_many_portions_it_
         await partitions(h, led, 1, 2)
         (answered,) = await through(h, h.send(heartbeat(h, 1, epoch, want_shut_down=True)))
         assert (answered.should_shut_down, answered.is_fenced) == (False, False)
-        assert 1 in h.controller.broker_sessions.shutdown_offsets
-        assert h.controller.image.topics.leader_count(1) == 0
+        assert 1 in h.controller.state.broker_sessions.shutdown_offsets
+        assert h.controller.state.image.topics.leader_count(1) == 0
 
     run(test())
 
@@ -148,7 +148,7 @@ def test_a_broker_on_its_way_out_joins_no_isr_and_gets_no_leadership() -> None:
         epochs = {broker_id: await broker(h, broker_id) for broker_id in (1, 2)}
         await partitions(h, MANY, 1, 2)
         leaving = h.send(UnregisterBrokerRequest(broker_id=1))
-        changed = h.controller.next_image.topics.by_name["many"]
+        changed = h.controller.state.next_image.topics.by_name["many"]
         index, partition = next((n, p) for n, p in changed.partitions.items() if p.isr == (2,))
         make = AlterPartitionRequest
         wish = make.PartitionData(
@@ -166,6 +166,6 @@ def test_a_broker_on_its_way_out_joins_no_isr_and_gets_no_leadership() -> None:
         refused, new, _ = await through(h, back, created, leaving)
         assert refused.topics[0].partitions[0].error_code == ErrorCode.INELIGIBLE_REPLICA
         assert new.topics[0].error_code == ErrorCode.NONE
-        assert h.controller.image.topics.by_name["new"].partitions[0].leader == 2
+        assert h.controller.state.image.topics.by_name["new"].partitions[0].leader == 2
 
     run(test())

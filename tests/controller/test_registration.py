@@ -59,14 +59,14 @@ class Quorum:
             self.active.raft.commit()
             self.standby.raft.commit()
 
-        write = self.active.controller.write
+        write = self.active.controller.state.write
 
         def write_and_commit(*args: object, **options: object) -> int:
             offset: int = write(*args, **options)  # type: ignore[arg-type]
             asyncio.get_running_loop().call_soon(committed)
             return offset
 
-        self.active.controller.write = write_and_commit  # type: ignore[method-assign]
+        self.active.controller.state.write = write_and_commit  # type: ignore[method-assign]
         committed()
         await asyncio.wait_for(self.registered.wait(), 10)
 
@@ -82,7 +82,7 @@ def test_a_standby_registers_with_the_active_controller() -> None:
         await quorum.start()
         quorum.point(quorum.listener.port)
         await quorum.commit_until_registered()
-        registered = quorum.active.controller.image.cluster.controllers[2]
+        registered = quorum.active.controller.state.image.cluster.controllers[2]
         assert registered.listeners[0].port == 9094
         assert registered.features["metadata.version"][1] >= 27
         await quorum.stop()

@@ -37,8 +37,8 @@ def test_an_empty_log_gets_the_bootstrap_records_in_a_transaction() -> None:
             EndTransactionRecord,
             RegisterControllerRecord,
         ]
-        assert h.controller.image.features.metadata_version == LATEST
-        assert h.controller.image.configs.cluster_default()["min.insync.replicas"] == "1"
+        assert h.controller.state.image.features.metadata_version == LATEST
+        assert h.controller.state.image.configs.cluster_default()["min.insync.replicas"] == "1"
 
     run(test())
 
@@ -92,7 +92,7 @@ def test_a_log_that_no_controller_can_go_on_from_is_fatal(bootstrap: list[Any]) 
         h = Harness(bootstrap=[])
         await h.start()
         assert isinstance(h.fatal[0], ActivationError)
-        assert not h.controller.is_active
+        assert not h.controller.state.is_active
 
     run(test())
 
@@ -100,7 +100,7 @@ def test_a_log_that_no_controller_can_go_on_from_is_fatal(bootstrap: list[Any]) 
 def test_only_the_controllers_own_incarnation_is_registered_anew() -> None:
     async def test() -> None:
         h = await Harness().start()
-        assert h.controller.image.cluster.controllers[1].incarnation_id == uid(0xC1)
+        assert h.controller.state.image.cluster.controllers[1].incarnation_id == uid(0xC1)
         count = len(h.records)
         await broker(h)
         assert not any(isinstance(record, RegisterControllerRecord) for record in h.records[count:])

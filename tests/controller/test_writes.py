@@ -38,11 +38,15 @@ def test_a_write_of_several_batches_is_made_as_a_whole_or_not_at_all(
     async def test() -> None:
         node = await started(tmp_path)
         controller = node.controller
-        end, image = node.raft.log_end_offset, controller.next_image
+        end, image = node.raft.log_end_offset, controller.state.next_image
         before: list[Data] = [NoOpRecord() for _ in range(10_000)]
         with pytest.raises(error):
-            controller.write([*before, last])
-        assert (node.raft.log_end_offset, controller.next_image, controller.last_written) == (end, image, -1)
+            controller.state.write([*before, last])
+        assert (node.raft.log_end_offset, controller.state.next_image, controller.state.last_written) == (
+            end,
+            image,
+            -1,
+        )
         await unfenced(node, 1)
         assert (await node.call(topics("a"))).topics[0].error_code == ErrorCode.NONE
         await node.stop()
@@ -58,11 +62,11 @@ def test_a_write_of_several_batches_is_there_when_it_is_committed(tmp_path: Path
             ConfigRecord(resource_type=2, resource_name="t", name=f"k{n}", value="v" * 1000)
             for n in range(count)
         ]
-        last = node.controller.write(records)
-        assert last == node.controller.next_offset - 1
-        await until(node, lambda: node.controller.committed_offset >= last)
-        assert len(node.controller.image.configs.topic("t")) == count
-        assert node.controller.image.provenance.offset == last
+        last = node.controller.state.write(records)
+        assert last == node.controller.state.next_offset - 1
+        await until(node, lambda: node.controller.state.committed_offset >= last)
+        assert len(node.controller.state.image.configs.topic("t")) == count
+        assert node.controller.state.image.provenance.offset == last
         await node.stop()
 
     run(test())
@@ -91,7 +95,7 @@ def test_what_follows_an_upgrade_of_kraft_version_is_decided_when_that_is_commit
         assert not asked.done()
         await node.call(registration(1))
         response = await asked
-        finalized = node.controller.image.features.finalized
+        finalized = node.controller.state.image.features.finalized
         assert (response.error_code, finalized.get("transaction.version", 0)) == (
             ErrorCode.INVALID_UPDATE_VERSION,
             0,
@@ -116,7 +120,7 @@ def test_an_upgrade_of_kraft_version_and_another_feature_does_both(tmp_path: Pat
             )
         )
         assert (response.error_code, node.raft.kraft_version_finalised) == (ErrorCode.NONE, 1)
-        assert node.controller.image.features.finalized["transaction.version"] == 1
+        assert node.controller.state.image.features.finalized["transaction.version"] == 1
         await node.stop()
 
     run(test())

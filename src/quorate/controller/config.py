@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from quorate.config.kafka_config import KafkaConfig
 from quorate.config.listeners import Endpoint
 from quorate.controller.config_schema import ConfigSchema
-from quorate.controller.context import MAX_RECORDS_PER_USER_OP
 from quorate.metadata.features import supported_features
 from quorate.protocol.schema import Data
+
+MAX_RECORDS_PER_USER_OP = 10_000
+"""The number of records that one user's request may write, because an atomic change must fit into one
+batch. Source: Kafka's QuorumController.MAX_RECORDS_PER_USER_OP."""
 
 
 @dataclass(slots=True)

@@ -11,8 +11,10 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
+from quorate.controller.config import MAX_RECORDS_PER_USER_OP, ControllerConfig
+from quorate.controller.continuation import Continuation
 from quorate.controller.replication.directories import is_online
 from quorate.metadata.features import ELR_VERSION, FIRST_DIRECTORIES
 from quorate.metadata.image.partitions import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
@@ -20,17 +22,12 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.uuids import ZERO_UUID, random_uuid
 
 if TYPE_CHECKING:
-    from quorate.controller.broker_sessions import BrokerSessions
-    from quorate.controller.config import ControllerConfig
+    from quorate.controller.brokers.sessions import BrokerSessions
     from quorate.metadata.image import MetadataImage
     from quorate.metadata.image.cluster import BrokerRegistration
     from quorate.protocol.schema import Data
 
 R = TypeVar("R")
-
-MAX_RECORDS_PER_USER_OP = 10_000
-"""Kafka's bound on what one user's request may write: an atomic change must fit one batch (10,000
-records)."""
 
 MAX_LOST_TRIES = 1_000
 """More than a broker makes of one request within its minute."""
@@ -39,27 +36,6 @@ MIN_ISR = "min.insync.replicas"
 
 NO_EPOCH_ON_SHRINK_SINCE = 12
 """From this metadata.version an ISR shrink leaves the leader epoch alone."""
-
-
-@dataclass(slots=True, eq=False)
-class Continuation:
-    """What a handler of very many partitions leaves in one turn for its own next call.
-
-    leaving: a broker that is on its way out, failing: directories that are: until the rest is done they
-    are given nothing.
-    """
-
-    cursor: Any
-    """Where it goes on; nobody else looks into it."""
-    leaving: int | None = None
-    failing: tuple[bytes, ...] = ()
-    state: str = ""
-    """What a broker that has sent a heartbeat becomes; decided once."""
-
-
-def cursor_of(continuation: Continuation | None) -> Any:
-    """Where the handler goes on, None at its first call."""
-    return None if continuation is None else continuation.cursor
 
 
 @dataclass(slots=True, frozen=True)
@@ -180,10 +156,10 @@ class View:
         self.elr_enabled = image.features.finalized.get(ELR_VERSION, 0) >= 1
         self._settings: dict[str, tuple[int, bool]] = {}
         self._acceptable: dict[int, BrokerRegistration | None] = {}
-        under_way = broker_sessions.under_way
-        self._leaving = frozenset([continuation.leaving for continuation in under_way])
+        continuations = broker_sessions.continuations
+        self._leaving = frozenset([continuation.leaving for continuation in continuations])
         self._failing = frozenset(
-            [directory for continuation in under_way for directory in continuation.failing]
+            [directory for continuation in continuations for directory in continuation.failing]
         )
 
     def broker(self, broker_id: int) -> BrokerRegistration | None:

@@ -7,20 +7,30 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from quorate.lazy import lazy_module, lazy_modules
 from quorate.metadata.image.topics import TopicsImage
+from quorate.metadata.records import NoOpRecord
 from quorate.protocol.errors import KafkaError
 from quorate.protocol.schema import Data
 
 if TYPE_CHECKING:
-    from quorate.controller.broker_sessions import Session
-    from quorate.controller.context import Continuation, View
-    from quorate.controller.driver import QuorumController
+    from quorate.controller.brokers.sessions import Session
+    from quorate.controller.context import View
+    from quorate.controller.continuation import Continuation
+    from quorate.controller.handlers import delegation_tokens, elect_leaders
+    from quorate.controller.replication import fencing
     from quorate.controller.replication.broker_changes import Located
+    from quorate.controller.state import ControllerState
 
     _Elections = Callable[[View, Iterable[Located], int], list[Data]]
     """(view, candidates, limit) -> the records of at most so many elections."""
+else:
+    fencing = lazy_module("quorate.controller.replication.fencing")
+    delegation_tokens, elect_leaders = lazy_modules(
+        "quorate.controller.handlers", "delegation_tokens", "elect_leaders"
+    )
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 NEVER = float("inf")
 _SLICE = 5_000
@@ -71,11 +81,11 @@ class _Sweep:
 
 
 class PeriodicTasks:
-    """The tasks of one term as active controller."""
+    """The tasks of one term as active state."""
 
-    def __init__(self, controller: QuorumController) -> None:
-        self._controller = controller
-        config = controller.config
+    def __init__(self, state: ControllerState) -> None:
+        self._state = state
+        config = state.config
         self._preferred: _Sweep | None = None
         self._unclean: _Sweep | None = None
         self._fencing: tuple[Session, Continuation, int] | None = None
@@ -93,7 +103,7 @@ class PeriodicTasks:
 
     def activate(self, now: float) -> None:
         self._preferred = self._unclean = self._fencing = None
-        config = self._controller.config
+        config = self._state.config
         first = {
             "elect preferred leaders": config.leader_imbalance_check_interval_s or 0,
             "elect unclean leaders": config.unclean_election_check_interval_s,
@@ -107,10 +117,10 @@ class PeriodicTasks:
         for task in self._tasks:
             task.due = NEVER
 
-    def look_for_stale(self, now: float) -> None:
+    def reschedule_fencing(self, now: float) -> None:
         """A session has been shortened: the look is due earlier."""
         self._tasks[0].due = min(
-            self._tasks[0].due, max(now, self._controller.broker_sessions.next_expiry() + 0.001)
+            self._tasks[0].due, max(now, self._state.broker_sessions.next_expiry() + 0.001)
         )
 
     def next_due(self) -> float:
@@ -120,10 +130,10 @@ class PeriodicTasks:
         """Runs what is due. A task that loses the leadership ends the round; one that fails is tried
         again."""
         for task in self._tasks:
-            if task.due <= now and self._controller.is_active:
+            if task.due <= now and self._state.is_active:
                 task.due = NEVER
                 due = self._run(task, now)
-                if self._controller.is_active:
+                if self._state.is_active:
                     task.due = due
 
     def _run(self, task: Task, now: float) -> float:
@@ -131,11 +141,11 @@ class PeriodicTasks:
         try:
             due = task.run(now)
         except KafkaError as error:
-            self._controller.log_info("Periodic task '%s' failed: %s", task.name, error)
+            self._state.log_info("Periodic task '%s' failed: %s", task.name, error)
         except Exception:
-            log.exception(
+            logger.exception(
                 "[QuorumController id=%d] Periodic task '%s' failed",
-                self._controller.config.node_id,
+                self._state.config.node_id,
                 task.name,
             )
         else:
@@ -145,80 +155,72 @@ class PeriodicTasks:
         return now + pause_s
 
     def _fence_stale(self, now: float) -> float:
-        from quorate.controller.replication.fencing import fence_expired
-
-        controller = self._controller
+        state = self._state
         while True:
             # One after the other: who is fenced next depends on where the leaderships of the last one went.
             if self._fencing is not None:
                 session, continuation, written = self._fencing
-                if controller.committed_offset < written:
+                if state.committed_offset < written:
                     return now + _PORTION_PAUSE_S  # others' records wait behind no more than one portion
             else:
-                expired = controller.broker_sessions.next_expired(now)
+                expired = state.broker_sessions.next_expired(now)
                 if expired is None:
                     break
                 session, continuation = expired, None
             self._fencing = None
             try:
-                records, left = fence_expired(controller.view(), session, continuation)
+                records, left = fencing.fence_expired(state.view(), session, continuation)
                 if records and continuation is None:
-                    controller.log_info(
+                    state.log_info(
                         "Fencing broker %d at epoch %d because its session has timed out.", *session
                     )
-                written = controller.write(records) if records else controller.last_written
+                written = state.write(records) if records else state.last_written
             except BaseException:
                 # The next try begins with the first partition again: what this one was to change is
                 # still unchanged.
-                controller.broker_sessions.goes_on(continuation, None)
-                controller.broker_sessions.expire(session, now)
+                state.broker_sessions.replace_continuation(continuation, None)
+                state.broker_sessions.expire(session, now)
                 raise
-            controller.broker_sessions.goes_on(continuation, left)
+            state.broker_sessions.replace_continuation(continuation, left)
             if left is not None:
                 self._fencing = (session, left, written)
                 return now + _PORTION_PAUSE_S
         # Not before the first session can run out, and not later than one that begins now would.
-        soonest = controller.broker_sessions.next_expiry() + 0.001
-        return min(max(now + 0.001, soonest), now + controller.config.broker_session_timeout_s)
+        soonest = state.broker_sessions.next_expiry() + 0.001
+        return min(max(now + 0.001, soonest), now + state.config.broker_session_timeout_s)
 
     def _write_no_op(self, now: float) -> float:
-        from quorate.metadata.records import NoOpRecord
-
-        controller = self._controller
-        idle_since = controller.last_write
-        interval = controller.config.max_idle_interval_s
+        state = self._state
+        idle_since = state.last_write
+        interval = state.config.max_idle_interval_s
         if now - idle_since >= interval:
-            controller.write([NoOpRecord()])
+            state.write([NoOpRecord()])
             return now + interval
         return idle_since + interval
 
     def _elect_preferred(self, now: float) -> float:
-        from quorate.controller.handlers.elect_leaders import preferred_elections
-
         sweep, self._preferred = self._preferred, None  # one that fails begins anew
-        if sweep is not None and self._controller.committed_offset < sweep.written:
+        if sweep is not None and self._state.committed_offset < sweep.written:
             self._preferred = sweep
             return now + _PORTION_PAUSE_S
         if sweep is None:
-            topics = self._controller.next_image.topics.by_id.values()
+            topics = self._state.next_image.topics.by_id.values()
             sweep = _Sweep(
                 (topic.id, partition_id) for topic in topics for partition_id in topic.partitions.ids()
             )
-        self._preferred = self._elect(sweep, preferred_elections, "preferred leaders")
-        interval_s = self._controller.config.leader_imbalance_check_interval_s or NEVER
+        self._preferred = self._elect(sweep, elect_leaders.preferred_elections, "preferred leaders")
+        interval_s = self._state.config.leader_imbalance_check_interval_s or NEVER
         return now + interval_s if self._preferred is None else now
 
     def _elect_unclean(self, now: float) -> float:
-        from quorate.controller.handlers.elect_leaders import unclean_elections
-
         sweep, self._unclean = self._unclean, None  # one that fails begins anew
-        if sweep is not None and self._controller.committed_offset < sweep.written:
+        if sweep is not None and self._state.committed_offset < sweep.written:
             self._unclean = sweep
             return now + _PORTION_PAUSE_S
         if sweep is None:
-            sweep = _Sweep(self._controller.next_image.topics.leaderless())
-        self._unclean = self._elect(sweep, unclean_elections, "leaders uncleanly")
-        interval_s = self._controller.config.unclean_election_check_interval_s
+            sweep = _Sweep(self._state.next_image.topics.leaderless())
+        self._unclean = self._elect(sweep, elect_leaders.unclean_elections, "leaders uncleanly")
+        interval_s = self._state.config.unclean_election_check_interval_s
         return now + interval_s if self._unclean is None else now
 
     def _elect(self, sweep: _Sweep, elections: _Elections, what: str) -> _Sweep | None:
@@ -227,25 +229,23 @@ class PeriodicTasks:
         The next turn waits until this one is committed, so that others' records wait behind no more
         than one turn.
         """
-        controller = self._controller
-        view = controller.view()
-        limit = controller.config.max_elections_per_run
+        state = self._state
+        view = state.view()
+        limit = state.config.max_elections_per_run
         records = elections(view, sweep.turn(view.image.topics), limit)
         if records:
-            controller.log_info("Electing %s for %d partition(s).", what, len(records))
-            sweep.written = controller.write(records)
+            state.log_info("Electing %s for %d partition(s).", what, len(records))
+            sweep.written = state.write(records)
         return sweep if len(records) >= limit or not sweep.ended else None
 
     def _time_out(self, now: float) -> float:
-        pending = self._controller.pending
+        pending = self._state.pending
         pending.expire(now)
         return now + (0.1 if pending else 0.5)
 
     def _expire_tokens(self, now: float) -> float:
-        from quorate.controller.handlers.delegation_tokens import expired_tokens
-
-        controller = self._controller
-        records = expired_tokens(controller.view(), controller.clock.now_ms(), 1_000)
+        state = self._state
+        records = delegation_tokens.expired_tokens(state.view(), state.clock.now_ms(), 1_000)
         if records:
-            controller.write(records)
-        return now if len(records) >= 1_000 else now + controller.config.token_expiry_check_interval_s
+            state.write(records)
+        return now if len(records) >= 1_000 else now + state.config.token_expiry_check_interval_s

@@ -12,7 +12,7 @@ import importlib
 import logging
 from collections.abc import Iterator
 
-from quorate.controller.routes import WRITES, write_handler
+from quorate.controller.requests.routes import WRITES, write_handler
 from quorate.protocol.api import REGISTRY, ApiKey
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ MODULES = (
     "quorate.protocol.compiler",
     "quorate.protocol.messages.incremental_alter_configs",
     "quorate.protocol.messages.api_versions",
-    "quorate.controller.envelope",
+    "quorate.controller.requests.envelope",
     "quorate.controller.replication.placement",
 )
 """Large ones first by themselves: no piece should take long."""

@@ -3,7 +3,8 @@ BrokerHeartbeatManager)."""
 
 from __future__ import annotations
 
-from quorate.controller.context import Context, Continuation, Result, Touch, View, cursor_of
+from quorate.controller.context import Context, Result, Touch, View
+from quorate.controller.continuation import Continuation, cursor_of
 from quorate.controller.replication.broker_changes import (
     ChangeBatch,
     begin_controlled_shutdown,

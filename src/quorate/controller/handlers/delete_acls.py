@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from quorate.controller.context import MAX_RECORDS_PER_USER_OP, Context, Result, View
+from quorate.controller.config import MAX_RECORDS_PER_USER_OP
+from quorate.controller.context import Context, Result, View
 from quorate.controller.handlers.acls import AclFilter, AclIndex, require_authorizer
 from quorate.metadata.records import RemoveAccessControlEntryRecord
 from quorate.protocol.errors import ErrorCode, KafkaError

@@ -6,7 +6,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 
-from quorate.controller.context import Context, Continuation, Result, View
+from quorate.controller.context import Context, Result, View
+from quorate.controller.continuation import Continuation
 from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, LOOKS_PER_TURN, Located
 from quorate.controller.replication.partition_change import Election, change_of
 from quorate.metadata.image.partitions import NO_LEADER

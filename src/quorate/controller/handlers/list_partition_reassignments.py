@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from quorate.controller.context import Context, Continuation, Result, View
+from quorate.controller.context import Context, Result, View
+from quorate.controller.continuation import Continuation
 from quorate.controller.replication.broker_changes import LOOKS_PER_TURN
 from quorate.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from quorate.controller.context import Context, Continuation, Result, View, cursor_of
+from quorate.controller.context import Context, Result, View
+from quorate.controller.continuation import Continuation, cursor_of
 from quorate.controller.replication.broker_changes import (
     ChangeBatch,
     clean_up_incarnation,
@@ -124,7 +125,7 @@ def _may_live(
     session = (existing.id, existing.epoch)
     if not view.broker_sessions.has_session(*session, ctx.now) or session == view.broker_sessions.predecessor:
         return False
-    gone = session in view.broker_sessions.cut_off
+    gone = session in view.broker_sessions.disconnected
     return not (gone and set(existing.log_dirs) & set(request.log_dirs))
 
 

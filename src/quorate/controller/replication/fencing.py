@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from quorate.controller.context import Continuation, View, cursor_of
+from quorate.controller.context import View
+from quorate.controller.continuation import Continuation, cursor_of
 from quorate.controller.replication.broker_changes import (
     ChangeBatch,
     fence,

@@ -1,46 +1,73 @@
-"""Record batch v2 (magic 2), the unit of append, replication and fetch: KIP-98, KIP-32, KIP-320.
+"""Record batch v2 (magic 2), the unit of append, replication and fetch: KIP-98.
 
-====== ==== ====================== ==================================================================
-offset size field                  meaning
-====== ==== ====================== ==================================================================
-0      8    base offset            offset of the first record
-8      4    length                 size of the whole batch less 12
-12     4    partition leader epoch set by the leader; outside of the checksum
-16     1    magic                  2
-17     4    checksum               CRC-32C of byte 21 to the end
-21     2    attributes             bits 0-2 codec, 3 LogAppendTime, 4 transactional, 5 control,
-                                   6 base timestamp is the delete horizon
-23     4    last offset delta      last offset less base offset (compaction may leave it above count - 1)
-27     8    base timestamp         ms; of the first record
-35     8    max timestamp          ms
-43     8    producer id            -1: none
-51     2    producer epoch
-53     4    base sequence
-57     4    record count
-61           records               compressed as a whole when there is a codec
-====== ==== ====================== ==================================================================
-
-Readers here never look at more than the header unless their name says records.
+`batch_header` describes the header and reads it; this module reads and builds whole batches. Functions
+that read a batch look only at its header unless their name contains "records" or "values".
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
 
 import google_crc32c
 
+from quorate.records.batch_header import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    BASE_TIMESTAMP,
+    BATCH_OVERHEAD,
+    BIT_CONTROL,
+    BIT_LOG_APPEND_TIME,
+    BIT_TRANSACTIONAL,
+    CRC,
+    CURRENT_MAGIC,
+    LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
+    LENGTH,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAX_INT32,
+    MAX_TIMESTAMP,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    RECORDS_COUNT,
+    BatchHeader,
+    TimestampType,
+    parse_header,
+)
 from quorate.records.compression import MAX_DECOMPRESSED_BYTES, Compression, compress, decompress
 from quorate.records.errors import CorruptRecordError, InvalidRecordError
 from quorate.records.record import NO_TIMESTAMP, Headers, Record, RecordTuple, decode_all, encode_one
 from quorate.records.varint import Buffer, decode, decode_long, encode
 
 __all__ = [
+    "ATTRIBUTES",
+    "BASE_OFFSET",
+    "BASE_SEQUENCE",
+    "BASE_TIMESTAMP",
     "BATCH_OVERHEAD",
+    "CRC",
+    "CURRENT_MAGIC",
+    "LAST_OFFSET_DELTA",
+    "LEADER_EPOCH",
+    "LENGTH",
     "LOG_OVERHEAD",
+    "MAGIC",
+    "MAX_INT32",
+    "MAX_TIMESTAMP",
+    "NO_LEADER_EPOCH",
+    "NO_PRODUCER_EPOCH",
+    "NO_PRODUCER_ID",
+    "NO_SEQUENCE",
     "NO_TIMESTAMP",
+    "PRODUCER_EPOCH",
+    "PRODUCER_ID",
+    "RECORDS_COUNT",
     "BatchHeader",
     "Compression",
     "CorruptRecordError",
@@ -52,6 +79,7 @@ __all__ = [
     "build_batch",
     "build_control_batch",
     "build_metadata_batch",
+    "compute_crc",
     "control_records",
     "decode_records",
     "iter_batches",
@@ -59,134 +87,16 @@ __all__ = [
     "metadata_values",
     "parse_header",
     "records_section",
+    "repack",
+    "set_placement",
     "verify_crc",
+    "with_max_timestamp",
 ]
 
-BASE_OFFSET = 0
-LENGTH = 8
-LEADER_EPOCH = 12
-MAGIC = 16
-CRC = 17
-ATTRIBUTES = 21
-LAST_OFFSET_DELTA = 23
-BASE_TIMESTAMP = 27
-MAX_TIMESTAMP = 35
-PRODUCER_ID = 43
-PRODUCER_EPOCH = 51
-BASE_SEQUENCE = 53
-RECORDS_COUNT = 57
-BATCH_OVERHEAD = 61
-LOG_OVERHEAD = 12  # base offset and length, which `length` does not count
-
-CURRENT_MAGIC = 2
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
-NO_SEQUENCE = -1
-NO_LEADER_EPOCH = -1
-MAX_INT32 = 0x7FFFFFFF
-
-_COMPRESSION_MASK = 0x07
-_LOG_APPEND_TIME = 0x08
-_TRANSACTIONAL = 0x10
-_CONTROL = 0x20
-_DELETE_HORIZON = 0x40
-
-_HEADER = struct.Struct(">qiibIhiqqqhii")
 _PREFIX = struct.Struct(">qi")
-_CHECKED = struct.Struct(">hiqqqhii")  # from attributes to the count
+_CHECKED = struct.Struct(">hiqqqhii")
+"""The fields that the checksum covers, from the attributes to the record count."""
 _INT16_PAIR = struct.Struct(">hh")
-
-
-class TimestampType(IntEnum):
-    CREATE_TIME = 0
-    LOG_APPEND_TIME = 1
-
-
-@dataclass(slots=True)
-class BatchHeader:
-    """The fixed part of a batch; `size_bytes` is the whole batch, its first 12 bytes included."""
-
-    base_offset: int
-    size_bytes: int
-    leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    count: int
-
-    @property
-    def length(self) -> int:
-        """The same as `size_bytes`: the first 12 bytes are included."""
-        return self.size_bytes
-
-    @property
-    def last_offset(self) -> int:
-        return self.base_offset + self.last_offset_delta
-
-    @property
-    def next_offset(self) -> int:
-        return self.base_offset + self.last_offset_delta + 1
-
-    @property
-    def compression(self) -> Compression:
-        code = self.attributes & _COMPRESSION_MASK
-        if code > Compression.ZSTD:
-            raise InvalidRecordError(f"Unknown compression type id: {code}")
-        return Compression(code)
-
-    @property
-    def is_control(self) -> bool:
-        return bool(self.attributes & _CONTROL)
-
-    @property
-    def is_transactional(self) -> bool:
-        return bool(self.attributes & _TRANSACTIONAL)
-
-    @property
-    def timestamp_type(self) -> TimestampType:
-        return (
-            TimestampType.LOG_APPEND_TIME if self.attributes & _LOG_APPEND_TIME else TimestampType.CREATE_TIME
-        )
-
-    @property
-    def delete_horizon(self) -> int | None:
-        """The time in ms from which compaction may drop this batch's tombstones, if it was set (KIP-534)."""
-        return self.base_timestamp if self.attributes & _DELETE_HORIZON else None
-
-    @property
-    def has_producer_id(self) -> bool:
-        return self.producer_id > NO_PRODUCER_ID
-
-    @property
-    def last_sequence(self) -> int:
-        """Sequence numbers wrap from 2^31 - 1 to 0."""
-        if self.base_sequence == NO_SEQUENCE:
-            return NO_SEQUENCE
-        return (self.base_sequence + self.last_offset_delta) & MAX_INT32
-
-
-def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """Reads the header at `pos` without touching the records.
-
-    Raises CorruptRecordError when it is cut, its magic is not 2, or its sizes make no sense. The batch
-    itself may end behind the buffer.
-    """
-    if len(buf) - pos < BATCH_OVERHEAD:
-        raise CorruptRecordError(f"Batch header needs {BATCH_OVERHEAD} bytes, {len(buf) - pos} are left")
-    fields = _HEADER.unpack_from(buf, pos)
-    if fields[3] != CURRENT_MAGIC:
-        raise CorruptRecordError(
-            f"Batch at byte {pos} has magic {fields[3]}; only record batches with magic 2 are supported"
-        )
-    if fields[1] < BATCH_OVERHEAD - LOG_OVERHEAD:
-        raise CorruptRecordError(f"Batch at byte {pos} has length {fields[1]}, less than its header")
-    return BatchHeader(fields[0], fields[1] + LOG_OVERHEAD, *fields[2:])
 
 
 def iter_batches(buf: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -230,9 +140,9 @@ def with_max_timestamp(batch: Buffer, timestamp_type: TimestampType, max_timesta
     out = bytearray(batch)
     (attributes,) = struct.unpack_from(">h", out, ATTRIBUTES)
     attributes = (
-        attributes | _LOG_APPEND_TIME
+        attributes | BIT_LOG_APPEND_TIME
         if timestamp_type is TimestampType.LOG_APPEND_TIME
-        else attributes & ~_LOG_APPEND_TIME
+        else attributes & ~BIT_LOG_APPEND_TIME
     )
     struct.pack_into(">h", out, ATTRIBUTES, attributes)
     struct.pack_into(">q", out, MAX_TIMESTAMP, max_timestamp)
@@ -326,12 +236,12 @@ def build_batch(
         encode_one(body, delta, timestamp - base_timestamp, key, value, headers)
     attributes = int(compression)
     if timestamp_type is TimestampType.LOG_APPEND_TIME:
-        attributes |= _LOG_APPEND_TIME
+        attributes |= BIT_LOG_APPEND_TIME
         max_timestamp = log_append_time_ms
     if is_transactional:
-        attributes |= _TRANSACTIONAL
+        attributes |= BIT_TRANSACTIONAL
     if is_control:
-        attributes |= _CONTROL
+        attributes |= BIT_CONTROL
     packed = body if compression is Compression.NONE else compress(compression, body, compression_level)
     return _seal(
         packed,
@@ -361,8 +271,8 @@ def repack(
     0 on."""
     attributes = int(compression)
     if timestamp_type is TimestampType.LOG_APPEND_TIME:
-        attributes |= _LOG_APPEND_TIME
-    attributes |= header.attributes & (_TRANSACTIONAL | _CONTROL)
+        attributes |= BIT_LOG_APPEND_TIME
+    attributes |= header.attributes & (BIT_TRANSACTIONAL | BIT_CONTROL)
     return _seal(
         records if compression is Compression.NONE else compress(compression, records, compression_level),
         header.count,

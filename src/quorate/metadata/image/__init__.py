@@ -1,7 +1,20 @@
-"""The metadata as a value: `MetadataImage`, the builder that replays records onto it, and the delta
-between two of them.
+"""The metadata as a value: `MetadataImage`, its parts, and the difference between two images.
 
-The record classes are loaded with the builder, on the first replay.
+  image             `MetadataImage`, the whole of the parts
+  topics            topics, and the indexes from brokers to partitions
+  partitions        the state of one partition
+  partition_table   the partitions of one topic
+  encoded           partitions in the form of their records
+  cluster           registered brokers and controllers
+  parts             features, configurations, ACLs, quotas, SCRAM credentials, tokens, producer ids
+  builder           replays records onto an image
+  topics_builder    replays the records of topics and partitions
+  cluster_builder   replays the records of brokers and controllers
+  writer            turns an image into records
+  delta             the difference between two images
+
+Other packages import the names in `__all__`, and the builder and writer from their modules. The builder
+imports the record classes, so that a process that only reads images does not load them.
 """
 
 from __future__ import annotations

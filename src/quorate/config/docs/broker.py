@@ -1,4 +1,4 @@
-"""Keys of a broker or controller, those of security aside."""
+"""Keys of brokers and controllers, except those of security."""
 
 TEXT = """\
 process.roles  What this node is: broker, controller, or both.
@@ -6,21 +6,25 @@ node.id  The node's number, unlike any other's in the cluster.
 broker.id  Old name of node.id.
 broker.rack  The rack, zone or region of this broker; replicas are spread over racks.
 listeners  Where the node listens: NAME://host:port, comma separated; an empty host is every address.
-advertised.listeners  What clients and other nodes are told to connect to, where that is not what listeners says.
+advertised.listeners  What clients and other nodes are told to connect to, where that is not what
+    listeners says.
 listener.security.protocol.map  Security protocol of each listener name.
 inter.broker.listener.name  The listener that brokers use among each other.
 security.inter.broker.protocol  Protocol among brokers, where inter.broker.listener.name is not set.
 controller.listener.names  Names of the controllers' listeners; nodes talk to the quorum by the first.
 early.start.listeners  Listeners that serve before the broker's metadata is complete.
 controller.quorum.voters  The voters of a static quorum: id@host:port, comma separated.
-controller.quorum.bootstrap.servers  Addresses at which the controllers of a dynamic quorum are found; one that answers is enough.
+controller.quorum.bootstrap.servers  Addresses at which the controllers of a dynamic quorum are found; one
+    that answers is enough.
 controller.quorum.auto.join.enable  Whether a controller that is no voter adds itself to the quorum.
 controller.quorum.election.timeout.ms  Time without a result after which a candidate begins another election.
-controller.quorum.fetch.timeout.ms  Time without an answer of the leader after which a follower begins an election.
+controller.quorum.fetch.timeout.ms  Time without an answer of the leader after which a follower begins an
+    election.
 controller.quorum.election.backoff.max.ms  Longest random wait before another election.
-controller.quorum.append.linger.ms  Time that the leader gathers records before it writes them. 0 here, 25 in Apache Kafka:
- what arrives while the disk writes is the next batch anyway.
-quorate.http.listen  host:port at which /metrics (for Prometheus) and /health are served; empty for nowhere. Not in Apache Kafka.
+controller.quorum.append.linger.ms  Time that the leader gathers records before it writes them. 0 here, 25
+    in Apache Kafka: what arrives while the disk writes is the next batch anyway.
+quorate.http.listen  host:port at which /metrics (for Prometheus) and /health are served; empty for
+    nowhere. Not in Apache Kafka.
 controller.quorum.request.timeout.ms  Time that a request among controllers may take.
 controller.quorum.retry.backoff.ms  First wait before a request is sent again.
 controller.quorum.retry.backoff.max.ms  Longest wait before a request is sent again.
@@ -38,7 +42,8 @@ metadata.log.max.record.bytes.between.snapshots  New metadata after which a snap
 metadata.log.max.snapshot.interval.ms  Time after which a snapshot is written; 0 for never.
 metadata.max.retention.bytes  Size of metadata log and snapshots above which the oldest go.
 metadata.max.retention.ms  Age of metadata snapshots and segments above which they go.
-metadata.max.idle.interval.ms  Idle time after which the active controller writes an empty record; 0 for never.
+metadata.max.idle.interval.ms  Idle time after which the active controller writes an empty record; 0 for
+    never.
 internal.metadata.log.segment.bytes  Segment size of the metadata log without its lower limit, for tests.
 internal.metadata.max.batch.size.in.bytes  Largest batch of the metadata log.
 internal.metadata.max.fetch.size.in.bytes  Most bytes in one fetch of the metadata log.
@@ -112,14 +117,18 @@ num.replica.fetchers  Fetchers for each leader that a broker follows.
 num.replica.alter.log.dirs.threads  Threads that move replicas between directories.
 replica.high.watermark.checkpoint.interval.ms  Time between two records of the high watermarks.
 replica.selector.class  Java's choice of the replica to read from; without effect here.
-leader.replication.throttled.rate  Bytes per second that this broker sends to throttled followers; without effect here.
-follower.replication.throttled.rate  Bytes per second that this broker fetches as a throttled follower; without effect here.
+leader.replication.throttled.rate  Bytes per second that this broker sends to throttled followers; without
+    effect here.
+follower.replication.throttled.rate  Bytes per second that this broker fetches as a throttled follower;
+    without effect here.
 replica.alter.log.dirs.io.max.bytes.per.second  Bytes per second for moving replicas between directories.
 fetch.max.bytes  Bytes in the answer to a fetch, a first batch aside.
 fetch.purgatory.purge.interval.requests  Kafka's bookkeeping of waiting fetches; without effect here.
 producer.purgatory.purge.interval.requests  Kafka's bookkeeping of waiting writes; without effect here.
-delete.records.purgatory.purge.interval.requests  Kafka's bookkeeping of waiting deletions; without effect here.
-share.fetch.purgatory.purge.interval.requests  Kafka's bookkeeping of waiting share fetches; without effect here.
+delete.records.purgatory.purge.interval.requests  Kafka's bookkeeping of waiting deletions; without effect
+    here.
+share.fetch.purgatory.purge.interval.requests  Kafka's bookkeeping of waiting share fetches; without
+    effect here.
 max.incremental.fetch.session.cache.slots  Fetch sessions that a broker remembers.
 max.request.partition.size.limit  Partitions in one answer to DescribeTopicPartitions.
 num.network.threads  Kafka's network threads; a node here has one event loop.
@@ -145,7 +154,8 @@ authorizer.class.name  The authorizer; empty allows everything to everybody.
 unstable.api.versions.enable  Whether versions that may still change are advertised.
 unstable.feature.versions.enable  Whether feature levels that may still change may be used.
 offsets.topic.num.partitions  Partitions of __consumer_offsets, fixed when it is created.
-offsets.topic.replication.factor  Replicas of __consumer_offsets; it is not created before so many brokers are there.
+offsets.topic.replication.factor  Replicas of __consumer_offsets; it is not created before so many brokers
+    are there.
 offsets.topic.segment.bytes  Segment size of __consumer_offsets.
 offsets.topic.compression.codec  Compression of __consumer_offsets, by number.
 offsets.commit.timeout.ms  Time that an offset commit may wait for replicas.
@@ -197,7 +207,8 @@ share.coordinator.snapshot.update.records.per.snapshot  Updates between two snap
 share.coordinator.load.buffer.size  Bytes read at a time when share state is loaded.
 share.coordinator.append.linger.ms  Time that the share coordinator gathers records.
 share.coordinator.write.timeout.ms  Time that a write of share state may wait for replicas.
-share.coordinator.cold.partition.snapshot.interval.ms  Time after which an idle share partition is snapshotted.
+share.coordinator.cold.partition.snapshot.interval.ms  Time after which an idle share partition is
+    snapshotted.
 group.streams.session.timeout.ms  Silence after which a member of a streams group is removed.
 group.streams.min.session.timeout.ms  Shortest such time that a group may be given.
 group.streams.max.session.timeout.ms  Longest such time that a group may be given.
@@ -214,9 +225,12 @@ transaction.state.log.segment.bytes  Segment size of __transaction_state.
 transaction.state.log.load.buffer.size  Bytes read at a time when transactions are loaded.
 transaction.max.timeout.ms  Longest timeout that a transactional producer may ask for.
 transactional.id.expiration.ms  Idle time after which a transactional id is forgotten.
-transaction.abort.timed.out.transaction.cleanup.interval.ms  Time between two looks for transactions that took too long.
-transaction.remove.expired.transaction.cleanup.interval.ms  Time between two removals of expired transactional ids.
-transaction.partition.verification.enable  Whether a broker checks that a transaction has a partition before it is written to.
+transaction.abort.timed.out.transaction.cleanup.interval.ms  Time between two looks for transactions that
+    took too long.
+transaction.remove.expired.transaction.cleanup.interval.ms  Time between two removals of expired
+    transactional ids.
+transaction.partition.verification.enable  Whether a broker checks that a transaction has a partition
+    before it is written to.
 transaction.two.phase.commit.enable  Whether producers may take part in two-phase commits.
 producer.id.expiration.ms  Idle time after which a partition forgets an idempotent producer.
 producer.id.expiration.check.interval.ms  Time between two looks for producers to forget.
@@ -233,7 +247,8 @@ quota.window.num  Samples that client quotas are computed from.
 quota.window.size.seconds  Length of one of them.
 replication.quota.window.num  Samples that replication quotas are computed from.
 replication.quota.window.size.seconds  Length of one of them.
-alter.log.dirs.replication.quota.window.num  Samples that the quota of moves between directories is computed from.
+alter.log.dirs.replication.quota.window.num  Samples that the quota of moves between directories is
+    computed from.
 alter.log.dirs.replication.quota.window.size.seconds  Length of one of them.
 controller.quota.window.num  Samples that the quota of metadata changes is computed from.
 controller.quota.window.size.seconds  Length of one of them.

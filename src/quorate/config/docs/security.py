@@ -1,7 +1,8 @@
 """Keys of TLS, SASL and delegation tokens."""
 
 TEXT = """\
-connections.max.reauth.ms  Longest life of an authentication before a client has to authenticate again; 0 for no limit.
+connections.max.reauth.ms  Longest life of an authentication before a client has to authenticate again; 0
+    for no limit.
 sasl.server.max.receive.size  Largest token that is taken before a client is authenticated.
 security.providers  Java's security providers; without effect here.
 principal.builder.class  Java's principal builder; here principals are built as Kafka's default one does.
@@ -76,7 +77,8 @@ sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms  Longest wait between two at
 sasl.oauthbearer.clock.skew.seconds  Difference of clocks that is tolerated in a token's times.
 sasl.oauthbearer.expected.audience  Audiences of which a token must name one.
 sasl.oauthbearer.expected.issuer  Issuer that a token must have.
-delegation.token.secret.key  Key that signs delegation tokens, the same on every node; without it there are none.
+delegation.token.secret.key  Key that signs delegation tokens, the same on every node; without it there
+    are none.
 delegation.token.max.lifetime.ms  Longest life of a delegation token.
 delegation.token.expiry.time.ms  Time by which a token expires unless it is renewed.
 delegation.token.expiry.check.interval.ms  Time between two removals of expired tokens.

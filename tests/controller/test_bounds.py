@@ -26,7 +26,7 @@ from quorate.controller.handlers.elect_leaders import elect_leaders
 from quorate.controller.handlers.incremental_alter_configs import incremental_alter_configs
 from quorate.controller.handlers.list_partition_reassignments import list_partition_reassignments
 from quorate.controller.handlers.update_features import update_features
-from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, LOOKS_PER_TURN
+from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, VISITS_PER_TURN
 from quorate.metadata.records import (
     AccessControlEntryRecord,
     ConfigRecord,
@@ -195,7 +195,7 @@ def test_an_election_on_all_partitions_is_held_in_portions() -> None:
 
 @pytest.mark.parametrize("everything", [True, False])
 def test_partitions_that_need_no_election_are_looked_at_in_portions(everything: bool) -> None:
-    count = LOOKS_PER_TURN + 10
+    count = VISITS_PER_TURN + 10
     cluster = Cluster().brokers(1)
     cluster.topic("t", *([[1]] * count))
     asked = (
@@ -223,10 +223,10 @@ def test_elections_that_find_no_leader_count_as_changes() -> None:
 
 
 def test_reassignments_are_listed_in_portions() -> None:
-    count = 2 * LOOKS_PER_TURN + 1
+    count = 2 * VISITS_PER_TURN + 1
     cluster = with_topic(count)
     topic_id = cluster.image.topics.by_name["t"].id
-    moving = (7, LOOKS_PER_TURN + 7)
+    moving = (7, VISITS_PER_TURN + 7)
     cluster.apply(
         [
             PartitionChangeRecord(topic_id=topic_id, partition_id=index, removing_replicas=[2])

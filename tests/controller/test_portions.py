@@ -164,7 +164,7 @@ def test_a_turn_ends_after_so_many_looks_too() -> None:
     turns, continuation = 0, None
     while True:
         records: list[Any] = []
-        batch = ChangeBatch(continuation, looks=20)
+        batch = ChangeBatch(continuation, visits=20)
         fence(cluster.view, records, batch)
         cluster.apply(records)
         turns += 1

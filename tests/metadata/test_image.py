@@ -9,13 +9,13 @@ from quorate.metadata.errors import MetadataError
 from quorate.metadata.image import (
     EMPTY,
     MIGRATING_DIRECTORY,
-    TOPIC_RESOURCE,
     MetadataDelta,
     MetadataImage,
     PartitionImage,
 )
 from quorate.metadata.image.builder import apply_records
 from quorate.metadata.image.writer import image_records
+from quorate.protocol.config_resource import ConfigResourceType
 from quorate.protocol.schema import Data
 
 T1, T2 = bytes([1] * 16), bytes([2] * 16)
@@ -125,7 +125,9 @@ def test_clear_elr_empties_one_topic_or_all() -> None:
 
 
 def test_removing_a_topic_removes_its_configs() -> None:
-    config = r.ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name="t", name="retention.ms", value="1")
+    config = r.ConfigRecord(
+        resource_type=ConfigResourceType.TOPIC, resource_name="t", name="retention.ms", value="1"
+    )
     image = replay(topic(), partition(), config, r.RemoveTopicRecord(topic_id=T1))
     assert image == replay(r.NoOpRecord(), r.NoOpRecord(), r.NoOpRecord(), r.NoOpRecord())
 

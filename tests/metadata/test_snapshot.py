@@ -9,7 +9,7 @@ from quorate.metadata import bootstrap
 from quorate.metadata import records as r
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.features import LATEST_STABLE_LEVEL, METADATA_VERSION, default_levels
-from quorate.metadata.image import EMPTY, TOPIC_RESOURCE
+from quorate.metadata.image import EMPTY
 from quorate.metadata.image.builder import apply_records
 from quorate.metadata.snapshot import (
     MAX_BATCH_RECORDS,
@@ -21,6 +21,7 @@ from quorate.metadata.snapshot import (
     snapshot_name,
     write_snapshot,
 )
+from quorate.protocol.config_resource import ConfigResourceType
 from quorate.records.batch import iter_batches
 from quorate.records.control import VotersRecord
 
@@ -73,7 +74,7 @@ def test_snapshots_of_kafka_load(golden: dict[str, Path], kind: str) -> None:
     image = image_from_snapshot(found[-1].read_bytes(), parse_name(found[-1].name) or SnapshotId(0, 0))
     assert sorted(image.topics.by_name) == ["__consumer_offsets", "__transaction_state", "compact", "plain"]
     assert len(image.topics.by_name["plain"].partitions) == 3
-    assert image.configs.get(TOPIC_RESOURCE, "plain")["retention.ms"] == "86400000"
+    assert image.configs.get(ConfigResourceType.TOPIC, "plain")["retention.ms"] == "86400000"
     assert (image.features.metadata_version, image.features.level("group.version")) == (27, 1)
     assert image.cluster.brokers[1].endpoint("PLAINTEXT") == ("PLAINTEXT", "127.0.0.1", 29092, 0)
     assert image.producer_ids.next_producer_id == 1000

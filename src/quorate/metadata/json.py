@@ -83,9 +83,8 @@ def java_double(value: float) -> str:
     mantissa, _, exponent = f"{abs(value)!r}".partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = (whole + fraction).lstrip("0")
-    point = (
-        len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))
-    )  # value = 0.digits * 10 ** point
+    # value = 0.digits * 10 ** point
+    point = len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))
     digits = digits.rstrip("0") or "0"
     if 1e-3 <= abs(value) < 1e7:
         if point <= 0:

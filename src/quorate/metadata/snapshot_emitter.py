@@ -96,13 +96,9 @@ class SnapshotEmitter:
             await self._store.create_snapshot(end_offset, epoch, timestamp_ms, batches)
             self.end_offset = end_offset
             self.written += 1
-        except (
-            MetadataError,
-            ValueError,
-            OSError,
-            KafkaError,
-        ) as error:  # KafkaError means that a log directory failed
-            # The log still has all records, so the node continues. The next attempt logs its own error.
+        except (MetadataError, ValueError, OSError, KafkaError) as error:
+            # KafkaError means that a log directory failed. The log still has all records, so the node
+            # continues, and the next attempt logs its own error.
             logger.error(
                 "[SnapshotEmitter id=%d] Snapshot at offset %d failed: %s", self._node_id, end_offset, error
             )

@@ -100,9 +100,10 @@ _INT16_PAIR = struct.Struct(">hh")
 
 
 def iter_batches(buf: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Each batch with its bytes. Stops at a last batch that the buffer cuts, as a Fetch answer may.
+    """Yields the header and the bytes of each batch. Stops at an incomplete last batch, which a Fetch
+    response may have.
 
-    Raises CorruptRecordError on nonsense.
+    Raises CorruptRecordError for an invalid header.
     """
     view = memoryview(buf)
     pos, end = 0, len(view)
@@ -118,25 +119,25 @@ def iter_batches(buf: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 
 def compute_crc(buf: Buffer) -> int:
-    """CRC-32C (RFC 3720) of one whole batch from its attributes on."""
-    # google_crc32c takes bytes alone: one copy, a quarter of the checksum's own time.
+    """The CRC-32C (RFC 3720) of one whole batch, from its attributes on."""
+    # google_crc32c accepts only bytes. The copy takes a quarter of the time of the checksum.
     return int(google_crc32c.value(bytes(memoryview(buf)[ATTRIBUTES:])))
 
 
 def verify_crc(buf: Buffer) -> bool:
-    """Whether the checksum of the one whole batch in `buf` fits."""
+    """Whether the checksum of the one whole batch in `buf` is correct."""
     return len(buf) >= BATCH_OVERHEAD and int.from_bytes(buf[CRC : CRC + 4], "big") == compute_crc(buf)
 
 
 def set_placement(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Writes what a leader assigns into the batch at the start of a writable buffer; the checksum does
-    not cover it."""
+    """Writes the base offset and the leader epoch, which the leader assigns, to the batch at the start
+    of a buffer. The checksum does not cover these fields."""
     struct.pack_into(">q", buf, BASE_OFFSET, base_offset)
     struct.pack_into(">i", buf, LEADER_EPOCH, leader_epoch)
 
 
 def with_max_timestamp(batch: Buffer, timestamp_type: TimestampType, max_timestamp: int) -> bytearray:
-    """A copy of the batch with these two set and the checksum renewed."""
+    """A copy of the batch with this timestamp type and maximum timestamp, and a new checksum."""
     out = bytearray(batch)
     (attributes,) = struct.unpack_from(">h", out, ATTRIBUTES)
     attributes = (
@@ -151,7 +152,7 @@ def with_max_timestamp(batch: Buffer, timestamp_type: TimestampType, max_timesta
 
 
 def records_section(batch: Buffer, header: BatchHeader, limit: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
-    """The records of the one whole batch in `batch`, decompressed up to `limit` bytes. Raises
+    """The records of the one whole batch in `batch`, decompressed to at most `limit` bytes. Raises
     CorruptRecordError."""
     body = memoryview(batch)[BATCH_OVERHEAD : header.size_bytes]
     codec = header.compression
@@ -159,8 +160,8 @@ def records_section(batch: Buffer, header: BatchHeader, limit: int = MAX_DECOMPR
 
 
 def decode_records(batch: Buffer, limit: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
-    """All records of one whole batch. Raises CorruptRecordError or InvalidRecordError; does not check
-    the checksum."""
+    """All records of one whole batch. Does not verify the checksum. Raises CorruptRecordError or
+    InvalidRecordError."""
     header = parse_header(batch)
     if len(batch) < header.size_bytes:
         raise CorruptRecordError(f"Batch of {header.size_bytes} bytes is cut at {len(batch)}")
@@ -183,6 +184,7 @@ def _seal(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
 ) -> bytes:
+    """A batch with these fields and this body, and its length and checksum."""
     checked = _CHECKED.pack(
         attributes,
         last_offset_delta,
@@ -216,10 +218,10 @@ def build_batch(
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
     log_append_time_ms: int = NO_TIMESTAMP,
 ) -> bytes:
-    """A whole batch of (key, value, headers, timestamp) tuples, or of `Record`s, in order.
+    """A whole batch of (key, value, headers, timestamp) tuples, or of `Record`s, in this order.
 
-    Offsets are contiguous from `base_offset`; a Record's own offset is not used. With LogAppendTime the
-    batch's max timestamp is log_append_time_ms. Raises ValueError for an empty batch.
+    Offsets are contiguous from `base_offset`; the offset of a `Record` is ignored. With LogAppendTime,
+    `log_append_time_ms` is the maximum timestamp of the batch. Raises ValueError for an empty batch.
     """
     if not records:
         raise ValueError("A record batch holds at least one record")
@@ -267,8 +269,8 @@ def repack(
     timestamp_type: TimestampType,
     max_timestamp: int,
 ) -> bytes:
-    """The batch of `header` with its uncompressed records as they are, under another codec, from offset
-    0 on."""
+    """The batch of `header` with another codec and a base offset of 0. `records` are its uncompressed
+    records, which do not change."""
     attributes = int(compression)
     if timestamp_type is TimestampType.LOG_APPEND_TIME:
         attributes |= BIT_LOG_APPEND_TIME
@@ -291,7 +293,7 @@ def repack(
 def build_metadata_batch(
     values: Sequence[Buffer], *, base_offset: int, leader_epoch: int, timestamp: int
 ) -> bytes:
-    """A batch as Raft leaders and snapshots write them: null keys, no headers, every timestamp delta 0,
+    """A batch as Raft leaders and snapshots write it: null keys, no headers, timestamp deltas of 0,
     uncompressed."""
     if not values:
         raise ValueError("A record batch holds at least one record")
@@ -314,19 +316,19 @@ def build_metadata_batch(
 
 
 def metadata_values(batch: Buffer) -> list[memoryview]:
-    """The record values of one whole data batch of the metadata log, without copying them when the
-    batch is not compressed.
+    """The record values of one whole data batch of the metadata log. They are not copied if the batch is
+    not compressed.
 
-    As strict as Kafka's Raft reader: timestamp deltas 0, null keys, values not empty, no headers,
-    nothing left over. Raises CorruptRecordError or InvalidRecordError; control batches are the caller's
-    to tell apart.
+    The checks are as strict as those of Kafka's Raft reader: timestamp deltas of 0, null keys, non-empty
+    values, no headers, no trailing bytes. The batch must not be a control batch. Raises
+    CorruptRecordError or InvalidRecordError.
     """
     return list(iter_metadata_values(batch))
 
 
 def iter_metadata_values(batch: Buffer) -> Iterator[memoryview]:
-    """The same one by one, for a batch that would take too long at once; what is wrong is raised when
-    it is come to."""
+    """Yields the same values one by one, for a batch that would take too long at once. Errors are raised
+    when the iteration reaches them."""
     header = parse_header(batch)
     if len(batch) < header.size_bytes:
         raise CorruptRecordError(f"Batch of {header.size_bytes} bytes is cut at {len(batch)}")
@@ -334,6 +336,7 @@ def iter_metadata_values(batch: Buffer) -> Iterator[memoryview]:
 
 
 def _raft_values(body: memoryview, header: BatchHeader) -> Iterator[memoryview]:
+    """Yields the values of the records in `body`."""
     end = len(body)
     if not 0 <= header.count <= end:
         raise InvalidRecordError(
@@ -398,7 +401,8 @@ def _raft_values(body: memoryview, header: BatchHeader) -> Iterator[memoryview]:
 
 
 def control_records(batch: Buffer) -> Iterator[tuple[int, memoryview]]:
-    """(type, value bytes) of each record of a control batch; the key is int16 version, int16 type."""
+    """(type, value bytes) of each record of a control batch. The key of a control record is an int16
+    version and an int16 type."""
     header = parse_header(batch)
     if len(batch) < header.size_bytes:
         raise CorruptRecordError(f"Batch of {header.size_bytes} bytes is cut at {len(batch)}")
@@ -420,6 +424,7 @@ def control_records(batch: Buffer) -> Iterator[tuple[int, memoryview]]:
 
 
 def _control_pairs(body: memoryview, header: BatchHeader) -> Iterator[tuple[memoryview, memoryview]]:
+    """(key, value) of each record of a control batch."""
     for record in decode_all(body, header.count, header.base_offset, header.base_timestamp, None):
         if record.key is None or record.value is None:
             raise InvalidRecordError(
@@ -438,8 +443,8 @@ def build_control_batch(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     is_transactional: bool = False,
 ) -> bytes:
-    """A control batch of (control record type, value bytes) pairs: Raft's own records, or one
-    transaction marker."""
+    """A control batch of (control record type, value bytes) pairs: records of Raft, or one transaction
+    marker."""
     rows: list[RecordTuple] = [
         (_INT16_PAIR.pack(0, kind), bytes(value), (), timestamp) for kind, value in records
     ]

@@ -96,14 +96,17 @@ class BatchHeader:
 
     @property
     def last_offset(self) -> int:
+        """The offset of the last record."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
+        """The offset after the last record."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def compression(self) -> Compression:
+        """The codec of the records. Raises InvalidRecordError for an unknown one."""
         code = self.attributes & COMPRESSION_MASK
         if code > Compression.ZSTD:
             raise InvalidRecordError(f"Unknown compression type id: {code}")
@@ -111,14 +114,17 @@ class BatchHeader:
 
     @property
     def is_control(self) -> bool:
+        """Whether the batch has control records."""
         return bool(self.attributes & BIT_CONTROL)
 
     @property
     def is_transactional(self) -> bool:
+        """Whether the batch is part of a transaction."""
         return bool(self.attributes & BIT_TRANSACTIONAL)
 
     @property
     def timestamp_type(self) -> TimestampType:
+        """Whether the timestamps are the producer's or the broker's."""
         return (
             TimestampType.LOG_APPEND_TIME
             if self.attributes & BIT_LOG_APPEND_TIME
@@ -133,6 +139,7 @@ class BatchHeader:
 
     @property
     def has_producer_id(self) -> bool:
+        """Whether the producer is idempotent or transactional."""
         return self.producer_id > NO_PRODUCER_ID
 
     @property

@@ -82,7 +82,7 @@ class BrokerSessions:
             self.continuations.append(after)
 
     def contact(self, broker_id: int, epoch: int, now: float) -> None:
-        """Extends a session."""
+        """Extends a session to its full timeout."""
         self.contacts[broker_id, epoch] = now
         recent = self.recent.get((broker_id, epoch))
         if recent is None:
@@ -90,7 +90,7 @@ class BrokerSessions:
         recent.append(now)
         self.disconnected.discard((broker_id, epoch))
         if self.predecessor == (broker_id, epoch):
-            self.predecessor = None  # the registration is this very process's: it was active before
+            self.predecessor = None  # this process has the session: it was active before
 
     def connection_lost(self, broker_id: int, epoch: int, now: float, grace_s: float) -> None:
         """Shortens a session whose connection was closed.

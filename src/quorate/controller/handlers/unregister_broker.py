@@ -1,4 +1,4 @@
-"""UnregisterBroker (64): removes the registration of a broker that does not come back (KIP-631)."""
+"""UnregisterBroker (64): removes the registration of a broker that will not come back (KIP-631)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quorate.protocol.schema import Data
 def unregister_broker(
     view: View, request: UnregisterBrokerRequest, ctx: Context
 ) -> Result[UnregisterBrokerResponse]:
-    """Raises BROKER_ID_NOT_REGISTERED."""
+    """Removes a registration, and the broker from every ISR and ELR. Raises BROKER_ID_NOT_REGISTERED."""
     if view.broker(request.broker_id) is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {request.broker_id} is not registered.")
     records: list[Data] = []

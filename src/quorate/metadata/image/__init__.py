@@ -34,11 +34,6 @@ from quorate.metadata.image.partitions import (
     PartitionImage,
 )
 from quorate.metadata.image.parts import (
-    BROKER_LOGGER_RESOURCE,
-    BROKER_RESOURCE,
-    CLIENT_METRICS_RESOURCE,
-    GROUP_RESOURCE,
-    TOPIC_RESOURCE,
     AclsImage,
     ClientQuotasImage,
     ConfigsImage,
@@ -50,18 +45,13 @@ from quorate.metadata.image.parts import (
 from quorate.metadata.image.topics import TopicImage, TopicsImage
 
 __all__ = [
-    "BROKER_LOGGER_RESOURCE",
-    "BROKER_RESOURCE",
-    "CLIENT_METRICS_RESOURCE",
     "EMPTY",
-    "GROUP_RESOURCE",
     "LOST_DIRECTORY",
     "MIGRATING_DIRECTORY",
     "NO_LEADER",
     "NO_LEADER_CHANGE",
     "RECOVERED",
     "RECOVERING",
-    "TOPIC_RESOURCE",
     "UNASSIGNED_DIRECTORY",
     "AclsImage",
     "BrokerRegistration",

@@ -190,22 +190,27 @@ class MetadataDelta:
 
     @property
     def acls_changed(self) -> bool:
+        """Whether an ACL differs."""
         return _differ(self.old.acls, self.new.acls)
 
     @property
     def client_quotas_changed(self) -> bool:
+        """Whether a client quota differs."""
         return _differ(self.old.client_quotas, self.new.client_quotas)
 
     @property
     def scram_changed(self) -> bool:
+        """Whether a SCRAM credential differs."""
         return _differ(self.old.scram, self.new.scram)
 
     @property
     def delegation_tokens_changed(self) -> bool:
+        """Whether a delegation token differs."""
         return _differ(self.old.delegation_tokens, self.new.delegation_tokens)
 
     @property
     def producer_ids_changed(self) -> bool:
+        """Whether the next producer id differs."""
         return _differ(self.old.producer_ids, self.new.producer_ids)
 
     def __repr__(self) -> str:

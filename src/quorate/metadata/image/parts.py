@@ -25,12 +25,6 @@ if TYPE_CHECKING:
 
 _NONE: Map[Any, Any] = Map()
 
-TOPIC_RESOURCE = ConfigResourceType.TOPIC
-BROKER_RESOURCE = ConfigResourceType.BROKER
-BROKER_LOGGER_RESOURCE = ConfigResourceType.BROKER_LOGGER
-CLIENT_METRICS_RESOURCE = ConfigResourceType.CLIENT_METRICS
-GROUP_RESOURCE = ConfigResourceType.GROUP
-
 
 @dataclass(frozen=True, slots=True)
 class FeaturesImage:

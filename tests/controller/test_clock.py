@@ -1,4 +1,4 @@
-"""The driver over a replica in memory: sessions of brokers, and all else that happens by the clock."""
+"""The driver on a replica in memory: broker sessions and periodic tasks."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from quorate.protocol.messages.alter_partition import AlterPartitionRequest
 from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from quorate.protocol.messages.create_topics import CreateTopicsRequest
 
-from .asking import beat, broker, registration, run, topics
+from .requests import beat, broker, registration, run, topics
 from .support import FakeLog, FakeRaft, Harness, directory, uid
 
 
-def test_silence_fences_a_broker() -> None:
+def test_a_broker_without_heartbeats_is_fenced() -> None:
     async def test() -> None:
         h = await Harness().start()
         epoch = await broker(h)
@@ -115,7 +115,7 @@ def test_a_predecessor_of_the_broker_in_the_same_process_is_fenced_when_no_succe
     run(test())
 
 
-def test_controlled_shutdown_waits_until_the_others_know() -> None:
+def test_controlled_shutdown_waits_until_other_brokers_have_applied_it() -> None:
     async def test() -> None:
         h = await Harness().start()
         first, second = await broker(h, 1), await broker(h, 2)
@@ -135,7 +135,7 @@ def test_controlled_shutdown_waits_until_the_others_know() -> None:
     run(test())
 
 
-def test_a_broker_that_has_left_in_good_order_may_come_back_at_once() -> None:
+def test_a_broker_may_come_back_at_once_after_a_controlled_shutdown() -> None:
     async def test() -> None:
         h = await Harness().start()
         epoch = await broker(h)
@@ -146,7 +146,7 @@ def test_a_broker_that_has_left_in_good_order_may_come_back_at_once() -> None:
 
 
 class Connection:
-    """As much of a server's connection as the controller uses."""
+    """The part of a server connection that the controller uses."""
 
     def __init__(self) -> None:
         self.callbacks: list[Any] = []
@@ -190,7 +190,7 @@ def test_a_broker_whose_connection_breaks_has_less_time_to_come_back() -> None:
 
 
 @pytest.mark.parametrize("heard", [False, True])
-def test_a_controller_that_was_stopped_does_not_take_its_own_silence_for_that_of_the_brokers(
+def test_a_stall_of_the_controller_extends_the_sessions(
     heard: bool,
 ) -> None:
     async def test() -> None:
@@ -212,7 +212,7 @@ def test_a_controller_that_was_stopped_does_not_take_its_own_silence_for_that_of
         h.advance(8.0)
         h.raft.commit()
         assert not h.controller.state.image.cluster.brokers[1].fenced
-        h.advance(1.5)  # silence that it has heard itself
+        h.advance(1.5)  # silence while the controller was running
         h.raft.commit()
         assert h.controller.state.image.cluster.brokers[1].fenced
         await h.controller.close()
@@ -224,8 +224,8 @@ def test_a_controller_that_was_stopped_does_not_take_its_own_silence_for_that_of
 def test_a_broker_whose_connection_breaks_has_time_until_its_next_heartbeat(
     configured_s: float, seen_s: float
 ) -> None:
-    """However far apart they are, but no longer than its session. Early heartbeats say nothing of the
-    distance."""
+    """The time depends on the interval of its heartbeats, but is not longer than its session. Additional
+    early heartbeats do not change the interval."""
 
     async def test() -> None:
         h = await Harness(lost_connection_grace_s=max(3.0, 1.5 * configured_s)).start()
@@ -247,7 +247,7 @@ def test_a_broker_whose_connection_breaks_has_time_until_its_next_heartbeat(
     run(test())
 
 
-def test_after_a_change_of_controller_the_configured_distance_of_heartbeats_counts() -> None:
+def test_a_new_controller_uses_the_configured_heartbeat_interval() -> None:
     async def test() -> None:
         h = await Harness(lost_connection_grace_s=7.5).start()
         epoch, connection = await broker(h), Connection()
@@ -265,7 +265,7 @@ def test_after_a_change_of_controller_the_configured_distance_of_heartbeats_coun
     run(test())
 
 
-def test_the_grace_follows_the_configured_distance_of_heartbeats() -> None:
+def test_the_grace_depends_on_the_configured_heartbeat_interval() -> None:
     def grace_s(text: dict[str, str]) -> float:
         given = {
             "process.roles": "controller",

@@ -1,5 +1,4 @@
-"""The driver over a replica in memory: what waits for commits, loss of leadership, kraft.version,
-snapshots."""
+"""The driver on a replica in memory: waiting responses, loss of leadership, kraft.version, snapshots."""
 
 from __future__ import annotations
 
@@ -21,18 +20,18 @@ from quorate.protocol.messages.describe_cluster import DescribeClusterRequest
 from quorate.protocol.messages.update_features import UpdateFeaturesRequest
 from quorate.raft.types import OffsetEpoch
 
-from .asking import broker, run, topics
+from .requests import broker, run, topics
 from .support import LATEST, FakeLog, FakeRaft, Harness, make_config, uid
 
 # -- answers and commits
 
 
-def test_nothing_uncommitted_is_told() -> None:
+def test_no_response_depends_on_uncommitted_state() -> None:
     async def test() -> None:
         h = await Harness().start()
         await broker(h)
         created = h.send(topics("a"))
-        again = h.send(topics("a"))  # sees the first one, which is not committed
+        again = h.send(topics("a"))  # reads the first topic, which is not committed
         unknown = h.send(DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name="zzz")]))
         await asyncio.sleep(0)
         assert not created.done()
@@ -49,7 +48,7 @@ def test_nothing_uncommitted_is_told() -> None:
     run(test())
 
 
-def test_without_uncommitted_state_a_refusal_is_told_at_once() -> None:
+def test_an_error_is_returned_at_once_if_all_state_is_committed() -> None:
     async def test() -> None:
         h = await Harness().start()
         response = h.send(topics("a"))  # no broker
@@ -58,7 +57,7 @@ def test_without_uncommitted_state_a_refusal_is_told_at_once() -> None:
     run(test())
 
 
-def test_many_writes_are_in_flight_and_answered_as_far_as_the_log_is_committed() -> None:
+def test_many_writes_in_flight_are_answered_up_to_the_committed_offset() -> None:
     async def test() -> None:
         h = await Harness().start()
         await broker(h)
@@ -97,7 +96,7 @@ def test_a_standby_answers_not_controller_and_reads() -> None:
             h.send(topics("a"))
         assert raised.value.code == ErrorCode.NOT_CONTROLLER
         assert "node 2" in (raised.value.message or "")
-        with pytest.raises(KafkaError) as raised:  # it has heard nothing of the leader yet
+        with pytest.raises(KafkaError) as raised:  # it has no metadata from the leader yet
             h.send(DescribeClusterRequest(endpoint_type=2))
         assert (raised.value.code, "no metadata yet" in (raised.value.message or "")) == (
             ErrorCode.NOT_CONTROLLER,
@@ -107,7 +106,7 @@ def test_a_standby_answers_not_controller_and_reads() -> None:
     run(test())
 
 
-def test_losing_the_leadership_fails_what_is_pending_and_reverts() -> None:
+def test_losing_the_leadership_fails_pending_requests_and_reverts_their_records() -> None:
     async def test() -> None:
         h = await Harness().start()
         await broker(h)
@@ -126,7 +125,7 @@ def test_losing_the_leadership_fails_what_is_pending_and_reverts() -> None:
     run(test())
 
 
-def test_a_write_that_raft_refuses_leaves_no_trace() -> None:
+def test_a_write_that_raft_rejects_changes_nothing() -> None:
     async def test() -> None:
         h = await Harness().start()
         await broker(h)
@@ -149,7 +148,7 @@ def test_the_same_leader_in_a_new_epoch_begins_a_new_term() -> None:
     run(test())
 
 
-def test_a_request_whose_time_is_up_is_told_so() -> None:
+def test_a_request_times_out() -> None:
     async def test() -> None:
         h = await Harness().start()
         await broker(h)
@@ -165,7 +164,7 @@ def test_a_request_whose_time_is_up_is_told_so() -> None:
     run(test())
 
 
-def test_closing_fails_what_is_pending() -> None:
+def test_closing_fails_pending_requests() -> None:
     async def test() -> None:
         h = await Harness().start()
         await broker(h)
@@ -188,7 +187,7 @@ def test_a_record_that_cannot_be_replayed_is_fatal_on_a_standby() -> None:
     run(test())
 
 
-def test_an_unforeseen_error_of_a_handler_changes_nothing() -> None:
+def test_an_unexpected_error_of_a_handler_changes_nothing() -> None:
     async def test() -> None:
         h = await Harness().start()
         await broker(h)
@@ -297,7 +296,7 @@ def test_a_snapshot_replaces_the_state_of_a_standby() -> None:
     run(test())
 
 
-def test_what_is_told_of_features() -> None:
+def test_features_of_an_api_versions_response() -> None:
     async def test() -> None:
         h = await Harness().start()
         state = h.controller.features()

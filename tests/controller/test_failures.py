@@ -1,5 +1,4 @@
-"""Periodic tasks of the active controller that fail, and sweeps that take several turns, on a real Raft
-replica."""
+"""Failures of periodic tasks, and sweeps that take several turns, on a real Raft replica."""
 
 from __future__ import annotations
 
@@ -19,14 +18,14 @@ from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from quorate.protocol.messages.create_topics import CreateTopicsRequest
 from quorate.protocol.schema import Data
 
-from .asking import registration, run
+from .requests import registration, run
 from .test_with_raft import Single
 
 PATIENCE_S = 10.0
 
 
 class UnforeseenError(Exception):
-    """What no handler and no task expects."""
+    """An exception that no handler and no task expects."""
 
 
 async def started(directory: Path, **config: Any) -> Single:
@@ -36,7 +35,7 @@ async def started(directory: Path, **config: Any) -> Single:
 
 
 async def until(node: Single, condition: Callable[[], bool]) -> None:
-    """Returns when the condition holds after a commit."""
+    """Waits until the condition holds after a commit."""
     seen = asyncio.Event()
     node.controller.add_image_listener(lambda _: seen.set())
     async with asyncio.timeout(PATIENCE_S):
@@ -46,7 +45,7 @@ async def until(node: Single, condition: Callable[[], bool]) -> None:
 
 
 async def unfenced(node: Single, *broker_ids: int) -> dict[int, int]:
-    """Registers these brokers and unfences them; their broker epochs."""
+    """Registers and unfences these brokers. Returns their broker epochs."""
     epochs = {}
     for broker_id in broker_ids:
         epochs[broker_id] = (await node.call(registration(broker_id))).broker_epoch
@@ -64,7 +63,8 @@ async def beat(node: Single, broker_id: int, epoch: int) -> None:
 def fail_writes(
     node: Single, monkeypatch: pytest.MonkeyPatch, concerns: Callable[[Data], bool], times: int
 ) -> list[Data]:
-    """Writes that have such a record fail so many times; those records that failed."""
+    """Makes writes with such a record fail a number of times. Returns the list of the records that
+    failed."""
     write = node.controller.state.write
     failed: list[Data] = []
 
@@ -117,7 +117,7 @@ def test_a_broker_whose_fencing_fails_is_fenced_by_the_next_try(
     run(test())
 
 
-def test_a_broker_that_cannot_be_fenced_keeps_no_other_from_being_fenced(
+def test_a_failed_fencing_does_not_block_the_fencing_of_other_brokers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test() -> None:
@@ -131,10 +131,11 @@ def test_a_broker_that_cannot_be_fenced_keeps_no_other_from_being_fenced(
     run(test())
 
 
-def test_a_fencing_that_fails_between_two_portions_is_done_from_its_beginning(
+def test_a_fencing_that_fails_between_two_portions_starts_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until then the broker is not taken for one on its way out: a term long it would be given nothing."""
+    """After the failure the broker must not count as leaving, since it would get no leadership for the
+    rest of the term."""
 
     async def test() -> None:
         node = await started(tmp_path, broker_session_timeout_s=0.6)
@@ -173,7 +174,7 @@ def test_a_fencing_that_fails_between_two_portions_is_done_from_its_beginning(
 
 
 async def run_to_its_end(node: Single, name: str) -> list[int]:
-    """Runs a periodic task until it waits for its next sweep; how many records each of its turns wrote."""
+    """Runs a periodic task until its sweep is complete. Returns the number of records of each turn."""
     (task,) = (task for task in node.controller.tasks._tasks if task.name == name)
     now, written = node.controller.state.clock.now(), []
     async with asyncio.timeout(PATIENCE_S):
@@ -190,7 +191,7 @@ async def run_to_its_end(node: Single, name: str) -> list[int]:
 
 
 async def with_leaders_elsewhere(node: Single, partitions: int) -> None:
-    """Topic t on brokers 1 and 2, led by broker 2 alone."""
+    """A topic t on brokers 1 and 2 whose partitions are all led by broker 2."""
     epochs = await unfenced(node, 1, 2)
     assignment = CreateTopicsRequest.CreatableReplicaAssignment
     assignments = [assignment(partition_index=index, broker_ids=[1, 2]) for index in range(partitions)]
@@ -222,7 +223,7 @@ def test_a_sweep_elects_every_preferred_leader_however_few_it_may_elect_in_one_t
     run(test())
 
 
-def test_a_sweep_that_fails_goes_on_with_what_it_has_not_changed(
+def test_a_sweep_that_fails_starts_again_with_the_unchanged_partitions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test() -> None:

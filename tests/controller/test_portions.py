@@ -1,5 +1,5 @@
-"""Changes of very many partitions of one broker: a portion in each turn of the loop, and in the end
-what one turn would do."""
+"""Changes of very many partitions: one portion in each turn of the event loop, with the same result as a
+single turn."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from quorate.protocol.messages.broker_registration import BrokerRegistrationRequ
 from quorate.protocol.messages.create_topics import CreateTopicsRequest
 from quorate.protocol.messages.unregister_broker import UnregisterBrokerRequest
 
-from .asking import beat, broker, registration, topics
+from .requests import beat, broker, registration, topics
 from .support import CLUSTER, LATEST, Cluster, Harness, directory, uid
 
 BROKER = 1
@@ -73,7 +73,8 @@ CHANGES = (fence, unfence, unregister, shut_down, come_back_clean, come_back_unc
 
 
 def random_cluster(seed: int, elr: bool) -> Cluster:
-    """Some forty partitions, in and out of the ISR of broker 1, some of them without a leader."""
+    """A cluster with about forty partitions, in and out of the ISR of broker 1, some of them without a
+    leader."""
     rng = Random(seed)
     cluster = Cluster().brokers(BROKER, *OTHERS)
     if elr:
@@ -89,7 +90,7 @@ def random_cluster(seed: int, elr: bool) -> Cluster:
 
 
 def carry_out(cluster: Cluster, change: Change, changes_per_turn: int) -> int:
-    """How many turns it took."""
+    """Runs all portions of a change. Returns their number."""
     continuation, turns = None, 0
     while True:
         records: list[Any] = []
@@ -139,7 +140,7 @@ def test_the_registration_changes_in_the_last_portion_of_a_fence_and_in_the_firs
         ] == positions
 
 
-def test_a_topic_that_goes_and_one_that_comes_between_two_portions_are_no_obstacle() -> None:
+def test_topics_may_be_deleted_and_created_between_two_portions() -> None:
     cluster = Cluster().brokers(BROKER, 2)
     ids = [cluster.topic(name, [BROKER, 2], [BROKER, 2]) for name in ("a", "b", "c")]
     records: list[Any] = []
@@ -158,7 +159,7 @@ def test_a_topic_that_goes_and_one_that_comes_between_two_portions_are_no_obstac
     assert cluster.image.cluster.brokers[BROKER].fenced
 
 
-def test_a_turn_ends_after_so_many_looks_too() -> None:
+def test_the_visits_of_a_turn_are_limited() -> None:
     cluster = Cluster().brokers(BROKER, 2)
     cluster.topic("t", *([[BROKER, 2]] * 50), isr=[2])
     turns, continuation = 0, None
@@ -175,7 +176,7 @@ def test_a_turn_ends_after_so_many_looks_too() -> None:
     assert cluster.image.cluster.brokers[BROKER].fenced
 
 
-def test_a_broker_and_a_directory_on_their_way_out_are_given_nothing() -> None:
+def test_nothing_is_assigned_to_a_leaving_broker_or_a_failing_directory() -> None:
     cluster = Cluster().brokers(BROKER, 2, directories=2)
     assert cluster.view.is_active(BROKER)
     continuation = Continuation(iter(()), leaving=BROKER)
@@ -199,7 +200,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 
 
 async def with_many_partitions(h: Harness) -> tuple[int, int]:
-    """Two brokers, the first of which leads very many partitions; their epochs."""
+    """Two brokers, the first of which leads very many partitions. Returns their broker epochs."""
     first, second = await broker(h, 1), await broker(h, 2)
     assign = CreateTopicsRequest.CreatableReplicaAssignment
     make = CreateTopicsRequest.CreatableTopic
@@ -275,8 +276,8 @@ def test_a_term_that_ends_between_two_portions_answers_not_controller() -> None:
 
 
 @pytest.mark.parametrize("begun", [True, False])
-def test_what_is_left_over_is_not_done_in_a_later_term_of_the_same_controller(begun: bool) -> None:
-    """Partitions that the broker got in between are not among what the first turn has found."""
+def test_a_continuation_is_not_used_in_a_later_term_of_the_same_controller(begun: bool) -> None:
+    """The continuation does not contain partitions that the broker got since its first turn."""
 
     async def test() -> None:
         h = await Harness().start()
@@ -294,7 +295,7 @@ def test_what_is_left_over_is_not_done_in_a_later_term_of_the_same_controller(be
     run(test())
 
 
-def test_a_broker_whose_session_ran_out_is_fenced_in_portions_too() -> None:
+def test_a_broker_whose_session_expired_is_fenced_in_portions() -> None:
     async def test() -> None:
         h = await Harness().start()
         _, second = await with_many_partitions(h)
@@ -455,8 +456,8 @@ def test_very_many_replicas_are_assigned_to_a_directory_in_portions(online: bool
     run(test())
 
 
-def test_a_request_that_is_refused_whole_in_portions_is_answered() -> None:
-    """None of its portions writes anything that could commit."""
+def test_a_request_whose_portions_write_nothing_is_answered() -> None:
+    """None of its portions writes a record that could commit."""
 
     async def test() -> None:
         h = await Harness().start()
@@ -482,7 +483,7 @@ async def h_call(h: Harness, request: Any) -> Any:
 
 
 @pytest.mark.parametrize("handler", (broker_heartbeat, register_broker, unregister_broker))
-def test_a_handler_that_is_not_through_says_so(handler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handler_returns_a_continuation(handler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ChangeBatch.__init__, "__defaults__", (None, 2, 100))
     cluster = Cluster().brokers(BROKER, 2)
     cluster.topic("t", *([[BROKER, 2]] * 5))

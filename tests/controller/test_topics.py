@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics, CreatePartitions: every refusal, the records and their order, the answers."""
+"""CreateTopics, DeleteTopics and CreatePartitions: errors, the records and their order, responses."""
 
 from __future__ import annotations
 

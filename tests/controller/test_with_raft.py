@@ -15,12 +15,12 @@ from quorate.protocol.schema import Request
 from quorate.raft.config import RaftConfig
 from quorate.raft.runtime.client import RaftClient
 
-from .asking import registration, run, topics
+from .requests import registration, run, topics
 from .support import CLUSTER, Harness, make_config, uid
 
 
 class NoNetwork:
-    """A quorum of one talks to nobody."""
+    """The network of a quorum of one, which sends nothing."""
 
     on_lost = None
 
@@ -38,7 +38,7 @@ class NoNetwork:
 
 
 class Single:
-    """One controller on a directory."""
+    """A controller in a directory."""
 
     def __init__(self, directory: Path, **config: Any) -> None:
         self.raft = RaftClient(
@@ -90,7 +90,7 @@ class Single:
         await self.raft.shutdown(0.1)
 
 
-def test_what_was_answered_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_answered_changes_survive_a_restart(tmp_path: Path) -> None:
     async def test() -> None:
         names = [f"t{index}" for index in range(100)]
         node = Single(tmp_path)

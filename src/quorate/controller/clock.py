@@ -6,6 +6,9 @@ import asyncio
 import time
 from typing import Protocol
 
+NEVER = float("inf")
+"""A time that is never reached."""
+
 
 class Clock(Protocol):
     """A wall clock and a monotonic clock."""

@@ -124,9 +124,9 @@ class View:
     caches need no invalidation."""
 
     __slots__ = (
-        "_acceptable",
         "_failing",
         "_leaving",
+        "_registrations",
         "_settings",
         "broker_sessions",
         "config",
@@ -159,7 +159,7 @@ class View:
         self.metadata_version = image.features.metadata_version
         self.elr_enabled = image.features.finalized.get(ELR_VERSION, 0) >= 1
         self._settings: dict[str, tuple[int, bool]] = {}
-        self._acceptable: dict[int, BrokerRegistration | None] = {}
+        self._registrations: dict[int, BrokerRegistration | None] = {}
         continuations = broker_sessions.continuations
         self._leaving = frozenset([continuation.leaving for continuation in continuations])
         self._failing = frozenset(
@@ -168,7 +168,7 @@ class View:
 
     def broker(self, broker_id: int) -> BrokerRegistration | None:
         """The registration of a broker, or None."""
-        cached = self._acceptable
+        cached = self._registrations
         if broker_id in cached:
             return cached[broker_id]
         registration = cached[broker_id] = self.image.cluster.brokers.get(broker_id)

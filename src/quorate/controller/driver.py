@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.controller.activation import ActivationError, activation_records
 from quorate.controller.brokers.connections import BrokerConnections
-from quorate.controller.clock import Clock, LoopClock
+from quorate.controller.clock import NEVER, Clock, LoopClock
 from quorate.controller.config import ControllerConfig
-from quorate.controller.periodic_tasks import NEVER, PeriodicTasks
+from quorate.controller.periodic_tasks import PeriodicTasks
 from quorate.controller.registration import ControllerRegistrar
 from quorate.controller.requests.reads import read_routes
 from quorate.controller.requests.routes import WRITES

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from quorate.controller.clock import NEVER
 from quorate.lazy import lazy_module, lazy_modules
 from quorate.metadata.image.topics import TopicsImage
 from quorate.metadata.records import NoOpRecord
@@ -32,7 +33,6 @@ else:
 
 logger = logging.getLogger(__name__)
 
-NEVER = float("inf")
 _SLICE = 5_000
 """The partitions that a sweep visits in one turn of the event loop, which takes about 2 ms."""
 _PORTION_PAUSE_S = 0.002

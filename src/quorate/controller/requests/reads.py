@@ -49,8 +49,8 @@ def read_routes(state: ControllerState, submit: Callable[[RequestContext, Any], 
         return describe_acls.describe_acls(state.image.acls, request)
 
     def quotas(ctx: RequestContext, request: Any) -> Any:
-        """Rejects quotas that this cluster does not enforce. A broker checks a request before it
-        forwards it in an Envelope."""
+        """Rejects quotas that this cluster does not enforce. Requests in an Envelope are not checked
+        here, since the quotas are enforced, or not, by the broker that forwards them."""
         refuse_quotas(request)
         return submit(ctx, request)
 

@@ -117,7 +117,7 @@ def test_a_standby_tries_again_until_there_is_a_leader() -> None:
         quorum = Quorum()
         await quorum.start()
         quorum.set_leader_address(None)
-        asyncio.get_running_loop().call_later(0.15, quorum.point, quorum.listener.port)
+        asyncio.get_running_loop().call_later(0.15, quorum.set_leader_address, quorum.listener.port)
         await quorum.commit_until_registered()
         await quorum.stop()
 

@@ -117,7 +117,7 @@ class PeriodicTasks:
             task.retry_s = _FIRST_RETRY_S
 
     def deactivate(self) -> None:
-        """Unschedules all tasks."""
+        """Cancels the next run of all tasks."""
         for task in self._tasks:
             task.due = NEVER
 

@@ -152,7 +152,7 @@ class ControllerRegistrar:
             raise KafkaError(ErrorCode.of(response.error_code), response.error_message)
 
     async def close(self) -> None:
-        """Stops sending."""
+        """Cancels a registration that is being sent."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()

@@ -37,7 +37,8 @@ MODULES = (
 
 RECORDS = (
     "TopicRecord", "PartitionRecord", "PartitionChangeRecord", "ConfigRecord", "RegisterBrokerRecord",
-    "BrokerRegistrationChangeRecord", "RemoveTopicRecord", "NoOpRecord", "ProducerIdsRecord", "RegisterControllerRecord",
+    "BrokerRegistrationChangeRecord", "RemoveTopicRecord", "NoOpRecord", "ProducerIdsRecord",
+    "RegisterControllerRecord",
 )  # fmt: skip
 """The records that an active controller writes sooner or later, each in its newest version."""
 
@@ -79,7 +80,7 @@ class WarmUp:
         self.done = False
 
     def begin(self) -> None:
-        """Starts the timer."""
+        """Starts the timer of the first step."""
         self._timer = asyncio.get_running_loop().call_later(BEGIN_AFTER_S, self._next)
 
     def close(self) -> None:

@@ -69,7 +69,7 @@ class VotersRecord(Data, versions="0", flexible="0+"):
         voter_directory_id: uuid = ZERO_UUID
         endpoints: list[VotersRecord.Endpoint] = field(default_factory=list)
         kraft_version_feature: VotersRecord.KRaftVersionFeature = field(
-            default_factory=lambda: VotersRecord.KRaftVersionFeature(),  # noqa: PLW0108 - the name exists only later
+            default_factory=lambda: VotersRecord.KRaftVersionFeature(),  # noqa: PLW0108 - evaluated later
             json_name="kRaftVersionFeature",
         )
 

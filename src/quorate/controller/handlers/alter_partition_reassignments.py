@@ -53,8 +53,8 @@ def alter_partition_reassignments(
                 records.append(record)
                 bounded(records, "Reassigning these partitions")
             elif earlier != record:
-                # Both records are computed from the state before the batch, so the second would keep parts of the
-                # first.
+                # Both records are computed from the state before the batch, so the second would keep
+                # parts of the first.
                 result.error_code = ErrorCode.INVALID_REQUEST
                 result.error_message = "The request moves this partition to other replicas already."
     return Result(response, records)

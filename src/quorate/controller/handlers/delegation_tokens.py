@@ -56,7 +56,7 @@ def find_token(view: View, given: bytes, ctx: Context) -> DelegationTokenRecord:
 
 
 def check_not_expired(token: DelegationTokenRecord, ctx: Context) -> None:
-    """Raises DELEGATION_TOKEN_EXPIRED."""
+    """Raises DELEGATION_TOKEN_EXPIRED if the token has expired."""
     if token.max_timestamp < ctx.now_ms or token.expiration_timestamp < ctx.now_ms:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
 

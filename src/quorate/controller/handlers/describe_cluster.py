@@ -44,7 +44,8 @@ def describe_cluster(
             error_code=ErrorCode.INVALID_REQUEST if api_version == 0 else code,
             error_message=f"Unsupported endpoint type {kind}"
             if unknown
-            else "The request was sent to an endpoint of type CONTROLLER, but we wanted an endpoint of type BROKER",
+            else "The request was sent to an endpoint of type CONTROLLER, but we wanted an endpoint of type "
+            "BROKER",
         )
     nodes = [
         DescribeClusterResponse.DescribeClusterBroker(

@@ -49,7 +49,8 @@ def update_features(
         return Result(
             UpdateFeaturesResponse(
                 error_code=error.code,
-                error_message=f"The update failed for all features since the following feature had an error: {error.message}",
+                error_message="The update failed for all features since the following feature had an error: "
+                f"{error.message}",
             )
         )
     response = UpdateFeaturesResponse(error_message=None)

@@ -1,4 +1,4 @@
-"""A node's configuration: what is taken, what is derived, and how a refusal reads."""
+"""A node's configuration: parsing, derived values, and error messages."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ REFUSED: list[tuple[dict[str, str], dict[str, str | None], str]] = [
 
 
 @pytest.mark.parametrize(("base", "change", "message"), REFUSED, ids=[str(i) for i in range(len(REFUSED))])
-def test_a_refusal_names_key_value_and_remedy(
+def test_an_error_names_key_value_and_remedy(
     base: dict[str, str], change: dict[str, str | None], message: str
 ) -> None:
     properties = {k: v for k, v in (base | change).items() if v is not None}

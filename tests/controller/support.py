@@ -1,5 +1,4 @@
-"""A Raft client in memory with the driver's interface, a clock that is turned by hand, and a cluster in
-a few lines."""
+"""Fakes and fixtures: a Raft client in memory, a clock that tests advance, and a small cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from random import Random
 from typing import Any
 
 from quorate.config.listeners import Endpoint
-from quorate.controller.broker_sessions import BrokerSessions
+from quorate.controller.brokers.sessions import BrokerSessions
 from quorate.controller.config import ControllerConfig
 from quorate.controller.context import Context, View
 from quorate.controller.driver import QuorumController
@@ -55,7 +54,7 @@ class FakeClock:
 
 
 class FakeLog:
-    """What the replicas of a quorum share: batches, and how far they are committed."""
+    """The log that the replicas of a quorum share."""
 
     def __init__(self) -> None:
         self.batches: list[CommittedBatch] = []
@@ -75,7 +74,7 @@ class FakeLog:
 
 
 class FakeRaft:
-    """One replica. Nothing commits by itself: `commit` does, for this replica."""
+    """One replica, with the interface that the driver uses. Batches are committed only by `commit`."""
 
     def __init__(self, node_id: int = 1, log: FakeLog | None = None, voters: Iterable[int] = (1,)) -> None:
         self.node_id = node_id
@@ -131,7 +130,8 @@ class FakeRaft:
         return None
 
     def commit(self, end: int | None = None) -> None:
-        """Delivers every batch below `end` (all) that was not delivered yet."""
+        """Delivers every batch below `end` that was not delivered yet. The default is the end of the
+        log."""
         end = self.log.end if end is None else end
         batches = [b for b in self.log.batches if b.base_offset >= self.delivered and b.last_offset < end]
         if batches:
@@ -141,7 +141,8 @@ class FakeRaft:
             self._listener.on_high_watermark(self.delivered)
 
     def become_leader(self, epoch: int, *, committed: bool = True) -> None:
-        """With the LeaderChange record of its epoch written, and committed."""
+        """Elects this replica and writes the LeaderChange record of its epoch, which is committed by
+        default."""
         self.leader_and_epoch = LeaderAndEpoch(self.node_id, epoch)
         self.log.add(epoch, [])
         if committed:
@@ -191,7 +192,7 @@ class Harness:
         return self
 
     def send(self, request: Request, version: int | None = None, **ctx: Any) -> Any:
-        """Handles a request: its response, or the future of it."""
+        """Sends a request. Returns its response or the future of it."""
         context = RequestContext(
             api_key=request.KEY,
             api_version=request.MAX_VERSION if version is None else version,
@@ -203,7 +204,7 @@ class Harness:
         return self.controller.routes[request.KEY](context, request)
 
     async def call(self, request: Request, version: int | None = None, **ctx: Any) -> Any:
-        """Handles a request and commits what it wrote."""
+        """Sends a request and commits its records. Returns its response."""
         outcome = self.send(request, version, **ctx)
         if isinstance(outcome, asyncio.Future):
             for _ in range(3):
@@ -213,7 +214,7 @@ class Harness:
         return outcome
 
     def advance(self, seconds: float) -> None:
-        """Time passes, in steps as a timer would take them."""
+        """Advances the clock in steps, and runs the periodic tasks as a timer would."""
         end = self.clock.seconds + seconds
         while self.clock.seconds < end:
             due = max(self.controller.tasks.next_due(), self.clock.seconds + 0.001)
@@ -227,7 +228,7 @@ class Harness:
 
 
 class Cluster:
-    """An image built by records, and handlers called on it directly."""
+    """An image that is built from records, and calls of handlers on it."""
 
     def __init__(self, metadata_version: int = LATEST, **config: Any) -> None:
         self.config = make_config(**config)
@@ -240,7 +241,7 @@ class Cluster:
         self.apply([FeatureLevelRecord(name="metadata.version", feature_level=metadata_version)])
 
     def apply(self, records: Sequence[Data]) -> None:
-        """Through their bytes, as they would come back from the log."""
+        """Replays records after encoding and decoding them, as if they came from the log."""
         level = self.image.features.metadata_version or LATEST
         decoded = [decode_record(encode_record(r, version_of(r, level)))[0] for r in records]
         if decoded:
@@ -303,7 +304,8 @@ class Cluster:
         isr: Sequence[int] | None = None,
         leader: int | None = None,
     ) -> bytes:
-        """Each partition is its replica list; isr: of all of them, else the replicas."""
+        """Creates a topic. Each partition is given by its replicas; `isr` is the ISR of all partitions,
+        by default their replicas."""
         topic_id = uid(0xA000 + len(self.image.topics.by_id))
         records: list[Data] = [TopicRecord(name=name, topic_id=topic_id)]
         for partition_id, replicas in enumerate(partitions):
@@ -347,7 +349,7 @@ class Cluster:
         )
 
     def run(self, handler: Any, request: Any, version: int | None = None, **kw: Any) -> Any:
-        """Runs a handler and replays what it wrote; the result."""
+        """Runs a handler and replays its records. Returns the result."""
         result = handler(
             self.view, request, self.ctx(request.MAX_VERSION if version is None else version, **kw)
         )

@@ -1,8 +1,9 @@
-"""What one request may cost the active controller: bounded by its limits, or in proportion to the request.
+"""The cost of one request for the active controller is limited, or proportional to the size of the
+request.
 
-Work is counted in function calls, which do not depend on the machine. One turn of the loop may make as
-many as a change of some ten thousand records takes; what needs more is refused before it is begun, or
-done in portions.
+The cost is counted in function calls, which do not depend on the machine. One turn of the event loop may
+make about as many calls as a change of ten thousand records. A request that needs more is rejected
+before the work begins, or handled in portions.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from quorate.controller.handlers.elect_leaders import elect_leaders
 from quorate.controller.handlers.incremental_alter_configs import incremental_alter_configs
 from quorate.controller.handlers.list_partition_reassignments import list_partition_reassignments
 from quorate.controller.handlers.update_features import update_features
-from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, LOOKS_PER_TURN
+from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, VISITS_PER_TURN
 from quorate.metadata.records import (
     AccessControlEntryRecord,
     ConfigRecord,
@@ -54,7 +55,8 @@ APPEND, SUBTRACT = 2, 3
 
 
 def counted(call: Callable[[], Any]) -> tuple[Any, int]:
-    """What a call gives or raises, and how many functions it calls, Python's own among them."""
+    """The result or the exception of a call, and the number of functions that it calls, including
+    built-in ones."""
     calls = 0
 
     def see(frame: FrameType, event: str, _: Any) -> None:
@@ -72,13 +74,13 @@ def counted(call: Callable[[], Any]) -> tuple[Any, int]:
 
 
 def cost(cluster: Cluster, handler: Any, request: Any) -> tuple[Any, int]:
-    """What one turn of a handler gives or raises, and how many calls that takes."""
+    """The result or the exception of one turn of a handler, and the number of calls."""
     view, context = cluster.view, cluster.ctx(request.MAX_VERSION)
     return counted(lambda: handler(view, request, context))
 
 
 def in_turns(cluster: Cluster, handler: Any, request: Any) -> tuple[Any, list[int]]:
-    """The last result of a handler that may take several turns, and how many records each wrote."""
+    """The last result of a handler that takes several turns, and the number of records of each turn."""
     continuation, written = None, []
     while True:
         context = cluster.ctx(request.MAX_VERSION)
@@ -92,7 +94,7 @@ def in_turns(cluster: Cluster, handler: Any, request: Any) -> tuple[Any, list[in
 
 
 def with_topic(partitions: int, brokers: tuple[int, ...] = (1, 2)) -> Cluster:
-    """Topic t, led by the last of its brokers."""
+    """A cluster with topic t, led by the last of its brokers."""
     cluster = Cluster().brokers(*brokers)
     cluster.topic("t", *([list(brokers)] * partitions), leader=brokers[-1])
     return cluster
@@ -133,11 +135,11 @@ def with_iterations(iterations: int) -> AlterUserScramCredentialsRequest:
         (alter_user_scram_credentials, with_iterations),
     ],
 )
-def test_a_refused_number_costs_the_same_however_large_it_is(
+def test_the_cost_of_rejecting_a_number_does_not_depend_on_its_size(
     handler: Any, request_of: Callable[[int], Any]
 ) -> None:
     cluster = with_topic(3)
-    cost(cluster, handler, request_of(LARGEST))  # what is imported on first use is no work of the handler
+    cost(cluster, handler, request_of(LARGEST))  # imports on first use do not count
     _, small = cost(cluster, handler, request_of(20_000))
     outcome, large = cost(cluster, handler, request_of(LARGEST))
     assert (small, large <= small + 5) == (small, True)
@@ -145,7 +147,7 @@ def test_a_refused_number_costs_the_same_however_large_it_is(
     assert isinstance(outcome, KafkaError) or not outcome.records
 
 
-def test_partitions_are_added_up_to_the_limit_of_a_request_over_all_its_topics() -> None:
+def test_the_limit_of_new_partitions_applies_to_the_sum_of_all_topics() -> None:
     cluster = Cluster().brokers(1)
     for name in ("a", "b", "c"):
         cluster.topic(name, [1])
@@ -166,7 +168,7 @@ def test_partitions_are_added_up_to_the_limit_of_a_request_over_all_its_topics()
     ]
 
 
-def test_a_count_of_partitions_with_too_few_assignments_is_refused_as_such() -> None:
+def test_too_few_assignments_are_rejected_before_the_partition_limit() -> None:
     assignment = CreatePartitionsRequest.CreatePartitionsAssignment
     wanted = CreatePartitionsRequest.CreatePartitionsTopic(
         name="t", count=LARGEST, assignments=[assignment(broker_ids=[1])]
@@ -181,7 +183,7 @@ def test_a_count_of_partitions_with_too_few_assignments_is_refused_as_such() -> 
 # -- everything that there is: no byte of request for each
 
 
-def test_an_election_on_all_partitions_is_held_in_portions() -> None:
+def test_an_election_of_all_partitions_is_made_in_portions() -> None:
     count = 2 * CHANGES_PER_TURN + 10
     cluster = with_topic(count)
     request = ElectLeadersRequest(election_type=0, topic_partitions=None)
@@ -194,8 +196,8 @@ def test_an_election_on_all_partitions_is_held_in_portions() -> None:
 
 
 @pytest.mark.parametrize("everything", [True, False])
-def test_partitions_that_need_no_election_are_looked_at_in_portions(everything: bool) -> None:
-    count = LOOKS_PER_TURN + 10
+def test_partitions_that_need_no_election_are_visited_in_portions(everything: bool) -> None:
+    count = VISITS_PER_TURN + 10
     cluster = Cluster().brokers(1)
     cluster.topic("t", *([[1]] * count))
     asked = (
@@ -223,10 +225,10 @@ def test_elections_that_find_no_leader_count_as_changes() -> None:
 
 
 def test_reassignments_are_listed_in_portions() -> None:
-    count = 2 * LOOKS_PER_TURN + 1
+    count = 2 * VISITS_PER_TURN + 1
     cluster = with_topic(count)
     topic_id = cluster.image.topics.by_name["t"].id
-    moving = (7, LOOKS_PER_TURN + 7)
+    moving = (7, VISITS_PER_TURN + 7)
     cluster.apply(
         [
             PartitionChangeRecord(topic_id=topic_id, partition_id=index, removing_replicas=[2])
@@ -264,7 +266,7 @@ def test_replicas_are_assigned_to_directories_in_portions() -> None:
     }
 
 
-def test_reassignments_are_computed_no_further_than_a_request_may_go() -> None:
+def test_no_more_reassignments_are_computed_than_a_request_may_have() -> None:
     cluster = Cluster().brokers(1, 2)
     cluster.topic("t", *([[1]] * 12_000))
     make = AlterPartitionReassignmentsRequest
@@ -280,8 +282,8 @@ def test_reassignments_are_computed_no_further_than_a_request_may_go() -> None:
 
 
 def test_a_partition_is_reassigned_once_in_a_request() -> None:
-    """Two records that do not know of one another would leave it with a list of directories that does
-    not fit its replicas."""
+    """Two records that are computed independently would leave a list of directories that does not match
+    the replicas."""
     cluster = Cluster().brokers(1, 2, 3, directories=2)
     cluster.topic("t", [1, 2])
     make = AlterPartitionReassignmentsRequest
@@ -333,7 +335,7 @@ def acl_filter(**changes: Any) -> Any:
 
 
 @pytest.mark.parametrize("pattern_type", [1, 2, 3])
-def test_filters_that_name_their_resource_do_not_look_at_every_acl(pattern_type: int) -> None:
+def test_filters_with_a_resource_name_are_not_compared_with_every_acl(pattern_type: int) -> None:
     cluster = with_acls(2_000)
     filters = [
         acl_filter(resource_name_filter=f"topic-{index}", pattern_type_filter=pattern_type)
@@ -362,7 +364,7 @@ def test_the_same_filter_many_times_is_applied_once() -> None:
 @pytest.mark.parametrize(
     "hosts", [None, "*"], ids=["all different, none of which matches", "all the same, which match everything"]
 )
-def test_filters_that_look_at_every_acl_or_tell_of_it_are_refused_beyond_a_limit(hosts: str | None) -> None:
+def test_the_comparisons_and_results_of_filters_are_limited(hosts: str | None) -> None:
     cluster = with_acls(2_000)
     filters = [acl_filter(host_filter=hosts or f"10.0.{index >> 8}.{index & 255}") for index in range(5_000)]
     outcome, calls = cost(cluster, delete_acls, DeleteAclsRequest(filters=filters))
@@ -370,7 +372,7 @@ def test_filters_that_look_at_every_acl_or_tell_of_it_are_refused_beyond_a_limit
     assert calls < 5_000_000
 
 
-def test_an_acl_is_created_without_making_a_key_of_every_other() -> None:
+def test_an_acl_is_created_without_computing_the_identity_of_every_other() -> None:
     creation = CreateAclsRequest.AclCreation(
         resource_type=TOPIC,
         resource_name="new",
@@ -392,7 +394,7 @@ def test_a_feature_that_is_named_many_times_is_checked_once() -> None:
     assert (outcome.response.error_code, calls < 10_000) == (ErrorCode.NONE, True)
 
 
-def test_names_that_may_collide_are_looked_for_by_a_walk_when_there_are_many() -> None:
+def test_many_names_that_may_collide_are_compared_with_all_topics() -> None:
     make = CreateTopicsRequest.CreatableTopic
     wanted = [
         make(name=f"a_b_c_d_e_f_{index}", num_partitions=0, replication_factor=1) for index in range(1_000)
@@ -403,7 +405,7 @@ def test_names_that_may_collide_are_looked_for_by_a_walk_when_there_are_many() -
 
 
 @pytest.mark.parametrize("racks", [1, 400])
-def test_a_topic_is_placed_without_making_a_list_of_every_broker(racks: int) -> None:
+def test_a_topic_is_placed_without_a_list_of_every_broker(racks: int) -> None:
     cluster = Cluster()
     for broker_id in range(400):
         cluster.brokers(broker_id, rack=str(broker_id % racks))
@@ -432,7 +434,7 @@ def alter(kind: int, name: str, key: str, value: str, operation: int = 0) -> Inc
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
 def test_a_list_is_changed_in_time_proportional_to_its_length(operation: int) -> None:
-    """Comparing each item with each other one would take minutes."""
+    """A comparison of all pairs of items would take minutes."""
     cluster = with_topic(1)
     present = ",".join(f"i{index}" for index in range(5_000))
     cluster.apply(
@@ -447,7 +449,7 @@ def test_a_list_is_changed_in_time_proportional_to_its_length(operation: int) ->
     )  # these are no policies of a topic
 
 
-def test_items_are_taken_from_a_list_one_for_one() -> None:
+def test_each_subtracted_item_removes_one_occurrence() -> None:
     cluster = with_topic(1)
     cluster.apply(
         [
@@ -465,8 +467,9 @@ def test_items_are_taken_from_a_list_one_for_one() -> None:
 
 
 @pytest.mark.timeout(20)
-def test_a_pattern_of_client_metrics_is_read_without_being_compiled() -> None:
-    """Each of these sets of characters takes a compiler 16 ms, and there is room for six thousand of them."""
+def test_a_pattern_of_client_metrics_is_parsed_without_compilation() -> None:
+    """The compilation of each of these character sets takes 16 ms, and the value has room for six
+    thousand of them."""
     value = "client_id=(?i)" + "[\u0001-\uffff]" * 6_000
     outcome, _ = cost(Cluster(), incremental_alter_configs, alter(CLIENT_METRICS, "m", "match", value))
     assert outcome.response.responses[0].error_code == ErrorCode.NONE
@@ -489,7 +492,7 @@ DIGITS = "9" * 5_000
         (BROKER, "2147483648", "log.retention.ms", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_a_number_of_thousands_of_digits_is_a_wrong_value_of_its_resource_alone(
+def test_a_number_of_thousands_of_digits_is_an_error_of_its_resource_only(
     kind: int, name: str, key: str, code: ErrorCode
 ) -> None:
     outcome, _ = cost(with_topic(1), incremental_alter_configs, alter(kind, name, key, DIGITS))
@@ -499,7 +502,7 @@ def test_a_number_of_thousands_of_digits_is_a_wrong_value_of_its_resource_alone(
 # -- answers
 
 
-def test_a_resource_that_is_asked_for_many_times_is_described_once() -> None:
+def test_a_repeated_resource_is_described_once() -> None:
     cluster = with_topic(1)
     make = DescribeConfigsRequest.DescribeConfigsResource
     resources = [make(resource_type=BROKER, resource_name="1", configuration_keys=None)] * 1_000
@@ -511,7 +514,7 @@ def test_a_resource_that_is_asked_for_many_times_is_described_once() -> None:
 
 
 @pytest.mark.parametrize("name", [DIGITS, "2147483648"])
-def test_a_broker_of_thousands_of_digits_is_refused_as_one_that_is_not_asked(name: str) -> None:
+def test_a_broker_id_of_thousands_of_digits_is_an_unexpected_broker_id(name: str) -> None:
     cluster = with_topic(1)
     make = DescribeConfigsRequest.DescribeConfigsResource
     request = DescribeConfigsRequest(

@@ -1,4 +1,4 @@
-"""Registration, heartbeats, departure: each refusal, each state, the order of records."""
+"""BrokerRegistration, BrokerHeartbeat and UnregisterBroker: errors, states, and the order of records."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_the_same_incarnation_keeps_epoch_and_state() -> None:
     assert (known.fenced, known.in_controlled_shutdown, len(known.log_dirs)) == (False, True, 2)
 
 
-def test_another_incarnation_waits_until_the_session_is_over() -> None:
+def test_another_incarnation_waits_until_the_session_expires() -> None:
     cluster = Cluster().brokers(1)
     cluster.broker_sessions.contact(1, 101, cluster.now)
     request = registration(incarnation_id=uid(0xB999))
@@ -205,7 +205,7 @@ def test_heartbeats_of_unknown_registrations_are_stale(request_: BrokerHeartbeat
         (False, True, {"want_fence": True}, (True, True, False), True),
     ],
 )
-def test_states_and_heartbeats(
+def test_next_states(
     fenced: bool, leads: bool, wants: dict[str, Any], answer: tuple[bool, bool, bool], fenced_after: bool
 ) -> None:
     cluster = Cluster().brokers(2).brokers(1, fenced=fenced)
@@ -224,7 +224,7 @@ def test_unfencing_comes_before_the_elections_that_it_allows() -> None:
     assert cluster.partition("t").leader == 1
 
 
-def test_fencing_comes_after_the_partitions_are_taken_away() -> None:
+def test_fencing_comes_after_the_partition_changes() -> None:
     cluster = Cluster().brokers(1, 2)
     cluster.topic("t", [1, 2])
     records = cluster.run(broker_heartbeat, heartbeat(want_fence=True)).records
@@ -295,7 +295,7 @@ def test_a_session_of_an_older_epoch_fences_nobody() -> None:
     assert len(fence_expired(cluster.view, (1, 101))[0]) == 1
 
 
-def test_unregistering_takes_the_broker_out_of_the_isr_first() -> None:
+def test_unregistering_first_removes_the_broker_from_the_isr() -> None:
     cluster = Cluster().brokers(1, 2)
     cluster.topic("t", [1, 2])
     records = cluster.run(unregister_broker, UnregisterBrokerRequest(broker_id=1)).records

@@ -1,4 +1,4 @@
-"""The driver over a replica in memory: sessions of brokers, and all else that happens by the clock."""
+"""The driver on a replica in memory: broker sessions and periodic tasks."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from quorate.protocol.messages.alter_partition import AlterPartitionRequest
 from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from quorate.protocol.messages.create_topics import CreateTopicsRequest
 
-from .asking import beat, broker, registration, run, topics
+from .requests import beat, broker, registration, run, topics
 from .support import FakeLog, FakeRaft, Harness, directory, uid
 
 
-def test_silence_fences_a_broker() -> None:
+def test_a_broker_without_heartbeats_is_fenced() -> None:
     async def test() -> None:
         h = await Harness().start()
         epoch = await broker(h)
@@ -30,14 +30,14 @@ def test_silence_fences_a_broker() -> None:
         for _ in range(5):
             h.advance(8.9)
             await beat(h, 1, epoch)
-        assert not h.controller.image.cluster.brokers[1].fenced
+        assert not h.controller.state.image.cluster.brokers[1].fenced
         h.advance(8.9)
         h.raft.commit()
-        assert not h.controller.image.cluster.brokers[1].fenced
+        assert not h.controller.state.image.cluster.brokers[1].fenced
         h.advance(0.2)
         h.raft.commit()
-        assert h.controller.image.cluster.brokers[1].fenced
-        partition = h.controller.image.topics.partition_of("a", 0)
+        assert h.controller.state.image.cluster.brokers[1].fenced
+        partition = h.controller.state.image.topics.partition_of("a", 0)
         assert partition is not None
         assert partition.leader == -1
 
@@ -53,8 +53,8 @@ def test_brokers_that_fall_silent_together_are_fenced_one_after_the_other() -> N
         await h.call(CreateTopicsRequest(topics=[make(name="a", num_partitions=3, replication_factor=3)]))
         h.advance(10)
         h.raft.commit()
-        assert all(registered.fenced for registered in h.controller.image.cluster.brokers.values())
-        topic = h.controller.image.topics.by_name["a"]
+        assert all(registered.fenced for registered in h.controller.state.image.cluster.brokers.values())
+        topic = h.controller.state.image.topics.by_name["a"]
         assert all(partition.leader == -1 and len(partition.isr) == 1 for partition in topic.partitions)
 
     run(test())
@@ -70,10 +70,10 @@ def test_a_new_active_controller_gives_every_broker_a_whole_session() -> None:
         h.raft.become_leader(3)
         h.advance(8.9)
         h.raft.commit()
-        assert not h.controller.image.cluster.brokers[1].fenced
+        assert not h.controller.state.image.cluster.brokers[1].fenced
         h.advance(0.2)
         h.raft.commit()
-        assert h.controller.image.cluster.brokers[1].fenced
+        assert h.controller.state.image.cluster.brokers[1].fenced
 
     run(test())
 
@@ -110,12 +110,12 @@ def test_a_predecessor_of_the_broker_in_the_same_process_is_fenced_when_no_succe
         again.raft.become_leader(2)
         again.advance(9.1)
         again.raft.commit()
-        assert again.controller.image.cluster.brokers[1].fenced
+        assert again.controller.state.image.cluster.brokers[1].fenced
 
     run(test())
 
 
-def test_controlled_shutdown_waits_until_the_others_know() -> None:
+def test_controlled_shutdown_waits_until_other_brokers_have_applied_it() -> None:
     async def test() -> None:
         h = await Harness().start()
         first, second = await broker(h, 1), await broker(h, 2)
@@ -123,17 +123,19 @@ def test_controlled_shutdown_waits_until_the_others_know() -> None:
         await h.call(CreateTopicsRequest(topics=[make(name="a", num_partitions=2, replication_factor=2)]))
         response = await beat(h, 1, first, want_shut_down=True)
         assert not response.should_shut_down
-        assert h.controller.image.cluster.brokers[1].in_controlled_shutdown
-        assert all(partition.leader == 2 for partition in h.controller.image.topics.by_name["a"].partitions)
+        assert h.controller.state.image.cluster.brokers[1].in_controlled_shutdown
+        assert all(
+            partition.leader == 2 for partition in h.controller.state.image.topics.by_name["a"].partitions
+        )
         assert not (await beat(h, 1, first, want_shut_down=True)).should_shut_down
         await beat(h, 2, second)
         assert (await beat(h, 1, first, want_shut_down=True)).should_shut_down
-        assert h.controller.image.cluster.brokers[1].fenced
+        assert h.controller.state.image.cluster.brokers[1].fenced
 
     run(test())
 
 
-def test_a_broker_that_has_left_in_good_order_may_come_back_at_once() -> None:
+def test_a_broker_may_come_back_at_once_after_a_controlled_shutdown() -> None:
     async def test() -> None:
         h = await Harness().start()
         epoch = await broker(h)
@@ -144,7 +146,7 @@ def test_a_broker_that_has_left_in_good_order_may_come_back_at_once() -> None:
 
 
 class Connection:
-    """As much of a server's connection as the controller uses."""
+    """The part of a server connection that the controller uses."""
 
     def __init__(self) -> None:
         self.callbacks: list[Any] = []
@@ -182,13 +184,13 @@ def test_a_broker_whose_connection_breaks_has_less_time_to_come_back() -> None:
         second.lose()
         h.advance(3.1)
         h.raft.commit()
-        assert h.controller.image.cluster.brokers[1].fenced
+        assert h.controller.state.image.cluster.brokers[1].fenced
 
     run(test())
 
 
 @pytest.mark.parametrize("heard", [False, True])
-def test_a_controller_that_was_stopped_does_not_take_its_own_silence_for_that_of_the_brokers(
+def test_a_stall_of_the_controller_extends_the_sessions(
     heard: bool,
 ) -> None:
     async def test() -> None:
@@ -206,13 +208,13 @@ def test_a_controller_that_was_stopped_does_not_take_its_own_silence_for_that_of
             while h.controller.tasks.next_due() == began:
                 await asyncio.sleep(0.01)  # the timer
         h.raft.commit()
-        assert not h.controller.image.cluster.brokers[1].fenced
+        assert not h.controller.state.image.cluster.brokers[1].fenced
         h.advance(8.0)
         h.raft.commit()
-        assert not h.controller.image.cluster.brokers[1].fenced
-        h.advance(1.5)  # silence that it has heard itself
+        assert not h.controller.state.image.cluster.brokers[1].fenced
+        h.advance(1.5)  # silence while the controller was running
         h.raft.commit()
-        assert h.controller.image.cluster.brokers[1].fenced
+        assert h.controller.state.image.cluster.brokers[1].fenced
         await h.controller.close()
 
     run(test())
@@ -222,8 +224,8 @@ def test_a_controller_that_was_stopped_does_not_take_its_own_silence_for_that_of
 def test_a_broker_whose_connection_breaks_has_time_until_its_next_heartbeat(
     configured_s: float, seen_s: float
 ) -> None:
-    """However far apart they are, but no longer than its session. Early heartbeats say nothing of the
-    distance."""
+    """The time depends on the interval of its heartbeats, but is not longer than its session. Additional
+    early heartbeats do not change the interval."""
 
     async def test() -> None:
         h = await Harness(lost_connection_grace_s=max(3.0, 1.5 * configured_s)).start()
@@ -237,15 +239,15 @@ def test_a_broker_whose_connection_breaks_has_time_until_its_next_heartbeat(
         connection.lose()
         h.advance(seen_s)
         h.raft.commit()
-        assert not h.controller.image.cluster.brokers[1].fenced
+        assert not h.controller.state.image.cluster.brokers[1].fenced
         h.advance(min(0.5 * seen_s, 9.0 - seen_s) + 0.1)
         h.raft.commit()
-        assert h.controller.image.cluster.brokers[1].fenced
+        assert h.controller.state.image.cluster.brokers[1].fenced
 
     run(test())
 
 
-def test_after_a_change_of_controller_the_configured_distance_of_heartbeats_counts() -> None:
+def test_a_new_controller_uses_the_configured_heartbeat_interval() -> None:
     async def test() -> None:
         h = await Harness(lost_connection_grace_s=7.5).start()
         epoch, connection = await broker(h), Connection()
@@ -255,15 +257,15 @@ def test_after_a_change_of_controller_the_configured_distance_of_heartbeats_coun
         connection.lose()
         h.advance(7.4)
         h.raft.commit()
-        assert not h.controller.image.cluster.brokers[1].fenced
+        assert not h.controller.state.image.cluster.brokers[1].fenced
         h.advance(0.2)
         h.raft.commit()
-        assert h.controller.image.cluster.brokers[1].fenced
+        assert h.controller.state.image.cluster.brokers[1].fenced
 
     run(test())
 
 
-def test_the_grace_follows_the_configured_distance_of_heartbeats() -> None:
+def test_the_grace_depends_on_the_configured_heartbeat_interval() -> None:
     def grace_s(text: dict[str, str]) -> float:
         given = {
             "process.roles": "controller",
@@ -346,7 +348,7 @@ def test_leaderships_go_back_to_preferred_replicas() -> None:
                 AlterPartitionRequest.BrokerState(broker_id=broker_id) for broker_id in (1, 2)
             ],
         )
-        topic_id = h.controller.image.topics.by_name["a"].id
+        topic_id = h.controller.state.image.topics.by_name["a"].id
         data = AlterPartitionRequest.TopicData(topic_id=topic_id, partitions=[part])
         response = await h.call(AlterPartitionRequest(broker_id=2, broker_epoch=second, topics=[data]))
         assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
@@ -354,7 +356,7 @@ def test_leaderships_go_back_to_preferred_replicas() -> None:
             h.advance(5)
             await beat(h, 1, first)
             await beat(h, 2, second)
-        partition = h.controller.image.topics.partition_of("a", 0)
+        partition = h.controller.state.image.topics.partition_of("a", 0)
         assert partition is not None
         assert partition.leader == 1
 
@@ -368,10 +370,10 @@ def test_expired_tokens_are_removed() -> None:
         record = DelegationTokenRecord(
             owner="User:a", token_id="x", max_timestamp=now_ms + 1, expiration_timestamp=now_ms + 1
         )
-        h.controller.write([record])
+        h.controller.state.write([record])
         h.raft.commit()
         h.advance(3601)
         h.raft.commit()
-        assert len(h.controller.image.delegation_tokens.tokens) == 0
+        assert len(h.controller.state.image.delegation_tokens.tokens) == 0
 
     run(test())

@@ -138,7 +138,7 @@ def test_an_unchanged_key_is_written_only_for_a_broker() -> None:
         assert cluster.offset - offset == records
 
 
-def test_resources_fail_one_by_one() -> None:
+def test_errors_are_reported_for_each_resource() -> None:
     cluster = a_cluster()
     wanted = request((TOPIC, "t", [("retention.ms", SET, "5")]), (TOPIC, "zzz", [("retention.ms", SET, "5")]))
     result = cluster.run(incremental_alter_configs, wanted)
@@ -186,7 +186,7 @@ def test_altering_a_whole_resource_removes_what_is_not_named() -> None:
     assert dict(cluster.image.configs.topic("t")) == {"segment.ms": "7"}
 
 
-def test_with_eligible_leader_replicas_the_minimum_is_guarded() -> None:
+def test_with_eligible_leader_replicas_changes_of_the_minimum_are_restricted() -> None:
     cluster = a_cluster().elr()
     assert alter(cluster, BROKER, "1", ("min.insync.replicas", SET, "1")) == ErrorCode.INVALID_CONFIG
     assert alter(cluster, BROKER, "", ("min.insync.replicas", DELETE, None)) == ErrorCode.INVALID_CONFIG

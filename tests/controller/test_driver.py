@@ -1,5 +1,4 @@
-"""The driver over a replica in memory: what waits for commits, loss of leadership, kraft.version,
-snapshots."""
+"""The driver on a replica in memory: waiting responses, loss of leadership, kraft.version, snapshots."""
 
 from __future__ import annotations
 
@@ -21,35 +20,35 @@ from quorate.protocol.messages.describe_cluster import DescribeClusterRequest
 from quorate.protocol.messages.update_features import UpdateFeaturesRequest
 from quorate.raft.types import OffsetEpoch
 
-from .asking import broker, run, topics
+from .requests import broker, run, topics
 from .support import LATEST, FakeLog, FakeRaft, Harness, make_config, uid
 
 # -- answers and commits
 
 
-def test_nothing_uncommitted_is_told() -> None:
+def test_no_response_depends_on_uncommitted_state() -> None:
     async def test() -> None:
         h = await Harness().start()
         await broker(h)
         created = h.send(topics("a"))
-        again = h.send(topics("a"))  # sees the first one, which is not committed
+        again = h.send(topics("a"))  # reads the first topic, which is not committed
         unknown = h.send(DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name="zzz")]))
         await asyncio.sleep(0)
         assert not created.done()
         assert not again.done()
         assert not unknown.done()
-        assert h.controller.image.topics.get("a") is None
-        assert h.controller.next_image.topics.get("a") is not None
+        assert h.controller.state.image.topics.get("a") is None
+        assert h.controller.state.next_image.topics.get("a") is not None
         h.raft.commit()
         assert (await created).topics[0].error_code == ErrorCode.NONE
         assert (await again).topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
         assert (await unknown).responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert h.controller.image.topics.get("a") is not None
+        assert h.controller.state.image.topics.get("a") is not None
 
     run(test())
 
 
-def test_without_uncommitted_state_a_refusal_is_told_at_once() -> None:
+def test_an_error_is_returned_at_once_if_all_state_is_committed() -> None:
     async def test() -> None:
         h = await Harness().start()
         response = h.send(topics("a"))  # no broker
@@ -58,7 +57,7 @@ def test_without_uncommitted_state_a_refusal_is_told_at_once() -> None:
     run(test())
 
 
-def test_many_writes_are_in_flight_and_answered_as_far_as_the_log_is_committed() -> None:
+def test_many_writes_in_flight_are_answered_up_to_the_committed_offset() -> None:
     async def test() -> None:
         h = await Harness().start()
         await broker(h)
@@ -67,10 +66,10 @@ def test_many_writes_are_in_flight_and_answered_as_far_as_the_log_is_committed()
         h.raft.commit(start + 4)  # two topics of two records each
         await asyncio.sleep(0)
         assert [future.done() for future in futures] == [True, True, False, False, False]
-        assert set(h.controller.image.topics.by_name) == {"t0", "t1"}
-        assert h.controller.image.provenance.offset == start + 3
+        assert set(h.controller.state.image.topics.by_name) == {"t0", "t1"}
+        assert h.controller.state.image.provenance.offset == start + 3
         h.raft.commit()
-        assert len(h.controller.image.topics.by_name) == 5
+        assert len(h.controller.state.image.topics.by_name) == 5
 
     run(test())
 
@@ -83,8 +82,8 @@ def test_the_active_controllers_image_equals_that_of_a_standby() -> None:
         await h.call(topics("a", "b"))
         standby = await Harness(FakeRaft(2, log, (1, 2)), node_id=2, listeners=[]).start(lead=False)
         standby.raft.commit()
-        assert standby.controller.image == h.controller.image
-        assert standby.controller.image.provenance.offset == h.controller.image.provenance.offset
+        assert standby.controller.state.image == h.controller.state.image
+        assert standby.controller.state.image.provenance.offset == h.controller.state.image.provenance.offset
 
     run(test())
 
@@ -97,7 +96,7 @@ def test_a_standby_answers_not_controller_and_reads() -> None:
             h.send(topics("a"))
         assert raised.value.code == ErrorCode.NOT_CONTROLLER
         assert "node 2" in (raised.value.message or "")
-        with pytest.raises(KafkaError) as raised:  # it has heard nothing of the leader yet
+        with pytest.raises(KafkaError) as raised:  # it has no metadata from the leader yet
             h.send(DescribeClusterRequest(endpoint_type=2))
         assert (raised.value.code, "no metadata yet" in (raised.value.message or "")) == (
             ErrorCode.NOT_CONTROLLER,
@@ -107,18 +106,18 @@ def test_a_standby_answers_not_controller_and_reads() -> None:
     run(test())
 
 
-def test_losing_the_leadership_fails_what_is_pending_and_reverts() -> None:
+def test_losing_the_leadership_fails_pending_requests_and_reverts_their_records() -> None:
     async def test() -> None:
         h = await Harness().start()
         await broker(h)
         future = h.send(topics("a"))
-        committed = h.controller.image
+        committed = h.controller.state.image
         h.raft.follow(2, 2)
         with pytest.raises(KafkaError) as raised:
             await future
         assert raised.value.code == ErrorCode.NOT_CONTROLLER
-        assert h.controller.image is committed
-        assert h.controller.next_image is committed
+        assert h.controller.state.image is committed
+        assert h.controller.state.next_image is committed
         h.raft.log.truncate(h.raft.delivered)
         h.raft.become_leader(3)
         assert (await h.call(topics("a"))).topics[0].error_code == ErrorCode.NONE
@@ -126,7 +125,7 @@ def test_losing_the_leadership_fails_what_is_pending_and_reverts() -> None:
     run(test())
 
 
-def test_a_write_that_raft_refuses_leaves_no_trace() -> None:
+def test_a_write_that_raft_rejects_changes_nothing() -> None:
     async def test() -> None:
         h = await Harness().start()
         await broker(h)
@@ -134,8 +133,8 @@ def test_a_write_that_raft_refuses_leaves_no_trace() -> None:
         with pytest.raises(KafkaError) as raised:
             h.send(topics("a"))
         assert raised.value.code == ErrorCode.NOT_CONTROLLER
-        assert not h.controller.is_active
-        assert h.controller.image.topics.get("a") is None
+        assert not h.controller.state.is_active
+        assert h.controller.state.image.topics.get("a") is None
 
     run(test())
 
@@ -144,12 +143,12 @@ def test_the_same_leader_in_a_new_epoch_begins_a_new_term() -> None:
     async def test() -> None:
         h = await Harness().start()
         h.raft.become_leader(7)
-        assert (h.controller.is_active, h.controller.epoch) == (True, 7)
+        assert (h.controller.state.is_active, h.controller.state.epoch) == (True, 7)
 
     run(test())
 
 
-def test_a_request_whose_time_is_up_is_told_so() -> None:
+def test_a_request_times_out() -> None:
     async def test() -> None:
         h = await Harness().start()
         await broker(h)
@@ -165,7 +164,7 @@ def test_a_request_whose_time_is_up_is_told_so() -> None:
     run(test())
 
 
-def test_closing_fails_what_is_pending() -> None:
+def test_closing_fails_pending_requests() -> None:
     async def test() -> None:
         h = await Harness().start()
         await broker(h)
@@ -183,12 +182,12 @@ def test_a_record_that_cannot_be_replayed_is_fatal_on_a_standby() -> None:
         h.raft.log.add(1, [encode_record(TopicRecord(name="t", topic_id=uid(1000)), 0)] * 2)
         h.raft.commit()
         assert "offset 1" in str(h.fatal[0])
-        assert h.controller.image is EMPTY
+        assert h.controller.state.image is EMPTY
 
     run(test())
 
 
-def test_an_unforeseen_error_of_a_handler_changes_nothing() -> None:
+def test_an_unexpected_error_of_a_handler_changes_nothing() -> None:
     async def test() -> None:
         h = await Harness().start()
         await broker(h)
@@ -249,8 +248,8 @@ def test_a_snapshot_is_written_by_bytes_and_gives_the_image_again() -> None:
             )
         )
         loaded = image_from_snapshot(whole, SnapshotId(end, epoch))
-        assert loaded.cluster.brokers[1].epoch == h.controller.image.cluster.brokers[1].epoch
-        assert set(loaded.topics.by_name) <= set(h.controller.image.topics.by_name)
+        assert loaded.cluster.brokers[1].epoch == h.controller.state.image.cluster.brokers[1].epoch
+        assert set(loaded.topics.by_name) <= set(h.controller.state.image.topics.by_name)
         assert loaded.provenance.offset == end - 1
 
     run(test())
@@ -291,13 +290,13 @@ def test_a_snapshot_replaces_the_state_of_a_standby() -> None:
         standby = await Harness(FakeRaft(2), node_id=2, listeners=[]).start(lead=False)
         for _ in standby.controller.on_snapshot(OffsetEpoch(end, epoch), iter(read_snapshot(whole).batches)):
             pass
-        assert standby.controller.committed_offset == end - 1
-        assert set(standby.controller.image.cluster.brokers) == {1}
+        assert standby.controller.state.committed_offset == end - 1
+        assert set(standby.controller.state.image.cluster.brokers) == {1}
 
     run(test())
 
 
-def test_what_is_told_of_features() -> None:
+def test_features_of_an_api_versions_response() -> None:
     async def test() -> None:
         h = await Harness().start()
         state = h.controller.features()

@@ -1,4 +1,4 @@
-"""Requests that brokers forward: what is checked, in which order, and what comes back."""
+"""Forwarded requests: checks, their order, and responses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from quorate.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from quorate.protocol.messages.metadata import MetadataRequest
 from quorate.protocol.messages.principal_data import DefaultPrincipalData
 
-from .asking import broker, run, topics
+from .requests import broker, run, topics
 from .support import Harness
 
 PRINCIPAL = b"\0\0" + DefaultPrincipalData(type="User", name="alice", token_authenticated=False).encode(0)
@@ -56,12 +56,12 @@ REQUEST = bytes(range(16))
 
 
 async def created(h: Harness, **changes: Any) -> tuple[int, bytes]:
-    """(error code, topic id) of the creation of topic a, forwarded."""
+    """(error code, topic id) of a forwarded creation of topic a."""
     _, inner = opened(await h.call(envelope(topics("a"), **changes)), ApiKey.CREATE_TOPICS, 7)
     return inner.topics[0].error_code, inner.topics[0].topic_id
 
 
-def test_a_creation_that_was_done_and_is_asked_for_again_is_answered_as_it_was_done() -> None:
+def test_a_repeated_creation_gets_the_response_of_the_first() -> None:
     async def test() -> None:
         h = await Harness().start()
         await broker(h)
@@ -74,7 +74,7 @@ def test_a_creation_that_was_done_and_is_asked_for_again_is_answered_as_it_was_d
     run(test())
 
 
-def test_it_is_answered_so_only_once_it_is_committed() -> None:
+def test_a_repeated_creation_is_answered_only_when_it_is_committed() -> None:
     async def test() -> None:
         h = await Harness().start()
         await broker(h)
@@ -105,7 +105,7 @@ def test_a_topic_that_another_request_created_exists_already(changes: dict[str, 
     run(test())
 
 
-def test_a_topic_that_was_deleted_between_two_tries_comes_back_under_another_id() -> None:
+def test_a_topic_that_was_deleted_between_two_tries_is_created_with_another_id() -> None:
     async def test() -> None:
         h = await Harness().start()
         await broker(h)
@@ -135,7 +135,7 @@ def test_a_forwarded_request_waits_for_its_commit() -> None:
     run(test())
 
 
-def test_the_request_runs_in_the_name_of_the_client() -> None:
+def test_the_inner_request_has_the_principal_of_the_client() -> None:
     async def test() -> None:
         h = await Harness(token_secret="s").start()
         response = await h.call(envelope(CreateDelegationTokenRequest(), 3))
@@ -171,7 +171,7 @@ def test_envelopes_that_are_refused(changes: dict[str, Any], code: ErrorCode) ->
 
 
 @pytest.mark.parametrize("when", ["standby", "pending"])
-def test_not_controller_is_the_envelopes_own_error(when: str) -> None:
+def test_not_controller_is_the_error_of_the_envelope(when: str) -> None:
     async def test() -> None:
         h = await Harness().start(lead=when == "pending")
         if when == "pending":
@@ -185,7 +185,7 @@ def test_not_controller_is_the_envelopes_own_error(when: str) -> None:
     run(test())
 
 
-def test_an_error_of_the_whole_request_is_an_answer_inside() -> None:
+def test_an_error_of_the_whole_request_is_in_the_inner_response() -> None:
     async def test() -> None:
         h = await Harness().start()
         make = CreateTopicsRequest.CreatableTopic
@@ -210,7 +210,7 @@ def quorum(error: int) -> DescribeQuorumResponse:
 @pytest.mark.parametrize(
     ("error", "envelope_error"), [(0, 0), (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER)]
 )
-def test_questions_about_the_quorum_go_to_raft(error: int, envelope_error: int, waits: bool) -> None:
+def test_requests_about_the_quorum_go_to_raft(error: int, envelope_error: int, waits: bool) -> None:
     async def test() -> None:
         h = await Harness().start(lead=False)
         asked: list[RequestContext] = []
@@ -231,7 +231,7 @@ def test_questions_about_the_quorum_go_to_raft(error: int, envelope_error: int, 
     run(test())
 
 
-def test_an_error_that_raft_raises_is_an_answer_inside() -> None:
+def test_an_error_that_raft_raises_is_in_the_inner_response() -> None:
     async def test() -> None:
         h = await Harness().start(lead=False)
 

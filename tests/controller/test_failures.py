@@ -1,5 +1,4 @@
-"""Periodic tasks of the active controller that fail, and sweeps that take several turns, on a real Raft
-replica."""
+"""Failures of periodic tasks, and sweeps that take several turns, on a real Raft replica."""
 
 from __future__ import annotations
 
@@ -19,14 +18,14 @@ from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from quorate.protocol.messages.create_topics import CreateTopicsRequest
 from quorate.protocol.schema import Data
 
-from .asking import registration, run
+from .requests import registration, run
 from .test_with_raft import Single
 
 PATIENCE_S = 10.0
 
 
 class UnforeseenError(Exception):
-    """What no handler and no task expects."""
+    """An exception that no handler and no task expects."""
 
 
 async def started(directory: Path, **config: Any) -> Single:
@@ -36,7 +35,7 @@ async def started(directory: Path, **config: Any) -> Single:
 
 
 async def until(node: Single, condition: Callable[[], bool]) -> None:
-    """Returns when the condition holds after a commit."""
+    """Waits until the condition holds after a commit."""
     seen = asyncio.Event()
     node.controller.add_image_listener(lambda _: seen.set())
     async with asyncio.timeout(PATIENCE_S):
@@ -46,7 +45,7 @@ async def until(node: Single, condition: Callable[[], bool]) -> None:
 
 
 async def unfenced(node: Single, *broker_ids: int) -> dict[int, int]:
-    """Registers these brokers and unfences them; their broker epochs."""
+    """Registers and unfences these brokers. Returns their broker epochs."""
     epochs = {}
     for broker_id in broker_ids:
         epochs[broker_id] = (await node.call(registration(broker_id))).broker_epoch
@@ -64,8 +63,9 @@ async def beat(node: Single, broker_id: int, epoch: int) -> None:
 def fail_writes(
     node: Single, monkeypatch: pytest.MonkeyPatch, concerns: Callable[[Data], bool], times: int
 ) -> list[Data]:
-    """Writes that have such a record fail so many times; those records that failed."""
-    write = node.controller.write
+    """Makes writes with such a record fail a number of times. Returns the list of the records that
+    failed."""
+    write = node.controller.state.write
     failed: list[Data] = []
 
     def failing(records: list[Data], *, atomic: bool = False) -> int:
@@ -75,7 +75,7 @@ def fail_writes(
             raise UnforeseenError("no such luck")
         return write(records, atomic=atomic)
 
-    monkeypatch.setattr(node.controller, "write", failing)
+    monkeypatch.setattr(node.controller.state, "write", failing)
     return failed
 
 
@@ -93,11 +93,11 @@ def test_a_periodic_task_that_fails_runs_again_in_the_same_term(
 ) -> None:
     async def test() -> None:
         node = await started(tmp_path, max_idle_interval_s=0.02)
-        epoch = node.controller.epoch
+        epoch = node.controller.state.epoch
         failed = fail_writes(node, monkeypatch, lambda record: isinstance(record, NoOpRecord), 2)
         end = node.raft.log_end_offset
-        await until(node, lambda: len(failed) == 2 and node.controller.committed_offset >= end)
-        assert node.controller.epoch == epoch
+        await until(node, lambda: len(failed) == 2 and node.controller.state.committed_offset >= end)
+        assert node.controller.state.epoch == epoch
         await node.stop()
 
     run(test())
@@ -110,31 +110,32 @@ def test_a_broker_whose_fencing_fails_is_fenced_by_the_next_try(
         node = await started(tmp_path, broker_session_timeout_s=0.2)
         await unfenced(node, 1)
         failed = fail_writes(node, monkeypatch, fences(1), 1)
-        await until(node, lambda: node.controller.image.cluster.brokers[1].fenced)
+        await until(node, lambda: node.controller.state.image.cluster.brokers[1].fenced)
         assert len(failed) == 1
         await node.stop()
 
     run(test())
 
 
-def test_a_broker_that_cannot_be_fenced_keeps_no_other_from_being_fenced(
+def test_a_failed_fencing_does_not_block_the_fencing_of_other_brokers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test() -> None:
         node = await started(tmp_path, broker_session_timeout_s=0.2)
         await unfenced(node, 1, 2)
         fail_writes(node, monkeypatch, fences(1), 1_000_000)
-        await until(node, lambda: node.controller.image.cluster.brokers[2].fenced)
-        assert not node.controller.image.cluster.brokers[1].fenced
+        await until(node, lambda: node.controller.state.image.cluster.brokers[2].fenced)
+        assert not node.controller.state.image.cluster.brokers[1].fenced
         await node.stop()
 
     run(test())
 
 
-def test_a_fencing_that_fails_between_two_portions_is_done_from_its_beginning(
+def test_a_fencing_that_fails_between_two_portions_starts_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until then the broker is not taken for one on its way out: a term long it would be given nothing."""
+    """After the failure the broker must not count as leaving, since it would get no leadership for the
+    rest of the term."""
 
     async def test() -> None:
         node = await started(tmp_path, broker_session_timeout_s=0.6)
@@ -154,16 +155,18 @@ def test_a_fencing_that_fails_between_two_portions_is_done_from_its_beginning(
         leaving = []
         node.controller.add_image_listener(
             lambda _: leaving.append(
-                [continuation.leaving for continuation in node.controller.broker_sessions.under_way]
+                [continuation.leaving for continuation in node.controller.state.broker_sessions.continuations]
             )
         )
         await until(
-            node, lambda: all(broker.fenced for broker in node.controller.image.cluster.brokers.values())
+            node,
+            lambda: all(broker.fenced for broker in node.controller.state.image.cluster.brokers.values()),
         )
-        assert node.controller.broker_sessions.under_way == []
+        assert node.controller.state.broker_sessions.continuations == []
         assert [1] in leaving or [2] in leaving  # it was done in portions
         assert all(
-            len(partition.isr) == 1 for partition in node.controller.image.topics.by_name["t"].partitions
+            len(partition.isr) == 1
+            for partition in node.controller.state.image.topics.by_name["t"].partitions
         )
         await node.stop()
 
@@ -171,41 +174,41 @@ def test_a_fencing_that_fails_between_two_portions_is_done_from_its_beginning(
 
 
 async def run_to_its_end(node: Single, name: str) -> list[int]:
-    """Runs a periodic task until it waits for its next sweep; how many records each of its turns wrote."""
+    """Runs a periodic task until its sweep is complete. Returns the number of records of each turn."""
     (task,) = (task for task in node.controller.tasks._tasks if task.name == name)
-    now, written = node.controller.clock.now(), []
+    now, written = node.controller.state.clock.now(), []
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            before = node.controller.next_offset
+            before = node.controller.state.next_offset
             due = task.run(now)
-            written.append(node.controller.next_offset - before)
+            written.append(node.controller.state.next_offset - before)
             if due > now + 1:
                 return written
             assert (
-                node.controller.last_written == -1 or task.run(now) > now
+                node.controller.state.last_written == -1 or task.run(now) > now
             )  # nothing more before that is committed
             await asyncio.sleep(0)
 
 
 async def with_leaders_elsewhere(node: Single, partitions: int) -> None:
-    """Topic t on brokers 1 and 2, led by broker 2 alone."""
+    """A topic t on brokers 1 and 2 whose partitions are all led by broker 2."""
     epochs = await unfenced(node, 1, 2)
     assignment = CreateTopicsRequest.CreatableReplicaAssignment
     assignments = [assignment(partition_index=index, broker_ids=[1, 2]) for index in range(partitions)]
     make = CreateTopicsRequest.CreatableTopic
     wanted = make(name="t", num_partitions=-1, replication_factor=-1, assignments=assignments)
     await node.call(CreateTopicsRequest(topics=[wanted]))
-    topic_id = node.controller.image.topics.by_name["t"].id
+    topic_id = node.controller.state.image.topics.by_name["t"].id
     changes: list[Data] = [
         PartitionChangeRecord(topic_id=topic_id, partition_id=index, leader=2) for index in range(partitions)
     ]
-    written = node.controller.write(changes)
-    await until(node, lambda: node.controller.committed_offset >= written)
+    written = node.controller.state.write(changes)
+    await until(node, lambda: node.controller.state.committed_offset >= written)
     assert set(epochs) == {1, 2}
 
 
 def leaders(node: Single) -> list[int]:
-    return [partition.leader for partition in node.controller.next_image.topics.by_name["t"].partitions]
+    return [partition.leader for partition in node.controller.state.next_image.topics.by_name["t"].partitions]
 
 
 def test_a_sweep_elects_every_preferred_leader_however_few_it_may_elect_in_one_turn(tmp_path: Path) -> None:
@@ -220,7 +223,7 @@ def test_a_sweep_elects_every_preferred_leader_however_few_it_may_elect_in_one_t
     run(test())
 
 
-def test_a_sweep_that_fails_goes_on_with_what_it_has_not_changed(
+def test_a_sweep_that_fails_starts_again_with_the_unchanged_partitions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test() -> None:

@@ -1,5 +1,5 @@
-"""What Apache Kafka's controller wrote, asked of ours: the same requests on the same state give the
-same bytes."""
+"""The controller writes the same bytes as Apache Kafka's controller for the same requests on the same
+state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from quorate.controller.activation import activation_records
-from quorate.controller.broker_sessions import BrokerSessions
+from quorate.controller.brokers.sessions import BrokerSessions
 from quorate.controller.context import Context, Result, View
 from quorate.controller.handlers.allocate_producer_ids import allocate_producer_ids
 from quorate.controller.handlers.broker_heartbeat import broker_heartbeat
@@ -53,7 +53,7 @@ LOG = "data/__cluster_metadata-0/00000000000000000000.log"
 
 
 class GivenIds(Random):
-    """Topic ids as they were drawn; else an ordinary generator."""
+    """A generator that returns given topic ids first."""
 
     def __init__(self, ids: list[bytes]) -> None:
         super().__init__(0)
@@ -64,7 +64,7 @@ class GivenIds(Random):
 
 
 class Replay:
-    """Kafka's log, event by event, and the state before each."""
+    """Kafka's log, event by event, with the state before each event."""
 
     def __init__(self, kind: str) -> None:
         data, bootstrap = (golden_files(kind)[path].data for path in (LOG, "data/bootstrap.checkpoint"))
@@ -98,7 +98,7 @@ def encoded(records: list[Data], level: int) -> list[bytes]:
 
 
 def parts_of(kind: Any, items: list[Any]) -> list[Any]:
-    """Listeners or features of a request as they stand in the record that came of it."""
+    """The listeners or features of a request, from the record that it caused."""
     return [
         kind(
             **{
@@ -111,8 +111,9 @@ def parts_of(kind: Any, items: list[Any]) -> list[Any]:
     ]
 
 
-def asked_for(replay: Replay, records: list[Any]) -> Result[Any] | None:
-    """The request that Kafka must have had, put to our handlers; None for what no request causes."""
+def our_result(replay: Replay, records: list[Any]) -> Result[Any] | None:
+    """The result of our handler for the request that caused Kafka's records, or None if no request
+    caused them."""
     first = records[0]
     match first:
         case RegisterControllerRecord():
@@ -195,12 +196,12 @@ def test_the_same_requests_write_the_same_bytes(capture: str) -> None:
     replay.apply(base, records)
     compared = set()
     for base, batch in replay.batches[1:]:
-        # Kafka lingers for 25 ms: a NoOpRecord may share a batch with what came just before it
+        # Kafka lingers for 25 ms, so a NoOpRecord may share a batch with the records before it
         values = [value for value in batch if not isinstance(decode_record(value)[0], NoOpRecord)]
         theirs = [decode_record(value)[0] for value in batch]
         if values:
             replay.offset = base
-            result = asked_for(replay, [decode_record(value)[0] for value in values])
+            result = our_result(replay, [decode_record(value)[0] for value in values])
             assert result is not None, theirs
             ours = encoded(result.records, replay.image.features.metadata_version)
             assert ours[0] == values[0]

@@ -1,5 +1,5 @@
-"""Between two terms: requests that wait for a new active controller, changes that an old one lets
-commit; being ready."""
+"""Changes of the active controller: deferred requests, the last commits of a controller that closes, and
+the preparation of a standby."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.raft.types import LeaderAndEpoch
 
-from .asking import broker, topics
+from .requests import broker, topics
 from .support import Harness
 
 
@@ -23,17 +23,17 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 
 
 async def elected_but_not_active() -> Harness:
-    """Leads epoch 3 as Raft has it; the LeaderChange has not been delivered, so that the controller is
-    a standby still."""
+    """A controller that was elected for epoch 3 but is not active, because the LeaderChange record was
+    not delivered."""
     h = await Harness().start()
     await broker(h)
     h.raft.follow(2, 2)
     h.raft.leader_and_epoch = LeaderAndEpoch(h.raft.node_id, 3)
-    assert not h.controller.is_active
+    assert not h.controller.state.is_active
     return h
 
 
-def test_a_request_that_comes_between_election_and_activation_waits_and_is_done() -> None:
+def test_a_request_between_election_and_activation_is_deferred_and_handled() -> None:
     async def test() -> None:
         h = await elected_but_not_active()
         first, second = h.send(topics("a")), h.send(topics("a"))
@@ -48,7 +48,7 @@ def test_a_request_that_comes_between_election_and_activation_waits_and_is_done(
     run(test())
 
 
-def test_it_is_refused_when_another_leads_after_all() -> None:
+def test_a_deferred_request_fails_if_another_controller_becomes_the_leader() -> None:
     async def test() -> None:
         h = await elected_but_not_active()
         waiting = h.send(topics("a"))
@@ -60,9 +60,9 @@ def test_it_is_refused_when_another_leads_after_all() -> None:
     run(test())
 
 
-def test_so_many_may_wait_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_deferred_requests_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        monkeypatch.setattr("quorate.controller.deferred_requests.MAX_HELD", 2)
+        monkeypatch.setattr("quorate.controller.requests.deferred.MAX_DEFERRED", 2)
         h = await elected_but_not_active()
         waiting = [h.send(topics("a")), h.send(topics("b"))]
         with pytest.raises(KafkaError):
@@ -74,34 +74,33 @@ def test_so_many_may_wait_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def active_before_its_first_record_commits() -> tuple[Harness, int]:
-    """And the offset of that record: LeaderChange."""
+    """A controller that is active before its LeaderChange record is committed, and the offset of this
+    record."""
     h = await Harness().start()
     await broker(h)
     h.raft.follow(2, 2)
     start = h.raft.log.end
     h.raft.become_leader(3, committed=False)
-    assert h.controller.is_active
+    assert h.controller.state.is_active
     return h, start
 
 
-def test_what_is_written_before_the_epochs_first_record_commits_is_answered_when_it_has_committed_itself() -> (
-    None
-):
+def test_a_write_before_the_first_commit_of_an_epoch_is_answered_when_it_is_committed() -> None:
     async def test() -> None:
         h, start = await active_before_its_first_record_commits()
         written = h.send(topics("a"))
         h.raft.commit(start + 1)
         assert not written.done()
-        assert "a" not in h.controller.image.topics.by_name
+        assert "a" not in h.controller.state.image.topics.by_name
         h.raft.commit()
         assert (await written).topics[0].error_code == ErrorCode.NONE
-        assert "a" in h.controller.image.topics.by_name
-        assert h.controller.image.provenance.offset == h.raft.log.end - 1
+        assert "a" in h.controller.state.image.topics.by_name
+        assert h.controller.state.image.provenance.offset == h.raft.log.end - 1
 
     run(test())
 
 
-def test_what_was_written_in_an_epoch_that_never_was_is_refused_and_forgotten() -> None:
+def test_writes_of_an_epoch_that_never_committed_fail_and_are_reverted() -> None:
     async def test() -> None:
         h, start = await active_before_its_first_record_commits()
         written = h.send(topics("a"))
@@ -110,12 +109,12 @@ def test_what_was_written_in_an_epoch_that_never_was_is_refused_and_forgotten() 
         with pytest.raises(KafkaError) as raised:
             await written
         assert raised.value.code == ErrorCode.NOT_CONTROLLER
-        assert "a" not in h.controller.next_image.topics.by_name
+        assert "a" not in h.controller.state.next_image.topics.by_name
 
     run(test())
 
 
-def test_a_controller_that_closes_lets_its_last_changes_commit_and_takes_on_no_more() -> None:
+def test_a_controller_that_closes_waits_for_its_last_commits_and_accepts_no_more_requests() -> None:
     async def test() -> None:
         h = await Harness().start()
         await broker(h)
@@ -130,7 +129,7 @@ def test_a_controller_that_closes_lets_its_last_changes_commit_and_takes_on_no_m
         h.raft.follow(2, 2)
         with pytest.raises(KafkaError):
             await late
-        assert h.controller.image.topics.by_name.get("b") is None
+        assert h.controller.state.image.topics.by_name.get("b") is None
 
     run(test())
 
@@ -139,7 +138,7 @@ READY = """
 import sys
 import quorate.controller.driver
 from quorate.controller.warm_up import MODULES, RAFT_KEYS, RECORDS, pieces
-from quorate.controller.routes import WRITES, write_handler
+from quorate.controller.requests.routes import WRITES, write_handler
 from quorate.protocol.api import REGISTRY, ApiKey
 before = set(sys.modules)
 for _ in pieces():
@@ -159,6 +158,6 @@ assert set(sys.modules) == loaded
 """
 
 
-def test_a_standby_has_loaded_what_it_will_need() -> None:
+def test_a_standby_loads_the_modules_of_an_active_controller_in_advance() -> None:
     done = subprocess.run([sys.executable, "-c", READY], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

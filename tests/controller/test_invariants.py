@@ -1,4 +1,4 @@
-"""Random histories of a cluster from one printed seed: what must hold after every event holds."""
+"""Random histories of a cluster from a printed seed, with invariants that are checked after every event."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BROKERS = range(1, 6)
 
 
 class World:
-    """A cluster, and events that are drawn from one generator."""
+    """A cluster, and random events."""
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
@@ -170,7 +170,7 @@ class World:
             self.handle(delete_topics, DeleteTopicsRequest(topics=[state]))
 
     def change_isr(self) -> None:
-        """As the leader would ask for it: any eligible set with itself in it."""
+        """Changes an ISR as its leader could: to any eligible replicas and itself."""
         topic = self.some_topic()
         if topic is None:
             return

@@ -1,4 +1,4 @@
-"""One partition's next state: elections, ISR and ELR, epochs, as tables."""
+"""PartitionChange: elections, ISR and ELR, epochs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def change(
     return PartitionChange(cluster.view, topic.id, 0, topic.partitions[0], min_isr=min_isr, election=election)
 
 
-def said(record: PartitionChangeRecord | None) -> dict[str, Any]:
+def set_fields(record: PartitionChangeRecord | None) -> dict[str, Any]:
     """The fields that the record sets."""
     if record is None:
         return {}
@@ -69,7 +69,7 @@ def test_elections(
     cluster.topic("t", [1, 2, 3], isr=isr, leader=leader)
     for broker_id in fenced:
         cluster.fence(broker_id)
-    assert said(change(cluster, election=election).build()) == expected
+    assert set_fields(change(cluster, election=election).build()) == expected
 
 
 def test_a_replica_in_an_offline_directory_cannot_lead() -> None:
@@ -78,7 +78,7 @@ def test_a_replica_in_an_offline_directory_cannot_lead() -> None:
     cluster.apply(
         [PartitionChangeRecord(topic_id=topic_id, partition_id=0, directories=[uid(0xDEAD00), directory(2)])]
     )
-    assert said(change(cluster).build()) == {"leader": 2}
+    assert set_fields(change(cluster).build()) == {"leader": 2}
 
 
 def test_an_isr_shrink_leaves_the_leader_epoch_alone_from_metadata_version_12_on() -> None:
@@ -87,7 +87,7 @@ def test_an_isr_shrink_leaves_the_leader_epoch_alone_from_metadata_version_12_on
         cluster.topic("t", [1, 2, 3])
         wanted = change(cluster)
         wanted.isr = (1, 2)
-        assert said(wanted.build()) == expected
+        assert set_fields(wanted.build()) == expected
 
 
 def test_a_reassignment_whose_target_is_in_sync_completes_at_once_and_raises_the_leader_epoch() -> None:
@@ -95,7 +95,7 @@ def test_a_reassignment_whose_target_is_in_sync_completes_at_once_and_raises_the
     cluster.topic("t", [1, 2, 3])
     wanted = change(cluster)
     wanted.replicas, wanted.removing = (2, 1, 3), (3,)
-    assert said(wanted.build()) == {
+    assert set_fields(wanted.build()) == {
         "isr": [1, 2],
         "leader": 1,
         "replicas": [2, 1],
@@ -108,7 +108,7 @@ def test_a_reassignment_waits_for_the_new_replicas() -> None:
     cluster.topic("t", [1, 2])
     wanted = change(cluster)
     wanted.replicas, wanted.removing, wanted.adding = (3, 4, 1, 2), (1, 2), (3, 4)
-    assert said(wanted.build()) == {
+    assert set_fields(wanted.build()) == {
         "replicas": [3, 4, 1, 2],
         "removing_replicas": [1, 2],
         "adding_replicas": [3, 4],
@@ -124,7 +124,7 @@ def test_a_member_that_leaves_an_isr_below_its_minimum_becomes_eligible() -> Non
     cluster.topic("t", [1, 2, 3], isr=[1, 2])
     wanted = change(cluster, min_isr=2)
     wanted.isr = (1,)
-    assert said(wanted.build()) == {"isr": [1], "eligible_leader_replicas": [2]}
+    assert set_fields(wanted.build()) == {"isr": [1], "eligible_leader_replicas": [2]}
 
 
 def test_an_unclean_shutdown_does_not_make_eligible() -> None:
@@ -132,7 +132,7 @@ def test_an_unclean_shutdown_does_not_make_eligible() -> None:
     cluster.topic("t", [1, 2, 3], isr=[1, 2])
     wanted = change(cluster, min_isr=2)
     wanted.isr, wanted.unclean_shutdown = (1,), 2
-    assert said(wanted.build()) == {"isr": [1]}
+    assert set_fields(wanted.build()) == {"isr": [1]}
 
 
 def test_the_last_member_leaves_an_empty_isr_and_is_remembered_as_leader() -> None:
@@ -141,7 +141,7 @@ def test_the_last_member_leaves_an_empty_isr_and_is_remembered_as_leader() -> No
     cluster.fence(1)
     wanted = change(cluster, min_isr=2)
     wanted.isr = ()
-    assert said(wanted.build()) == {
+    assert set_fields(wanted.build()) == {
         "isr": [],
         "leader": -1,
         "eligible_leader_replicas": [1],
@@ -165,7 +165,7 @@ def test_an_eligible_replica_is_elected_cleanly_when_the_isr_is_empty() -> None:
             )
         ]
     )
-    assert said(change(cluster, min_isr=2).build()) == {
+    assert set_fields(change(cluster, min_isr=2).build()) == {
         "isr": [2],
         "leader": 2,
         "eligible_leader_replicas": [1],
@@ -190,7 +190,7 @@ def test_the_last_known_leader_is_elected_uncleanly_if_it_lives_and_nobody_is_el
     )
     if not alive:
         cluster.fence(1)
-    assert said(change(cluster, min_isr=1).build()) == expected
+    assert set_fields(change(cluster, min_isr=1).build()) == expected
 
 
 def test_an_isr_that_is_large_enough_clears_the_eligible_ones() -> None:
@@ -199,4 +199,4 @@ def test_an_isr_that_is_large_enough_clears_the_eligible_ones() -> None:
     cluster.apply([PartitionChangeRecord(topic_id=topic_id, partition_id=0, eligible_leader_replicas=[2])])
     wanted = change(cluster, min_isr=2)
     wanted.isr = (1, 3)
-    assert said(wanted.build()) == {"isr": [1, 3], "eligible_leader_replicas": []}
+    assert set_fields(wanted.build()) == {"isr": [1, 3], "eligible_leader_replicas": []}

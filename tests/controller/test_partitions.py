@@ -1,4 +1,4 @@
-"""AlterPartition, ElectLeaders, AssignReplicasToDirs, the sweeps, and reassignments."""
+"""AlterPartition, ElectLeaders, AssignReplicasToDirs, periodic elections, and reassignments."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_a_replica_in_a_lost_directory_leaves_the_isr() -> None:
 
 
 def test_a_replica_that_got_a_new_directory_may_lead_again() -> None:
-    """The broker of the preferred replica came back with an empty disk, and caught up."""
+    """The broker of the preferred replica returned with an empty disk, and caught up."""
     cluster = Cluster().brokers(1, 2)
     topic_id = cluster.topic("t", [1, 2], isr=[2, 1], leader=2)
     cluster.apply(
@@ -276,7 +276,8 @@ def test_a_replica_that_got_a_new_directory_may_lead_again() -> None:
 
 
 def test_a_leaderless_partition_is_led_as_soon_as_its_replica_has_a_directory() -> None:
-    """Between the return of broker 1 on an empty disk and its assignment the other broker of the ISR died."""
+    """Broker 1 returned with an empty disk. The other broker of the ISR died before broker 1 assigned a
+    directory."""
     cluster = Cluster().brokers(1, 2)
     topic_id = cluster.topic("t", [1, 2], isr=[1, 2], leader=2)
     cluster.apply(

@@ -1,4 +1,5 @@
-"""Where replicas go: racks in turn, leaders over all unfenced brokers, fenced ones last and never first."""
+"""Placement of replicas: successive racks, leaders on all unfenced brokers, fenced brokers last and
+never as leaders."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Changes of very many partitions of one broker: a portion in each turn of the loop, and in the end
-what one turn would do."""
+"""Changes of very many partitions: one portion in each turn of the event loop, with the same result as a
+single turn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from quorate.controller.context import Continuation, View
+from quorate.controller.context import View
+from quorate.controller.continuation import Continuation
 from quorate.controller.handlers.broker_heartbeat import broker_heartbeat
 from quorate.controller.handlers.register_broker import register_broker
 from quorate.controller.handlers.unregister_broker import unregister_broker
@@ -31,7 +32,7 @@ from quorate.protocol.messages.broker_registration import BrokerRegistrationRequ
 from quorate.protocol.messages.create_topics import CreateTopicsRequest
 from quorate.protocol.messages.unregister_broker import UnregisterBrokerRequest
 
-from .asking import beat, broker, registration, topics
+from .requests import beat, broker, registration, topics
 from .support import CLUSTER, LATEST, Cluster, Harness, directory, uid
 
 BROKER = 1
@@ -72,7 +73,8 @@ CHANGES = (fence, unfence, unregister, shut_down, come_back_clean, come_back_unc
 
 
 def random_cluster(seed: int, elr: bool) -> Cluster:
-    """Some forty partitions, in and out of the ISR of broker 1, some of them without a leader."""
+    """A cluster with about forty partitions, in and out of the ISR of broker 1, some of them without a
+    leader."""
     rng = Random(seed)
     cluster = Cluster().brokers(BROKER, *OTHERS)
     if elr:
@@ -88,7 +90,7 @@ def random_cluster(seed: int, elr: bool) -> Cluster:
 
 
 def carry_out(cluster: Cluster, change: Change, changes_per_turn: int) -> int:
-    """How many turns it took."""
+    """Runs all portions of a change. Returns their number."""
     continuation, turns = None, 0
     while True:
         records: list[Any] = []
@@ -138,7 +140,7 @@ def test_the_registration_changes_in_the_last_portion_of_a_fence_and_in_the_firs
         ] == positions
 
 
-def test_a_topic_that_goes_and_one_that_comes_between_two_portions_are_no_obstacle() -> None:
+def test_topics_may_be_deleted_and_created_between_two_portions() -> None:
     cluster = Cluster().brokers(BROKER, 2)
     ids = [cluster.topic(name, [BROKER, 2], [BROKER, 2]) for name in ("a", "b", "c")]
     records: list[Any] = []
@@ -157,13 +159,13 @@ def test_a_topic_that_goes_and_one_that_comes_between_two_portions_are_no_obstac
     assert cluster.image.cluster.brokers[BROKER].fenced
 
 
-def test_a_turn_ends_after_so_many_looks_too() -> None:
+def test_the_visits_of_a_turn_are_limited() -> None:
     cluster = Cluster().brokers(BROKER, 2)
     cluster.topic("t", *([[BROKER, 2]] * 50), isr=[2])
     turns, continuation = 0, None
     while True:
         records: list[Any] = []
-        batch = ChangeBatch(continuation, looks=20)
+        batch = ChangeBatch(continuation, visits=20)
         fence(cluster.view, records, batch)
         cluster.apply(records)
         turns += 1
@@ -174,17 +176,17 @@ def test_a_turn_ends_after_so_many_looks_too() -> None:
     assert cluster.image.cluster.brokers[BROKER].fenced
 
 
-def test_a_broker_and_a_directory_on_their_way_out_are_given_nothing() -> None:
+def test_nothing_is_assigned_to_a_leaving_broker_or_a_failing_directory() -> None:
     cluster = Cluster().brokers(BROKER, 2, directories=2)
     assert cluster.view.is_active(BROKER)
     continuation = Continuation(iter(()), leaving=BROKER)
-    cluster.broker_sessions.goes_on(None, continuation)
+    cluster.broker_sessions.replace_continuation(None, continuation)
     assert (cluster.view.is_active(BROKER), cluster.view.is_active(2)) == (False, True)
     following = Continuation(iter(()), failing=(directory(2, 1),))
-    cluster.broker_sessions.goes_on(continuation, following)
+    cluster.broker_sessions.replace_continuation(continuation, following)
     assert cluster.view.is_active(BROKER)
     assert [cluster.view.has_online_directory(2, directory(2, n)) for n in range(2)] == [True, False]
-    cluster.broker_sessions.goes_on(following, None)
+    cluster.broker_sessions.replace_continuation(following, None)
     assert cluster.view.has_online_directory(2, directory(2, 1))
 
 
@@ -198,7 +200,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 
 
 async def with_many_partitions(h: Harness) -> tuple[int, int]:
-    """Two brokers, the first of which leads very many partitions; their epochs."""
+    """Two brokers, the first of which leads very many partitions. Returns their broker epochs."""
     first, second = await broker(h, 1), await broker(h, 2)
     assign = CreateTopicsRequest.CreatableReplicaAssignment
     make = CreateTopicsRequest.CreatableTopic
@@ -238,7 +240,7 @@ def test_other_requests_are_handled_between_the_portions_of_a_shutdown() -> None
         moved = [n for n, r in enumerate(records) if isinstance(r, PartitionChangeRecord)]
         assert len(moved) == MANY
         assert moved[0] < between < moved[-1]
-        assert h.controller.image.topics.leader_count(1) == 0
+        assert h.controller.state.image.topics.leader_count(1) == 0
 
     run(test())
 
@@ -254,7 +256,7 @@ def test_an_answer_in_portions_waits_for_the_last_of_them_to_commit() -> None:
             assert not answer.done()
             h.raft.commit()
         assert (await answer).error_code == ErrorCode.NONE
-        assert 1 not in h.controller.image.cluster.brokers
+        assert 1 not in h.controller.state.image.cluster.brokers
 
     run(test())
 
@@ -274,8 +276,8 @@ def test_a_term_that_ends_between_two_portions_answers_not_controller() -> None:
 
 
 @pytest.mark.parametrize("begun", [True, False])
-def test_what_is_left_over_is_not_done_in_a_later_term_of_the_same_controller(begun: bool) -> None:
-    """Partitions that the broker got in between are not among what the first turn has found."""
+def test_a_continuation_is_not_used_in_a_later_term_of_the_same_controller(begun: bool) -> None:
+    """The continuation does not contain partitions that the broker got since its first turn."""
 
     async def test() -> None:
         h = await Harness().start()
@@ -293,15 +295,15 @@ def test_what_is_left_over_is_not_done_in_a_later_term_of_the_same_controller(be
     run(test())
 
 
-def test_a_broker_whose_session_ran_out_is_fenced_in_portions_too() -> None:
+def test_a_broker_whose_session_expired_is_fenced_in_portions() -> None:
     async def test() -> None:
         h = await Harness().start()
         _, second = await with_many_partitions(h)
-        h.clock.seconds += h.controller.config.broker_session_timeout_s - 1
+        h.clock.seconds += h.controller.state.config.broker_session_timeout_s - 1
         await beat(h, 2, second)
         h.clock.seconds += 2
         rounds = []
-        while not h.controller.next_image.cluster.brokers[1].fenced:
+        while not h.controller.state.next_image.cluster.brokers[1].fenced:
             before = h.raft.log.end
             h.clock.seconds += 0.01
             h.controller.run_due()
@@ -310,8 +312,8 @@ def test_a_broker_whose_session_ran_out_is_fenced_in_portions_too() -> None:
             rounds.append(h.raft.log.end - before)
             h.raft.commit()
         assert rounds == [CHANGES_PER_TURN, CHANGES_PER_TURN, 101]
-        assert h.controller.next_image.topics.leader_count(1) == 0
-        assert not h.controller.next_image.cluster.brokers[2].fenced
+        assert h.controller.state.next_image.topics.leader_count(1) == 0
+        assert not h.controller.state.next_image.cluster.brokers[2].fenced
 
     run(test())
 
@@ -320,7 +322,7 @@ def test_a_new_incarnation_is_registered_when_the_old_one_is_out_of_every_isr() 
     async def test() -> None:
         h = await Harness().start()
         first, _ = await with_many_partitions(h)
-        h.clock.seconds += h.controller.config.broker_session_timeout_s + 1
+        h.clock.seconds += h.controller.state.config.broker_session_timeout_s + 1
         feature = BrokerRegistrationRequest.Feature
         request = BrokerRegistrationRequest(
             broker_id=1,
@@ -336,13 +338,13 @@ def test_a_new_incarnation_is_registered_when_the_old_one_is_out_of_every_isr() 
         await turns(h, lambda: bool(answer.done()))
         response = await answer
         assert response.broker_epoch > first
-        registered = h.controller.image.cluster.brokers[1]
+        registered = h.controller.state.image.cluster.brokers[1]
         assert (registered.epoch, registered.incarnation_id, registered.fenced) == (
             response.broker_epoch,
             uid(99),
             True,
         )
-        assert h.controller.image.topics.leader_count(1) == 0
+        assert h.controller.state.image.topics.leader_count(1) == 0
 
     run(test())
 
@@ -351,15 +353,15 @@ def test_every_leaderless_partition_elects_when_its_only_broker_is_unfenced() ->
     async def test() -> None:
         h = await Harness().start()
         first, _ = await with_many_partitions(h)
-        second = h.controller.image.cluster.brokers[2].epoch
+        second = h.controller.state.image.cluster.brokers[2].epoch
         await h_call(h, BrokerHeartbeatRequest(broker_id=2, broker_epoch=second, want_fence=True))
         await h_call(h, BrokerHeartbeatRequest(broker_id=1, broker_epoch=first, want_fence=True))
-        assert h.controller.image.topics.leader_count(NO_LEADER) == MANY
+        assert h.controller.state.image.topics.leader_count(NO_LEADER) == MANY
         offset = h.raft.log.end
         await h_call(
             h, BrokerHeartbeatRequest(broker_id=1, broker_epoch=first, current_metadata_offset=offset)
         )
-        assert h.controller.image.topics.leader_count(1) == MANY
+        assert h.controller.state.image.topics.leader_count(1) == MANY
 
     run(test())
 
@@ -375,7 +377,7 @@ def test_replicas_in_a_directory_that_fails_leave_their_isrs_in_portions() -> No
         answer = h.send(failed)
         assert await turns(h, answer.done) > MANY // CHANGES_PER_TURN
         assert (await answer).is_fenced is False
-        image = h.controller.image
+        image = h.controller.state.image
         assert image.topics.leader_count(2) == MANY
         changed = [r for r in h.records if isinstance(r, PartitionChangeRecord)]
         assert len(changed) == MANY
@@ -387,7 +389,7 @@ def test_isr_changes_of_very_many_partitions_are_answered_each_after_all_portion
     async def test() -> None:
         h = await Harness().start()
         first, _ = await with_many_partitions(h)
-        topic = h.controller.image.topics.by_name["many"]
+        topic = h.controller.state.image.topics.by_name["many"]
         make = AlterPartitionRequest
         wishes = [
             make.PartitionData(
@@ -409,7 +411,7 @@ def test_isr_changes_of_very_many_partitions_are_answered_each_after_all_portion
         assert [
             part.partition_index for part in answered.partitions if part.error_code != ErrorCode.NONE
         ] == [7]
-        changed = h.controller.image.topics.by_name["many"].partitions
+        changed = h.controller.state.image.topics.by_name["many"].partitions
         assert [n for n in range(MANY) if changed[n].isr != (1,)] == [7]
 
     run(test())
@@ -422,14 +424,14 @@ def test_very_many_replicas_are_assigned_to_a_directory_in_portions(online: bool
         first, _ = await with_many_partitions(h)
         elsewhere = directory(1, 1)
         if online:
-            registered = h.controller.image.cluster.brokers[1]
+            registered = h.controller.state.image.cluster.brokers[1]
             again = registration(1)
             again.incarnation_id, again.log_dirs = (
                 registered.incarnation_id,
                 [elsewhere, *registered.log_dirs],
             )
             await h_call(h, again)
-        topic_id = h.controller.image.topics.by_name["many"].id
+        topic_id = h.controller.state.image.topics.by_name["many"].id
         make = AssignReplicasToDirsRequest
         wishes = [make.PartitionData(partition_index=n) for n in range(MANY + 1)]
         topic = make.TopicData(topic_id=topic_id, partitions=wishes)
@@ -445,7 +447,7 @@ def test_very_many_replicas_are_assigned_to_a_directory_in_portions(online: bool
         assert (await answer).directories[0].id == elsewhere and answered.topic_id == topic_id
         codes = [part.error_code for part in answered.partitions]
         assert codes == [*[ErrorCode.NONE] * MANY, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-        changed = h.controller.image.topics.by_name["many"].partitions
+        changed = h.controller.state.image.topics.by_name["many"].partitions
         assert all(changed[n].directory(1) == elsewhere for n in range(MANY))
         assert all(
             (1 in changed[n].isr) is online and (changed[n].leader == 1) <= online for n in range(MANY)
@@ -454,8 +456,8 @@ def test_very_many_replicas_are_assigned_to_a_directory_in_portions(online: bool
     run(test())
 
 
-def test_a_request_that_is_refused_whole_in_portions_is_answered() -> None:
-    """None of its portions writes anything that could commit."""
+def test_a_request_whose_portions_write_nothing_is_answered() -> None:
+    """None of its portions writes a record that could commit."""
 
     async def test() -> None:
         h = await Harness().start()
@@ -481,7 +483,7 @@ async def h_call(h: Harness, request: Any) -> Any:
 
 
 @pytest.mark.parametrize("handler", (broker_heartbeat, register_broker, unregister_broker))
-def test_a_handler_that_is_not_through_says_so(handler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handler_returns_a_continuation(handler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ChangeBatch.__init__, "__defaults__", (None, 2, 100))
     cluster = Cluster().brokers(BROKER, 2)
     cluster.topic("t", *([[BROKER, 2]] * 5))

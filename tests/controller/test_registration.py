@@ -1,4 +1,4 @@
-"""A standby controller makes itself known to the active one, over a real connection."""
+"""A standby controller registers with the active one over a real connection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quorate.net.limits import ConnectionLimits
 from quorate.net.server import Listener
 from quorate.raft.types import LeaderAndEpoch
 
-from .asking import run
+from .requests import run
 from .support import FakeLog, FakeRaft, Harness, uid
 
 
@@ -46,27 +46,27 @@ class Quorum:
         if known is not None and known.incarnation_id == uid(0xC2):
             self.registered.set()
 
-    def point(self, port: int | None) -> None:
-        """Where the standby believes the leader to be."""
+    def set_leader_address(self, port: int | None) -> None:
+        """Sets the address at which the standby looks for the leader."""
         address = None if port is None else ("127.0.0.1", port)
         self.standby.raft.leader_address = lambda: address  # type: ignore[method-assign]
         self.standby.raft.leader_and_epoch = LeaderAndEpoch(1, 1)
 
     async def commit_until_registered(self) -> None:
-        """What the active controller writes is committed, and reaches the standby."""
+        """Commits every write of the active controller, until the registration has reached the standby."""
 
         def committed() -> None:
             self.active.raft.commit()
             self.standby.raft.commit()
 
-        write = self.active.controller.write
+        write = self.active.controller.state.write
 
         def write_and_commit(*args: object, **options: object) -> int:
             offset: int = write(*args, **options)  # type: ignore[arg-type]
             asyncio.get_running_loop().call_soon(committed)
             return offset
 
-        self.active.controller.write = write_and_commit  # type: ignore[method-assign]
+        self.active.controller.state.write = write_and_commit  # type: ignore[method-assign]
         committed()
         await asyncio.wait_for(self.registered.wait(), 10)
 
@@ -80,9 +80,9 @@ def test_a_standby_registers_with_the_active_controller() -> None:
     async def test() -> None:
         quorum = Quorum()
         await quorum.start()
-        quorum.point(quorum.listener.port)
+        quorum.set_leader_address(quorum.listener.port)
         await quorum.commit_until_registered()
-        registered = quorum.active.controller.image.cluster.controllers[2]
+        registered = quorum.active.controller.state.image.cluster.controllers[2]
         assert registered.listeners[0].port == 9094
         assert registered.features["metadata.version"][1] >= 27
         await quorum.stop()
@@ -90,7 +90,7 @@ def test_a_standby_registers_with_the_active_controller() -> None:
     run(test())
 
 
-def test_a_standby_tries_again_after_an_error_that_nobody_foresaw() -> None:
+def test_a_standby_tries_again_after_an_unexpected_error() -> None:
     async def test() -> None:
         quorum = Quorum()
         await quorum.start()
@@ -103,7 +103,7 @@ def test_a_standby_tries_again_after_an_error_that_nobody_foresaw() -> None:
                 raise ZeroDivisionError
             return "127.0.0.1", quorum.listener.port
 
-        quorum.point(quorum.listener.port)
+        quorum.set_leader_address(quorum.listener.port)
         quorum.standby.raft.leader_address = failing  # type: ignore[method-assign]
         await quorum.commit_until_registered()
         assert failures > 1
@@ -116,29 +116,29 @@ def test_a_standby_tries_again_until_there_is_a_leader() -> None:
     async def test() -> None:
         quorum = Quorum()
         await quorum.start()
-        quorum.point(None)
-        asyncio.get_running_loop().call_later(0.15, quorum.point, quorum.listener.port)
+        quorum.set_leader_address(None)
+        asyncio.get_running_loop().call_later(0.15, quorum.set_leader_address, quorum.listener.port)
         await quorum.commit_until_registered()
         await quorum.stop()
 
     run(test())
 
 
-def test_a_standby_that_has_waited_for_long_registers_as_soon_as_there_is_a_leader(
+def test_a_new_leader_ends_a_long_pause_of_the_registration(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def test() -> None:
         monkeypatch.setattr(registration, "_FIRST_PAUSE_S", registration._LONGEST_PAUSE_S)
         quorum = Quorum()
         await quorum.start()
-        quorum.point(None)
+        quorum.set_leader_address(None)
         tries: list[None] = []
         quorum.standby.raft.leader_address = lambda: tries.append(None)  # type: ignore[method-assign,func-returns-value]
         quorum.active.raft.commit()
         quorum.standby.raft.commit()
         while not tries:
             await asyncio.sleep(0)
-        quorum.point(quorum.listener.port)
+        quorum.set_leader_address(quorum.listener.port)
         quorum.standby.raft.follow(1, 1)
         await quorum.commit_until_registered()
         await quorum.stop()

@@ -1,4 +1,4 @@
-"""ACLs, client quotas, SCRAM credentials, delegation tokens: what is refused, what is written."""
+"""ACLs, client quotas, SCRAM credentials and delegation tokens: errors and records."""
 
 from __future__ import annotations
 

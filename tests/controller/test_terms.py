@@ -1,4 +1,4 @@
-"""The driver over a replica in memory: what a controller that becomes active begins with."""
+"""The driver on a replica in memory: the first records of a new active controller."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from quorate.metadata.records import (
     TopicRecord,
 )
 
-from .asking import broker, run
+from .requests import broker, run
 from .support import LATEST, Harness, uid
 
 
@@ -37,8 +37,8 @@ def test_an_empty_log_gets_the_bootstrap_records_in_a_transaction() -> None:
             EndTransactionRecord,
             RegisterControllerRecord,
         ]
-        assert h.controller.image.features.metadata_version == LATEST
-        assert h.controller.image.configs.cluster_default()["min.insync.replicas"] == "1"
+        assert h.controller.state.image.features.metadata_version == LATEST
+        assert h.controller.state.image.configs.cluster_default()["min.insync.replicas"] == "1"
 
     run(test())
 
@@ -50,7 +50,7 @@ def test_before_transactions_the_bootstrap_records_are_one_batch(level: int, ato
     assert isinstance(records[0], FeatureLevelRecord) is atomic
 
 
-def test_a_log_with_a_metadata_version_is_taken_over_as_it_is() -> None:
+def test_a_log_with_a_metadata_version_gets_no_bootstrap_records() -> None:
     image = apply_records(
         EMPTY,
         [FeatureLevelRecord(name="metadata.version", feature_level=20)],
@@ -61,7 +61,7 @@ def test_a_log_with_a_metadata_version_is_taken_over_as_it_is() -> None:
     assert activation_records(image, [], 1)[0] == []
 
 
-def test_a_transaction_that_a_predecessor_left_open_is_aborted() -> None:
+def test_an_open_transaction_of_the_previous_controller_is_aborted() -> None:
     image = apply_records(
         EMPTY,
         [BeginTransactionRecord(name="x"), TopicRecord(name="t", topic_id=uid(9))],
@@ -79,7 +79,7 @@ def test_a_transaction_that_a_predecessor_left_open_is_aborted() -> None:
 
 
 @pytest.mark.parametrize("bootstrap", [[], bootstrap_records({"group.version": 1, "metadata.version": 8})])
-def test_a_log_that_no_controller_can_go_on_from_is_fatal(bootstrap: list[Any]) -> None:
+def test_a_log_with_which_no_controller_can_become_active_is_fatal(bootstrap: list[Any]) -> None:
     image = (
         EMPTY
         if not bootstrap
@@ -92,15 +92,15 @@ def test_a_log_that_no_controller_can_go_on_from_is_fatal(bootstrap: list[Any]) 
         h = Harness(bootstrap=[])
         await h.start()
         assert isinstance(h.fatal[0], ActivationError)
-        assert not h.controller.is_active
+        assert not h.controller.state.is_active
 
     run(test())
 
 
-def test_only_the_controllers_own_incarnation_is_registered_anew() -> None:
+def test_a_controller_registers_only_a_new_incarnation_of_itself() -> None:
     async def test() -> None:
         h = await Harness().start()
-        assert h.controller.image.cluster.controllers[1].incarnation_id == uid(0xC1)
+        assert h.controller.state.image.cluster.controllers[1].incarnation_id == uid(0xC1)
         count = len(h.records)
         await broker(h)
         assert not any(isinstance(record, RegisterControllerRecord) for record in h.records[count:])

@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics, CreatePartitions: every refusal, the records and their order, the answers."""
+"""CreateTopics, DeleteTopics and CreatePartitions: errors, the records and their order, responses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from quorate.controller.handlers.create_partitions import create_partitions
 from quorate.controller.handlers.create_topics import create_topics
 from quorate.controller.handlers.delete_topics import delete_topics
-from quorate.controller.topic_names import Collisions, why_invalid
+from quorate.controller.topic_names import Collisions, invalid_reason
 from quorate.metadata.records import (
     ClearElrRecord,
     ConfigRecord,
@@ -239,7 +239,7 @@ def test_collisions_of_names_with_many_separators() -> None:
 
 @pytest.mark.parametrize("name", ["a", "A-b_c.9", "x" * 249])
 def test_legal_names(name: str) -> None:
-    assert why_invalid(name) is None
+    assert invalid_reason(name) is None
 
 
 # -- DeleteTopics

@@ -15,12 +15,12 @@ from quorate.protocol.schema import Request
 from quorate.raft.config import RaftConfig
 from quorate.raft.runtime.client import RaftClient
 
-from .asking import registration, run, topics
+from .requests import registration, run, topics
 from .support import CLUSTER, Harness, make_config, uid
 
 
 class NoNetwork:
-    """A quorum of one talks to nobody."""
+    """The network of a quorum of one, which sends nothing."""
 
     on_lost = None
 
@@ -38,7 +38,7 @@ class NoNetwork:
 
 
 class Single:
-    """One controller on a directory."""
+    """A controller in a directory."""
 
     def __init__(self, directory: Path, **config: Any) -> None:
         self.raft = RaftClient(
@@ -62,7 +62,10 @@ class Single:
 
     def _see(self, image: MetadataImage) -> None:
         registered = image.cluster.controllers.get(1)
-        if registered is not None and registered.incarnation_id == self.controller.config.incarnation_id:
+        if (
+            registered is not None
+            and registered.incarnation_id == self.controller.state.config.incarnation_id
+        ):
             self._activated.set()
 
     async def start(self) -> None:
@@ -75,7 +78,7 @@ class Single:
         return await asyncio.wait_for(outcome, 10) if asyncio.isfuture(outcome) else outcome
 
     async def broker(self) -> int:
-        epoch: int = (await self.call(registration(incarnation=self.controller.epoch))).broker_epoch
+        epoch: int = (await self.call(registration(incarnation=self.controller.state.epoch))).broker_epoch
         beat = BrokerHeartbeatRequest(
             broker_id=1, broker_epoch=epoch, current_metadata_offset=self.raft.log_end_offset
         )
@@ -87,7 +90,7 @@ class Single:
         await self.raft.shutdown(0.1)
 
 
-def test_what_was_answered_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_answered_changes_survive_a_restart(tmp_path: Path) -> None:
     async def test() -> None:
         names = [f"t{index}" for index in range(100)]
         node = Single(tmp_path)
@@ -95,14 +98,14 @@ def test_what_was_answered_is_there_after_a_restart(tmp_path: Path) -> None:
         await node.broker()
         answers = await asyncio.gather(*[node.call(topics(name)) for name in names])
         assert {answer.topics[0].error_code for answer in answers} == {ErrorCode.NONE}
-        image = node.controller.image
+        image = node.controller.state.image
         assert set(image.topics.by_name) == set(names)
         await node.stop()
 
         again = Single(tmp_path)
         await again.start()
-        assert again.controller.image.topics == image.topics
-        assert again.controller.epoch == 2
+        assert again.controller.state.image.topics == image.topics
+        assert again.controller.state.epoch == 2
         first = image.cluster.brokers[1].epoch
         assert await again.broker() > first
         await again.stop()
@@ -141,7 +144,7 @@ def test_a_restart_begins_at_the_snapshot(tmp_path: Path) -> None:
         latest = node.raft.latest_snapshot()
         assert latest is not None
         assert latest.offset == node.controller.snapshots.end_offset
-        image = node.controller.image
+        image = node.controller.state.image
         await node.stop()
 
         again = Single(tmp_path)
@@ -155,7 +158,7 @@ def test_a_restart_begins_at_the_snapshot(tmp_path: Path) -> None:
         again.controller.on_snapshot = see  # type: ignore[method-assign]
         await again.start()
         assert loaded == [latest.offset]
-        assert again.controller.image.topics == image.topics
+        assert again.controller.state.image.topics == image.topics
         await again.stop()
 
     run(test())

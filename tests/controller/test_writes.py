@@ -1,5 +1,4 @@
-"""Writes and decisions of the active controller, on a real Raft replica: what a caller is told of them
-is true."""
+"""Writes of the active controller on a real Raft replica."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.update_features import UpdateFeaturesRequest
 from quorate.protocol.schema import Data
 
-from .asking import registration, run, topics
+from .requests import registration, run, topics
 from .support import uid
 from .test_envelope import envelope, opened
 from .test_failures import PATIENCE_S, started, unfenced, until
@@ -32,17 +31,21 @@ TOO_LARGE = ConfigRecord(resource_type=2, resource_name="t", name="x", value="v"
     [(TOO_LARGE, KafkaError), (RemoveTopicRecord(topic_id=uid(77)), MetadataError)],
     ids=["a record that fits no batch", "a record that cannot be replayed"],
 )
-def test_a_write_of_several_batches_is_made_as_a_whole_or_not_at_all(
+def test_a_write_of_several_batches_is_all_or_nothing(
     tmp_path: Path, last: Data, error: type[Exception]
 ) -> None:
     async def test() -> None:
         node = await started(tmp_path)
         controller = node.controller
-        end, image = node.raft.log_end_offset, controller.next_image
+        end, image = node.raft.log_end_offset, controller.state.next_image
         before: list[Data] = [NoOpRecord() for _ in range(10_000)]
         with pytest.raises(error):
-            controller.write([*before, last])
-        assert (node.raft.log_end_offset, controller.next_image, controller.last_written) == (end, image, -1)
+            controller.state.write([*before, last])
+        assert (node.raft.log_end_offset, controller.state.next_image, controller.state.last_written) == (
+            end,
+            image,
+            -1,
+        )
         await unfenced(node, 1)
         assert (await node.call(topics("a"))).topics[0].error_code == ErrorCode.NONE
         await node.stop()
@@ -50,7 +53,7 @@ def test_a_write_of_several_batches_is_made_as_a_whole_or_not_at_all(
     run(test())
 
 
-def test_a_write_of_several_batches_is_there_when_it_is_committed(tmp_path: Path) -> None:
+def test_a_write_of_several_batches_is_visible_when_it_is_committed(tmp_path: Path) -> None:
     async def test() -> None:
         node = await started(tmp_path)
         count = 20_001  # of 1,000 bytes each: three batches
@@ -58,11 +61,11 @@ def test_a_write_of_several_batches_is_there_when_it_is_committed(tmp_path: Path
             ConfigRecord(resource_type=2, resource_name="t", name=f"k{n}", value="v" * 1000)
             for n in range(count)
         ]
-        last = node.controller.write(records)
-        assert last == node.controller.next_offset - 1
-        await until(node, lambda: node.controller.committed_offset >= last)
-        assert len(node.controller.image.configs.topic("t")) == count
-        assert node.controller.image.provenance.offset == last
+        last = node.controller.state.write(records)
+        assert last == node.controller.state.next_offset - 1
+        await until(node, lambda: node.controller.state.committed_offset >= last)
+        assert len(node.controller.state.image.configs.topic("t")) == count
+        assert node.controller.state.image.provenance.offset == last
         await node.stop()
 
     run(test())
@@ -71,9 +74,9 @@ def test_a_write_of_several_batches_is_there_when_it_is_committed(tmp_path: Path
 # -- decisions and awaits
 
 
-def test_what_follows_an_upgrade_of_kraft_version_is_decided_when_that_is_committed(tmp_path: Path) -> None:
-    """A broker that knows no transaction.version registers while Raft writes the level: it must not be
-    left behind."""
+def test_other_features_are_checked_again_after_an_upgrade_of_kraft_version(tmp_path: Path) -> None:
+    """A broker that does not support transaction.version registers while Raft writes kraft.version. The
+    upgrade must not be written then."""
 
     async def test() -> None:
         node = await started(tmp_path)
@@ -91,7 +94,7 @@ def test_what_follows_an_upgrade_of_kraft_version_is_decided_when_that_is_commit
         assert not asked.done()
         await node.call(registration(1))
         response = await asked
-        finalized = node.controller.image.features.finalized
+        finalized = node.controller.state.image.features.finalized
         assert (response.error_code, finalized.get("transaction.version", 0)) == (
             ErrorCode.INVALID_UPDATE_VERSION,
             0,
@@ -116,7 +119,7 @@ def test_an_upgrade_of_kraft_version_and_another_feature_does_both(tmp_path: Pat
             )
         )
         assert (response.error_code, node.raft.kraft_version_finalised) == (ErrorCode.NONE, 1)
-        assert node.controller.image.features.finalized["transaction.version"] == 1
+        assert node.controller.state.image.features.finalized["transaction.version"] == 1
         await node.stop()
 
     run(test())
@@ -125,8 +128,9 @@ def test_an_upgrade_of_kraft_version_and_another_feature_does_both(tmp_path: Pat
 # -- answers
 
 
-def test_a_forwarded_answer_that_cannot_be_encoded_is_an_error_and_not_a_silence(tmp_path: Path) -> None:
-    """Its message quotes a name of 32,700 characters; before version 5 a string has at most 32,767 bytes."""
+def test_a_forwarded_response_that_cannot_be_encoded_is_replaced_by_an_error(tmp_path: Path) -> None:
+    """The error message quotes a name of 32,700 characters. Before version 5 a string has at most 32,767
+    bytes."""
 
     async def test() -> None:
         node = await started(tmp_path)

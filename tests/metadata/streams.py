@@ -14,7 +14,7 @@ LEVEL = 27
 
 
 def stream(seed: int, length: int, *, transactions: bool = True) -> list[Data]:
-    """A stream that replays without an error, metadata.version first."""
+    """A stream that can be replayed without an error, beginning with metadata.version."""
     rng = random.Random(seed)
     out: list[Data] = [r.FeatureLevelRecord(name="metadata.version", feature_level=LEVEL)]
     image = apply_records(EMPTY, out, offset=0, epoch=1, timestamp_ms=0)
@@ -182,7 +182,7 @@ def _entity(rng: random.Random, image: MetadataImage) -> Data:
 
 
 def any_record(rng: random.Random, cls: type[Data], version: int) -> Data:
-    """A record with a random value in each field that the version has."""
+    """A record with a random value in each field of the version."""
     return _fill(rng, cls, cls, version)
 
 

@@ -1,4 +1,4 @@
-"""Partitions that stay encoded: whatever bytes come, the outcome is that of decoding them."""
+"""Partitions in encoded form: for any bytes, the result is the same as that of decoding them."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def head(version: int) -> list[bytes]:
 
 
 def loaded(values: list[bytes]) -> MetadataImage:
-    """As the loader has it."""
+    """The image after loading these values as the loader does."""
     return apply_committed(
         EMPTY, [SnapshotBatch(0, len(values) - 1, 1, 5, [memoryview(v) for v in values], 0)]
     )
 
 
 def replayed(values: list[bytes]) -> MetadataImage:
-    """Each record decoded."""
+    """The image after decoding and replaying each value."""
     builder = ImageBuilder(EMPTY)
     for offset, value in enumerate(values):
         try:
@@ -85,7 +85,7 @@ def outcome(make: Any, values: list[bytes]) -> tuple[object, ...]:
 
 
 def held(image: MetadataImage) -> list[bool]:
-    """Whether each partition is held encoded."""
+    """Whether each partition is stored in encoded form."""
     return [
         isinstance(entry, bytes)
         for topic in image.topics.by_id.values()
@@ -160,7 +160,7 @@ def test_a_partition_that_cannot_be_replayed_is_refused_with_offset_and_reason(v
 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 2))
-def test_whatever_is_done_to_its_bytes_the_outcome_is_that_of_decoding_them(seed: int, version: int) -> None:
+def test_modified_bytes_give_the_same_result_as_decoding_them(seed: int, version: int) -> None:
     rng = random.Random(seed)
     value = bytearray(encode_record(partition(rng, version), version))
     for _ in range(rng.randint(1, 3)):
@@ -199,7 +199,7 @@ def test_changes_to_encoded_partitions_are_those_to_decoded_ones(seed: int) -> N
     assert in_two.topics == replayed(values).topics
 
 
-def test_tables_are_compared_by_what_they_mean() -> None:
+def test_tables_are_compared_by_their_partitions() -> None:
     rng = random.Random(5)
     entries = {n: encode_record(partition(rng, 2, n), 2) for n in range(200)}
     as_bytes = PartitionTable().updated(entries)
@@ -221,7 +221,7 @@ def test_tables_are_compared_by_what_they_mean() -> None:
 
 @pytest.mark.parametrize("level", (16, 17, 24, 27))
 def test_a_snapshot_is_the_same_bytes_whether_partitions_are_encoded_or_not(level: int) -> None:
-    """Also when it is written at a higher metadata.version than what was loaded."""
+    """This also holds for a snapshot at a higher metadata.version than that of the loaded records."""
     rng = random.Random(level)
     version = 0 if level == 16 else 1
     values = head(version) + [encode_record(partition(rng, version, n), version) for n in range(300)]
@@ -240,7 +240,7 @@ def test_a_snapshot_is_the_same_bytes_whether_partitions_are_encoded_or_not(leve
     assert list(image_records(again)) == list(image_records(replayed(values)))
 
 
-def test_what_has_no_form_is_not_kept() -> None:
+def test_values_without_the_usual_form_are_not_stored() -> None:
     assert form_of(b"") is None
     assert form_of(b"\x01\x03\x02") is None
     assert form_of(encode_record(TopicRecord(name="t" * 100, topic_id=TOPIC), 0)) is None

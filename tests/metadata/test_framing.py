@@ -32,7 +32,7 @@ def test_the_frame_is_three_varints_before_the_body() -> None:
         (encode_record(r.NoOpRecord(), 0) + b"!", "1 bytes are left behind NoOpRecord"),
     ],
 )
-def test_a_frame_that_is_not_known_whole_is_refused(value: bytes, reason: str) -> None:
+def test_an_unknown_or_incomplete_frame_is_rejected(value: bytes, reason: str) -> None:
     with pytest.raises(MetadataError, match=reason):
         decode_record(value)
 

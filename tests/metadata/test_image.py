@@ -9,13 +9,13 @@ from quorate.metadata.errors import MetadataError
 from quorate.metadata.image import (
     EMPTY,
     MIGRATING_DIRECTORY,
-    TOPIC_RESOURCE,
     MetadataDelta,
     MetadataImage,
     PartitionImage,
 )
 from quorate.metadata.image.builder import apply_records
 from quorate.metadata.image.writer import image_records
+from quorate.protocol.config_resource import ConfigResourceType
 from quorate.protocol.schema import Data
 
 T1, T2 = bytes([1] * 16), bytes([2] * 16)
@@ -66,7 +66,7 @@ def of(image: MetadataImage, number: int = 0, topic_id: bytes = T1) -> Partition
     return found
 
 
-def test_an_image_says_where_it_stands() -> None:
+def test_an_image_has_its_provenance() -> None:
     image = apply_records(EMPTY, [topic()], offset=41, epoch=3, timestamp_ms=5000)
     assert image.provenance == (41, 3, 5000)
 
@@ -125,7 +125,9 @@ def test_clear_elr_empties_one_topic_or_all() -> None:
 
 
 def test_removing_a_topic_removes_its_configs() -> None:
-    config = r.ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name="t", name="retention.ms", value="1")
+    config = r.ConfigRecord(
+        resource_type=ConfigResourceType.TOPIC, resource_name="t", name="retention.ms", value="1"
+    )
     image = replay(topic(), partition(), config, r.RemoveTopicRecord(topic_id=T1))
     assert image == replay(r.NoOpRecord(), r.NoOpRecord(), r.NoOpRecord(), r.NoOpRecord())
 
@@ -301,9 +303,7 @@ def test_an_aborted_transaction_leaves_nothing() -> None:
         ([r.BeginTransactionRecord(), r.BeginTransactionRecord()], "begun at offset 100 is still open"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_replayed_is_refused_with_offset_record_and_reason(
-    values: list[Data], reason: str
-) -> None:
+def test_an_invalid_record_is_rejected_with_offset_record_and_reason(values: list[Data], reason: str) -> None:
     with pytest.raises(MetadataError, match=reason) as caught:
         apply_records(EMPTY, values, offset=99 + len(values), epoch=1, timestamp_ms=0)
     assert caught.value.offset == 99 + len(values)
@@ -364,7 +364,7 @@ def test_an_image_is_not_written_inside_a_transaction() -> None:
         (7, broker(is_migrating_zk_broker=True), "migration"),
     ],
 )
-def test_what_a_metadata_version_cannot_say_is_not_dropped_in_silence(
+def test_parts_without_a_record_at_the_metadata_version_raise_an_error(
     level: int, record: Data, lost: str
 ) -> None:
     image = replay(r.FeatureLevelRecord(name="metadata.version", feature_level=level), record)
@@ -373,8 +373,8 @@ def test_what_a_metadata_version_cannot_say_is_not_dropped_in_silence(
 
 
 def test_a_big_batch_costs_in_proportion() -> None:
-    """2,000 partitions in one batch, and one change after it, which must touch a few chunks and not the
-    topic."""
+    """A batch creates 2,000 partitions. A change of one partition must then copy a few chunks and not
+    the topic."""
     image = replay(topic(), *[partition(n) for n in range(2000)])
     before = image.topics.by_id[T1].partitions
     after = replay(change(partition_id=1000, leader=2), base=image).topics.by_id[T1].partitions

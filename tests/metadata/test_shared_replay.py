@@ -1,4 +1,4 @@
-"""Two users of one log: what one has replayed, the other takes over."""
+"""Two users of one log share images."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_same_batches_are_replayed_once() -> None:
     assert len(first.topics.by_name) == 3
 
 
-def test_only_who_asks_for_it_gets_an_image_that_is_ahead() -> None:
+def test_only_a_user_that_allows_it_gets_an_image_that_is_ahead() -> None:
     shared = SharedReplay()
     newest = shared.apply(EMPTY, BATCHES)
     assert shared.apply(EMPTY, BATCHES[:2], ahead=True) is newest
@@ -44,7 +44,7 @@ def test_only_who_asks_for_it_gets_an_image_that_is_ahead() -> None:
     assert shared.apply(exact, BATCHES[2:]) is newest
 
 
-def test_an_image_that_is_offered_is_taken_over() -> None:
+def test_an_offered_image_is_shared() -> None:
     shared = SharedReplay()
     mine = apply_records(
         EMPTY,
@@ -133,14 +133,14 @@ def test_steps_lead_to_the_same_image_and_none_is_long(how: str, monkeypatch: py
     assert max(at_once) <= loader.STEP_RECORDS
 
 
-def test_two_who_load_the_same_snapshot_in_turns_read_it_once() -> None:
+def test_two_users_that_load_the_same_snapshot_in_steps_read_it_once() -> None:
     shared, batches = SharedReplay(), many(2000)
     first, second = shared.load_steps(2000, 1, batches), shared.load_steps(2000, 1, iter(()))
     image = drained(first, lambda: next(second))
     assert drained(second) is image
 
 
-def test_who_waited_loads_it_when_the_other_gives_up() -> None:
+def test_a_waiting_user_loads_the_snapshot_when_the_other_one_stops() -> None:
     shared, batches = SharedReplay(), many(2000)
     first, second = shared.load_steps(2000, 1, batches), shared.load_steps(2000, 1, batches)
     for _ in range(3):
@@ -150,7 +150,7 @@ def test_who_waited_loads_it_when_the_other_gives_up() -> None:
     assert len(drained(second).topics.by_name) == 2000
 
 
-def test_collections_are_held_while_it_loads_and_on_again_after() -> None:
+def test_garbage_collection_pauses_while_a_snapshot_is_loaded() -> None:
     was = gc.isenabled()
     gc.enable()
     try:

@@ -9,7 +9,7 @@ from quorate.metadata import bootstrap
 from quorate.metadata import records as r
 from quorate.metadata.errors import MetadataError
 from quorate.metadata.features import LATEST_STABLE_LEVEL, METADATA_VERSION, default_levels
-from quorate.metadata.image import EMPTY, TOPIC_RESOURCE
+from quorate.metadata.image import EMPTY
 from quorate.metadata.image.builder import apply_records
 from quorate.metadata.snapshot import (
     MAX_BATCH_RECORDS,
@@ -21,6 +21,7 @@ from quorate.metadata.snapshot import (
     snapshot_name,
     write_snapshot,
 )
+from quorate.protocol.config_resource import ConfigResourceType
 from quorate.records.batch import iter_batches
 from quorate.records.control import VotersRecord
 
@@ -41,8 +42,8 @@ def test_bootstrap_checkpoint_is_byte_for_byte_that_of_kafka(golden: dict[str, P
     theirs = (golden[kind] / "formatted" / "bootstrap.checkpoint").read_bytes()
     levels = {METADATA_VERSION: LATEST_STABLE_LEVEL, **default_levels(LATEST_STABLE_LEVEL)}
     ours = bootstrap.encode_bootstrap(bootstrap.bootstrap_records(levels), now_ms=timestamps(theirs)[0])
-    # Kafka stamps each batch with the time at which it was made: the same but for these, and the
-    # checksums over them.
+    # Each batch of Kafka has the time of its creation. The bytes are equal except for these times and the
+    # checksums.
     for (mine, a), (his, b) in zip(iter_batches(ours), iter_batches(theirs), strict=True):
         assert (mine.base_offset, mine.size_bytes, mine.attributes) == (
             his.base_offset,
@@ -73,7 +74,7 @@ def test_snapshots_of_kafka_load(golden: dict[str, Path], kind: str) -> None:
     image = image_from_snapshot(found[-1].read_bytes(), parse_name(found[-1].name) or SnapshotId(0, 0))
     assert sorted(image.topics.by_name) == ["__consumer_offsets", "__transaction_state", "compact", "plain"]
     assert len(image.topics.by_name["plain"].partitions) == 3
-    assert image.configs.get(TOPIC_RESOURCE, "plain")["retention.ms"] == "86400000"
+    assert image.configs.get(ConfigResourceType.TOPIC, "plain")["retention.ms"] == "86400000"
     assert (image.features.metadata_version, image.features.level("group.version")) == (27, 1)
     assert image.cluster.brokers[1].endpoint("PLAINTEXT") == ("PLAINTEXT", "127.0.0.1", 29092, 0)
     assert image.producer_ids.next_producer_id == 1000
@@ -81,7 +82,7 @@ def test_snapshots_of_kafka_load(golden: dict[str, Path], kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
-def test_a_snapshot_of_ours_equals_that_of_kafka_but_for_order(golden: dict[str, Path], kind: str) -> None:
+def test_a_snapshot_equals_that_of_kafka_except_for_the_order(golden: dict[str, Path], kind: str) -> None:
     path = sorted((golden[kind] / "data" / "__cluster_metadata-0").glob("*.checkpoint"))[-1]
     theirs = read_snapshot(path.read_bytes())
     image = image_from_snapshot(path.read_bytes(), parse_name(path.name) or SnapshotId(0, 0))
@@ -145,8 +146,8 @@ def test_a_snapshot_cut_anywhere_is_refused() -> None:
 
 
 def test_a_snapshot_with_a_flipped_byte_is_refused_or_equal() -> None:
-    """Offsets, length and epoch before a batch's checksum are not under it: those that matter make the
-    file fall apart."""
+    """The checksum of a batch does not cover its offset, length and leader epoch. A flipped length is
+    detected by the framing."""
     data = snapshot_bytes()
     values = [bytes(v) for b in read_snapshot(data).batches for v in b.values]
     for position in range(len(data)):
@@ -179,7 +180,7 @@ def test_bootstrap_is_written_and_read(tmp_path: Path) -> None:
     assert bootstrap.metadata_version_of(written) == 27
 
 
-def test_without_a_bootstrap_file_the_default_metadata_version_stands(tmp_path: Path) -> None:
+def test_without_a_bootstrap_file_the_default_metadata_version_is_used(tmp_path: Path) -> None:
     assert bootstrap.metadata_version_of(bootstrap.read_bootstrap(tmp_path)) == LATEST_STABLE_LEVEL
 
 

@@ -1,4 +1,4 @@
-"""When a snapshot cannot be written the node says so and goes on: the log still has everything."""
+"""A node logs the failure of a snapshot and continues, because the log still has all records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quorate.metadata.snapshot_emitter import SnapshotEmitter
 
 
 class Store:
-    """Fails once, then takes them."""
+    """A store whose first snapshot fails."""
 
     kraft_version_finalised = 1
 
@@ -35,7 +35,7 @@ class Store:
 @pytest.mark.parametrize(
     "error", [OSError(28, "No space left on device"), LogDirFailure("/d", "Error while reading from log")]
 )
-def test_a_disk_that_fails_is_told_and_the_next_time_it_is_tried_again(
+def test_a_failed_snapshot_is_logged_and_attempted_again(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def body() -> None:

@@ -1,4 +1,4 @@
-"""The framing of batches, and records inside."""
+"""The framing of batches and their records."""
 
 from __future__ import annotations
 
@@ -160,9 +160,7 @@ def test_every_flipped_bit_behind_the_checksum_is_found() -> None:
     st.binary(max_size=200), st.integers(min_value=-5, max_value=300), st.integers(min_value=0, max_value=4)
 )
 @settings(max_examples=300, deadline=None)
-def test_garbage_where_records_should_be_raises_kafka_errors_only(
-    body: bytes, count: int, codec: int
-) -> None:
+def test_garbage_in_place_of_records_raises_only_kafka_errors(body: bytes, count: int, codec: int) -> None:
     good = build_batch([(None, b"x", (), 1)])
     data = bytearray(good[:BATCH_OVERHEAD] + body)
     struct.pack_into(">i", data, b.LENGTH, len(data) - 12)
@@ -207,7 +205,7 @@ def test_compressed_metadata_batches_are_read_although_none_are_written() -> Non
         pytest.param([(None, b"v", (), NOW), (None, b"v", (), NOW + 1)], id="timestamp delta"),
     ],
 )
-def test_what_raft_never_writes_is_refused_in_the_metadata_log(rows: list) -> None:
+def test_batches_that_raft_never_writes_are_rejected_in_the_metadata_log(rows: list) -> None:
     with pytest.raises(InvalidRecordError):
         metadata_values(build_batch(rows))
 

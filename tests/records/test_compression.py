@@ -1,4 +1,4 @@
-"""Codecs of record batches: Kafka's framing, both ways, within bounds."""
+"""Codecs of record batches: Kafka's framing in both directions, and limits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_levels_are_taken(codec: Compression, level: int) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_bomb_is_refused_at_the_limit(codec: Compression) -> None:
+def test_output_beyond_the_limit_is_rejected(codec: Compression) -> None:
     packed = compress(codec, bytes(1_000_000))
     assert len(decompress(codec, packed, limit=1_000_000)) == 1_000_000
     with pytest.raises(CorruptRecordError, match="beyond 999999 bytes"):
@@ -87,7 +87,7 @@ def test_a_snappy_block_that_passes_the_end_is_refused(size: int) -> None:
         decompress(Compression.SNAPPY, b"\x82SNAPPY\0" + struct.pack(">iii", 1, 1, size) + b"abcd")
 
 
-def test_a_snappy_length_that_cannot_be_true_is_not_allocated() -> None:
+def test_an_impossible_snappy_length_is_not_allocated() -> None:
     with pytest.raises(CorruptRecordError, match="impossible"):
         decompress(Compression.SNAPPY, b"\xff\xff\xff\x0f" + b"\0" * 20)  # says 32 MiB
 

@@ -1,4 +1,4 @@
-"""The column-wise check of records equals reading them one by one."""
+"""The check by columns gives the same result as reading the records one by one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOW = 1_700_000_000_000
 
 @st.composite
 def batches(draw: st.DrawFn) -> list:
-    """Runs of equal shape, with breaks of every kind between them."""
+    """Runs of records of one shape, interrupted in various ways."""
     rows = []
     timestamp = NOW
     for _ in range(draw(st.integers(1, 4))):
@@ -37,7 +37,7 @@ def batches(draw: st.DrawFn) -> list:
 @example([(None, b"", [], NOW)] * 20_000)
 @example([(None, b"v" * (1 if i == 12_345 else 2), [], NOW + i % 100) for i in range(17_000)])
 @settings(max_examples=150, deadline=None)
-def test_scan_says_what_reading_says(rows: list) -> None:
+def test_a_scan_gives_the_same_result_as_reading(rows: list) -> None:
     data = build_batch(rows)
     records = decode_records(data)
     found = scan_records(data[BATCH_OVERHEAD:], len(rows), find_null_keys=True)
@@ -50,7 +50,7 @@ def test_scan_says_what_reading_says(rows: list) -> None:
 
 @given(batches(), st.data())
 @settings(max_examples=200, deadline=None)
-def test_a_damaged_byte_is_judged_as_by_reading(rows: list, data: st.DataObject) -> None:
+def test_a_damaged_byte_gives_the_same_result_as_reading(rows: list, data: st.DataObject) -> None:
     whole = build_batch(rows)
     body = bytearray(whole[BATCH_OVERHEAD:])
     at = data.draw(st.integers(0, len(body) - 1))

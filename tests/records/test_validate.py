@@ -1,4 +1,4 @@
-"""What a leader refuses, repairs, and stores untouched."""
+"""Produced batches: which are rejected, repaired, or stored unchanged."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def resealed(data: bytes, field: str, at: int, value: int) -> bytearray:
 
 
 @pytest.mark.parametrize("codec", Compression)
-def test_a_right_batch_passes_untouched(codec: Compression) -> None:
+def test_a_valid_batch_is_unchanged(codec: Compression) -> None:
     data = build_batch(ROWS, compression=codec)
     valid = validate(data)
     assert not valid.changed and bytes(valid.data) == data
@@ -171,8 +171,9 @@ def test_a_compressed_batch_that_does_not_decompress_is_corrupt(codec: Compressi
     assert caught.value.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
 
 
-def test_of_very_many_wrong_records_the_first_are_named() -> None:
-    """A small compressed batch can hold a million records; naming each would take a minute and a gigabyte."""
+def test_the_number_of_reported_invalid_records_is_limited() -> None:
+    """A small compressed batch may contain a million records. Messages for all of them would take a
+    minute and a gigabyte."""
     late = build_batch([(None, b"v", [], NOW + 10**10)] * 50_000, compression=Compression.ZSTD)
     with pytest.raises(InvalidRecordError) as raised:
         validate(late)
@@ -203,8 +204,8 @@ def test_the_offsets_of_wrong_records_are_those_of_the_batch() -> None:
 
 
 @pytest.mark.parametrize("target", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
-def test_another_codec_leaves_the_records_as_they_were(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And makes no object of each: a small batch may hold a million."""
+def test_another_codec_does_not_change_the_records(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The records are not decoded, since a small batch may contain a million of them."""
     rows = [(b"k", b"v" * 50, [("h", b"1")], NOW + i % 7) for i in range(3000)]
     source = Compression.SNAPPY if target != "snappy" else Compression.NONE
     data = build_batch(rows, compression=source, producer_id=3, producer_epoch=1, base_sequence=7)

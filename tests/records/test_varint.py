@@ -32,7 +32,7 @@ def test_known_forms(value: int, wire: str) -> None:
 
 
 @given(st.integers(min_value=-(2**63), max_value=2**63 - 1), st.binary(max_size=4))
-def test_longs_come_back_and_leave_what_follows(value: int, rest: bytes) -> None:
+def test_longs_are_decoded_up_to_their_end(value: int, rest: bytes) -> None:
     data = encode(value) + rest
     assert decode_long(data, 0, len(data)) == (value, len(data) - len(rest))
 

@@ -1,7 +1,7 @@
-"""Keys of a broker or controller, those of security aside.
+"""Keys of a broker or controller, except those of security.
 
-Generated once from Apache Kafka 4.1's own definitions and kept by hand since; `docs` says what each key
-does.
+Generated once from Apache Kafka 4.1's own definitions and maintained by hand since. `docs` documents the
+keys.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from quorate.config.definitions import (
 from quorate.config.definitions import (
     define as _d,
 )
+from quorate.config.security_defs import SECURITY_ROWS
 
 BOOLEAN = ConfigType.BOOLEAN
 STRING = ConfigType.STRING
@@ -425,14 +426,8 @@ _DYNAMIC_ONLY: tuple[ConfigDef, ...] = (
 """Broker keys that exist only as dynamic configuration, not in a properties file."""
 
 
-def _all() -> dict[str, ConfigDef]:
-    from quorate.config.security_defs import SECURITY_ROWS
-
-    return {d.name: d for d in (*_ROWS, *SECURITY_ROWS)}
-
-
-BROKER_CONFIGS: dict[str, ConfigDef] = _all()
+BROKER_CONFIGS: dict[str, ConfigDef] = {d.name: d for d in (*_ROWS, *SECURITY_ROWS)}
 DYNAMIC_BROKER_CONFIGS: dict[str, ConfigDef] = {d.name: d for d in _DYNAMIC_ONLY} | {
     d.name: d for d in BROKER_CONFIGS.values() if d.dynamic
 }
-"""What may be set on a broker resource (KIP-226)."""
+"""The keys that can be set on a broker resource (KIP-226)."""

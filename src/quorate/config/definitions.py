@@ -7,10 +7,18 @@ Facts of the tables are Apache Kafka 4.1's (ConfigDef, `kafka-configs --describe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from quorate.lazy import lazy_module
+
+if TYPE_CHECKING:
+    from quorate.config import docs
+else:
+    docs = lazy_module("quorate.config.docs")
 
 
 class ConfigError(ValueError):
@@ -62,6 +70,8 @@ class ConfigType(IntEnum):
 
 
 class Importance(IntEnum):
+    """The importance of a key, as in Kafka's ConfigDef."""
+
     HIGH = 0
     MEDIUM = 1
     LOW = 2
@@ -97,6 +107,12 @@ REQUIRED = _Required()
 """Stands for the default of a key that must be set."""
 
 
+@cache
+def _docs() -> Mapping[str, str]:
+    """The documentation of all keys. It is cached because a response may document every key."""
+    return docs.DOCS
+
+
 @dataclass(slots=True, frozen=True)
 class ConfigDef:
     """One configuration key.
@@ -118,10 +134,8 @@ class ConfigDef:
 
     @property
     def doc(self) -> str:
-        """One sentence for people."""
-        from quorate.config.docs import DOCS
-
-        return DOCS.get(self.name, "")
+        """The documentation of the key."""
+        return _docs().get(self.name, "")
 
     @property
     def sensitive(self) -> bool:
@@ -129,26 +143,26 @@ class ConfigDef:
         return self.type is ConfigType.PASSWORD
 
     def parse(self, text: str | None) -> Any:
-        """The value that a text means, checked. Raises ConfigError.
+        """The value of a text, checked. Raises ConfigError.
 
-        bool, str, int, float or list[str] by type; None where the text is None and the key may be absent.
+        The type of the value is bool, str, int, float or list[str]. It is None if the text is None.
         """
         value = parse_value(self.name, self.type, text)
         self.check(value)
         return value
 
     def check(self, value: Any) -> None:
-        """Raises ConfigError when a parsed value is out of range."""
+        """Raises ConfigError if a parsed value is out of range."""
         if self.validator is not None and (reason := self.validator(self.name, value)) is not None:
             shown = ",".join(value) if isinstance(value, list) else value
             raise ConfigError(self.name, shown, reason)
 
     def validate(self, text: str | None) -> None:
-        """Raises ConfigError unless the text is a value of this key."""
+        """Raises ConfigError if the text is not a valid value of this key."""
         self.parse(text)
 
     def default_value(self) -> Any:
-        """The parsed default, None where there is none."""
+        """The parsed default, or None if there is none."""
         return parse_value(self.name, self.type, self.default)
 
 
@@ -188,6 +202,8 @@ def parse_value(name: str, kind: ConfigType, text: str | None) -> Any:
 
 
 def at_least(low: float) -> Validator:
+    """A validator of numbers that are not smaller than `low`."""
+
     def check(name: str, value: Any) -> str | None:
         if value is None:
             return "Value must be non-null"
@@ -197,6 +213,8 @@ def at_least(low: float) -> Validator:
 
 
 def between(low: float, high: float) -> Validator:
+    """A validator of numbers in a range, including its ends."""
+
     def check(name: str, value: Any) -> str | None:
         if value is None:
             return "Value must be non-null"
@@ -208,6 +226,8 @@ def between(low: float, high: float) -> Validator:
 
 
 def one_of(*values: str) -> Validator:
+    """A validator of strings."""
+
     def check(name: str, value: Any) -> str | None:
         return None if value in values else f"String must be one of: {', '.join(values)}"
 
@@ -215,6 +235,8 @@ def one_of(*values: str) -> Validator:
 
 
 def one_of_any_case(*values: str) -> Validator:
+    """A validator of strings that ignores the case."""
+
     def check(name: str, value: Any) -> str | None:
         if value is not None and value.upper() in values:
             return None
@@ -224,6 +246,8 @@ def one_of_any_case(*values: str) -> Validator:
 
 
 def list_of(*values: str) -> Validator:
+    """A validator of lists whose items are among `values`."""
+
     def check(name: str, value: Any) -> str | None:
         for item in value or ():
             if item not in values:
@@ -234,14 +258,17 @@ def list_of(*values: str) -> Validator:
 
 
 def NON_EMPTY(name: str, value: Any) -> str | None:
+    """Checks that a string is not empty."""
     return "String must be non-empty" if value == "" else None
 
 
 def NON_NULL(name: str, value: Any) -> str | None:
+    """Checks that there is a value."""
     return "entry must be non null" if value is None else None
 
 
 def GZIP_LEVEL(name: str, value: Any) -> str | None:
+    """Checks a compression level of gzip."""
     return (
         None
         if value == -1 or (value is not None and 1 <= value <= 9)

@@ -1,7 +1,7 @@
-"""Keys of a group resource and of a client-metrics subscription.
+"""Keys of a group and of a client metrics subscription.
 
-Generated once from Apache Kafka 4.1's own definitions and kept by hand since; `docs` says what each key
-does.
+Generated once from Apache Kafka 4.1's own definitions and maintained by hand since. `docs` documents the
+keys.
 """
 
 from __future__ import annotations

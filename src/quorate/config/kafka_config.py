@@ -8,7 +8,7 @@ import socket
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quorate.config.broker_defs import BROKER_CONFIGS
 from quorate.config.definitions import ConfigError, missing_key_error
@@ -21,6 +21,12 @@ from quorate.config.listeners import (
 )
 from quorate.config.node_rules import check
 from quorate.config.topic_defs import TOPIC_CONFIGS
+from quorate.lazy import lazy_module
+
+if TYPE_CHECKING:
+    import difflib
+else:
+    difflib = lazy_module("difflib")
 
 OBSOLETE = {
     "control.plane.listener.name": "brokers and controllers have separate listeners",
@@ -81,13 +87,14 @@ class KafkaConfig:
                 and definition.default is None
                 and not isinstance(definition.parse(""), list)
             ):
-                self._values[name] = None  # `key=` unsets, as in Kafka's own sample files
+                self._values[name] = None  # `key=` unsets a key, as in Kafka's sample files
             else:
                 self._values[name] = definition.parse(text)
         check(self)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> KafkaConfig:
+        """The configuration of a properties file."""
         return cls(properties)
 
     def with_overrides(self, overrides: Mapping[str, str]) -> KafkaConfig:
@@ -139,22 +146,27 @@ class KafkaConfig:
 
     @cached_property
     def process_roles(self) -> frozenset[str]:
+        """The roles of the node, `broker` and `controller`."""
         return frozenset(self._values["process.roles"])
 
     @property
     def is_broker(self) -> bool:
+        """Whether the node has the broker role."""
         return "broker" in self.process_roles
 
     @property
     def is_controller(self) -> bool:
+        """Whether the node has the controller role."""
         return "controller" in self.process_roles
 
     @property
     def node_id(self) -> int:
+        """The id of the node."""
         return int(self._values["node.id"])
 
     @cached_property
     def controller_listener_names(self) -> tuple[str, ...]:
+        """The names of the controller listeners, in upper case."""
         text = self._values["controller.listener.names"] or ""
         return tuple(n.strip().upper() for n in text.split(",") if n.strip())
 
@@ -179,16 +191,19 @@ class KafkaConfig:
 
     @cached_property
     def listeners(self) -> tuple[Endpoint, ...]:
+        """The listeners of the node."""
         return parse_listeners(
             "listeners", self._values["listeners"] or "", self.security_protocol_map, distinct_ports=True
         )
 
     @cached_property
     def broker_listeners(self) -> tuple[Endpoint, ...]:
+        """The listeners that are not controller listeners."""
         return tuple(e for e in self.listeners if e.name not in self.controller_listener_names)
 
     @cached_property
     def controller_listeners(self) -> tuple[Endpoint, ...]:
+        """The controller listeners of the node."""
         return tuple(e for e in self.listeners if e.name in self.controller_listener_names)
 
     @cached_property
@@ -227,6 +242,7 @@ class KafkaConfig:
 
     @cached_property
     def inter_broker_listener_name(self) -> str:
+        """The name of the listener for connections between brokers."""
         name = self._values["inter.broker.listener.name"]
         if name is not None:
             return str(name).upper()
@@ -242,6 +258,7 @@ class KafkaConfig:
 
     @cached_property
     def quorum_bootstrap_servers(self) -> tuple[tuple[str, int], ...]:
+        """The addresses of controller.quorum.bootstrap.servers."""
         key = "controller.quorum.bootstrap.servers"
         text = self.originals.get(key, "")
         return tuple(parse_host_port(key, text, item) for item in text.split(",") if item.strip())
@@ -257,11 +274,13 @@ class KafkaConfig:
 
     @cached_property
     def log_dirs(self) -> tuple[Path, ...]:
+        """The log directories, as absolute paths."""
         text = self._values["log.dirs"] or self._values["log.dir"]
         return tuple(dict.fromkeys(Path(d.strip()).absolute() for d in text.split(",") if d.strip()))
 
     @cached_property
     def metadata_log_dir(self) -> Path:
+        """The directory of the metadata log, by default the first log directory."""
         text = self._values["metadata.log.dir"]
         return Path(text).absolute() if text else self.log_dirs[0]
 
@@ -274,16 +293,19 @@ class KafkaConfig:
 
     @property
     def log_roll_time_ms(self) -> int:
+        """The time after which a segment is rolled."""
         ms = self._values["log.roll.ms"]
         return int(ms if ms is not None else self._values["log.roll.hours"] * 3_600_000)
 
     @property
     def log_roll_jitter_time_ms(self) -> int:
+        """The maximum random part of this time."""
         ms = self._values["log.roll.jitter.ms"]
         return int(ms if ms is not None else self._values["log.roll.jitter.hours"] * 3_600_000)
 
     @property
     def log_retention_time_ms(self) -> int:
+        """The time for which records are kept, or -1 for no limit."""
         ms = self._values["log.retention.ms"]
         if ms is None:
             minutes = self._values["log.retention.minutes"]
@@ -292,6 +314,7 @@ class KafkaConfig:
 
     @property
     def log_flush_interval_time_ms(self) -> int:
+        """The time after which written records are flushed to disk."""
         ms = self._values["log.flush.interval.ms"]
         return int(ms if ms is not None else self._values["log.flush.scheduler.interval.ms"])
 
@@ -321,8 +344,6 @@ def _named(endpoint: Endpoint) -> Endpoint:
 
 
 def _suggestion(name: str) -> str:
-    import difflib
-
     if name in TOPIC_CONFIGS and TOPIC_CONFIGS[name].synonyms:
         return f" (a topic's key; a broker's is {TOPIC_CONFIGS[name].synonyms[0]})"
     close = difflib.get_close_matches(name, BROKER_CONFIGS, n=1, cutoff=0.85)

@@ -44,12 +44,15 @@ class Endpoint:
 
     @property
     def wildcard(self) -> bool:
+        """Whether the host stands for every address of the machine."""
         return not self.host or self.host in WILDCARDS
 
     def with_port(self, port: int) -> Endpoint:
+        """The same listener with another port."""
         return replace(self, port=port)
 
     def with_host(self, host: str) -> Endpoint:
+        """The same listener with another host."""
         return replace(self, host=host)
 
 

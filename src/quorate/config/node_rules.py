@@ -16,7 +16,7 @@ _SASL_PROTOCOLS = (2, 3)
 
 
 class NodeConfig(Protocol):
-    """What the rules read of a KafkaConfig, which has the meaning of each member."""
+    """The members of KafkaConfig that the rules need."""
 
     originals: dict[str, str]
     warnings: list[str]
@@ -58,9 +58,8 @@ class NodeConfig(Protocol):
 
 
 def check(config: NodeConfig) -> None:
-    """Raises ConfigError for the first rule that is broken. Appends to `config.warnings` what is only
-    unusual.
-    """
+    """Raises ConfigError for the first rule that is violated. Adds unusual settings to
+    `config.warnings`."""
     _roles(config)
     _quorum(config)
     _listeners(config)
@@ -236,7 +235,7 @@ def _advertised(config: NodeConfig) -> None:
 
 
 def _security(config: NodeConfig) -> None:
-    """Refuses GSSAPI, which is Kafka's default mechanism but is not implemented here."""
+    """Rejects GSSAPI, which is Kafka's default mechanism but is not implemented here."""
     for endpoint in config.listeners:
         if endpoint.security_protocol not in _SASL_PROTOCOLS:
             continue
@@ -252,8 +251,8 @@ def _security(config: NodeConfig) -> None:
 
 
 def _logs(config: NodeConfig) -> None:
-    # `log.dirs=` is refused as in Kafka: a variable that was not set must not put a node's data into
-    # log.dir's /tmp
+    # `log.dirs=` is rejected as in Kafka: an unset variable must not place the data of a node in
+    # log.dir, which is below /tmp
     if not config.log_dirs or config.originals.get("log.dirs", "set").strip() == "":
         raise ConfigError(
             "log.dirs",

@@ -1,7 +1,7 @@
-"""Keys of a topic, and the broker keys that give their defaults.
+"""Keys of a topic, and the broker keys that determine their defaults.
 
-Generated once from Apache Kafka 4.1's own definitions and kept by hand since; `docs` says what each key
-does.
+Generated once from Apache Kafka 4.1's own definitions and maintained by hand since. `docs` documents the
+keys.
 """
 
 from __future__ import annotations

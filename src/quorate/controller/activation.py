@@ -1,8 +1,9 @@
-"""What a new active controller writes first (KIP-868).
+"""The first records of a new active controller (KIP-868).
 
-A log without a metadata.version gets the bootstrap records, in a transaction where the level knows them
-(not in one batch: there may be many), else in one batch. A transaction that a predecessor left open is
-aborted.
+A log without a metadata.version gets the bootstrap records. They are written in a metadata transaction
+if the metadata.version supports transactions, since they may not fit into one batch, and otherwise in
+one batch. An open transaction of a previous controller is aborted. Source: Kafka's
+ActivationRecordsGenerator.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from collections.abc import Sequence
 from quorate.controller.context import MIN_ISR
 from quorate.metadata.features import ELR_VERSION, FIRST_TRANSACTIONS, METADATA_VERSION
 from quorate.metadata.image import MetadataImage
-from quorate.metadata.image.parts import BROKER_RESOURCE
 from quorate.metadata.records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -20,17 +20,18 @@ from quorate.metadata.records import (
     EndTransactionRecord,
     FeatureLevelRecord,
 )
+from quorate.protocol.config_resource import ConfigResourceType
 from quorate.protocol.schema import Data
 
 
 class ActivationError(Exception):
-    """The log is in a state that no controller can go on from."""
+    """No controller can become active with the present log."""
 
 
 def activation_records(
     image: MetadataImage, bootstrap: Sequence[Data], static_min_isr: int
 ) -> tuple[list[Data], bool, str]:
-    """(records, whether atomic, what is being done). Raises ActivationError."""
+    """The records, whether they are atomic, and a description for the log. Raises ActivationError."""
     opened = image.transaction
     level = image.features.metadata_version
     empty = level == 0
@@ -57,7 +58,10 @@ def activation_records(
     if _bootstrap_level(bootstrap, ELR_VERSION) > 0:
         records.append(
             ConfigRecord(
-                resource_type=BROKER_RESOURCE, resource_name="", name=MIN_ISR, value=str(static_min_isr)
+                resource_type=ConfigResourceType.BROKER,
+                resource_name="",
+                name=MIN_ISR,
+                value=str(static_min_isr),
             )
         )
     if transactions:
@@ -66,6 +70,7 @@ def activation_records(
 
 
 def _bootstrap_level(bootstrap: Sequence[Data], feature: str) -> int:
+    """The level of a feature in the bootstrap records, or 0."""
     level = 0
     for record in bootstrap:
         if isinstance(record, FeatureLevelRecord) and record.name == feature:

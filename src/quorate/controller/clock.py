@@ -1,4 +1,4 @@
-"""Time as the controller's driver reads it; handlers get it as an argument."""
+"""The clocks of the controller's driver. Handlers get the time as an argument."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import asyncio
 import time
 from typing import Protocol
 
+NEVER = float("inf")
+"""A time that is never reached."""
+
 
 class Clock(Protocol):
+    """A wall clock and a monotonic clock."""
+
     def now_ms(self) -> int:
-        """Wall clock: milliseconds since the Unix epoch."""
+        """The wall clock, in milliseconds since the Unix epoch."""
         ...
 
     def now(self) -> float:
-        """Monotonic seconds."""
+        """The monotonic time in seconds."""
         ...
 
 
 class LoopClock:
-    """The wall clock, and the running loop's time, so that a simulation moves both the timers and what
-    they read."""
+    """The wall clock of the system and the time of the running event loop. A simulation controls the
+    timers and this clock together."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The controller's share of a node's configuration, in the units that it is used in."""
+"""The controller's part of a node's configuration, in the units of its use."""
 
 from __future__ import annotations
 
@@ -8,44 +8,51 @@ from dataclasses import dataclass, field
 from quorate.config.kafka_config import KafkaConfig
 from quorate.config.listeners import Endpoint
 from quorate.controller.config_schema import ConfigSchema
-from quorate.controller.context import MAX_RECORDS_PER_USER_OP
 from quorate.metadata.features import supported_features
 from quorate.protocol.schema import Data
+
+MAX_RECORDS_PER_USER_OP = 10_000
+"""The number of records that one user's request may write, because an atomic change must fit into one
+batch. Source: Kafka's QuorumController.MAX_RECORDS_PER_USER_OP."""
 
 
 @dataclass(slots=True)
 class ControllerConfig:
-    """Kafka's defaults. static: the node's properties as text, only those that are set."""
+    """The configuration of a controller, with Kafka's defaults. `static` are the node's properties as
+    text, only those that are set."""
 
     node_id: int
     cluster_id: str
     incarnation_id: bytes = bytes(16)
-    """Of this process, for its registration."""
+    """The id of this process, for its registration."""
     static: Mapping[str, str] = field(default_factory=dict)
     listeners: Sequence[Endpoint] = ()
-    """Under which this controller is reached, as it registers them."""
+    """The addresses of this controller for its registration."""
     is_broker_too: bool = False
     bootstrap: Sequence[Data] = ()
-    """Records of bootstrap.checkpoint, written if the log has no metadata.version yet."""
+    """The records of bootstrap.checkpoint, which are written if the log has no metadata.version yet."""
     features: Mapping[str, tuple[int, int]] = field(default_factory=supported_features)
     num_partitions: int = 1
     default_replication_factor: int = 1
     delete_topic_enable: bool = True
     broker_session_timeout_s: float = 9.0
     lost_connection_grace_s: float = 3.0
-    """Time that a broker has to come back when its connection breaks, at least: it reconnects only for
-    its next heartbeat, and needs up to broker.heartbeat.interval.ms (2 s) and a back-off. Brokers may
-    have other intervals than this node's, so that those that are seen count too
-    (`Liveness.connection_lost`). Silence without that sign lasts the session."""
+    """The shortest time that a broker has to reconnect after its connection was closed.
+
+    It reconnects only for its next heartbeat, after up to broker.heartbeat.interval.ms (2 s) and a
+    backoff. The intervals of other brokers may differ from this node's, so the observed intervals count,
+    too (`BrokerSessions.connection_lost`). Without a closed connection, a session lasts for its whole
+    timeout.
+    """
     max_idle_interval_s: float = 0.5
-    """Without a record for so long a NoOpRecord is written; 0 switches it off."""
+    """The time without a record after which a NoOpRecord is written. 0 disables it."""
     leader_imbalance_check_interval_s: float | None = 300.0
-    """None: auto.leader.rebalance.enable is false."""
+    """None if auto.leader.rebalance.enable is false."""
     unclean_election_check_interval_s: float = 300.0
     snapshot_bytes: int = 20 * 1024 * 1024
     snapshot_interval_s: float = 3600.0
     authorizer: bool = False
-    """Whether ACLs are enforced; while they are not, none are taken."""
+    """Whether ACLs are enforced. Requests that create ACLs are rejected if they are not."""
     token_secret: str | None = None
     token_max_lifetime_ms: int = 7 * 24 * 3_600_000
     token_renew_lifetime_ms: int = 24 * 3_600_000
@@ -69,8 +76,8 @@ class ControllerConfig:
         bootstrap: Sequence[Data],
         listeners: Sequence[Endpoint] | None = None,
     ) -> ControllerConfig:
-        """listeners: with their real ports, where the configuration leaves those open; else the
-        advertised ones."""
+        """The controller's part of a node's configuration. `listeners` have the actual ports, which the
+        configuration may leave open; the default are the advertised listeners."""
         get = config.get
         rebalances = get("auto.leader.rebalance.enable")
         return cls(

@@ -1,25 +1,29 @@
-"""What a topic's configuration comes to: its own keys, the brokers' dynamic ones, the node's
-properties, the defaults.
+"""The effective configuration of a topic: its own keys, dynamic broker keys, the node's properties, and
+defaults.
 
-Order of Kafka's KafkaConfigSchema: topic, this node's dynamic keys, the cluster-wide dynamic keys,
-static properties, default; for the last but one each broker key that stands for the topic key is tried
-in turn (`log.retention.ms`, then `.minutes`, then `.hours`, which are converted).
+The order of precedence is that of Kafka's KafkaConfigSchema: topic, dynamic keys of this node, dynamic
+keys of all brokers, static properties, default. A topic key has several broker keys as synonyms, which
+are tried in order: `log.retention.ms`, then `.minutes`, then `.hours`. Minutes and hours are converted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from quorate.config.broker_defs import BROKER_CONFIGS
 from quorate.config.definitions import ConfigDef, ConfigError, ConfigType
 from quorate.config.topic_defs import TOPIC_CONFIGS
+from quorate.lazy import lazy_module
 from quorate.metadata.image.parts import (
-    BROKER_RESOURCE,
-    CLIENT_METRICS_RESOURCE,
-    GROUP_RESOURCE,
-    TOPIC_RESOURCE,
     ConfigsImage,
 )
+from quorate.protocol.config_resource import ConfigResourceType
+
+if TYPE_CHECKING:
+    from quorate.config import group_defs
+else:
+    group_defs = lazy_module("quorate.config.group_defs")
 
 UNKNOWN_SOURCE = 0
 DYNAMIC_TOPIC = 1
@@ -29,13 +33,14 @@ STATIC_BROKER = 4
 DEFAULT = 5
 DYNAMIC_CLIENT_METRICS = 7
 DYNAMIC_GROUP = 8
-"""Sources as DescribeConfigs numbers them."""
+"""The sources of a value, with the numbers of DescribeConfigs."""
 
 _UNITS = {".hours": 3_600_000, ".minutes": 60_000}
 
 
 class Entry(NamedTuple):
-    """One effective key. `value` is text, also of a sensitive key; who answers a client leaves that out."""
+    """The effective value of one key. The value of a sensitive key is present, and must be left out of
+    responses."""
 
     name: str
     value: str | None
@@ -44,8 +49,8 @@ class Entry(NamedTuple):
 
 
 def in_topic_units(broker_key: str, value: str) -> str:
-    """A broker key's value as the topic key has it: hours and minutes become milliseconds; -1 stays
-    'unlimited'."""
+    """The value of a broker key in the unit of the topic key. Hours and minutes become milliseconds. A
+    negative value stands for 'unlimited' and is not converted."""
     for suffix, factor in _UNITS.items():
         if broker_key.endswith(suffix):
             number = int(value)
@@ -54,9 +59,11 @@ def in_topic_units(broker_key: str, value: str) -> str:
 
 
 class Inherited:
-    """What topics get that set nothing themselves: every key that is not internal, in order of name.
+    """The configuration of a topic without own entries: every key that is not internal, in the order of
+    names.
 
-    `shown` is for whoever turns them into a response: the same for thousands of topics.
+    `shown` caches the configuration in the form of a response, which is the same for thousands of
+    topics.
     """
 
     __slots__ = ("entries", "positions", "shown")
@@ -68,8 +75,8 @@ class Inherited:
 
 
 class ConfigSchema:
-    """Definitions together with this node's static properties; what it remembers of the state is only a
-    cache."""
+    """The definitions of keys together with the static properties of this node. It caches values, but
+    has no state of its own."""
 
     __slots__ = ("_defaults", "_inherited", "_inherited_from", "_static", "node_id")
 
@@ -82,28 +89,28 @@ class ConfigSchema:
 
     @staticmethod
     def definition(resource_type: int, key: str) -> ConfigDef | None:
-        if resource_type == TOPIC_RESOURCE:
+        """The definition of a key, or None for an unknown key."""
+        if resource_type == ConfigResourceType.TOPIC:
             return TOPIC_CONFIGS.get(key)
-        if resource_type == BROKER_RESOURCE:
-            from quorate.config.broker_defs import BROKER_CONFIGS
-
+        if resource_type == ConfigResourceType.BROKER:
             return BROKER_CONFIGS.get(key)
-        if resource_type in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
-            from quorate.config.group_defs import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
-
-            return (GROUP_CONFIGS if resource_type == GROUP_RESOURCE else CLIENT_METRICS_CONFIGS).get(key)
+        if resource_type in (ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS):
+            is_group = resource_type == ConfigResourceType.GROUP
+            return (group_defs.GROUP_CONFIGS if is_group else group_defs.CLIENT_METRICS_CONFIGS).get(key)
         return None
 
     def is_list(self, resource_type: int, key: str) -> bool:
+        """Whether the value of the key is a list."""
         definition = self.definition(resource_type, key)
         return definition is not None and definition.type is ConfigType.LIST
 
     def default_text(self, resource_type: int, key: str) -> str | None:
+        """The default of a key, or None."""
         definition = self.definition(resource_type, key)
         return None if definition is None else definition.default
 
     def static_entry(self, definition: ConfigDef) -> Entry:
-        """The key's value where nothing dynamic is set."""
+        """The value of a key without dynamic configurations."""
         entry = self._defaults.get(definition.name)
         if entry is None:
             value, source = definition.default, DEFAULT
@@ -117,7 +124,7 @@ class ConfigSchema:
         return entry
 
     def entry(self, configs: ConfigsImage, topic: Mapping[str, str], definition: ConfigDef) -> Entry:
-        """One key of a topic whose own keys are `topic`."""
+        """The effective value of one key. `topic` are the topic's own entries."""
         name = definition.name
         if name in topic:
             return Entry(name, topic[name], DYNAMIC_TOPIC, definition.sensitive)
@@ -134,10 +141,12 @@ class ConfigSchema:
         return self.static_entry(definition)
 
     def effective_topic_value(self, configs: ConfigsImage, topic: str, key: str) -> str | None:
+        """The effective value of one key of a topic."""
         return self.entry(configs, configs.topic(topic), TOPIC_CONFIGS[key]).value
 
     def inherited(self, configs: ConfigsImage) -> Inherited:
-        """Made anew only when a dynamic key of this node or of all brokers has changed."""
+        """The configuration of a topic without own entries. It is computed again only after a change of
+        a dynamic key of this node or of all brokers."""
         source = (configs.broker(self.node_id), configs.cluster_default())
         known = self._inherited_from
         if self._inherited is None or known is None or known[0] is not source[0] or known[1] is not source[1]:
@@ -152,7 +161,8 @@ class ConfigSchema:
         return self._inherited
 
     def effective_topic_configs(self, configs: ConfigsImage, topic: Mapping[str, str]) -> list[Entry]:
-        """Every key of a topic in order of name; internal ones only where they are set."""
+        """Every key of a topic in the order of names. Internal keys are included only if the topic sets
+        them."""
         inherited = self.inherited(configs)
         entries = list(inherited.entries)
         more = False
@@ -172,7 +182,7 @@ class ConfigSchema:
         return entries
 
     def check_topic(self, topic: Mapping[str, str]) -> None:
-        """Raises ConfigError for an unknown key, a bad value, or keys that contradict one another."""
+        """Raises ConfigError for an unknown key, an invalid value, or keys that contradict each other."""
         for key, value in topic.items():
             definition = TOPIC_CONFIGS.get(key)
             if definition is None:
@@ -192,12 +202,13 @@ class ConfigSchema:
             )
 
     def _number(self, topic: Mapping[str, str], key: str) -> int:
+        """The value of a key with an integer type."""
         value = topic.get(key)
         return int(value if value is not None else self.static_entry(TOPIC_CONFIGS[key]).value or 0)
 
 
 class InconsistentConfigError(ConfigError):
-    """A configuration that is wrong as a whole, not by one key's value."""
+    """A configuration whose keys contradict each other or do not exist."""
 
     def __init__(self, text: str) -> None:
         ValueError.__init__(self, text)

@@ -1,8 +1,7 @@
-"""What a controller handler may know, and what it may answer.
+"""The input and the result of a controller handler.
 
-Rules of this room: a handler reads `View` and `Context` and nothing else; it never changes either. It
-says what is to change by the records of its `Result`; soft state (who was heard of last) by the `Touch`
-in it.
+A handler reads its `View` and `Context` and nothing else, and it modifies neither. The records of its
+`Result` describe the changes of the metadata, and its `Touch` the changes of the soft state.
 """
 
 from __future__ import annotations
@@ -11,8 +10,10 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
+from quorate.controller.config import MAX_RECORDS_PER_USER_OP, ControllerConfig
+from quorate.controller.continuation import Continuation
 from quorate.controller.replication.directories import is_online
 from quorate.metadata.features import ELR_VERSION, FIRST_DIRECTORIES
 from quorate.metadata.image.partitions import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
@@ -20,56 +21,30 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.uuids import ZERO_UUID, random_uuid
 
 if TYPE_CHECKING:
-    from quorate.controller.broker_sessions import BrokerSessions
-    from quorate.controller.config import ControllerConfig
+    from quorate.controller.brokers.sessions import BrokerSessions
     from quorate.metadata.image import MetadataImage
     from quorate.metadata.image.cluster import BrokerRegistration
     from quorate.protocol.schema import Data
 
 R = TypeVar("R")
 
-MAX_RECORDS_PER_USER_OP = 10_000
-"""Kafka's bound on what one user's request may write: an atomic change must fit one batch (10,000
-records)."""
-
 MAX_LOST_TRIES = 1_000
-"""More than a broker makes of one request within its minute."""
+"""More tries than a broker makes of one request within its timeout of a minute."""
 
 MIN_ISR = "min.insync.replicas"
 
 NO_EPOCH_ON_SHRINK_SINCE = 12
-"""From this metadata.version an ISR shrink leaves the leader epoch alone."""
-
-
-@dataclass(slots=True, eq=False)
-class Continuation:
-    """What a handler of very many partitions leaves in one turn for its own next call.
-
-    leaving: a broker that is on its way out, failing: directories that are: until the rest is done they
-    are given nothing.
-    """
-
-    cursor: Any
-    """Where it goes on; nobody else looks into it."""
-    leaving: int | None = None
-    failing: tuple[bytes, ...] = ()
-    state: str = ""
-    """What a broker that has sent a heartbeat becomes; decided once."""
-
-
-def cursor_of(continuation: Continuation | None) -> Any:
-    """Where the handler goes on, None at its first call."""
-    return None if continuation is None else continuation.cursor
+"""From this metadata.version on, a shrinking ISR does not increase the leader epoch."""
 
 
 @dataclass(slots=True, frozen=True)
 class Context:
-    """One request's circumstances. now_ms: wall clock, milliseconds; now: monotonic seconds; rng: the
-    only source of chance.
+    """The circumstances of one request.
 
-    request_id: the same for every try of one forwarded request, zeros where it is not known;
-    lost_tries: so many tries had no answer that counts, and may have been carried out. rest: what an
-    earlier turn of this very request left over.
+    `now_ms` is the wall clock in milliseconds, `now` the monotonic time in seconds, and `rng` the only
+    source of randomness. `request_id` is the same for every try of one forwarded request, and zero if it
+    is not known. `lost_tries` is the number of earlier tries without a definite response, which may have
+    been carried out. `continuation` is what an earlier call for this request has left over.
     """
 
     now_ms: int
@@ -85,17 +60,20 @@ class Context:
     continuation: Continuation | None = None
 
     def uuid(self) -> bytes:
-        """A random UUID (version 4) whose text never begins with '-', as Kafka's ids never do."""
+        """A random UUID (version 4). As in Kafka, its text does not begin with '-'."""
         return random_uuid(self.rng.randbytes(16))
 
     def topic_id(self, name: str) -> bytes:
-        """The id that a topic created by this try gets: random, but by the request's id if that is
-        known, so that a later try can tell whether this one was carried out. Each try has another: what
-        was deleted meanwhile does not come back."""
+        """The id of a topic that this try creates.
+
+        It is random. If the id of the request is known, the topic id is derived from it, so that a later
+        try can tell whether this one was carried out. Each try has a different topic id, so that a topic
+        which was deleted meanwhile is not created again with the same id.
+        """
         return self.uuid() if self.request_id == ZERO_UUID else self._id_by_try(name, self.lost_tries)
 
-    def is_own(self, name: str, topic_id: bytes) -> bool:
-        """Whether an earlier try of this request created the topic of that name and id."""
+    def created_by_earlier_try(self, name: str, topic_id: bytes) -> bool:
+        """Whether an earlier try of this request created the topic with this name and id."""
         tries = min(self.lost_tries, MAX_LOST_TRIES) if self.request_id != ZERO_UUID else 0
         return any(topic_id == self._id_by_try(name, tried) for tried in range(tries))
 
@@ -106,25 +84,27 @@ class Context:
 
 @dataclass(slots=True, frozen=True)
 class Touch:
-    """What a heartbeat tells the soft state: the broker's place in the log, and whether it is on its
-    way out."""
+    """The changes of the soft state by a heartbeat."""
 
     broker_id: int
     fenced: bool
     metadata_offset: int
     in_controlled_shutdown: bool = False
     leaving: bool = False
-    """It has been told that it may go: its session is over, and its successor need not wait."""
+    """The broker was told to shut down: its session ends, and its successor need not wait for the
+    session to expire."""
 
 
 @dataclass(slots=True)
 class Result(Generic[R]):
-    """records: to be written in this order; atomic: all in one batch or none; response: told when they
-    are committed.
+    """The result of a handler.
 
-    rest: not everything is done. The records are written, and the handler is called again in a later
-    turn of the loop, with a new view and this in its `Context`; only its last call's response and soft
-    state count.
+    `records` are written in this order; `atomic` requires one batch for all of them. `response` is
+    released when they are committed.
+
+    With a `continuation` the change is not complete. The records are written, and the handler is called
+    again in a later turn of the event loop, with a new view and the continuation in its `Context`. Only
+    the response and the soft state of its last call count.
     """
 
     response: R
@@ -132,21 +112,21 @@ class Result(Generic[R]):
     atomic: bool = True
     touch: Touch | None = None
     registered: int | None = None
-    """The id of a broker whose older incarnation's soft state is to be forgotten."""
+    """The id of a registered broker. The soft state of its previous incarnation is dropped."""
     upgrade_kraft_version: int | None = None
-    """The level that Raft is to write as a control record before these records are appended."""
+    """The kraft.version that Raft writes as a control record before these records are appended."""
     validate_only: bool = False
     continuation: Continuation | None = None
 
 
 class View:
-    """The newest state, committed or not, read-only; made anew for each request, so that its caches
-    need no invalidation."""
+    """The newest state, committed or not. It is read-only and created for each request, so that its
+    caches need no invalidation."""
 
     __slots__ = (
-        "_acceptable",
         "_failing",
         "_leaving",
+        "_registrations",
         "_settings",
         "broker_sessions",
         "config",
@@ -172,39 +152,43 @@ class View:
         self.broker_sessions = broker_sessions
         self.config = config
         self.next_offset = next_offset
-        """The offset that the next record written will get: the broker epoch of a registration handled
+        """The offset of the next record, which becomes the broker epoch of a registration that is handled
         now."""
         self.kraft_version = kraft_version
         self.voter_ids = voter_ids
         self.metadata_version = image.features.metadata_version
         self.elr_enabled = image.features.finalized.get(ELR_VERSION, 0) >= 1
         self._settings: dict[str, tuple[int, bool]] = {}
-        self._acceptable: dict[int, BrokerRegistration | None] = {}
-        under_way = broker_sessions.under_way
-        self._leaving = frozenset([continuation.leaving for continuation in under_way])
+        self._registrations: dict[int, BrokerRegistration | None] = {}
+        continuations = broker_sessions.continuations
+        self._leaving = frozenset([continuation.leaving for continuation in continuations])
         self._failing = frozenset(
-            [directory for continuation in under_way for directory in continuation.failing]
+            [directory for continuation in continuations for directory in continuation.failing]
         )
 
     def broker(self, broker_id: int) -> BrokerRegistration | None:
-        cached = self._acceptable
+        """The registration of a broker, or None."""
+        cached = self._registrations
         if broker_id in cached:
             return cached[broker_id]
         registration = cached[broker_id] = self.image.cluster.brokers.get(broker_id)
         return registration
 
     def is_active(self, broker_id: int) -> bool:
-        """Registered, not fenced nor about to be, not in controlled shutdown."""
+        """Whether the broker is registered, is neither fenced nor about to be, and is not in controlled
+        shutdown."""
         registration = self.broker(broker_id)
         if registration is None or registration.fenced or registration.in_controlled_shutdown:
             return False
         return broker_id not in self._leaving
 
     def is_leaving(self, broker_id: int) -> bool:
-        """On its way out, by a change that takes several turns."""
+        """Whether the broker is being fenced, shut down or unregistered by a change that is not
+        complete."""
         return broker_id in self._leaving
 
     def has_online_directory(self, broker_id: int, directory: bytes) -> bool:
+        """Whether the broker is registered and this directory of it is online."""
         registration = self.broker(broker_id)
         return (
             registration is not None
@@ -213,23 +197,24 @@ class View:
         )
 
     def default_directory(self, broker_id: int) -> bytes:
-        """Where a new replica on this broker goes: its only directory, or left to the broker (UNASSIGNED)."""
+        """The directory of a new replica on this broker: its only directory, or UNASSIGNED if the broker
+        chooses."""
         registration = self.broker(broker_id)
         if registration is None:
-            return UNASSIGNED_DIRECTORY  # its absence is reported by other checks
+            return UNASSIGNED_DIRECTORY  # other checks report that it is missing
         directories = registration.log_dirs
         if not directories:
             return MIGRATING_DIRECTORY
         return directories[0] if len(directories) == 1 else UNASSIGNED_DIRECTORY
 
     def new_directories(self, replicas: Sequence[int]) -> list[bytes]:
-        """Directories of new replicas; empty before metadata.version knows them."""
+        """The directories of new replicas, or an empty list if the metadata.version has no directories."""
         if self.metadata_version < FIRST_DIRECTORIES:
             return []
         return [self.default_directory(broker_id) for broker_id in replicas]
 
     def check_broker_epoch(self, broker_id: int, broker_epoch: int) -> BrokerRegistration:
-        """Raises STALE_BROKER_EPOCH unless this is the broker's present registration."""
+        """Raises STALE_BROKER_EPOCH unless the broker is registered with this broker epoch."""
         registration = self.broker(broker_id)
         if registration is None:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"Broker {broker_id} is not registered.")
@@ -242,8 +227,8 @@ class View:
         return registration
 
     def topic_settings(self, topic: str, replication_factor: int) -> tuple[int, bool]:
-        """(min.insync.replicas capped by the replication factor, unclean.leader.election.enable), both
-        effective."""
+        """The effective min.insync.replicas, at most the replication factor, and the effective
+        unclean.leader.election.enable."""
         settings = self._settings.get(topic)
         if settings is None:
             schema = self.config.schema
@@ -259,7 +244,7 @@ Handler = Callable[[View, "object", Context], "Result[object]"]
 
 
 def bounded(records: list[Data], what: str) -> list[Data]:
-    """Refuses a user's change that would not fit one batch. Raises POLICY_VIOLATION."""
+    """Returns the records of a user's change. Raises POLICY_VIOLATION if they do not fit into one batch."""
     if len(records) > MAX_RECORDS_PER_USER_OP:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,

@@ -1,4 +1,4 @@
-"""What the active controller does by the clock. Each task says when it wants to run next."""
+"""The tasks that the active controller runs by time. Each task returns the time of its next run."""
 
 from __future__ import annotations
 
@@ -7,58 +7,70 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from quorate.controller.clock import NEVER
+from quorate.lazy import lazy_module, lazy_modules
 from quorate.metadata.image.topics import TopicsImage
+from quorate.metadata.records import NoOpRecord
 from quorate.protocol.errors import KafkaError
 from quorate.protocol.schema import Data
 
 if TYPE_CHECKING:
-    from quorate.controller.broker_sessions import Session
-    from quorate.controller.context import Continuation, View
-    from quorate.controller.driver import QuorumController
+    from quorate.controller.brokers.sessions import Session
+    from quorate.controller.context import View
+    from quorate.controller.continuation import Continuation
+    from quorate.controller.handlers import delegation_tokens, elect_leaders
+    from quorate.controller.replication import fencing
     from quorate.controller.replication.broker_changes import Located
+    from quorate.controller.state import ControllerState
 
     _Elections = Callable[[View, Iterable[Located], int], list[Data]]
     """(view, candidates, limit) -> the records of at most so many elections."""
+else:
+    fencing = lazy_module("quorate.controller.replication.fencing")
+    delegation_tokens, elect_leaders = lazy_modules(
+        "quorate.controller.handlers", "delegation_tokens", "elect_leaders"
+    )
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-NEVER = float("inf")
 _SLICE = 5_000
-"""Partitions that a sweep looks at in one turn of the loop: some 2 ms."""
+"""The partitions that a sweep visits in one turn of the event loop, which takes about 2 ms."""
 _PORTION_PAUSE_S = 0.002
-"""Between looks whether a portion of changes is committed."""
+"""The time between two checks whether a portion of a change is committed."""
 _FIRST_RETRY_S = 0.1
 _LONGEST_RETRY_S = 2.0
 """A task that fails runs again after a pause that doubles with each failure. Kafka waits five minutes
-after every failure (PeriodicTaskControlManager); a dead broker must not lead partitions for so long."""
+after every failure (PeriodicTaskControlManager), but a dead broker must not lead partitions for so
+long."""
 
 
 @dataclass(slots=True)
 class Task:
+    """A periodic task and the time of its next run."""
+
     name: str
     run: Callable[[float], float]
-    """(now) -> the next time, monotonic seconds; NEVER to stay idle until the controller is activated
-    anew."""
+    """Takes the present time and returns the time of the next run, in monotonic seconds, or NEVER."""
     due: float = NEVER
     retry_s: float = _FIRST_RETRY_S
     """The pause after the next failure."""
 
 
 class _Sweep:
-    """A walk over partitions that takes as many turns as it needs."""
+    """Visits partitions in as many turns as necessary."""
 
     __slots__ = ("_places", "ended", "written")
 
     def __init__(self, cursor: Iterator[tuple[bytes, int]]) -> None:
-        """places: (topic id, partition id) as they are when the sweep begins."""
+        """`cursor` has the (topic id, partition id) pairs that existed when the sweep began."""
         self._places = cursor
         self.ended = False
         self.written = -1
         """The offset of the last election."""
 
     def turn(self, topics: TopicsImage) -> Iterator[Located]:
-        """The next partitions, as they are by now; those that are gone are left out. Who stops early
-        goes on there next time."""
+        """The next partitions in their present state, without those that were deleted. A caller that
+        stops early continues there in the next turn."""
         for _ in range(_SLICE):
             place = next(self._places, None)
             if place is None:
@@ -71,15 +83,15 @@ class _Sweep:
 
 
 class PeriodicTasks:
-    """The tasks of one term as active controller."""
+    """The tasks of the active controller."""
 
-    def __init__(self, controller: QuorumController) -> None:
-        self._controller = controller
-        config = controller.config
+    def __init__(self, state: ControllerState) -> None:
+        self._state = state
+        config = state.config
         self._preferred: _Sweep | None = None
         self._unclean: _Sweep | None = None
         self._fencing: tuple[Session, Continuation, int] | None = None
-        """A session whose broker is being fenced, what is left of its partitions, and the offset of the
+        """A session whose broker is being fenced, the continuation of this change, and the offset of its
         last portion."""
         self._tasks = [Task("fence stale brokers", self._fence_stale)]
         if config.max_idle_interval_s > 0:
@@ -92,8 +104,9 @@ class PeriodicTasks:
             self._tasks.append(Task("expire delegation tokens", self._expire_tokens))
 
     def activate(self, now: float) -> None:
+        """Schedules all tasks at the beginning of a term."""
         self._preferred = self._unclean = self._fencing = None
-        config = self._controller.config
+        config = self._state.config
         first = {
             "elect preferred leaders": config.leader_imbalance_check_interval_s or 0,
             "elect unclean leaders": config.unclean_election_check_interval_s,
@@ -104,38 +117,40 @@ class PeriodicTasks:
             task.retry_s = _FIRST_RETRY_S
 
     def deactivate(self) -> None:
+        """Cancels the next run of all tasks."""
         for task in self._tasks:
             task.due = NEVER
 
-    def look_for_stale(self, now: float) -> None:
-        """A session has been shortened: the look is due earlier."""
+    def reschedule_fencing(self, now: float) -> None:
+        """Schedules the fencing earlier, because a session was shortened."""
         self._tasks[0].due = min(
-            self._tasks[0].due, max(now, self._controller.broker_sessions.next_expiry() + 0.001)
+            self._tasks[0].due, max(now, self._state.broker_sessions.next_expiry() + 0.001)
         )
 
     def next_due(self) -> float:
-        return min(task.due for task in self._tasks)
+        """The time at which the next task is due, or NEVER on a standby."""
+        return min(task.due for task in self._tasks) if self._state.is_active else NEVER
 
     def run_due(self, now: float) -> None:
-        """Runs what is due. A task that loses the leadership ends the round; one that fails is tried
-        again."""
+        """Runs the tasks that are due. The round ends if a task loses the leadership. A task that fails
+        is scheduled again."""
         for task in self._tasks:
-            if task.due <= now and self._controller.is_active:
+            if task.due <= now and self._state.is_active:
                 task.due = NEVER
                 due = self._run(task, now)
-                if self._controller.is_active:
+                if self._state.is_active:
                     task.due = due
 
     def _run(self, task: Task, now: float) -> float:
-        """When the task wants to run next, whether it succeeds or fails."""
+        """Runs a task. Returns the time of its next run, whether it succeeds or fails."""
         try:
             due = task.run(now)
         except KafkaError as error:
-            self._controller.log_info("Periodic task '%s' failed: %s", task.name, error)
+            self._state.log_info("Periodic task '%s' failed: %s", task.name, error)
         except Exception:
-            log.exception(
+            logger.exception(
                 "[QuorumController id=%d] Periodic task '%s' failed",
-                self._controller.config.node_id,
+                self._state.config.node_id,
                 task.name,
             )
         else:
@@ -145,107 +160,103 @@ class PeriodicTasks:
         return now + pause_s
 
     def _fence_stale(self, now: float) -> float:
-        from quorate.controller.replication.fencing import fence_expired
-
-        controller = self._controller
+        """Fences the brokers whose session has expired, one after the other."""
+        state = self._state
         while True:
-            # One after the other: who is fenced next depends on where the leaderships of the last one went.
+            # One after the other: the leaderships of one broker may move to the next one.
             if self._fencing is not None:
                 session, continuation, written = self._fencing
-                if controller.committed_offset < written:
-                    return now + _PORTION_PAUSE_S  # others' records wait behind no more than one portion
+                if state.committed_offset < written:
+                    return now + _PORTION_PAUSE_S  # records of requests wait behind at most one portion
             else:
-                expired = controller.broker_sessions.next_expired(now)
+                expired = state.broker_sessions.next_expired(now)
                 if expired is None:
                     break
                 session, continuation = expired, None
             self._fencing = None
             try:
-                records, left = fence_expired(controller.view(), session, continuation)
+                records, left = fencing.fence_expired(state.view(), session, continuation)
                 if records and continuation is None:
-                    controller.log_info(
+                    state.log_info(
                         "Fencing broker %d at epoch %d because its session has timed out.", *session
                     )
-                written = controller.write(records) if records else controller.last_written
+                written = state.write(records) if records else state.last_written
             except BaseException:
-                # The next try begins with the first partition again: what this one was to change is
-                # still unchanged.
-                controller.broker_sessions.goes_on(continuation, None)
-                controller.broker_sessions.expire(session, now)
+                # The next try begins with the first partition again, since the changes of this portion
+                # were not made.
+                state.broker_sessions.replace_continuation(continuation, None)
+                state.broker_sessions.expire(session, now)
                 raise
-            controller.broker_sessions.goes_on(continuation, left)
+            state.broker_sessions.replace_continuation(continuation, left)
             if left is not None:
                 self._fencing = (session, left, written)
                 return now + _PORTION_PAUSE_S
-        # Not before the first session can run out, and not later than one that begins now would.
-        soonest = controller.broker_sessions.next_expiry() + 0.001
-        return min(max(now + 0.001, soonest), now + controller.config.broker_session_timeout_s)
+        # Not before the first session may expire, and not later than a session that begins now.
+        soonest = state.broker_sessions.next_expiry() + 0.001
+        return min(max(now + 0.001, soonest), now + state.config.broker_session_timeout_s)
 
     def _write_no_op(self, now: float) -> float:
-        from quorate.metadata.records import NoOpRecord
-
-        controller = self._controller
-        idle_since = controller.last_write
-        interval = controller.config.max_idle_interval_s
+        """Writes a NoOpRecord if no record was written for some time (KIP-835)."""
+        state = self._state
+        idle_since = state.last_write
+        interval = state.config.max_idle_interval_s
         if now - idle_since >= interval:
-            controller.write([NoOpRecord()])
+            state.write([NoOpRecord()])
             return now + interval
         return idle_since + interval
 
     def _elect_preferred(self, now: float) -> float:
-        from quorate.controller.handlers.elect_leaders import preferred_elections
-
-        sweep, self._preferred = self._preferred, None  # one that fails begins anew
-        if sweep is not None and self._controller.committed_offset < sweep.written:
+        """Elects preferred leaders, one portion in each run."""
+        sweep, self._preferred = self._preferred, None  # a sweep that fails starts again
+        if sweep is not None and self._state.committed_offset < sweep.written:
             self._preferred = sweep
             return now + _PORTION_PAUSE_S
         if sweep is None:
-            topics = self._controller.next_image.topics.by_id.values()
+            topics = self._state.next_image.topics.by_id.values()
             sweep = _Sweep(
                 (topic.id, partition_id) for topic in topics for partition_id in topic.partitions.ids()
             )
-        self._preferred = self._elect(sweep, preferred_elections, "preferred leaders")
-        interval_s = self._controller.config.leader_imbalance_check_interval_s or NEVER
+        self._preferred = self._elect(sweep, elect_leaders.preferred_elections, "preferred leaders")
+        interval_s = self._state.config.leader_imbalance_check_interval_s or NEVER
         return now + interval_s if self._preferred is None else now
 
     def _elect_unclean(self, now: float) -> float:
-        from quorate.controller.handlers.elect_leaders import unclean_elections
-
-        sweep, self._unclean = self._unclean, None  # one that fails begins anew
-        if sweep is not None and self._controller.committed_offset < sweep.written:
+        """Elects leaders uncleanly for topics that allow it, one portion in each run."""
+        sweep, self._unclean = self._unclean, None  # a sweep that fails starts again
+        if sweep is not None and self._state.committed_offset < sweep.written:
             self._unclean = sweep
             return now + _PORTION_PAUSE_S
         if sweep is None:
-            sweep = _Sweep(self._controller.next_image.topics.leaderless())
-        self._unclean = self._elect(sweep, unclean_elections, "leaders uncleanly")
-        interval_s = self._controller.config.unclean_election_check_interval_s
+            sweep = _Sweep(self._state.next_image.topics.leaderless())
+        self._unclean = self._elect(sweep, elect_leaders.unclean_elections, "leaders uncleanly")
+        interval_s = self._state.config.unclean_election_check_interval_s
         return now + interval_s if self._unclean is None else now
 
     def _elect(self, sweep: _Sweep, elections: _Elections, what: str) -> _Sweep | None:
-        """One turn of a sweep; what is left of it, None when it came to its end.
+        """Runs one turn of a sweep. Returns the sweep, or None at its end.
 
-        The next turn waits until this one is committed, so that others' records wait behind no more
-        than one turn.
+        The next turn waits until the elections of this one are committed, so that records of requests
+        wait behind at most one turn.
         """
-        controller = self._controller
-        view = controller.view()
-        limit = controller.config.max_elections_per_run
+        state = self._state
+        view = state.view()
+        limit = state.config.max_elections_per_run
         records = elections(view, sweep.turn(view.image.topics), limit)
         if records:
-            controller.log_info("Electing %s for %d partition(s).", what, len(records))
-            sweep.written = controller.write(records)
+            state.log_info("Electing %s for %d partition(s).", what, len(records))
+            sweep.written = state.write(records)
         return sweep if len(records) >= limit or not sweep.ended else None
 
     def _time_out(self, now: float) -> float:
-        pending = self._controller.pending
+        """Fails the requests whose timeout has expired."""
+        pending = self._state.pending
         pending.expire(now)
         return now + (0.1 if pending else 0.5)
 
     def _expire_tokens(self, now: float) -> float:
-        from quorate.controller.handlers.delegation_tokens import expired_tokens
-
-        controller = self._controller
-        records = expired_tokens(controller.view(), controller.clock.now_ms(), 1_000)
+        """Removes expired delegation tokens."""
+        state = self._state
+        records = delegation_tokens.expired_tokens(state.view(), state.clock.now_ms(), 1_000)
         if records:
-            controller.write(records)
-        return now if len(records) >= 1_000 else now + controller.config.token_expiry_check_interval_s
+            state.write(records)
+        return now if len(records) >= 1_000 else now + state.config.token_expiry_check_interval_s

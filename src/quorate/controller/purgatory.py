@@ -1,4 +1,4 @@
-"""Answers that wait for their records to commit."""
+"""Responses that wait until their records are committed. Source: Kafka's DeferredEventQueue."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 
 @dataclass(slots=True)
 class Answer:
-    """offset: the last record on which it depends, -1 for none; an Envelope passes it on to the
-    forwarding broker."""
+    """A response, and the offset of the last record that it depends on, or -1. An Envelope returns the
+    offset to the forwarding broker."""
 
     response: Any
     offset: int
@@ -22,6 +22,8 @@ class Answer:
 
 @dataclass(slots=True)
 class _Waiting:
+    """A response that waits for its offset."""
+
     offset: int
     response: Any
     future: asyncio.Future[Any]
@@ -31,7 +33,8 @@ class _Waiting:
 
 
 class ResponsePurgatory:
-    """In order of offset, since each answer waits for at least what the one before it waits for."""
+    """A queue of responses in the order of their offsets. Each response waits for at least the offset of
+    the one before it."""
 
     __slots__ = ("_empty", "_queue")
 
@@ -52,12 +55,12 @@ class ResponsePurgatory:
         what: str,
         with_offset: bool,
     ) -> None:
-        """deadline: monotonic seconds, infinity for none. with_offset: give an `Answer`, not the bare
-        response."""
+        """Adds a response. `deadline` is in monotonic seconds, or infinity. `with_offset` gives the
+        future an `Answer` instead of the response."""
         self._queue.append(_Waiting(offset, response, future, deadline, what, with_offset))
 
     def release(self, stable_offset: int) -> None:
-        """Answers everything that waits for this offset or an earlier one."""
+        """Releases all responses that wait for this offset or a lower one."""
         queue = self._queue
         while queue and queue[0].offset <= stable_offset:
             waiting = queue.popleft()
@@ -70,20 +73,21 @@ class ResponsePurgatory:
             self._empty.set_result(None)
 
     async def emptied(self, timeout_s: float) -> None:
-        """Returns when nothing waits any more, at the latest after the time given."""
+        """Waits until no response is waiting, or until the timeout."""
         if self._queue:
             self._empty = asyncio.get_running_loop().create_future()
             await asyncio.wait([self._empty], timeout=timeout_s)
 
     def fail_all(self, error: Callable[[], KafkaError]) -> None:
+        """Fails all waiting responses."""
         queue, self._queue = self._queue, deque()
         for waiting in queue:
             if not waiting.future.done():
                 waiting.future.set_exception(error())
 
     def expire(self, now: float) -> int:
-        """Answers REQUEST_TIMED_OUT where the deadline has passed: the change may still happen. Returns
-        how many."""
+        """Fails the responses whose deadline has passed with REQUEST_TIMED_OUT, although their records
+        may still be committed. Returns their number."""
         expired = 0
         for waiting in self._queue:
             if waiting.deadline <= now and not waiting.future.done():

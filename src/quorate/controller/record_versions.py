@@ -1,4 +1,4 @@
-"""In which version the active controller writes a record."""
+"""The version in which the active controller writes each record."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from quorate.protocol.schema import Data
 
 
 def version_of(record: Data, metadata_version: int) -> int:
-    """The version in which the active controller writes a record.
+    """The version of a record.
 
-    Changes of a registration are written in the lowest version that holds them, as Kafka does.
+    A registration change is written in the lowest version that has its fields, as in Kafka.
     """
     if isinstance(record, BrokerRegistrationChangeRecord):
         return 2 if record.log_dirs else 1 if record.in_controlled_shutdown else 0
@@ -20,7 +20,7 @@ def version_of(record: Data, metadata_version: int) -> int:
 
 
 def level_in(records: Iterable[Data]) -> int:
-    """The metadata.version that a log without one gets by these records."""
+    """The metadata.version that these records set, or 0."""
     for record in records:
         if isinstance(record, FeatureLevelRecord) and record.name == METADATA_VERSION:
             return record.feature_level

@@ -1,4 +1,5 @@
-"""Topic names: which are legal, and which collide because metrics turn '.' into '_'."""
+"""Rules for the names of topics and nodes: which are valid, and which topic names collide because
+metrics replace '.' by '_'."""
 
 from __future__ import annotations
 
@@ -8,16 +9,16 @@ from collections.abc import Collection, Container
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 MAX_LENGTH = 249
-"""A directory is named after topic, partition and a suffix of 38 characters; 255 is the usual limit of
-file systems."""
+"""The name of a log directory is the topic, the partition and a suffix of 38 characters. Most file
+systems limit it to 255 characters."""
 
 _MAX_ENUMERATED = 6
-"""Names with more of '.' and '_' than this are looked for by a walk over all topics, not by their 2^n
-spellings."""
+"""A name with more '.' and '_' than this is compared with all topics. For other names, the 2^n possible
+spellings are looked up."""
 
 
-def why_invalid(name: str) -> str | None:
-    """None for a legal name."""
+def invalid_reason(name: str) -> str | None:
+    """The reason why a topic name is not valid, or None."""
     if not name:
         return "the empty string is not allowed"
     if name in (".", ".."):
@@ -33,19 +34,21 @@ _NODE_ID = re.compile(r"[+-]?[0-9]{1,10}\Z")
 
 
 def parse_node_id(name: str) -> int | None:
-    """The number that a broker resource's name stands for; None for what is no 32-bit integer in base 10."""
+    """The number in the name of a broker resource, or None if it is not a 32-bit decimal integer."""
     if not _NODE_ID.match(name):
         return None
     number = int(name)
     return number if -(2**31) <= number < 2**31 else None
 
 
-def unified(name: str) -> str:
+def unify_collision_chars(name: str) -> str:
+    """The name with '_' in place of each '.', as in metrics. Source: Kafka's Topic.unifyCollisionChars."""
     return name.replace(".", "_")
 
 
 class Collisions:
-    """Finds an existing topic that differs from a new name only by '.' against '_'. Lives for one request."""
+    """Finds existing topics whose names differ from a new name only by '.' and '_'. An object serves one
+    request."""
 
     __slots__ = ("_by_unified", "_spellings", "_topics")
 
@@ -53,10 +56,11 @@ class Collisions:
         self._topics = topics
         self._by_unified: dict[str, str] | None = None
         self._spellings = 0
-        """Tried so far. Once they are as many as there are topics, a walk over the topics would have
-        been cheaper."""
+        """The spellings tried so far. After as many spellings as topics, a comparison with all topics is
+        cheaper."""
 
     def find(self, name: str) -> str | None:
+        """An existing topic that collides with the name, or None."""
         count = name.count(".") + name.count("_")
         if not count:
             return None
@@ -64,11 +68,12 @@ class Collisions:
             self._spellings += 1 << count
             return _find_spelling(name, self._topics)
         if self._by_unified is None:
-            self._by_unified = {unified(topic): topic for topic in self._topics}
-        return self._by_unified.get(unified(name))
+            self._by_unified = {unify_collision_chars(topic): topic for topic in self._topics}
+        return self._by_unified.get(unify_collision_chars(name))
 
 
 def _find_spelling(name: str, topics: Container[str]) -> str | None:
+    """A topic that has one of the spellings of the name, or None."""
     pieces = re.split("[._]", name)
     for separators in itertools.product("._", repeat=len(pieces) - 1):
         spelling = "".join(itertools.chain.from_iterable(zip(pieces, (*separators, ""), strict=True)))

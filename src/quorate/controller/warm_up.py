@@ -1,8 +1,8 @@
-"""What a standby does while it is idle so that it can take over at once.
+"""Prepares an idle standby so that it can become active at once.
 
-Handlers are imported and messages compiled on first use, so that a node starts quickly. For a standby
-that use comes when the active controller has died, and then it would cost some fifty milliseconds. So
-it is done ahead, one piece a turn.
+Handlers are imported and messages are compiled on first use, so that a node starts quickly. A standby
+would first use them after the failure of the active controller, and would lose about fifty milliseconds.
+It therefore loads them in advance, one in each turn of the event loop.
 """
 
 from __future__ import annotations
@@ -12,38 +12,39 @@ import importlib
 import logging
 from collections.abc import Iterator
 
-from quorate.controller.routes import WRITES, write_handler
+from quorate.controller.requests.routes import WRITES, write_handler
 from quorate.protocol.api import REGISTRY, ApiKey
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-BEGIN_AFTER_S = 0.5  # the node starts first
-PAUSE_S = 0.005  # between pieces: what the node is there for comes first
+BEGIN_AFTER_S = 0.5  # gives the node time to start
+PAUSE_S = 0.005  # between two steps, so that requests are not delayed
 
 RAFT_KEYS = (
     ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.END_QUORUM_EPOCH, ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT,
     ApiKey.UPDATE_RAFT_VOTER,
 )  # fmt: skip
-"""Said and heard by every voter."""
+"""The APIs that every voter uses."""
 
 MODULES = (
     "quorate.protocol.compiler",
     "quorate.protocol.messages.incremental_alter_configs",
     "quorate.protocol.messages.api_versions",
-    "quorate.controller.envelope",
+    "quorate.controller.requests.envelope",
     "quorate.controller.replication.placement",
 )
-"""Large ones first by themselves: no piece should take long."""
+"""Large modules, each of which is a step of its own so that no step takes long."""
 
 RECORDS = (
     "TopicRecord", "PartitionRecord", "PartitionChangeRecord", "ConfigRecord", "RegisterBrokerRecord",
-    "BrokerRegistrationChangeRecord", "RemoveTopicRecord", "NoOpRecord", "ProducerIdsRecord", "RegisterControllerRecord",
+    "BrokerRegistrationChangeRecord", "RemoveTopicRecord", "NoOpRecord", "ProducerIdsRecord",
+    "RegisterControllerRecord",
 )  # fmt: skip
-"""Which every active controller writes sooner or later; in all versions of today's metadata.version."""
+"""The records that an active controller writes sooner or later, each in its newest version."""
 
 
 def pieces() -> Iterator[None]:
-    """Loads one thing at each step."""
+    """Loads one module or compiles one codec in each step."""
     for module in MODULES:
         importlib.import_module(module)
         yield
@@ -71,7 +72,7 @@ def pieces() -> Iterator[None]:
 
 
 class WarmUp:
-    """Runs `pieces` in the loop, with pauses, until it is done or closed."""
+    """Runs the steps in the event loop, with pauses, until they are done or `close` is called."""
 
     def __init__(self) -> None:
         self._pieces = pieces()
@@ -79,9 +80,11 @@ class WarmUp:
         self.done = False
 
     def begin(self) -> None:
+        """Starts the timer of the first step."""
         self._timer = asyncio.get_running_loop().call_later(BEGIN_AFTER_S, self._next)
 
     def close(self) -> None:
+        """Stops the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -91,6 +94,6 @@ class WarmUp:
         except StopIteration:
             self.done = True
         except Exception:
-            log.exception("[Standby] cannot prepare: the first use will tell why")
+            logger.exception("[Standby] Preparation failed; the first use will report the error")
         else:
             self._timer = asyncio.get_running_loop().call_later(PAUSE_S, self._next)

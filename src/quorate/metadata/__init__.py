@@ -1,6 +1,18 @@
-"""The metadata of a cluster: its records, their image at an offset, features, snapshots and the files
-of a formatted directory.
+"""The metadata of a cluster: records, images, features, snapshots and bootstrap files. KIP-500, KIP-631,
+KIP-746.
 
-Knows `protocol` and `records`; does no I/O outside of `snapshot.write_snapshot` and `bootstrap`'s files.
-KIP-500, KIP-631, KIP-746.
+  records/          the record types of the metadata log
+  image/            the metadata as an immutable value
+  framing           the frame of a record in the log
+  json              records as JSON, as Kafka's dump tool prints them
+  features          metadata.version and the other features
+  loader            builds images from committed batches and snapshots
+  shared_replay     shares images between the two roles of a combined node
+  snapshot          snapshot files
+  snapshot_emitter  decides when to write a snapshot
+  bootstrap         bootstrap.checkpoint and the first snapshot of a formatted directory
+  errors            the exception of this package
+
+Other packages may import all modules. This package imports only `protocol` and `records`. Only
+`snapshot.write_snapshot`, `bootstrap` and `snapshot_emitter` do I/O or start tasks.
 """

@@ -1,8 +1,9 @@
-"""The two files of a formatted directory that hold batches, byte for byte as Kafka's formatter writes them.
+"""The two files of a formatted directory that hold batches, byte for byte as Kafka's formatter writes
+them.
 
-`bootstrap.checkpoint` (in every directory): metadata records that the first active controller copies
-into the empty log. `__cluster_metadata-0/00000000000000000000-0000000000.checkpoint`: kraft.version and
-the first set of voters. KIP-778, KIP-853, KIP-1022.
+`bootstrap.checkpoint`, in every directory, has the metadata records that the first active controller
+writes to the empty log. `__cluster_metadata-0/00000000000000000000-0000000000.checkpoint` has
+kraft.version and the first voter set. KIP-778, KIP-853, KIP-1022.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ _EPOCH = 0
 def bootstrap_records(
     levels: Mapping[str, int], scram: Sequence[UserScramCredentialRecord] = ()
 ) -> list[Data]:
-    """The records of a new cluster: metadata.version first, the other features by name if above 0, then
+    """The records of a new cluster: metadata.version, the other features above level 0 by name, then the
     credentials.
 
-    kraft.version is never among them. ValueError without a metadata.version, or for a credential that
-    it has no record for.
+    kraft.version is never one of them. Raises ValueError if there is no metadata.version, or if it does
+    not support the credentials.
     """
     metadata_version = levels.get(features.METADATA_VERSION)
     if metadata_version is None:
@@ -61,14 +62,13 @@ def bootstrap_records(
 
 
 def default_bootstrap(metadata_version: int = features.LATEST_STABLE_LEVEL) -> list[Data]:
-    """What a node that finds no bootstrap.checkpoint starts an empty log with: the metadata.version
-    alone, as Kafka does."""
+    """The records for an empty log if there is no bootstrap.checkpoint: the metadata.version alone, as
+    in Kafka."""
     return [FeatureLevelRecord(name=features.METADATA_VERSION, feature_level=metadata_version)]
 
 
 def encode_bootstrap(records: Sequence[Data], *, now_ms: int) -> bytes:
-    """The bytes of bootstrap.checkpoint. All records are written in version 0, the only one that those
-    types have."""
+    """The bytes of bootstrap.checkpoint. All records have version 0, the only version of their types."""
     data = build_metadata_batch(
         [encode_record(record, 0) for record in records], base_offset=1, leader_epoch=_EPOCH, timestamp=now_ms
     )
@@ -80,8 +80,8 @@ def encode_bootstrap(records: Sequence[Data], *, now_ms: int) -> bytes:
 
 
 def decode_bootstrap(data: bytes, *, name: str = BOOTSTRAP_NAME) -> list[tuple[Data, int]]:
-    """The records of bootstrap.checkpoint with their versions. MetadataError names the file and what is
-    wrong."""
+    """The records of bootstrap.checkpoint with their versions. Raises MetadataError with the file and
+    the reason."""
     snapshot = read_snapshot(data, name=name)
     records = []
     for batch in snapshot.batches:
@@ -94,15 +94,15 @@ def decode_bootstrap(data: bytes, *, name: str = BOOTSTRAP_NAME) -> list[tuple[D
 
 
 def write_bootstrap(directory: Path, records: Sequence[Data], *, now_ms: int) -> None:
-    """Writes `bootstrap.checkpoint` of a log directory, whole or not at all. OSError as the disk has it."""
+    """Writes `bootstrap.checkpoint` of a log directory atomically. Raises OSError."""
     _write(directory / BOOTSTRAP_NAME, encode_bootstrap(records, now_ms=now_ms))
 
 
 def read_bootstrap(directory: Path) -> list[Data]:
-    """The records that a new cluster starts with: those of the directory's file, or the default ones
-    without a file.
+    """The records for a new cluster: those of the directory's file, or the default ones if there is no
+    file.
 
-    MetadataError when the file is damaged.
+    Raises MetadataError if the file is damaged.
     """
     path = directory / BOOTSTRAP_NAME
     try:
@@ -113,7 +113,7 @@ def read_bootstrap(directory: Path) -> list[Data]:
 
 
 def metadata_version_of(records: Sequence[Data]) -> int:
-    """The metadata.version among bootstrap records. MetadataError when there is none."""
+    """The metadata.version of bootstrap records. Raises MetadataError if there is none."""
     level = 0
     for record in records:
         if isinstance(record, FeatureLevelRecord) and record.name == features.METADATA_VERSION:
@@ -124,7 +124,8 @@ def metadata_version_of(records: Sequence[Data]) -> int:
 
 
 def encode_first_snapshot(voters: VotersRecord, *, kraft_version: int = 1, now_ms: int) -> bytes:
-    """The bytes of the 0-0 snapshot: header, kraft.version, voters; footer; no data."""
+    """The bytes of the snapshot at offset 0 and epoch 0: header, kraft.version, voters and footer,
+    without data."""
     head = header_batch(
         epoch=_EPOCH,
         last_contained_timestamp_ms=now_ms,
@@ -136,15 +137,15 @@ def encode_first_snapshot(voters: VotersRecord, *, kraft_version: int = 1, now_m
 
 
 def write_first_snapshot(metadata_directory: Path, voters: VotersRecord, *, now_ms: int) -> None:
-    """Writes the 0-0 snapshot below a metadata log directory (and makes its `__cluster_metadata-0`).
-    OSError."""
+    """Writes the snapshot at offset 0 and epoch 0 to `__cluster_metadata-0` in a metadata log directory.
+    Creates this directory if needed. Raises OSError."""
     directory = metadata_directory / METADATA_DIRECTORY
     directory.mkdir(exist_ok=True)
     _write(directory / FIRST_SNAPSHOT_NAME, encode_first_snapshot(voters, now_ms=now_ms))
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all: temporary file, fsync, rename, fsync of the directory."""
+    """Writes a file atomically: temporary file, fsync, rename, fsync of the directory."""
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb") as out:
         out.write(data)

@@ -1,18 +1,17 @@
-"""The one error of this room.
+"""The exception of this package.
 
-It has no Kafka error code: a metadata record that cannot be replayed is never a client's fault. It
-means that this node cannot follow the log, so its driver must stop, naming the offset, instead of
-guessing.
+It has no Kafka error code, because a metadata record that cannot be replayed is never the fault of a
+client. This node cannot follow the log any further, so its driver must stop and report the offset.
 """
 
 from __future__ import annotations
 
 
 class MetadataError(Exception):
-    """A metadata record, snapshot or bootstrap file that this node cannot take.
+    """A metadata record, snapshot or bootstrap file that this node cannot process.
 
-    `offset` is the record's offset in the log (or inside the snapshot file), None where only the caller
-    knows it; `record` is a short description of the record, None where it could not be decoded.
+    `offset` is the offset of the record in the log or in the snapshot file, or None if only the caller
+    knows it. `record` is a short description of the record, or None if it could not be decoded.
     """
 
     def __init__(self, reason: str, *, offset: int | None = None, record: str | None = None) -> None:
@@ -22,7 +21,7 @@ class MetadataError(Exception):
         super().__init__(reason)
 
     def at(self, offset: int, record: object | None = None) -> MetadataError:
-        """The same error, with the offset (and record) filled in where they were not known."""
+        """The same error with offset and record, unless it has them already."""
         text = self.record if self.record is not None or record is None else shorten(repr(record))
         return MetadataError(
             self.reason, offset=self.offset if self.offset is not None else offset, record=text
@@ -35,5 +34,5 @@ class MetadataError(Exception):
 
 
 def shorten(text: str, limit: int = 300) -> str:
-    """A record's text, cut so that a log line stays one line."""
+    """The text of a record, limited so that a log message stays short."""
     return text if len(text) <= limit else text[: limit - 3] + "..."

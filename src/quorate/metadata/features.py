@@ -1,8 +1,8 @@
-"""Feature levels: the table of metadata.version, the other features, releases, dependencies. KIP-584,
+"""Feature levels: the table of metadata.version, the other features, releases and dependencies. KIP-584,
 KIP-778, KIP-1022.
 
-Pure data and look-ups; what is finalised in a cluster lives in the image, what is being changed is
-checked by the controller.
+This module has only data and look-ups. The finalized levels of a cluster are in the image, and the
+controller checks changes of them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ SHARE_VERSION = "share.version"
 STREAMS_VERSION = "streams.version"
 
 ALIASES = {"metadata.format": METADATA_VERSION}
-"""KIP-746's working name of the feature; tools take it as a synonym."""
+"""KIP-746's former name of the feature. Tools accept it as a synonym."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataVersion:
-    """One level of metadata.version. `format_changed`: the level changed what records hold, so going
-    below it loses data."""
+    """One level of metadata.version. `format_changed` means that this level changed the content of
+    records, so that a downgrade below it loses data."""
 
     level: int
     release: str
@@ -36,7 +36,7 @@ class MetadataVersion:
 
     @property
     def name(self) -> str:
-        """`4.1-IV1`, as tools print it."""
+        """The name as tools print it, such as `4.1-IV1`."""
         return f"{self.release}-IV{self.iv}"
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class MetadataVersion:
 
 _TABLE = (
     # level, release, IV, changed the format of records
-    (7, "3.3", 3, True),  # controlled shutdown in registrations: the lowest that 4.x takes
+    (7, "3.3", 3, True),  # controlled shutdown in registrations; the lowest level of Kafka 4.x
     (8, "3.4", 0, True),  # ZooKeeper migration
     (9, "3.5", 0, False),  # tiered storage
     (10, "3.5", 1, False),  # Fetch 15
@@ -64,10 +64,10 @@ _TABLE = (
     (23, "4.0", 1, True),  # eligible leader replicas in records
     (24, "4.0", 2, False),  # transaction.version 1 and 2
     (25, "4.0", 3, False),
-    (26, "4.1", 0, False),  # ELR on by default
+    (26, "4.1", 0, False),  # ELR enabled by default
     (27, "4.1", 1, False),  # Fetch 18
-    (28, "4.2", 0, False),  # share.version 1; known to 4.1, not stable there
-    (29, "4.2", 1, False),  # streams.version 1; the same
+    (28, "4.2", 0, False),  # share.version 1; unstable in 4.1
+    (29, "4.2", 1, False),  # streams.version 1; unstable in 4.1
 )
 
 LEVELS: Mapping[int, MetadataVersion] = {row[0]: MetadataVersion(*row) for row in _TABLE}
@@ -86,7 +86,7 @@ FIRST_MIGRATION = 8
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A feature besides metadata.version: `bootstrap[level]` is the metadata.version from which a new
+    """A feature other than metadata.version. `bootstrap[level]` is the metadata.version from which a new
     cluster gets that level."""
 
     name: str
@@ -96,7 +96,7 @@ class Feature:
     dependencies: Mapping[int, Mapping[str, int]]
 
     def default_level(self, metadata_version: int) -> int:
-        """The level that a new cluster of that metadata.version gets (never an unstable one)."""
+        """The level that a new cluster of that metadata.version gets. It is never an unstable one."""
         stable = self.bootstrap[: self.latest_stable + 1]
         return max(level for level, needed in enumerate(stable) if needed <= metadata_version or level == 0)
 
@@ -112,11 +112,12 @@ FEATURES: Mapping[str, Feature] = {
         Feature(STREAMS_VERSION, 1, 0, (7, 29), {}),
     )
 }
-"""In Kafka's order."""
+"""The features in Kafka's order."""
 
 
 def metadata_version(level: int) -> MetadataVersion:
-    """The level's row. MetadataError when this node does not know the level (below 7 or above 29)."""
+    """The metadata.version of a level. Raises MetadataError if this node does not know the level (below
+    7 or above 29)."""
     version = LEVELS.get(level)
     if version is None:
         hint = ""
@@ -130,10 +131,10 @@ def metadata_version(level: int) -> MetadataVersion:
 
 
 def parse_version(text: str) -> MetadataVersion:
-    """A level from `--release-version`: `4.1-IV1`, `4.1`, `4.1.1` (a release means its last level), or
-    the bare level number.
+    """The level of a `--release-version` argument: `4.1-IV1`, `4.1`, `4.1.1` or the number of the level.
+    A release stands for its last level.
 
-    ValueError names the text and the range.
+    Raises ValueError with the text and the range.
     """
     text = text.strip()
     parts = text.split(".")
@@ -155,13 +156,13 @@ def parse_version(text: str) -> MetadataVersion:
 
 
 def canonical_name(feature: str) -> str:
-    """The feature's name with synonyms resolved (`metadata.format`)."""
+    """The name of a feature after resolution of synonyms (`metadata.format`)."""
     return ALIASES.get(feature, feature)
 
 
 def supported_features(*, unstable: bool = False) -> dict[str, tuple[int, int]]:
-    """Ranges (min, max) that this node offers in ApiVersions and registrations; features without a
-    stable level are left out."""
+    """The ranges (min, max) that this node offers in ApiVersions and registrations. Features without a
+    stable level are absent."""
     ranges = {METADATA_VERSION: (MINIMUM_LEVEL, LATEST_LEVEL if unstable else LATEST_STABLE_LEVEL)}
     for feature in FEATURES.values():
         top = feature.latest if unstable else feature.latest_stable
@@ -171,14 +172,14 @@ def supported_features(*, unstable: bool = False) -> dict[str, tuple[int, int]]:
 
 
 def default_levels(metadata_version_level: int) -> dict[str, int]:
-    """Levels of the other features in a new cluster of that metadata.version, zero ones and
-    kraft.version included."""
+    """The levels of the other features in a new cluster of that metadata.version, including
+    kraft.version and features at level 0."""
     return {feature.name: feature.default_level(metadata_version_level) for feature in FEATURES.values()}
 
 
 def dependencies(feature: str, level: int) -> Mapping[str, int]:
-    """What the level needs of other features: name -> lowest level. ValueError for an unknown feature
-    or level."""
+    """The levels of other features that a level requires, as name -> lowest level. Raises ValueError for
+    an unknown feature or level."""
     feature = canonical_name(feature)
     if feature == METADATA_VERSION:
         if level not in LEVELS:
@@ -196,7 +197,7 @@ def dependencies(feature: str, level: int) -> Mapping[str, int]:
 
 
 def check_dependencies(levels: Mapping[str, int]) -> None:
-    """Checks that each level's needs are met by `levels` as a whole. ValueError in Kafka's words."""
+    """Checks that `levels` satisfy the dependencies of each level. Raises ValueError in Kafka's words."""
     metadata_level = levels.get(METADATA_VERSION, 0)
     for feature, level in levels.items():
         if feature == METADATA_VERSION or level < 1:
@@ -214,14 +215,14 @@ def check_dependencies(levels: Mapping[str, int]) -> None:
 
 
 def format_changed_between(one: int, other: int) -> bool:
-    """Whether records changed between the two levels of metadata.version: if so, going down loses
+    """Whether records changed between two levels of metadata.version, so that a downgrade loses
     metadata."""
     low, high = sorted((one, other))
     return any(LEVELS[level].format_changed for level in range(low + 1, high + 1) if level in LEVELS)
 
 
 _RECORD_VERSIONS: Mapping[int, tuple[tuple[int, int], ...]] = {
-    # record type -> (from metadata.version, record version), falling
+    # record type -> (from metadata.version, record version), the newest first
     0: ((17, 3), (8, 2), (7, 1)),  # RegisterBroker
     3: ((23, 2), (17, 1)),  # Partition
     5: ((23, 2), (17, 1)),  # PartitionChange
@@ -230,8 +231,8 @@ _RECORD_VERSIONS: Mapping[int, tuple[tuple[int, int], ...]] = {
 
 
 def record_version(record_type: int, metadata_version_level: int) -> int:
-    """The version in which a record type is written under a metadata.version; 0 for all types that
-    never changed."""
+    """The version in which a record type is written at a metadata.version. It is 0 for types that never
+    changed."""
     for since, version in _RECORD_VERSIONS.get(record_type, ()):
         if metadata_version_level >= since:
             return version

@@ -1,7 +1,7 @@
-"""Framing of a metadata record in a log: frame version, record type and record version as unsigned
-varints, then the body. KIP-595, KIP-746.
+"""The frame of a metadata record in a log: frame version, record type and record version as unsigned
+varints before the body. KIP-595, KIP-746.
 
-A record of the 2.8 releases has frame version 0; it is refused, as Kafka refuses it.
+Records of Kafka 2.8 have frame version 0. They are rejected, as in Kafka.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FRAME_VERSION = 1
 
 
 def frame(record_type: int, version: int) -> bytes:
-    """How the value of such a record begins."""
+    """The first bytes of the value of such a record."""
     header = _HEADERS.get((record_type, version))
     if header is None:
         header = _HEADERS[record_type, version] = (
@@ -25,13 +25,14 @@ def frame(record_type: int, version: int) -> bytes:
 
 
 def encode_record(record: Data, version: int) -> bytes:
-    """The record's value as it stands in a batch. EncodeError when the version lacks a field that is set."""
+    """The value of a record in a batch. Raises EncodeError if a field is set that the version does not
+    have."""
     return frame(record.KEY, version) + record.encode(version)
 
 
 def decode_record(value: bytes | memoryview) -> tuple[Data, int]:
-    """The record and its version. MetadataError names the unknown frame, type or version, or why the
-    body is bad."""
+    """The record and its version. Raises MetadataError with the unknown frame version, record type or
+    record version, or with the error in the body."""
     frame, position = read_uvarint(value, 0, "frame version")
     if frame == 0:
         raise MetadataError(
@@ -57,7 +58,7 @@ def decode_record(value: bytes | memoryview) -> tuple[Data, int]:
 
 
 _HEADERS: dict[tuple[int, int], bytes] = {}
-"""Frame headers made so far: at most one per record type and version."""
+"""The frames that were made so far, at most one for each record type and version."""
 
 
 def _uvarint(value: int) -> bytes:
@@ -70,8 +71,8 @@ def _uvarint(value: int) -> bytes:
 
 
 def read_uvarint(value: bytes | memoryview, position: int, what: str) -> tuple[int, int]:
-    """An unsigned varint and the position behind it. MetadataError, saying `what` it was to be, when it
-    is cut or too long."""
+    """An unsigned varint and the position after it. Raises MetadataError if it is incomplete or too
+    long; `what` names the field in the message."""
     result = 0
     for shift in range(0, 35, 7):
         if position >= len(value):

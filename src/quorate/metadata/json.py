@@ -1,4 +1,4 @@
-"""Metadata records as the JSON of Kafka's dump tool, and JSON text as Kafka's writer (Jackson) forms it."""
+"""Metadata records as JSON, in the form of Kafka's dump tool and of its JSON writer, Jackson."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from quorate.protocol.schema import Data, Message
 
 
 def type_name(cls: type[Message]) -> str:
-    """`TopicRecord` -> `TOPIC_RECORD`."""
+    """The name of a record type: `TopicRecord` -> `TOPIC_RECORD`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).upper()
 
 
 def record_json(record: Data, version: int) -> dict[str, Any]:
-    """A metadata record as the dump tool's payload: its type, version and data."""
+    """A metadata record as the payload that the dump tool prints: its type, version and data."""
     return {"type": type_name(type(record)), "version": version, "data": to_json(record, version)}
 
 
 def record_from_json(value: Mapping[str, Any]) -> tuple[Data, int]:
-    """The record of such a payload, with its version. MetadataError names what is missing or wrong."""
+    """The record of such a payload, and its version. Raises MetadataError with the missing or invalid
+    field."""
     cls = _BY_NAME.get(value.get("type", ""))
     version = value.get("version")
     if cls is None:
@@ -42,8 +43,8 @@ _BY_NAME: dict[str, type[Data]] = {type_name(cls): cls for cls in RECORD_TYPES.v
 
 
 def dump_json(value: Any) -> str:
-    """Compact text, formed as Jackson forms it: no spaces, non-ASCII as it is, doubles as Java prints
-    them."""
+    """Compact JSON in Jackson's form: without spaces, with non-ASCII characters unescaped, and with
+    doubles as Java prints them."""
     if value is None:
         return "null"
     if value is True:
@@ -66,12 +67,12 @@ _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r":
 
 
 def quoted(text: str) -> str:
-    """A JSON string."""
+    """A string as JSON."""
     return '"' + _UNSAFE.sub(lambda hit: _SHORT.get(hit[0]) or f"\\u{ord(hit[0]):04X}", text) + '"'
 
 
 def java_double(value: float) -> str:
-    """A double as Java's Double.toString prints it; Jackson quotes what is not a number."""
+    """A double as Java's Double.toString prints it. Jackson quotes infinity and NaN."""
     if isnan(value):
         return '"NaN"'
     if isinf(value):
@@ -82,9 +83,8 @@ def java_double(value: float) -> str:
     mantissa, _, exponent = f"{abs(value)!r}".partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = (whole + fraction).lstrip("0")
-    point = (
-        len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))
-    )  # value = 0.digits * 10 ** point
+    # value = 0.digits * 10 ** point
+    point = len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))
     digits = digits.rstrip("0") or "0"
     if 1e-3 <= abs(value) < 1e7:
         if point <= 0:

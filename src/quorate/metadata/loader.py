@@ -1,8 +1,7 @@
-"""From committed batches of the log, or the batches of a snapshot, to an image: what every listener of
-the log does first.
+"""Builds images from the committed batches of the log and from the batches of a snapshot.
 
-`apply_steps` and `load_steps` give the same images a little at a time: what takes longer than a few
-milliseconds at once would hold the event loop.
+`apply_steps` and `load_steps` build the same images in small steps, because a step of more than a few
+milliseconds would block the event loop.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from quorate.metadata.image.builder import ImageBuilder
 from quorate.metadata.records import PartitionRecord
 
 STEP_RECORDS = 256
-"""Replayed in one step: one to two milliseconds."""
+"""The records that are replayed in one step, in one to two milliseconds."""
 
 IMAGE_RECORDS = 1_024
-"""Replayed before an image is made of them, which takes another three; one of a million partitions at
-once takes seconds."""
+"""The records after which an image is made, which takes another three milliseconds. An image of a
+million partitions made at once would take seconds."""
 
 _PARTITION = PartitionRecord.KEY
 
 ImageSteps = Generator[None, None, MetadataImage]
-"""Yields between steps; its result is the image at the end."""
+"""A generator that yields between steps and returns the image at the end."""
 
 
 class Batch(Protocol):
-    """A committed batch as the Raft client delivers it; `values` is empty for a control batch."""
+    """A committed batch as the Raft client delivers it. `values` is empty for a control batch."""
 
     @property
     def base_offset(self) -> int: ...
@@ -45,9 +44,9 @@ class Batch(Protocol):
 
 
 def apply_committed(image: MetadataImage, batches: Iterable[Batch]) -> MetadataImage:
-    """The image after these batches, control batches too (they only move its provenance).
+    """The image after these batches. Control batches only change its provenance.
 
-    The same image when there are none. MetadataError names offset, record and reason.
+    Returns the same image if there are no batches. Raises MetadataError with offset, record and reason.
     """
     builder = ImageBuilder(image)
     last: Batch | None = None
@@ -65,8 +64,8 @@ def load_snapshot(
 ) -> MetadataImage:
     """The image of a snapshot that covers the offsets below `end_offset`.
 
-    `timestamp_ms`: its header's lastContainedLogTimestamp; without it, that of the last batch. Errors
-    as in `apply_committed`.
+    `timestamp_ms` is the lastContainedLogTimestamp of its header. Without it, the timestamp of the last
+    batch is used. Raises MetadataError as `apply_committed` does.
     """
     builder = ImageBuilder(EMPTY)
     contained = end_offset - 1
@@ -81,7 +80,7 @@ def load_snapshot(
 
 
 def apply_steps(image: MetadataImage, batches: Iterable[Batch]) -> ImageSteps:
-    """As `apply_committed`."""
+    """Does the same as `apply_committed` in steps."""
     steps = _Steps(image)
     last: Batch | None = None
     for batch in batches:
@@ -91,7 +90,7 @@ def apply_steps(image: MetadataImage, batches: Iterable[Batch]) -> ImageSteps:
 
 
 def load_steps(end_offset: int, epoch: int, batches: Iterable[Batch]) -> ImageSteps:
-    """As `load_snapshot`."""
+    """Does the same as `load_snapshot` in steps."""
     steps = _Steps(EMPTY)
     written_ms = -1
     for batch in batches:
@@ -101,14 +100,15 @@ def load_steps(end_offset: int, epoch: int, batches: Iterable[Batch]) -> ImageSt
 
 
 class _Steps:
-    """Replays on an image that grows from time to time; what is in between is nobody's to see."""
+    """Replays records and makes an intermediate image from time to time. Intermediate images are not
+    visible to callers."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._builder = ImageBuilder(image)
         self._count = 0
 
     def take(self, batch: Batch, base_offset: int | None, epoch: int, contained: int = -1) -> Iterator[None]:
-        """Without a base offset every record counts as that at `contained`."""
+        """Replays a batch. Without a base offset, every record has the offset `contained`."""
         values = batch.values
         for start in range(0, len(values), STEP_RECORDS):
             offset = contained
@@ -123,10 +123,12 @@ class _Steps:
                 yield
 
     def finish(self, offset: int, epoch: int, timestamp_ms: int) -> MetadataImage:
+        """The image after all replayed records."""
         return self._builder.finish(offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
 
 
 def _replay(builder: ImageBuilder, value: bytes | memoryview, offset: int) -> None:
+    """Replays the value of one record."""
     if len(value) > 1 and value[1] == _PARTITION and builder.take_encoded(bytes(value)):
         return
     try:

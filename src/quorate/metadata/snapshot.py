@@ -1,11 +1,11 @@
-"""Snapshots of the metadata (KIP-630): a file of record batches that stands for all of the log before it.
+"""Snapshots of the metadata (KIP-630): a file of record batches that replaces the log before it.
 
     control batch   SnapshotHeader [, KRaftVersion, KRaftVoters: from kraft.version 1 on]
-    data batches    the least records of the image, up to 256 in each
+    data batches    the records of the image, up to 256 in each batch
     control batch   SnapshotFooter
 
-Offsets run from 0 inside the file; the batches' leader epoch is that of the snapshot. The name of the
-file holds its end offset (exclusive) and epoch.
+Offsets in the file start at 0. The leader epoch of its batches is the epoch of the snapshot. The file
+name has the end offset (exclusive) and the epoch.
 """
 
 from __future__ import annotations
@@ -45,36 +45,37 @@ SUFFIX = ".checkpoint"
 BOOTSTRAP_NAME = "bootstrap.checkpoint"
 
 MAX_BATCH_RECORDS = 256
-"""Encoded at once: one to three milliseconds, between two turns of the event loop."""
+"""The records that are encoded at once, in one to three milliseconds between two turns of the event
+loop."""
 
 MAX_BATCH_BYTES = 4 << 20
-"""Half of what a Raft batch may have: a snapshot batch must fit whatever reads the log."""
+"""Half of the limit of a Raft batch, so that every reader of the log accepts a batch of a snapshot."""
 
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
 class SnapshotId(NamedTuple):
-    """End offset (the first that the snapshot does not contain) and epoch of the last one that it
-    contains."""
+    """The end offset, which is the first offset that the snapshot does not contain, and the epoch of the
+    last offset that it contains."""
 
     offset: int
     epoch: int
 
 
 def snapshot_name(offset: int, epoch: int) -> str:
-    """`00000000000000000038-0000000001.checkpoint`."""
+    """The name of a snapshot file: `00000000000000000038-0000000001.checkpoint`."""
     return f"{offset:020d}-{epoch:010d}{SUFFIX}"
 
 
 def parse_name(name: str) -> SnapshotId | None:
-    """The id that a finished snapshot's file name holds, None for any other name."""
+    """The id of a complete snapshot with this file name, or None for any other name."""
     match = _NAME.fullmatch(name)
     return None if match is None else SnapshotId(int(match[1]), int(match[2]))
 
 
 def data_batches(image: MetadataImage, *, base_offset: int, epoch: int, timestamp_ms: int) -> Iterator[bytes]:
-    """The image's records as batches, the first at `base_offset`. MetadataError when the image cannot
-    be written."""
+    """The records of an image as batches, the first one at `base_offset`. Raises MetadataError if the
+    image cannot be written."""
     values: list[bytes] = []
     size = 0
     for value in image_values(image):
@@ -100,7 +101,8 @@ def header_batch(
     voters: VotersRecord | None,
     now_ms: int,
 ) -> bytes:
-    """The control batch at the start; from kraft.version 1 on it holds the voters, which are then needed."""
+    """The control batch at the beginning. From kraft.version 1 on it contains the voters, which are then
+    required."""
     records: list[tuple[int, bytes]] = [
         (
             ControlRecordType.SNAPSHOT_HEADER,
@@ -123,7 +125,7 @@ def header_batch(
 
 
 def footer_batch(*, base_offset: int, epoch: int, now_ms: int) -> bytes:
-    """The control batch at the end."""
+    """The control batch at the end of the file."""
     footer = SnapshotFooterRecord(version=0).encode(0)
     return build_control_batch(
         [(ControlRecordType.SNAPSHOT_FOOTER, footer)],
@@ -142,7 +144,8 @@ def frame_batches(
     voters: VotersRecord | None,
     now_ms: int,
 ) -> Iterator[bytes]:
-    """A whole snapshot: header, the data batches (which must start at `data_base_offset`), footer."""
+    """A whole snapshot: header, data batches and footer. The data batches must start at
+    `data_base_offset`."""
     yield header_batch(
         epoch=epoch,
         last_contained_timestamp_ms=last_contained_timestamp_ms,
@@ -158,7 +161,7 @@ def frame_batches(
 
 
 def data_base_offset(kraft_version: int) -> int:
-    """Offset of the first data record: behind the header, and the two records of kraft.version 1."""
+    """The offset of the first data record, after the header and the two records of kraft.version 1."""
     return 3 if kraft_version > 0 else 1
 
 
@@ -170,7 +173,7 @@ def snapshot_batches(
     last_contained_timestamp_ms: int,
     now_ms: int,
 ) -> Iterator[bytes]:
-    """All batches of a snapshot of the image, which stands at its provenance."""
+    """All batches of a snapshot of the image."""
     epoch = max(image.provenance.epoch, 0)
     data = data_batches(image, base_offset=data_base_offset(kraft_version), epoch=epoch, timestamp_ms=now_ms)
     return frame_batches(
@@ -192,8 +195,8 @@ def write_snapshot(
     last_contained_timestamp_ms: int,
     now_ms: int,
 ) -> int:
-    """Writes a snapshot's file and syncs it; gives its size. The caller renames it into place. OSError
-    as the disk has it."""
+    """Writes and syncs a snapshot file. Returns its size. The caller moves it to its final name. Raises
+    OSError."""
     size = 0
     with path.open("xb") as out:
         for batch in snapshot_batches(
@@ -212,7 +215,7 @@ def write_snapshot(
 
 @dataclass(slots=True)
 class SnapshotBatch:
-    """A data batch of a snapshot, in the shape of a committed one; offsets are those inside of the file."""
+    """A data batch of a snapshot in the form of a committed batch. Its offsets are those in the file."""
 
     base_offset: int
     last_offset: int
@@ -224,7 +227,7 @@ class SnapshotBatch:
 
 @dataclass(slots=True)
 class Snapshot:
-    """A read snapshot: its control records, and its data batches."""
+    """The control records and the data batches of a snapshot."""
 
     last_contained_timestamp_ms: int
     kraft_version: int
@@ -233,8 +236,7 @@ class Snapshot:
 
 
 def read_snapshot(data: bytes | memoryview, *, name: str = "snapshot") -> Snapshot:
-    """Reads a whole snapshot. MetadataError names the file and the batch that is not as a snapshot's
-    writer makes it."""
+    """Reads a whole snapshot. Raises MetadataError with the file and the invalid batch."""
     result: Snapshot | None = None
     footer = False
     position = 0
@@ -273,6 +275,7 @@ def read_snapshot(data: bytes | memoryview, *, name: str = "snapshot") -> Snapsh
 def _control(
     result: Snapshot | None, header: BatchHeader, batch: memoryview, where: str
 ) -> tuple[Snapshot | None, bool]:
+    """Reads a control batch. Returns the snapshot, and whether the batch has the footer."""
     footer = False
     for kind, value in control_records(batch):
         if result is None and kind != ControlRecordType.SNAPSHOT_HEADER:
@@ -303,8 +306,8 @@ def _control(
 def image_from_snapshot(
     data: bytes | memoryview, snapshot_id: SnapshotId, *, name: str | None = None
 ) -> MetadataImage:
-    """The image that a snapshot stands for. MetadataError as in `read_snapshot`, or for a record that
-    cannot be replayed."""
+    """The image of a snapshot. Raises MetadataError as `read_snapshot` does, or if a record cannot be
+    replayed."""
     snapshot = read_snapshot(data, name=name or snapshot_name(*snapshot_id))
     return load_snapshot(
         snapshot_id.offset,

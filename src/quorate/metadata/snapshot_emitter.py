@@ -1,8 +1,10 @@
-"""When a node writes a snapshot of its metadata (KIP-630): by bytes committed since the last one, or by
-time if anything changed. Every node does, brokers too, or its log would only grow.
+"""Decides when a node writes a snapshot of its metadata (KIP-630): after a number of committed bytes, or
+after some time if anything changed.
 
-The image is a value, so that writing goes on in slices while the next records are applied. One at a
-time, never inside a metadata transaction.
+Every node writes snapshots, brokers included, since its log would otherwise only grow. The image is a
+value, so that the snapshot is written in slices while more records are applied. Only one snapshot is
+written at a time, and none inside a metadata transaction. Source: Kafka's SnapshotGenerator and
+SnapshotEmitter.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ from quorate.metadata.image import MetadataImage
 from quorate.metadata.snapshot import data_base_offset, data_batches
 from quorate.protocol.errors import KafkaError
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class SnapshotStore(Protocol):
-    """Who keeps the log: the Raft client."""
+    """The owner of the log, which writes snapshots: the Raft client."""
 
     @property
     def kraft_version_finalised(self) -> int: ...
@@ -31,7 +33,8 @@ class SnapshotStore(Protocol):
 
 
 class SnapshotEmitter:
-    """Counts what is committed and has snapshots written. interval_s: 0 for none by time."""
+    """Counts the committed bytes and starts the writing of snapshots. `interval_s` is 0 if time alone
+    does not cause a snapshot."""
 
     def __init__(
         self,
@@ -56,13 +59,13 @@ class SnapshotEmitter:
         self.written = 0
 
     def loaded(self, end_offset: int) -> None:
-        """The state was taken from a snapshot."""
+        """Notes that the metadata was loaded from a snapshot."""
         self.end_offset = end_offset
         self._bytes = 0
 
     def committed(self, image: MetadataImage, last_offset: int, size_bytes: int, now: float) -> None:
-        """More is committed, up to last_offset; image: as far as it has been replayed. now: monotonic
-        seconds."""
+        """Notes committed batches up to `last_offset`, and writes a snapshot if one is due. `image` is
+        the metadata that has been replayed; `now` is the monotonic time in seconds."""
         if self._last_at is None:
             self._last_at = now
         self._bytes += size_bytes
@@ -72,7 +75,7 @@ class SnapshotEmitter:
         if self._task is not None or self._closed or image.transaction is not None:
             return
         if image.provenance.offset != last_offset or last_offset < self.end_offset:
-            return  # in the midst of a write that takes several batches, or nothing new
+            return  # only a part of a write has been replayed, or there is nothing new
         self._bytes = 0
         self._last_at = now
         self._task = asyncio.get_running_loop().create_task(self._write(image))
@@ -93,25 +96,22 @@ class SnapshotEmitter:
             await self._store.create_snapshot(end_offset, epoch, timestamp_ms, batches)
             self.end_offset = end_offset
             self.written += 1
-        except (
-            MetadataError,
-            ValueError,
-            OSError,
-            KafkaError,
-        ) as error:  # KafkaError: a log directory failed
-            # The log still has everything: the node goes on, and says so at the next attempt again.
-            log.error(
+        except (MetadataError, ValueError, OSError, KafkaError) as error:
+            # KafkaError means that a log directory failed. The log still has all records, so the node
+            # continues, and the next attempt logs its own error.
+            logger.error(
                 "[SnapshotEmitter id=%d] Snapshot at offset %d failed: %s", self._node_id, end_offset, error
             )
         finally:
             self._task = None
 
     async def settled(self) -> None:
-        """Waits for a snapshot under way."""
+        """Waits until no snapshot is being written."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
     async def close(self) -> None:
+        """Cancels a snapshot that is being written."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()

@@ -1,46 +1,73 @@
-"""Record batch v2 (magic 2), the unit of append, replication and fetch: KIP-98, KIP-32, KIP-320.
+"""Record batch v2 (magic 2), the unit of append, replication and fetch: KIP-98.
 
-====== ==== ====================== ==================================================================
-offset size field                  meaning
-====== ==== ====================== ==================================================================
-0      8    base offset            offset of the first record
-8      4    length                 size of the whole batch less 12
-12     4    partition leader epoch set by the leader; outside of the checksum
-16     1    magic                  2
-17     4    checksum               CRC-32C of byte 21 to the end
-21     2    attributes             bits 0-2 codec, 3 LogAppendTime, 4 transactional, 5 control,
-                                   6 base timestamp is the delete horizon
-23     4    last offset delta      last offset less base offset (compaction may leave it above count - 1)
-27     8    base timestamp         ms; of the first record
-35     8    max timestamp          ms
-43     8    producer id            -1: none
-51     2    producer epoch
-53     4    base sequence
-57     4    record count
-61           records               compressed as a whole when there is a codec
-====== ==== ====================== ==================================================================
-
-Readers here never look at more than the header unless their name says records.
+`batch_header` describes the header and reads it; this module reads and builds whole batches. Functions
+that read a batch look only at its header unless their name contains "records" or "values".
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
 
 import google_crc32c
 
+from quorate.records.batch_header import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    BASE_TIMESTAMP,
+    BATCH_OVERHEAD,
+    BIT_CONTROL,
+    BIT_LOG_APPEND_TIME,
+    BIT_TRANSACTIONAL,
+    CRC,
+    CURRENT_MAGIC,
+    LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
+    LENGTH,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAX_INT32,
+    MAX_TIMESTAMP,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    RECORDS_COUNT,
+    BatchHeader,
+    TimestampType,
+    parse_header,
+)
 from quorate.records.compression import MAX_DECOMPRESSED_BYTES, Compression, compress, decompress
 from quorate.records.errors import CorruptRecordError, InvalidRecordError
 from quorate.records.record import NO_TIMESTAMP, Headers, Record, RecordTuple, decode_all, encode_one
 from quorate.records.varint import Buffer, decode, decode_long, encode
 
 __all__ = [
+    "ATTRIBUTES",
+    "BASE_OFFSET",
+    "BASE_SEQUENCE",
+    "BASE_TIMESTAMP",
     "BATCH_OVERHEAD",
+    "CRC",
+    "CURRENT_MAGIC",
+    "LAST_OFFSET_DELTA",
+    "LEADER_EPOCH",
+    "LENGTH",
     "LOG_OVERHEAD",
+    "MAGIC",
+    "MAX_INT32",
+    "MAX_TIMESTAMP",
+    "NO_LEADER_EPOCH",
+    "NO_PRODUCER_EPOCH",
+    "NO_PRODUCER_ID",
+    "NO_SEQUENCE",
     "NO_TIMESTAMP",
+    "PRODUCER_EPOCH",
+    "PRODUCER_ID",
+    "RECORDS_COUNT",
     "BatchHeader",
     "Compression",
     "CorruptRecordError",
@@ -52,6 +79,7 @@ __all__ = [
     "build_batch",
     "build_control_batch",
     "build_metadata_batch",
+    "compute_crc",
     "control_records",
     "decode_records",
     "iter_batches",
@@ -59,140 +87,23 @@ __all__ = [
     "metadata_values",
     "parse_header",
     "records_section",
+    "repack",
+    "set_placement",
     "verify_crc",
+    "with_max_timestamp",
 ]
 
-BASE_OFFSET = 0
-LENGTH = 8
-LEADER_EPOCH = 12
-MAGIC = 16
-CRC = 17
-ATTRIBUTES = 21
-LAST_OFFSET_DELTA = 23
-BASE_TIMESTAMP = 27
-MAX_TIMESTAMP = 35
-PRODUCER_ID = 43
-PRODUCER_EPOCH = 51
-BASE_SEQUENCE = 53
-RECORDS_COUNT = 57
-BATCH_OVERHEAD = 61
-LOG_OVERHEAD = 12  # base offset and length, which `length` does not count
-
-CURRENT_MAGIC = 2
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
-NO_SEQUENCE = -1
-NO_LEADER_EPOCH = -1
-MAX_INT32 = 0x7FFFFFFF
-
-_COMPRESSION_MASK = 0x07
-_LOG_APPEND_TIME = 0x08
-_TRANSACTIONAL = 0x10
-_CONTROL = 0x20
-_DELETE_HORIZON = 0x40
-
-_HEADER = struct.Struct(">qiibIhiqqqhii")
 _PREFIX = struct.Struct(">qi")
-_CHECKED = struct.Struct(">hiqqqhii")  # from attributes to the count
+_CHECKED = struct.Struct(">hiqqqhii")
+"""The fields that the checksum covers, from the attributes to the record count."""
 _INT16_PAIR = struct.Struct(">hh")
 
 
-class TimestampType(IntEnum):
-    CREATE_TIME = 0
-    LOG_APPEND_TIME = 1
-
-
-@dataclass(slots=True)
-class BatchHeader:
-    """The fixed part of a batch; `size_bytes` is the whole batch, its first 12 bytes included."""
-
-    base_offset: int
-    size_bytes: int
-    leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    count: int
-
-    @property
-    def length(self) -> int:
-        """The same as `size_bytes`: the first 12 bytes are included."""
-        return self.size_bytes
-
-    @property
-    def last_offset(self) -> int:
-        return self.base_offset + self.last_offset_delta
-
-    @property
-    def next_offset(self) -> int:
-        return self.base_offset + self.last_offset_delta + 1
-
-    @property
-    def compression(self) -> Compression:
-        code = self.attributes & _COMPRESSION_MASK
-        if code > Compression.ZSTD:
-            raise InvalidRecordError(f"Unknown compression type id: {code}")
-        return Compression(code)
-
-    @property
-    def is_control(self) -> bool:
-        return bool(self.attributes & _CONTROL)
-
-    @property
-    def is_transactional(self) -> bool:
-        return bool(self.attributes & _TRANSACTIONAL)
-
-    @property
-    def timestamp_type(self) -> TimestampType:
-        return (
-            TimestampType.LOG_APPEND_TIME if self.attributes & _LOG_APPEND_TIME else TimestampType.CREATE_TIME
-        )
-
-    @property
-    def delete_horizon(self) -> int | None:
-        """The time in ms from which compaction may drop this batch's tombstones, if it was set (KIP-534)."""
-        return self.base_timestamp if self.attributes & _DELETE_HORIZON else None
-
-    @property
-    def has_producer_id(self) -> bool:
-        return self.producer_id > NO_PRODUCER_ID
-
-    @property
-    def last_sequence(self) -> int:
-        """Sequence numbers wrap from 2^31 - 1 to 0."""
-        if self.base_sequence == NO_SEQUENCE:
-            return NO_SEQUENCE
-        return (self.base_sequence + self.last_offset_delta) & MAX_INT32
-
-
-def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """Reads the header at `pos` without touching the records.
-
-    Raises CorruptRecordError when it is cut, its magic is not 2, or its sizes make no sense. The batch
-    itself may end behind the buffer.
-    """
-    if len(buf) - pos < BATCH_OVERHEAD:
-        raise CorruptRecordError(f"Batch header needs {BATCH_OVERHEAD} bytes, {len(buf) - pos} are left")
-    fields = _HEADER.unpack_from(buf, pos)
-    if fields[3] != CURRENT_MAGIC:
-        raise CorruptRecordError(
-            f"Batch at byte {pos} has magic {fields[3]}; only record batches with magic 2 are supported"
-        )
-    if fields[1] < BATCH_OVERHEAD - LOG_OVERHEAD:
-        raise CorruptRecordError(f"Batch at byte {pos} has length {fields[1]}, less than its header")
-    return BatchHeader(fields[0], fields[1] + LOG_OVERHEAD, *fields[2:])
-
-
 def iter_batches(buf: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Each batch with its bytes. Stops at a last batch that the buffer cuts, as a Fetch answer may.
+    """Yields the header and the bytes of each batch. Stops at an incomplete last batch, which a Fetch
+    response may have.
 
-    Raises CorruptRecordError on nonsense.
+    Raises CorruptRecordError for an invalid header.
     """
     view = memoryview(buf)
     pos, end = 0, len(view)
@@ -208,31 +119,31 @@ def iter_batches(buf: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 
 def compute_crc(buf: Buffer) -> int:
-    """CRC-32C (RFC 3720) of one whole batch from its attributes on."""
-    # google_crc32c takes bytes alone: one copy, a quarter of the checksum's own time.
+    """The CRC-32C (RFC 3720) of one whole batch, from its attributes on."""
+    # google_crc32c accepts only bytes. The copy takes a quarter of the time of the checksum.
     return int(google_crc32c.value(bytes(memoryview(buf)[ATTRIBUTES:])))
 
 
 def verify_crc(buf: Buffer) -> bool:
-    """Whether the checksum of the one whole batch in `buf` fits."""
+    """Whether the checksum of the one whole batch in `buf` is correct."""
     return len(buf) >= BATCH_OVERHEAD and int.from_bytes(buf[CRC : CRC + 4], "big") == compute_crc(buf)
 
 
 def set_placement(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Writes what a leader assigns into the batch at the start of a writable buffer; the checksum does
-    not cover it."""
+    """Writes the base offset and the leader epoch, which the leader assigns, to the batch at the start
+    of a buffer. The checksum does not cover these fields."""
     struct.pack_into(">q", buf, BASE_OFFSET, base_offset)
     struct.pack_into(">i", buf, LEADER_EPOCH, leader_epoch)
 
 
 def with_max_timestamp(batch: Buffer, timestamp_type: TimestampType, max_timestamp: int) -> bytearray:
-    """A copy of the batch with these two set and the checksum renewed."""
+    """A copy of the batch with this timestamp type and maximum timestamp, and a new checksum."""
     out = bytearray(batch)
     (attributes,) = struct.unpack_from(">h", out, ATTRIBUTES)
     attributes = (
-        attributes | _LOG_APPEND_TIME
+        attributes | BIT_LOG_APPEND_TIME
         if timestamp_type is TimestampType.LOG_APPEND_TIME
-        else attributes & ~_LOG_APPEND_TIME
+        else attributes & ~BIT_LOG_APPEND_TIME
     )
     struct.pack_into(">h", out, ATTRIBUTES, attributes)
     struct.pack_into(">q", out, MAX_TIMESTAMP, max_timestamp)
@@ -241,7 +152,7 @@ def with_max_timestamp(batch: Buffer, timestamp_type: TimestampType, max_timesta
 
 
 def records_section(batch: Buffer, header: BatchHeader, limit: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
-    """The records of the one whole batch in `batch`, decompressed up to `limit` bytes. Raises
+    """The records of the one whole batch in `batch`, decompressed to at most `limit` bytes. Raises
     CorruptRecordError."""
     body = memoryview(batch)[BATCH_OVERHEAD : header.size_bytes]
     codec = header.compression
@@ -249,8 +160,8 @@ def records_section(batch: Buffer, header: BatchHeader, limit: int = MAX_DECOMPR
 
 
 def decode_records(batch: Buffer, limit: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
-    """All records of one whole batch. Raises CorruptRecordError or InvalidRecordError; does not check
-    the checksum."""
+    """All records of one whole batch. Does not verify the checksum. Raises CorruptRecordError or
+    InvalidRecordError."""
     header = parse_header(batch)
     if len(batch) < header.size_bytes:
         raise CorruptRecordError(f"Batch of {header.size_bytes} bytes is cut at {len(batch)}")
@@ -273,6 +184,7 @@ def _seal(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
 ) -> bytes:
+    """A batch with these fields and this body, and its length and checksum."""
     checked = _CHECKED.pack(
         attributes,
         last_offset_delta,
@@ -306,10 +218,10 @@ def build_batch(
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
     log_append_time_ms: int = NO_TIMESTAMP,
 ) -> bytes:
-    """A whole batch of (key, value, headers, timestamp) tuples, or of `Record`s, in order.
+    """A whole batch of (key, value, headers, timestamp) tuples, or of `Record`s, in this order.
 
-    Offsets are contiguous from `base_offset`; a Record's own offset is not used. With LogAppendTime the
-    batch's max timestamp is log_append_time_ms. Raises ValueError for an empty batch.
+    Offsets are contiguous from `base_offset`; the offset of a `Record` is ignored. With LogAppendTime,
+    `log_append_time_ms` is the maximum timestamp of the batch. Raises ValueError for an empty batch.
     """
     if not records:
         raise ValueError("A record batch holds at least one record")
@@ -326,12 +238,12 @@ def build_batch(
         encode_one(body, delta, timestamp - base_timestamp, key, value, headers)
     attributes = int(compression)
     if timestamp_type is TimestampType.LOG_APPEND_TIME:
-        attributes |= _LOG_APPEND_TIME
+        attributes |= BIT_LOG_APPEND_TIME
         max_timestamp = log_append_time_ms
     if is_transactional:
-        attributes |= _TRANSACTIONAL
+        attributes |= BIT_TRANSACTIONAL
     if is_control:
-        attributes |= _CONTROL
+        attributes |= BIT_CONTROL
     packed = body if compression is Compression.NONE else compress(compression, body, compression_level)
     return _seal(
         packed,
@@ -357,12 +269,12 @@ def repack(
     timestamp_type: TimestampType,
     max_timestamp: int,
 ) -> bytes:
-    """The batch of `header` with its uncompressed records as they are, under another codec, from offset
-    0 on."""
+    """The batch of `header` with another codec and a base offset of 0. `records` are its uncompressed
+    records, which do not change."""
     attributes = int(compression)
     if timestamp_type is TimestampType.LOG_APPEND_TIME:
-        attributes |= _LOG_APPEND_TIME
-    attributes |= header.attributes & (_TRANSACTIONAL | _CONTROL)
+        attributes |= BIT_LOG_APPEND_TIME
+    attributes |= header.attributes & (BIT_TRANSACTIONAL | BIT_CONTROL)
     return _seal(
         records if compression is Compression.NONE else compress(compression, records, compression_level),
         header.count,
@@ -381,7 +293,7 @@ def repack(
 def build_metadata_batch(
     values: Sequence[Buffer], *, base_offset: int, leader_epoch: int, timestamp: int
 ) -> bytes:
-    """A batch as Raft leaders and snapshots write them: null keys, no headers, every timestamp delta 0,
+    """A batch as Raft leaders and snapshots write it: null keys, no headers, timestamp deltas of 0,
     uncompressed."""
     if not values:
         raise ValueError("A record batch holds at least one record")
@@ -404,19 +316,19 @@ def build_metadata_batch(
 
 
 def metadata_values(batch: Buffer) -> list[memoryview]:
-    """The record values of one whole data batch of the metadata log, without copying them when the
-    batch is not compressed.
+    """The record values of one whole data batch of the metadata log. They are not copied if the batch is
+    not compressed.
 
-    As strict as Kafka's Raft reader: timestamp deltas 0, null keys, values not empty, no headers,
-    nothing left over. Raises CorruptRecordError or InvalidRecordError; control batches are the caller's
-    to tell apart.
+    The checks are as strict as those of Kafka's Raft reader: timestamp deltas of 0, null keys, non-empty
+    values, no headers, no trailing bytes. The batch must not be a control batch. Raises
+    CorruptRecordError or InvalidRecordError.
     """
     return list(iter_metadata_values(batch))
 
 
 def iter_metadata_values(batch: Buffer) -> Iterator[memoryview]:
-    """The same one by one, for a batch that would take too long at once; what is wrong is raised when
-    it is come to."""
+    """Yields the same values one by one, for a batch that would take too long at once. Errors are raised
+    when the iteration reaches them."""
     header = parse_header(batch)
     if len(batch) < header.size_bytes:
         raise CorruptRecordError(f"Batch of {header.size_bytes} bytes is cut at {len(batch)}")
@@ -424,6 +336,7 @@ def iter_metadata_values(batch: Buffer) -> Iterator[memoryview]:
 
 
 def _raft_values(body: memoryview, header: BatchHeader) -> Iterator[memoryview]:
+    """Yields the values of the records in `body`."""
     end = len(body)
     if not 0 <= header.count <= end:
         raise InvalidRecordError(
@@ -488,7 +401,8 @@ def _raft_values(body: memoryview, header: BatchHeader) -> Iterator[memoryview]:
 
 
 def control_records(batch: Buffer) -> Iterator[tuple[int, memoryview]]:
-    """(type, value bytes) of each record of a control batch; the key is int16 version, int16 type."""
+    """(type, value bytes) of each record of a control batch. The key of a control record is an int16
+    version and an int16 type."""
     header = parse_header(batch)
     if len(batch) < header.size_bytes:
         raise CorruptRecordError(f"Batch of {header.size_bytes} bytes is cut at {len(batch)}")
@@ -510,6 +424,7 @@ def control_records(batch: Buffer) -> Iterator[tuple[int, memoryview]]:
 
 
 def _control_pairs(body: memoryview, header: BatchHeader) -> Iterator[tuple[memoryview, memoryview]]:
+    """(key, value) of each record of a control batch."""
     for record in decode_all(body, header.count, header.base_offset, header.base_timestamp, None):
         if record.key is None or record.value is None:
             raise InvalidRecordError(
@@ -528,8 +443,8 @@ def build_control_batch(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     is_transactional: bool = False,
 ) -> bytes:
-    """A control batch of (control record type, value bytes) pairs: Raft's own records, or one
-    transaction marker."""
+    """A control batch of (control record type, value bytes) pairs: records of Raft, or one transaction
+    marker."""
     rows: list[RecordTuple] = [
         (_INT16_PAIR.pack(0, kind), bytes(value), (), timestamp) for kind, value in records
     ]

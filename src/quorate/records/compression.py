@@ -1,11 +1,11 @@
 """Compression codecs of record batches (batch attribute bits 0 to 2): gzip, snappy, lz4, zstd.
 
-Framing follows Apache Kafka's Java client, which others follow: gzip is one RFC 1952 member or several;
-snappy is written in the "xerial" stream of snappy-java (16-byte header, then blocks with a big-endian
-length) and read in that or in raw form (librdkafka); lz4 is the frame format with independent blocks
-(Java refuses linked ones); zstd is RFC 8878 frames.
+The framing is that of Apache Kafka's Java client, which other clients follow. gzip is one RFC 1952
+member or several. snappy is written in the "xerial" stream of snappy-java (a 16-byte header, then blocks
+with a big-endian length), and read in this form or in raw form (librdkafka). lz4 is the frame format
+with independent blocks, because Java rejects linked blocks. zstd is RFC 8878 frames.
 
-Decompression is bounded: output beyond `limit` raises before it is allocated.
+Decompression is bounded: output beyond `limit` raises an error before it is allocated.
 """
 
 from __future__ import annotations
@@ -16,23 +16,30 @@ from enum import IntEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from quorate.lazy import lazy_module
 from quorate.records.errors import CorruptRecordError
 
 if TYPE_CHECKING:
-    from quorate.records.varint import Buffer
+    import cramjam
 
-MAX_DECOMPRESSED_BYTES = (
-    100 * 1024 * 1024
-)  # one batch; equals socket.request.max.bytes, the most that could have come uncompressed
+    from quorate.records.varint import Buffer
+else:
+    cramjam = lazy_module("cramjam")  # loaded with the first compressed batch, not at start-up
+
+MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
+"""The limit for one batch. It equals the default of socket.request.max.bytes, which limits an uncompressed
+batch."""
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, lowest compatible version
 _XERIAL_BLOCK = 32 * 1024  # snappy-java's default block
 _INT32 = struct.Struct(">i")
-_FIRST_GUESS = 64 * 1024  # a smaller output buffer would only add attempts
+_FIRST_GUESS = 64 * 1024  # a smaller output buffer would only cause more attempts
 
 
 class Compression(IntEnum):
+    """The codecs, with the numbers in the attributes of a batch."""
+
     NONE = 0
     GZIP = 1
     SNAPPY = 2
@@ -41,20 +48,19 @@ class Compression(IntEnum):
 
     @property
     def config_name(self) -> str:
-        """As in `compression.type`."""
+        """The name in `compression.type`."""
         return "uncompressed" if self is Compression.NONE else self.name.lower()
 
 
 @cache
-def _cramjam() -> Any:
-    import cramjam  # loaded with the first compressed batch, not at start
-
-    return cramjam
+def _codec(name: str) -> Any:
+    """A codec of cramjam. It is cached because every compressed batch needs it."""
+    return getattr(cramjam, name)
 
 
 def compress(codec: Compression, data: Buffer, level: int | None = None) -> bytes:
-    """Compresses the record section of a batch. `level` is the codec's own scale; None is Kafka's
-    default (snappy has none)."""
+    """Compresses the records of a batch. `level` is on the scale of the codec; None is Kafka's default.
+    snappy has no levels."""
     match codec:
         case Compression.NONE:
             return bytes(data)
@@ -63,7 +69,7 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
             return packer.compress(data) + packer.flush()
         case Compression.SNAPPY:
             view = memoryview(data)
-            raw = _cramjam().snappy.compress_raw
+            raw = _codec("snappy").compress_raw
             parts = [_XERIAL_HEADER]
             for start in range(0, len(view), _XERIAL_BLOCK):
                 block = bytes(raw(view[start : start + _XERIAL_BLOCK]))
@@ -71,19 +77,20 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
                 parts.append(block)
             return b"".join(parts)
         case Compression.LZ4:
-            packer = _cramjam().lz4.Compressor(
+            packer = _codec("lz4").Compressor(
                 level=0 if level is None or level == 9 else level, content_checksum=False, block_linked=False
             )
             packer.compress(bytes(data))
             return bytes(packer.finish())
         case Compression.ZSTD:
-            return bytes(_cramjam().zstd.compress(data, level=3 if level is None else level))
+            return bytes(_codec("zstd").compress(data, level=3 if level is None else level))
 
 
 def decompress(
     codec: Compression, data: Buffer, limit: int = MAX_DECOMPRESSED_BYTES
 ) -> bytes | bytearray | memoryview:
-    """Raises CorruptRecordError when the data does not decompress or its output would pass `limit` bytes."""
+    """Decompresses the records of a batch. Raises CorruptRecordError if the data is invalid or its
+    output is longer than `limit` bytes."""
     match codec:
         case Compression.NONE:
             return data
@@ -92,9 +99,9 @@ def decompress(
         case Compression.SNAPPY:
             return _unsnap(memoryview(data), limit)
         case Compression.LZ4:
-            return _into(_cramjam().lz4.decompress_into, data, limit, "lz4")
+            return _into(_codec("lz4").decompress_into, data, limit, "lz4")
         case Compression.ZSTD:
-            return _into(_cramjam().zstd.decompress_into, data, limit, "zstd")
+            return _into(_codec("zstd").decompress_into, data, limit, "zstd")
 
 
 def _too_big(name: str, limit: int) -> CorruptRecordError:
@@ -122,7 +129,7 @@ def _gunzip(data: Buffer, limit: int) -> bytes:
 
 
 def _unsnap(data: memoryview, limit: int) -> bytes | bytearray:
-    snappy = _cramjam().snappy
+    snappy = _codec("snappy")
     if bytes(data[:8]) != _XERIAL_MAGIC:
         blocks = [data]
     else:
@@ -144,8 +151,8 @@ def _unsnap(data: memoryview, limit: int) -> bytes | bytearray:
         total = sum(sizes)
         if total > limit:
             raise _too_big("snappy", limit)
-        # A snappy copy element yields at most 64 bytes for 3 bytes of input: more cannot be true, and
-        # is not allocated.
+        # A snappy copy element yields at most 64 bytes for 3 bytes of input. A larger length is invalid
+        # and must not be allocated.
         if total > 32 * len(data) + 64:
             raise CorruptRecordError(f"snappy length {total} of a batch is impossible for {len(data)} bytes")
         out = bytearray(total)
@@ -156,19 +163,19 @@ def _unsnap(data: memoryview, limit: int) -> bytes | bytearray:
                 raise CorruptRecordError("snappy block of a batch is shorter than it says")
             pos += size
         return out
-    except _cramjam().DecompressionError as e:
+    except cramjam.DecompressionError as e:
         raise CorruptRecordError(f"snappy data of a batch does not decompress: {e}") from None
 
 
 def _into(decompress_into: Any, data: Buffer, limit: int, name: str) -> memoryview:
-    """The frame does not say how long its output is, so the output buffer doubles until it fits or
-    passes the limit."""
+    """Decompresses a frame. The frame does not contain the length of its output, so the buffer grows
+    until the output fits or exceeds the limit."""
     room = min(limit, max(_FIRST_GUESS, 8 * len(data)))
     while True:
         out = bytearray(room)
         try:
             return memoryview(out)[: decompress_into(data, out)]
-        except (_cramjam().DecompressionError, OSError, ValueError) as e:
+        except (cramjam.DecompressionError, OSError, ValueError) as e:
             if not _output_full(e):
                 raise CorruptRecordError(f"{name} data of a batch does not decompress: {e}") from None
         if room >= limit:

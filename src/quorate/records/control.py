@@ -1,7 +1,7 @@
-"""Control records: the batches in which Raft and transactions speak of the log itself.
+"""Control records: the records of Raft and of transactions about the log itself.
 
-A control record's key is two int16: version (0) and type. The values of Raft's types are flexible
-messages whose first field is their version: there is no prefix before it.
+The key of a control record is two int16: version (0) and type. The values of Raft's types are flexible
+messages whose first field is their version, so that they have no version prefix.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from quorate.protocol.schema import ZERO_UUID, Data, Struct, field, int16, int32
 
 
 class LeaderChangeMessage(Data, versions="0-1", flexible="0+"):
-    """A leader has been elected. Written in schema version 0 always, as Java peers read no other;
-    directory ids travel in a tagged field of ours."""
+    """Announces an elected leader. It is always written in schema version 0, because Java peers read no
+    other version. Directory ids are in a tagged field that is not Kafka's."""
 
     class Voter(Struct):
         voter_id: int32 = 0
@@ -32,27 +32,28 @@ class LeaderChangeMessage(Data, versions="0-1", flexible="0+"):
 
 
 class SnapshotHeaderRecord(Data, versions="0", flexible="0+"):
-    """The first record of a snapshot: the time of the last batch that it contains, in ms since 1970."""
+    """The first record of a snapshot. It has the time of the last batch that the snapshot contains, in
+    ms since 1970."""
 
     version: int16 = 0
     last_contained_log_timestamp: int64 = 0
 
 
 class SnapshotFooterRecord(Data, versions="0", flexible="0+"):
-    """The last record of a snapshot: without it, the file is not whole."""
+    """The last record of a snapshot. A file without it is incomplete."""
 
     version: int16 = 0
 
 
 class KRaftVersionRecord(Data, versions="0", flexible="0+"):
-    """The kraft.version in force from here on. KIP-853."""
+    """Sets kraft.version. KIP-853."""
 
     version: int16 = 0
     kraft_version: int16 = field(default=0, json_name="kRaftVersion")
 
 
 class VotersRecord(Data, versions="0", flexible="0+"):
-    """The voter set in force from here on. KIP-853."""
+    """Sets the voter set. KIP-853."""
 
     class Endpoint(Struct):
         name: str = ""
@@ -68,7 +69,7 @@ class VotersRecord(Data, versions="0", flexible="0+"):
         voter_directory_id: uuid = ZERO_UUID
         endpoints: list[VotersRecord.Endpoint] = field(default_factory=list)
         kraft_version_feature: VotersRecord.KRaftVersionFeature = field(
-            default_factory=lambda: VotersRecord.KRaftVersionFeature(),  # noqa: PLW0108 - the name exists only later
+            default_factory=lambda: VotersRecord.KRaftVersionFeature(),  # noqa: PLW0108 - evaluated later
             json_name="kRaftVersionFeature",
         )
 
@@ -77,14 +78,14 @@ class VotersRecord(Data, versions="0", flexible="0+"):
 
 
 class EndTxnMarker(Data, versions="0"):
-    """The end of a transaction in a data partition: version prefix 0, then the epoch of the transaction
-    coordinator."""
+    """The end of a transaction in a data partition: a version prefix of 0 and the epoch of the
+    transaction coordinator."""
 
     coordinator_epoch: int32 = 0
 
 
 class ControlRecordType(IntEnum):
-    """The int16 in a control record's key."""
+    """The type in the key of a control record."""
 
     ABORT = 0
     COMMIT = 1
@@ -103,23 +104,23 @@ CONTROL_RECORDS: Final[dict[ControlRecordType, type[Data]]] = {
     ControlRecordType.KRAFT_VERSION: KRaftVersionRecord,
     ControlRecordType.KRAFT_VOTERS: VotersRecord,
 }
-"""The values of Raft's control records. Not in it: ABORT and COMMIT, whose value is an EndTxnMarker
-behind a version."""
+"""The values of Raft's control records. ABORT and COMMIT are not in it, because their value is an
+EndTxnMarker after a version."""
 
 _TYPES: Final = {record: kind for kind, record in CONTROL_RECORDS.items()}
 _KEY: Final = Packing(">hh")
 
 
 def encode_control_key(kind: ControlRecordType) -> bytes:
-    """The four bytes of a control record's key."""
+    """The key of a control record."""
     return _KEY.pack(0, kind)
 
 
 def decode_control_key(key: Buffer) -> ControlRecordType:
-    """The type in a control record's key; UNKNOWN for one that is not known here. Raises DecodeError
-    when it is cut.
+    """The type in the key of a control record, or UNKNOWN for an unknown type. Raises DecodeError if the
+    key is incomplete.
 
-    A key of a later version may be longer; its first two fields stay.
+    The key of a later version may be longer, but begins with the same two fields.
     """
     if len(key) < 4:
         raise DecodeError(
@@ -135,13 +136,13 @@ def decode_control_key(key: Buffer) -> ControlRecordType:
 
 
 def encode_control(record: Data) -> tuple[bytes, bytes]:
-    """Key and value of one of Raft's control records."""
+    """The key and the value of one of Raft's control records."""
     return encode_control_key(_TYPES[type(record)]), record.encode(0)
 
 
 def decode_control(key: Buffer, value: Buffer) -> Data | None:
-    """The record of a control record's key and value: one of Raft's, or an EndTxnMarker; None for an
-    unknown type.
+    """The record of a control record's key and value: one of Raft's records, an EndTxnMarker, or None
+    for an unknown type.
 
     Raises DecodeError for malformed bytes.
     """
@@ -150,7 +151,7 @@ def decode_control(key: Buffer, value: Buffer) -> Data | None:
         return None
     if kind in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
         return decode_end_txn_marker(value)
-    # A value of a later version may have more fields behind: this one is read as version 0.
+    # The value of a later version may have more fields at its end. It is read as version 0.
     record, _ = CONTROL_RECORDS[kind].read(value, 0, 0)
     return record
 
@@ -161,7 +162,7 @@ def encode_end_txn_marker(marker: EndTxnMarker) -> bytes:
 
 
 def decode_end_txn_marker(value: Buffer) -> EndTxnMarker:
-    """The counterpart of `encode_end_txn_marker`. Raises DecodeError."""
+    """The marker of such a value. Raises DecodeError."""
     if len(value) < 6:
         raise DecodeError(
             f"an end-of-transaction marker has 6 bytes, not {len(value)}", ErrorCode.CORRUPT_MESSAGE

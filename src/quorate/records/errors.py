@@ -1,4 +1,4 @@
-"""What reading record batches may raise; each carries the Kafka error code that a client sees."""
+"""The exceptions of record batches. Each has the Kafka error code that a client receives."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 
 
 class CorruptRecordError(KafkaError):
-    """The framing or the checksum of a batch is wrong (CORRUPT_MESSAGE)."""
+    """The framing or the checksum of a batch is invalid (CORRUPT_MESSAGE)."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
 
 
 class InvalidRecordError(KafkaError):
-    """A batch is whole but its content breaks the format or the topic's rules (INVALID_RECORD).
+    """A batch is complete, but its content violates the format or the topic's configuration
+    (INVALID_RECORD).
 
-    record_errors holds (index in the batch, message) pairs for the produce response, KIP-467.
+    `record_errors` has (index in the batch, message) pairs for the produce response (KIP-467).
     """
 
     def __init__(

@@ -1,5 +1,5 @@
-"""Records inside a batch v2: reading and writing one after the other. The layout is in
-`quorate.records.batch`."""
+"""Reads and writes the records of a batch v2. The layout of the batch is in
+`quorate.records.batch_header`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ RecordTuple = tuple[bytes | None, bytes | None, Headers, int]
 NO_TIMESTAMP = -1
 
 _FAITHFUL = "surrogateescape"
-"""A header's name that is not UTF-8 keeps its bytes when a batch is decoded and built anew."""
+"""Preserves the bytes of a header key that is not UTF-8 when a batch is decoded and built again."""
 
 
 @dataclass(slots=True)
 class Record:
-    """One record; `timestamp` in ms, -1 for none; key and value None for null."""
+    """One record. `timestamp` is in ms, or -1 if there is none."""
 
     offset: int
     timestamp: int
@@ -35,12 +35,13 @@ class Record:
 def decode_all(
     body: Buffer, count: int, base_offset: int, base_timestamp: int, log_append_time: int | None
 ) -> list[Record]:
-    """Reads the record section `body` (already decompressed), which must hold exactly `count` records.
+    """Reads the records in `body`, which is already decompressed and must contain exactly `count`
+    records.
 
-    log_append_time overrides each record's timestamp (timestamp type LogAppendTime). Raises
+    `log_append_time` overrides the timestamp of each record (timestamp type LogAppendTime). Raises
     InvalidRecordError.
     """
-    if not 0 <= count <= len(body):  # a record takes 7 bytes and more; this bounds the list before it grows
+    if not 0 <= count <= len(body):  # a record has at least 7 bytes, so this limits the list before it grows
         raise InvalidRecordError(
             f"Found invalid record count {count} in a batch of {len(body)} bytes of records"
         )
@@ -85,8 +86,8 @@ def decode_all(
 
 
 def readable_headers(headers: Headers) -> list[tuple[str, bytes | None]]:
-    """Headers for people and applications: what is not UTF-8 in a name is replaced, as Apache Kafka's
-    consumer does."""
+    """Headers for users and applications. Bytes of a key that are not UTF-8 are replaced, as in Apache
+    Kafka's consumer."""
     return [
         (name if name.isascii() else text(name.encode(errors=_FAITHFUL)), value) for name, value in headers
     ]

@@ -1,12 +1,15 @@
-"""Checks the records of a batch without making an object of each.
+"""Checks the records of a batch without creating an object for each of them.
 
-A broker must know that what it stores can be read by everybody: that there are as many records as the
-header says, that their offset deltas count 0, 1, 2..., that each record's parts fill it exactly, and
-what the greatest timestamp is. Walking them one by one costs about a microsecond each. But producers
-mostly send records of one shape: then every field lies at a fixed distance from the last record's, and
-`buffer[field::stride]` is the column of that field for all records of the run, which the interpreter
-compares at memory speed. So runs of equal shape are checked by column, and the rest one by one. (100
-records of 1,000 bytes: 13 us instead of 90; 900 of 100 bytes: 63 us instead of 960.)
+A broker must make sure that every client can read the records it stores. The number of records must be
+that of the header, the offset deltas must be 0, 1, 2, ..., and the parts of each record must fill it
+exactly. The broker also needs the largest timestamp. Walking the records one by one takes about a
+microsecond for each.
+
+But producers mostly send records of one shape. Then every field is at a fixed distance from the same
+field of the previous record, and `buffer[field::stride]` is the column of this field for all records of
+the run, which the interpreter compares at the speed of memory. So runs of equal shape are checked by
+column, and other records one by one. (100 records of 1,000 bytes take 13 us instead of 90; 900 of 100
+bytes take 63 us instead of 960.)
 """
 
 from __future__ import annotations
@@ -17,24 +20,24 @@ from dataclasses import dataclass
 from quorate.records.errors import InvalidRecordError
 from quorate.records.varint import decode, decode_long
 
-_MIN_RUN = 4  # below, columns cost more than they save
-_ROOM = 20  # bytes that sizes, deltas and their varints take at most before the key
-_RUN_STARTS_AT_RETRY = 16  # records walked before columns are tried again after they failed
+_MIN_RUN = 4  # for shorter runs, columns take longer than single records
+_ROOM = 20  # the most bytes that sizes and deltas take before the key
+_RUN_STARTS_AT_RETRY = 16  # the records that are walked before columns are tried again
 
 
 @dataclass(slots=True)
 class ScanResult:
-    """Timestamp deltas are against the batch's base timestamp, in ms."""
+    """The result of a scan. Timestamp deltas are relative to the base timestamp of the batch, in ms."""
 
     max_timestamp_delta: int
     min_timestamp_delta: int
     contiguous: bool  # offset deltas are 0, 1, 2, ...
-    null_keys: list[int]  # indexes of records without a key, if asked for
+    null_keys: list[int]  # indexes of records without a key, if requested
 
 
 def scan_records(body: bytes | bytearray, count: int, *, find_null_keys: bool = False) -> ScanResult:
-    """Checks the whole record section. Raises InvalidRecordError at the first record that is not whole
-    or not valid."""
+    """Checks all records of a batch. Raises InvalidRecordError at the first record that is incomplete or
+    invalid."""
     if not 0 < count <= len(body):
         raise InvalidRecordError(
             f"Found invalid record count {count} in a batch with {len(body)} bytes of records"
@@ -77,7 +80,7 @@ def scan_records(body: bytes | bytearray, count: int, *, find_null_keys: bool = 
 
 
 def walk_deltas(body: bytes | bytearray, count: int) -> Iterator[tuple[int, int]]:
-    """Timestamp and offset delta of each record, one by one. Raises InvalidRecordError."""
+    """Yields the timestamp delta and the offset delta of each record. Raises InvalidRecordError."""
     pos, end = 0, len(body)
     for _ in range(count):
         pos, timestamp_delta, offset_delta, _ = _walk_one(body, pos, end)
@@ -85,11 +88,11 @@ def walk_deltas(body: bytes | bytearray, count: int) -> Iterator[tuple[int, int]
 
 
 def _walk_one(body: bytes | bytearray, pos: int, end: int) -> tuple[int, int, int, bool]:
-    """(next position, timestamp delta, offset delta, key is null) of the record at `pos`, all of its
-    parts checked."""
-    if pos + _ROOM > end:  # near the end every byte is bounded
+    """Checks the record at `pos`. Returns (next position, timestamp delta, offset delta, whether the key
+    is null)."""
+    if pos + _ROOM > end:  # near the end every access is checked
         return _walk_last(body, pos, end)
-    # The lengths in one byte or two, as nearly all are, without a call for each.
+    # Lengths of one or two bytes, which are the usual ones, are decoded without a call.
     byte = body[pos]
     if byte < 0x80:
         size = (byte >> 1) ^ -(byte & 1)
@@ -153,6 +156,7 @@ def _walk_one(body: bytes | bytearray, pos: int, end: int) -> tuple[int, int, in
 
 
 def _walk_last(body: bytes | bytearray, pos: int, end: int) -> tuple[int, int, int, bool]:
+    """Checks a record near the end of the buffer."""
     size, pos = decode(body, pos, end)
     if size < 6 or pos + size > end:
         raise InvalidRecordError(f"Invalid record size {size} at byte {pos} of {end}")
@@ -160,7 +164,7 @@ def _walk_last(body: bytes | bytearray, pos: int, end: int) -> tuple[int, int, i
 
 
 def _walk_parts(body: bytes | bytearray, pos: int, stop: int) -> tuple[int, int, int, bool]:
-    """As `_walk_one` from behind the record's size, with every byte bounded."""
+    """Checks the parts of a record after its size, with every access checked."""
     timestamp_delta, pos = decode_long(body, pos + 1, stop)
     offset_delta, pos = decode(body, pos, stop)
     key_size, pos = decode(body, pos, stop)
@@ -177,7 +181,7 @@ def _walk_parts(body: bytes | bytearray, pos: int, stop: int) -> tuple[int, int,
 
 
 def _walk_headers(body: bytes | bytearray, pos: int, stop: int) -> int:
-    """`stop`, where the headers and with them the record must end."""
+    """Checks the headers of a record. Returns `stop`, where the record must end."""
     headers, pos = decode(body, pos, stop)
     if headers:
         if not 0 < headers <= stop - pos:
@@ -200,11 +204,11 @@ def _walk_headers(body: bytes | bytearray, pos: int, stop: int) -> int:
 def _run(
     body: bytes | bytearray, start: int, end: int, index: int, count: int
 ) -> tuple[int, int, int, int, bool] | None:
-    """Checks as many records of the shape of the one at `start` as follow each other, by column.
+    """Checks by column as many following records as have the shape of the one at `start`.
 
-    (records, next position, greatest and least timestamp delta, keys are null), None when it is not
-    worth it: records with headers, with long timestamp deltas, or of changing shape. Everything that
-    `_walk_one` checks of one record is checked here of all.
+    Returns (number of records, next position, largest and smallest timestamp delta, whether the keys are
+    null), or None if columns are not worthwhile: for records with headers, with long timestamp deltas,
+    or of changing shape. The checks are the same as those of `_walk_one`.
     """
     try:
         size, pos = decode(body, start, end)
@@ -232,13 +236,13 @@ def _run(
     if key_size < -1 or value_size < -1:
         return None
     stride = stop - start
-    # As many as fit, and as have an offset delta of the same width (64 and 8192 are where it grows); of
-    # three bytes, as have the same last one.
+    # The records that fit into the buffer and have an offset delta of the same width, which grows at 64
+    # and 8192. Offset deltas of three bytes must have the same last byte.
     same_width = 64 - index if offset_width == 1 else _BLOCK - index % _BLOCK
     n = min(count - index, (end - start) // stride, same_width)
     if n < _MIN_RUN:
         return None
-    # The run ends where a column of the frame stops repeating its byte: sizes of record, key and value,
+    # The run ends where a column of the frame changes: sizes of record, key and value,
     # the header count.
     for at in (
         *range(start, timestamp_at - 1),
@@ -278,13 +282,13 @@ def _run(
         return None
     if offset_width > 2:
         column = body[offset_at + 2 : offset_at + 2 + n * stride : stride]
-        if column.count(column[0]) != n:  # of the first record it is right: its offset delta was decoded
+        if column.count(column[0]) != n:  # the first record is correct, because its offset delta was decoded
             return None
     return n, start + n * stride, max(values), min(values), key_size < 0
 
 
-# What the offset delta columns of records 0, 1, 2... look like: zig-zag 2n, in one byte below 64, in
-# two below 8192, then in three, of which the first two repeat every 8192 records.
+# The columns of the offset deltas 0, 1, 2, ...: zig-zag 2n, in one byte below 64, in
+# two bytes below 8192, then in three bytes, of which the first two repeat every 8192 records.
 _BLOCK = 8192
 _LOW = bytes(range(0x80, 0x100, 2)) * 128
 _OFFSET_LOW = (bytes(range(0, 0x80, 2)), _LOW, _LOW)

@@ -1,10 +1,10 @@
-"""What a leader does to a batch before it is written: checks it, and stores it as its topic wants it
-(KIP-32, KIP-467).
+"""Validates a produced batch before the leader writes it, and converts it to the topic's format (KIP-32,
+KIP-467).
 
-The bytes that came are the bytes that are stored whenever they are right: header and records agree (see
-`quorate.records.scan`), the greatest timestamp is what the header says, the codec is the topic's. Where
-Kafka repairs quietly, so do we: a wrong greatest timestamp is replaced, inner offsets of a compressed
-batch that do not count up make a new batch.
+A correct batch is stored byte for byte: header and records agree (see `quorate.records.scan`), the
+maximum timestamp is correct, and the codec is the topic's. Some errors are repaired as in Kafka's
+LogValidator: a wrong maximum timestamp is replaced, and a compressed batch is built again if its inner
+offsets are not contiguous.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ from quorate.records.scan import ScanResult, scan_records, walk_deltas
 from quorate.records.varint import Buffer
 
 MAX_RECORD_ERRORS = 1000
-"""So many records of a batch are told to be wrong, each with a text. Kafka names all, and there may be
-millions."""
+"""The number of invalid records that are reported, each with a message. Kafka reports all of them, and
+there may be millions."""
 
 
 class ProduceRules(Protocol):
-    """The topic configs that matter here; `quorate.log.config.LogConfig` is one."""
+    """The configuration of a topic for produced batches. `quorate.log.config.LogConfig` is an
+    implementation."""
 
     @property
     def max_message_bytes(self) -> int: ...
@@ -54,8 +55,8 @@ class ProduceRules(Protocol):
 
 @dataclass(slots=True)
 class ValidatedBatch:
-    """A batch ready to be placed and written; `data` is the very buffer that came in when nothing had
-    to change."""
+    """A batch that is ready to be placed and written. `data` is the original buffer if nothing had to
+    change."""
 
     data: bytes | bytearray | memoryview
     count: int
@@ -67,10 +68,10 @@ class ValidatedBatch:
 def validate_produced(
     batch: memoryview, header: BatchHeader, rules: ProduceRules, now_ms: int, *, from_client: bool = True
 ) -> ValidatedBatch:
-    """Checks one whole batch whose checksum is right.
+    """Validates one whole batch whose checksum is correct.
 
-    Raises InvalidRecordError (with INVALID_TIMESTAMP where that is the reason) with the records at
-    fault, CorruptRecordError, KafkaError MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE.
+    Raises InvalidRecordError with the invalid records, of which the error code may be INVALID_TIMESTAMP,
+    CorruptRecordError, or KafkaError with MESSAGE_TOO_LARGE or UNSUPPORTED_COMPRESSION_TYPE.
     """
     if header.magic != CURRENT_MAGIC:
         raise InvalidRecordError(
@@ -81,7 +82,7 @@ def validate_produced(
     source = header.compression
     target = rules.target_compression(source)
     if header.is_control and source is Compression.NONE:
-        target = Compression.NONE  # markers stay as they are
+        target = Compression.NONE  # transaction markers are not compressed
     body = records_section(batch, header)
     log_append_time = rules.message_timestamp_type is TimestampType.LOG_APPEND_TIME
     find_null_keys = rules.compacts and not header.is_control
@@ -126,6 +127,7 @@ def check_size(size_bytes: int, max_message_bytes: int, name: str) -> None:
 
 
 def _check_client_header(header: BatchHeader) -> None:
+    """Checks the header of a batch of a client. Raises InvalidRecordError."""
     if header.last_offset_delta < 0:
         raise InvalidRecordError(
             f"Batch has an invalid offset range: [{header.base_offset}, {header.last_offset}]"
@@ -147,11 +149,13 @@ def _check_client_header(header: BatchHeader) -> None:
 
 
 def _log_append_time_refused() -> InvalidRecordError:
+    """The error for a batch whose producer has set LogAppendTime."""
     message = "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime."
     return InvalidRecordError(message, ((0, message),), ErrorCode.INVALID_TIMESTAMP)
 
 
 def _max_timestamp(header: BatchHeader, scan: ScanResult) -> int:
+    """The maximum timestamp of a batch according to its records."""
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return header.max_timestamp
     if header.base_timestamp == NO_TIMESTAMP and scan.max_timestamp_delta == 0:
@@ -162,11 +166,12 @@ def _max_timestamp(header: BatchHeader, scan: ScanResult) -> int:
 def _check_timestamps(
     body: bytes, header: BatchHeader, scan: ScanResult, rules: ProduceRules, now_ms: int
 ) -> None:
+    """Raises InvalidRecordError for timestamps that are out of the topic's range."""
     earliest = now_ms - rules.message_timestamp_before_max_ms
     latest = now_ms + rules.message_timestamp_after_max_ms
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        # As Kafka has it: judged by the time that the batch claims and stored as CreateTime; refused
-        # only without one.
+        # As in Kafka: the timestamp of the batch is checked, and the batch is stored as CreateTime. It is
+        # rejected only if it has no timestamp.
         if header.max_timestamp == NO_TIMESTAMP:
             raise _log_append_time_refused()
         lowest = highest = header.max_timestamp
@@ -201,7 +206,7 @@ def _check_timestamps(
 def _repacked(
     body: bytes, header: BatchHeader, target: Compression, rules: ProduceRules, now_ms: int, scan: ScanResult
 ) -> ValidatedBatch:
-    """Another codec, the records themselves untouched."""
+    """The batch with another codec, and with unchanged records."""
     log_append_time = rules.message_timestamp_type is TimestampType.LOG_APPEND_TIME
     max_timestamp = now_ms if log_append_time else header.base_timestamp + scan.max_timestamp_delta
     data = repack(
@@ -220,6 +225,7 @@ def _repacked(
 def _rebuild(
     batch: Buffer, header: BatchHeader, target: Compression, rules: ProduceRules, now_ms: int
 ) -> ValidatedBatch:
+    """The batch built again from its decoded records."""
     records = decode_records(batch)
     log_append_time = rules.message_timestamp_type is TimestampType.LOG_APPEND_TIME
     data = build_batch(

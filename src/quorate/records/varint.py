@@ -1,8 +1,7 @@
-"""Zig-zag variable-length integers of the record format (protocol buffers' sint32 and sint64).
+"""Zig-zag variable-length integers of the record format (sint32 and sint64 of protocol buffers).
 
-Decoders return ``(value, next position)`` and raise `InvalidRecordError` when the number does not end
-within the buffer or is too long. Hot loops elsewhere open-code the one-byte case and call these for the
-rest.
+Decoders return ``(value, next position)`` and raise `InvalidRecordError` if the number is incomplete or
+too long. Hot loops in other modules inline the one-byte case and call these functions for other numbers.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def encode(value: int) -> bytes:
 
 
 def decode(buf: Buffer, pos: int, end: int, max_bytes: int = 5) -> tuple[int, int]:
-    """Reads one zig-zag integer from ``buf[pos:end]``; `max_bytes` is 5 for int32 and 10 for int64."""
+    """Reads a zig-zag integer from ``buf[pos:end]``. `max_bytes` is 5 for int32 and 10 for int64."""
     raw = shift = 0
     limit = min(end, pos + max_bytes)
     while pos < limit:
@@ -50,5 +49,5 @@ def decode(buf: Buffer, pos: int, end: int, max_bytes: int = 5) -> tuple[int, in
 
 
 def decode_long(buf: Buffer, pos: int, end: int) -> tuple[int, int]:
-    """Reads one zig-zag int64."""
+    """Reads a zig-zag int64."""
     return decode(buf, pos, end, 10)

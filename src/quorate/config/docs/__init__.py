@@ -1,4 +1,11 @@
-"""What each key does, for people: one sentence each, loaded only when somebody asks."""
+"""The documentation of the configuration keys: one sentence for each key.
+
+  broker    keys of brokers and controllers, except those of security
+  security  keys of TLS, SASL and delegation tokens
+  topic     keys of topics, groups and client metrics subscriptions
+
+`definitions` imports this package when the documentation of a key is first read.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +13,7 @@ from quorate.config.docs import broker, security, topic
 
 
 def _parse(text: str) -> dict[str, str]:
-    """`key  sentence` lines; an indented line goes on with the one before."""
+    """Parses lines of the form `key  sentence`. An indented line continues the previous line."""
     docs: dict[str, str] = {}
     key = ""
     for line in text.splitlines():

@@ -1,26 +1,33 @@
-"""Keys of a broker or controller, those of security aside."""
+"""Keys of brokers and controllers, except those of security."""
 
 TEXT = """\
-process.roles  What this node is: broker, controller, or both.
-node.id  The node's number, unlike any other's in the cluster.
+process.roles  The roles of this node: broker, controller, or both.
+node.id  The node's number, unique in the cluster.
 broker.id  Old name of node.id.
 broker.rack  The rack, zone or region of this broker; replicas are spread over racks.
-listeners  Where the node listens: NAME://host:port, comma separated; an empty host is every address.
-advertised.listeners  What clients and other nodes are told to connect to, where that is not what listeners says.
+listeners  The listeners of the node: NAME://host:port, comma separated; an empty host stands for every
+    address.
+advertised.listeners  The addresses that clients and other nodes connect to, if they differ from
+    listeners.
 listener.security.protocol.map  Security protocol of each listener name.
-inter.broker.listener.name  The listener that brokers use among each other.
-security.inter.broker.protocol  Protocol among brokers, where inter.broker.listener.name is not set.
+inter.broker.listener.name  The listener for connections between brokers.
+security.inter.broker.protocol  Security protocol between brokers, if inter.broker.listener.name is not
+    set.
 controller.listener.names  Names of the controllers' listeners; nodes talk to the quorum by the first.
 early.start.listeners  Listeners that serve before the broker's metadata is complete.
 controller.quorum.voters  The voters of a static quorum: id@host:port, comma separated.
-controller.quorum.bootstrap.servers  Addresses at which the controllers of a dynamic quorum are found; one that answers is enough.
+controller.quorum.bootstrap.servers  Addresses at which the controllers of a dynamic quorum are found; one
+    that answers is enough.
 controller.quorum.auto.join.enable  Whether a controller that is no voter adds itself to the quorum.
 controller.quorum.election.timeout.ms  Time without a result after which a candidate begins another election.
-controller.quorum.fetch.timeout.ms  Time without an answer of the leader after which a follower begins an election.
+controller.quorum.fetch.timeout.ms  Time without an answer of the leader after which a follower begins an
+    election.
 controller.quorum.election.backoff.max.ms  Longest random wait before another election.
-controller.quorum.append.linger.ms  Time that the leader gathers records before it writes them. 0 here, 25 in Apache Kafka:
- what arrives while the disk writes is the next batch anyway.
-quorate.http.listen  host:port at which /metrics (for Prometheus) and /health are served; empty for nowhere. Not in Apache Kafka.
+controller.quorum.append.linger.ms  Time that the leader collects records before it writes them. The
+    default is 0 here and 25 in Apache Kafka, since records that arrive during a write form the next batch
+    anyway.
+quorate.http.listen  host:port of the HTTP server for /metrics (Prometheus) and /health; empty for none.
+    Not in Apache Kafka.
 controller.quorum.request.timeout.ms  Time that a request among controllers may take.
 controller.quorum.retry.backoff.ms  First wait before a request is sent again.
 controller.quorum.retry.backoff.max.ms  Longest wait before a request is sent again.
@@ -38,7 +45,8 @@ metadata.log.max.record.bytes.between.snapshots  New metadata after which a snap
 metadata.log.max.snapshot.interval.ms  Time after which a snapshot is written; 0 for never.
 metadata.max.retention.bytes  Size of metadata log and snapshots above which the oldest go.
 metadata.max.retention.ms  Age of metadata snapshots and segments above which they go.
-metadata.max.idle.interval.ms  Idle time after which the active controller writes an empty record; 0 for never.
+metadata.max.idle.interval.ms  Idle time after which the active controller writes an empty record; 0 for
+    never.
 internal.metadata.log.segment.bytes  Segment size of the metadata log without its lower limit, for tests.
 internal.metadata.max.batch.size.in.bytes  Largest batch of the metadata log.
 internal.metadata.max.fetch.size.in.bytes  Most bytes in one fetch of the metadata log.
@@ -58,7 +66,8 @@ min.insync.replicas  In-sync replicas without which a write with acks=all is ref
 unclean.leader.election.enable  Whether a replica that lacks acknowledged records may lead when no other can.
 unclean.leader.election.interval.ms  Time between two looks for partitions that need an unclean election.
 auto.leader.rebalance.enable  Whether leaderships go back to the preferred replicas by themselves.
-leader.imbalance.check.interval.seconds  Time between two such checks.
+leader.imbalance.check.interval.seconds  Time between two checks for partitions that are not led by their
+    preferred replica.
 message.max.bytes  Largest batch of records, as compressed, that is taken.
 compression.type  Compression of logs: a codec, uncompressed, or producer for whatever the producer used.
 compression.gzip.level  Level for gzip.
@@ -66,12 +75,12 @@ compression.lz4.level  Level for lz4.
 compression.zstd.level  Level for zstd.
 log.segment.bytes  Largest size of a segment file before a new one is begun.
 log.roll.ms  Longest time before a new segment is begun; wins over log.roll.hours.
-log.roll.hours  The same in hours.
+log.roll.hours  Longest time before a new segment is begun, in hours.
 log.roll.jitter.ms  Random part taken off log.roll.ms; wins over log.roll.jitter.hours.
-log.roll.jitter.hours  The same in hours.
+log.roll.jitter.hours  Random part taken off log.roll.hours, in hours.
 log.retention.ms  How long records are kept; wins over the keys in minutes and hours; -1 for ever.
-log.retention.minutes  The same in minutes; wins over log.retention.hours.
-log.retention.hours  The same in hours.
+log.retention.minutes  How long records are kept, in minutes; wins over log.retention.hours.
+log.retention.hours  How long records are kept, in hours.
 log.retention.bytes  Bytes of each partition that are kept; -1 for no limit.
 log.retention.check.interval.ms  Time between two looks for segments to delete.
 log.cleanup.policy  What happens to old segments: delete, compact, or both.
@@ -112,21 +121,25 @@ num.replica.fetchers  Fetchers for each leader that a broker follows.
 num.replica.alter.log.dirs.threads  Threads that move replicas between directories.
 replica.high.watermark.checkpoint.interval.ms  Time between two records of the high watermarks.
 replica.selector.class  Java's choice of the replica to read from; without effect here.
-leader.replication.throttled.rate  Bytes per second that this broker sends to throttled followers; without effect here.
-follower.replication.throttled.rate  Bytes per second that this broker fetches as a throttled follower; without effect here.
+leader.replication.throttled.rate  Bytes per second that this broker sends to throttled followers; without
+    effect here.
+follower.replication.throttled.rate  Bytes per second that this broker fetches as a throttled follower;
+    without effect here.
 replica.alter.log.dirs.io.max.bytes.per.second  Bytes per second for moving replicas between directories.
 fetch.max.bytes  Bytes in the answer to a fetch, a first batch aside.
 fetch.purgatory.purge.interval.requests  Kafka's bookkeeping of waiting fetches; without effect here.
 producer.purgatory.purge.interval.requests  Kafka's bookkeeping of waiting writes; without effect here.
-delete.records.purgatory.purge.interval.requests  Kafka's bookkeeping of waiting deletions; without effect here.
-share.fetch.purgatory.purge.interval.requests  Kafka's bookkeeping of waiting share fetches; without effect here.
+delete.records.purgatory.purge.interval.requests  Kafka's bookkeeping of waiting deletions; without effect
+    here.
+share.fetch.purgatory.purge.interval.requests  Kafka's bookkeeping of waiting share fetches; without
+    effect here.
 max.incremental.fetch.session.cache.slots  Fetch sessions that a broker remembers.
 max.request.partition.size.limit  Partitions in one answer to DescribeTopicPartitions.
 num.network.threads  Kafka's network threads; a node here has one event loop.
 num.io.threads  Kafka's request threads; a node here has one event loop.
 background.threads  Threads for background work.
 queued.max.requests  Requests that wait in a Kafka node; here requests wait in their connections.
-queued.max.request.bytes  Bytes of such requests; -1 for no limit.
+queued.max.request.bytes  Bytes of requests that wait to be handled; -1 for no limit.
 request.timeout.ms  Time that a request of this node may take.
 socket.connection.setup.timeout.ms  Time that connecting may take at first.
 socket.connection.setup.timeout.max.ms  Time that connecting may take after failures.
@@ -136,7 +149,7 @@ socket.request.max.bytes  Largest request that is taken.
 socket.listen.backlog.size  Connections that wait to be accepted.
 max.connections  Connections of a listener at most.
 max.connections.per.ip  Connections from one address at most.
-max.connections.per.ip.overrides  The same for single addresses: host:count, comma separated.
+max.connections.per.ip.overrides  Connections from single addresses at most: host:count, comma separated.
 max.connection.creation.rate  New connections in a second at most; without effect here.
 connections.max.idle.ms  Idle time after which a connection is closed.
 connection.failed.authentication.delay.ms  Wait before a connection that failed to authenticate is closed.
@@ -145,7 +158,8 @@ authorizer.class.name  The authorizer; empty allows everything to everybody.
 unstable.api.versions.enable  Whether versions that may still change are advertised.
 unstable.feature.versions.enable  Whether feature levels that may still change may be used.
 offsets.topic.num.partitions  Partitions of __consumer_offsets, fixed when it is created.
-offsets.topic.replication.factor  Replicas of __consumer_offsets; it is not created before so many brokers are there.
+offsets.topic.replication.factor  Replicas of __consumer_offsets; it is not created before the cluster has
+    this number of brokers.
 offsets.topic.segment.bytes  Segment size of __consumer_offsets.
 offsets.topic.compression.codec  Compression of __consumer_offsets, by number.
 offsets.commit.timeout.ms  Time that an offset commit may wait for replicas.
@@ -161,28 +175,28 @@ group.coordinator.rebalance.protocols  Group protocols that are served.
 group.coordinator.threads  Kafka's coordinator threads; a node here has one event loop.
 group.coordinator.append.linger.ms  Time that a coordinator gathers records before it writes them.
 group.consumer.session.timeout.ms  Silence after which a member of a consumer group is removed.
-group.consumer.min.session.timeout.ms  Shortest such time that a group may be given.
-group.consumer.max.session.timeout.ms  Longest such time that a group may be given.
+group.consumer.min.session.timeout.ms  Shortest session timeout that a consumer group may set.
+group.consumer.max.session.timeout.ms  Longest session timeout that a consumer group may set.
 group.consumer.heartbeat.interval.ms  Time between two heartbeats of a consumer group's members.
-group.consumer.min.heartbeat.interval.ms  Shortest such time that a group may be given.
-group.consumer.max.heartbeat.interval.ms  Longest such time that a group may be given.
+group.consumer.min.heartbeat.interval.ms  Shortest heartbeat interval that a consumer group may set.
+group.consumer.max.heartbeat.interval.ms  Longest heartbeat interval that a consumer group may set.
 group.consumer.max.size  Members of a consumer group at most.
 group.consumer.assignors  Assignors on the broker's side, the first is the default.
 group.consumer.migration.policy  Whether groups may change between the classic and the consumer protocol.
 group.consumer.regex.refresh.interval.ms  Time between two resolutions of a subscribed pattern.
 group.share.enable  Whether share groups are served.
 group.share.session.timeout.ms  Silence after which a member of a share group is removed.
-group.share.min.session.timeout.ms  Shortest such time that a group may be given.
-group.share.max.session.timeout.ms  Longest such time that a group may be given.
+group.share.min.session.timeout.ms  Shortest session timeout that a share group may set.
+group.share.max.session.timeout.ms  Longest session timeout that a share group may set.
 group.share.heartbeat.interval.ms  Time between two heartbeats of a share group's members.
-group.share.min.heartbeat.interval.ms  Shortest such time that a group may be given.
-group.share.max.heartbeat.interval.ms  Longest such time that a group may be given.
+group.share.min.heartbeat.interval.ms  Shortest heartbeat interval that a share group may set.
+group.share.max.heartbeat.interval.ms  Longest heartbeat interval that a share group may set.
 group.share.max.size  Members of a share group at most.
 group.share.assignors  Assignors of share groups.
 group.share.delivery.count.limit  Deliveries of a record before it is given up.
 group.share.record.lock.duration.ms  How long a record stays with the consumer that fetched it.
-group.share.min.record.lock.duration.ms  Shortest such time that a group may be given.
-group.share.max.record.lock.duration.ms  Longest such time that a group may be given.
+group.share.min.record.lock.duration.ms  Shortest record lock duration that a share group may set.
+group.share.max.record.lock.duration.ms  Longest record lock duration that a share group may set.
 group.share.partition.max.record.locks  Records of a partition with consumers at once.
 group.share.max.share.sessions  Share sessions that a broker remembers.
 group.share.persister.class.name  Java's persister of share groups; without effect here.
@@ -197,13 +211,14 @@ share.coordinator.snapshot.update.records.per.snapshot  Updates between two snap
 share.coordinator.load.buffer.size  Bytes read at a time when share state is loaded.
 share.coordinator.append.linger.ms  Time that the share coordinator gathers records.
 share.coordinator.write.timeout.ms  Time that a write of share state may wait for replicas.
-share.coordinator.cold.partition.snapshot.interval.ms  Time after which an idle share partition is snapshotted.
+share.coordinator.cold.partition.snapshot.interval.ms  Time after which an idle share partition is
+    snapshotted.
 group.streams.session.timeout.ms  Silence after which a member of a streams group is removed.
-group.streams.min.session.timeout.ms  Shortest such time that a group may be given.
-group.streams.max.session.timeout.ms  Longest such time that a group may be given.
+group.streams.min.session.timeout.ms  Shortest session timeout that a streams group may set.
+group.streams.max.session.timeout.ms  Longest session timeout that a streams group may set.
 group.streams.heartbeat.interval.ms  Time between two heartbeats of a streams group's members.
-group.streams.min.heartbeat.interval.ms  Shortest such time that a group may be given.
-group.streams.max.heartbeat.interval.ms  Longest such time that a group may be given.
+group.streams.min.heartbeat.interval.ms  Shortest heartbeat interval that a streams group may set.
+group.streams.max.heartbeat.interval.ms  Longest heartbeat interval that a streams group may set.
 group.streams.max.size  Members of a streams group at most.
 group.streams.num.standby.replicas  Standby copies of each task's state.
 group.streams.max.standby.replicas  Standby copies that a group may ask for at most.
@@ -214,38 +229,46 @@ transaction.state.log.segment.bytes  Segment size of __transaction_state.
 transaction.state.log.load.buffer.size  Bytes read at a time when transactions are loaded.
 transaction.max.timeout.ms  Longest timeout that a transactional producer may ask for.
 transactional.id.expiration.ms  Idle time after which a transactional id is forgotten.
-transaction.abort.timed.out.transaction.cleanup.interval.ms  Time between two looks for transactions that took too long.
-transaction.remove.expired.transaction.cleanup.interval.ms  Time between two removals of expired transactional ids.
-transaction.partition.verification.enable  Whether a broker checks that a transaction has a partition before it is written to.
+transaction.abort.timed.out.transaction.cleanup.interval.ms  Time between two looks for transactions that
+    took too long.
+transaction.remove.expired.transaction.cleanup.interval.ms  Time between two removals of expired
+    transactional ids.
+transaction.partition.verification.enable  Whether a broker checks that a transaction has a partition
+    before it is written to.
 transaction.two.phase.commit.enable  Whether producers may take part in two-phase commits.
 producer.id.expiration.ms  Idle time after which a partition forgets an idempotent producer.
 producer.id.expiration.check.interval.ms  Time between two looks for producers to forget.
 add.partitions.to.txn.retry.backoff.ms  First wait before partitions are added to a transaction again.
-add.partitions.to.txn.retry.backoff.max.ms  How long that is tried.
+add.partitions.to.txn.retry.backoff.max.ms  Time after which adding partitions to a transaction is given
+    up.
 metrics.num.samples  Samples that a metric is computed from.
-metrics.sample.window.ms  Length of one sample.
+metrics.sample.window.ms  Length of one sample of a metric.
 metrics.recording.level  Most detailed level of metrics that are recorded.
 metric.reporters  Java's metric reporters; here metrics are for Prometheus.
 kafka.metrics.reporters  Java's metric reporters; without effect here.
-kafka.metrics.polling.interval.secs  Time between two reports of those.
+kafka.metrics.polling.interval.secs  Time between two reports of Java's metric reporters; without effect
+    here.
 telemetry.max.bytes  Largest push of client metrics.
 quota.window.num  Samples that client quotas are computed from.
-quota.window.size.seconds  Length of one of them.
+quota.window.size.seconds  Length of one sample of client quotas.
 replication.quota.window.num  Samples that replication quotas are computed from.
-replication.quota.window.size.seconds  Length of one of them.
-alter.log.dirs.replication.quota.window.num  Samples that the quota of moves between directories is computed from.
-alter.log.dirs.replication.quota.window.size.seconds  Length of one of them.
+replication.quota.window.size.seconds  Length of one sample of replication quotas.
+alter.log.dirs.replication.quota.window.num  Samples that the quota of moves between directories is
+    computed from.
+alter.log.dirs.replication.quota.window.size.seconds  Length of one sample of the quota of moves between
+    directories.
 controller.quota.window.num  Samples that the quota of metadata changes is computed from.
-controller.quota.window.size.seconds  Length of one of them.
+controller.quota.window.size.seconds  Length of one sample of the quota of metadata changes.
 client.quota.callback.class  Java's quota callback; without effect here.
 remote.log.storage.system.enable  Whether remote storage is there (it is not available here).
 remote.log.storage.manager.impl.prefix  Prefix of the remote storage manager's keys.
 remote.log.metadata.manager.impl.prefix  Prefix of the remote metadata manager's keys.
 remote.log.storage.manager.class.name  Java's remote storage manager; without effect here.
-remote.log.storage.manager.class.path  Its class path.
+remote.log.storage.manager.class.path  Class path of Java's remote storage manager; without effect here.
 remote.log.metadata.manager.class.name  Java's remote metadata manager; without effect here.
-remote.log.metadata.manager.class.path  Its class path.
-remote.log.metadata.manager.listener.name  The listener that it uses.
+remote.log.metadata.manager.class.path  Class path of Java's remote metadata manager; without effect here.
+remote.log.metadata.manager.listener.name  Listener that Java's remote metadata manager uses; without
+    effect here.
 remote.log.metadata.custom.metadata.max.bytes  Largest piece of its own that a storage manager may keep.
 remote.log.index.file.cache.total.size.bytes  Disk for indexes fetched from remote storage.
 remote.log.manager.thread.pool.size  Threads of remote storage.
@@ -254,15 +277,19 @@ remote.log.manager.expiration.thread.pool.size  Threads that delete from remote 
 remote.log.manager.task.interval.ms  Time between two rounds of remote storage.
 remote.log.manager.task.retry.backoff.ms  First wait after a failed round.
 remote.log.manager.task.retry.backoff.max.ms  Longest wait after a failed round.
-remote.log.manager.task.retry.jitter  Random part of that wait.
+remote.log.manager.task.retry.jitter  Random part of the wait after a failed round of remote storage.
 remote.log.reader.threads  Threads that read from remote storage.
-remote.log.reader.max.pending.tasks  Reads that wait for them at most.
+remote.log.reader.max.pending.tasks  Reads from remote storage that may wait for a thread.
 remote.log.manager.copy.max.bytes.per.second  Bytes per second copied to remote storage.
-remote.log.manager.copy.quota.window.num  Samples that this is computed from.
-remote.log.manager.copy.quota.window.size.seconds  Length of one of them.
+remote.log.manager.copy.quota.window.num  Samples that the rate of copies to remote storage is computed
+    from.
+remote.log.manager.copy.quota.window.size.seconds  Length of one sample of the rate of copies to remote
+    storage.
 remote.log.manager.fetch.max.bytes.per.second  Bytes per second read from remote storage.
-remote.log.manager.fetch.quota.window.num  Samples that this is computed from.
-remote.log.manager.fetch.quota.window.size.seconds  Length of one of them.
+remote.log.manager.fetch.quota.window.num  Samples that the rate of reads from remote storage is computed
+    from.
+remote.log.manager.fetch.quota.window.size.seconds  Length of one sample of the rate of reads from remote
+    storage.
 remote.fetch.max.wait.ms  Time that a fetch waits for remote storage.
 remote.list.offsets.request.timeout.ms  Time that ListOffsets waits for remote storage.
 """

@@ -1,7 +1,8 @@
 """Keys of TLS, SASL and delegation tokens."""
 
 TEXT = """\
-connections.max.reauth.ms  Longest life of an authentication before a client has to authenticate again; 0 for no limit.
+connections.max.reauth.ms  Longest life of an authentication before a client has to authenticate again; 0
+    for no limit.
 sasl.server.max.receive.size  Largest token that is taken before a client is authenticated.
 security.providers  Java's security providers; without effect here.
 principal.builder.class  Java's principal builder; here principals are built as Kafka's default one does.
@@ -43,7 +44,7 @@ sasl.kerberos.ticket.renew.window.factor  Kerberos; not available.
 sasl.kerberos.ticket.renew.jitter  Kerberos; not available.
 sasl.kerberos.min.time.before.relogin  Kerberos; not available.
 sasl.login.refresh.window.factor  Share of an OAuth token's life after which it is renewed.
-sasl.login.refresh.window.jitter  Random part of that time.
+sasl.login.refresh.window.jitter  Random part of the time after which an OAuth token is renewed.
 sasl.login.refresh.min.period.seconds  Least time between two renewals of an OAuth token.
 sasl.login.refresh.buffer.seconds  Time before its end at which an OAuth token is renewed at the latest.
 sasl.login.connect.timeout.ms  How long connecting to the OAuth server may take.
@@ -54,7 +55,7 @@ sasl.oauthbearer.jwt.retriever.class  Java's token retriever; without effect her
 sasl.oauthbearer.jwt.validator.class  Java's token validator; without effect here.
 sasl.oauthbearer.scope  Scope asked for with client credentials.
 sasl.oauthbearer.client.credentials.client.id  Client id of the client-credentials grant.
-sasl.oauthbearer.client.credentials.client.secret  Its secret.
+sasl.oauthbearer.client.credentials.client.secret  Client secret of the client-credentials grant.
 sasl.oauthbearer.assertion.algorithm  Signature algorithm of a JWT assertion.
 sasl.oauthbearer.assertion.claim.aud  Audience in the assertion.
 sasl.oauthbearer.assertion.claim.exp.seconds  Life of the assertion.
@@ -64,19 +65,23 @@ sasl.oauthbearer.assertion.claim.nbf.seconds  How far in the past the assertion 
 sasl.oauthbearer.assertion.claim.sub  Subject in the assertion.
 sasl.oauthbearer.assertion.file  File with a ready assertion.
 sasl.oauthbearer.assertion.private.key.file  Key that signs the assertion.
-sasl.oauthbearer.assertion.private.key.passphrase  Passphrase of that key.
+sasl.oauthbearer.assertion.private.key.passphrase  Passphrase of the key that signs the assertion.
 sasl.oauthbearer.assertion.template.file  File with header and claims of the assertion.
 sasl.oauthbearer.scope.claim.name  Claim that holds a token's scope.
 sasl.oauthbearer.sub.claim.name  Claim that holds a token's subject.
 sasl.oauthbearer.token.endpoint.url  The OAuth server's token address.
 sasl.oauthbearer.jwks.endpoint.url  Address of the keys that tokens are verified with.
-sasl.oauthbearer.jwks.endpoint.refresh.ms  Time between two reads of those keys.
-sasl.oauthbearer.jwks.endpoint.retry.backoff.ms  First wait between two attempts to read them.
-sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms  Longest wait between two attempts.
+sasl.oauthbearer.jwks.endpoint.refresh.ms  Time between two reads of the keys that tokens are verified
+    with.
+sasl.oauthbearer.jwks.endpoint.retry.backoff.ms  First wait between two attempts to read the keys that
+    tokens are verified with.
+sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms  Longest wait between two attempts to read the keys
+    that tokens are verified with.
 sasl.oauthbearer.clock.skew.seconds  Difference of clocks that is tolerated in a token's times.
 sasl.oauthbearer.expected.audience  Audiences of which a token must name one.
 sasl.oauthbearer.expected.issuer  Issuer that a token must have.
-delegation.token.secret.key  Key that signs delegation tokens, the same on every node; without it there are none.
+delegation.token.secret.key  Key that signs delegation tokens, the same on every node; without it there
+    are none.
 delegation.token.max.lifetime.ms  Longest life of a delegation token.
 delegation.token.expiry.time.ms  Time by which a token expires unless it is renewed.
 delegation.token.expiry.check.interval.ms  Time between two removals of expired tokens.

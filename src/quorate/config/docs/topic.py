@@ -1,34 +1,42 @@
-"""Keys of a topic, of a group and of a client-metrics subscription."""
+"""Keys of topics, groups and client metrics subscriptions."""
 
 TEXT = """\
 segment.bytes  Largest size of a segment file before a new one is begun.
-segment.ms  Longest time after which a segment is closed even if it is not full, so that retention can delete it.
+segment.ms  Longest time after which a segment is closed even if it is not full, so that retention can
+    delete it.
 segment.jitter.ms  Random part taken off segment.ms, so that segments of many partitions do not roll at once.
 segment.index.bytes  Size of the offset index of a segment.
-flush.messages  Records after which the log is forced to disk; the default leaves it to the operating system and replication.
+flush.messages  Records after which the log is forced to disk; the default leaves it to the operating
+    system and replication.
 flush.ms  Time after which written records are forced to disk.
 retention.bytes  Bytes of each partition that are kept under the delete policy; -1 for no limit.
 retention.ms  How long records are kept under the delete policy; -1 for ever.
 max.message.bytes  Largest batch of records, as compressed, that is taken.
 index.interval.bytes  Bytes of log between two entries of its offset index.
-delete.retention.ms  How long a tombstone stays in a compacted topic, and with it the time a reader has to see it.
+delete.retention.ms  How long a tombstone stays in a compacted topic, and with it the time a reader has to
+    see it.
 min.compaction.lag.ms  Time that a record stays uncompacted at least.
 max.compaction.lag.ms  Time after which a record becomes eligible for compaction whatever the dirty ratio.
 file.delete.delay.ms  Time between a segment's removal from the log and the removal of its file.
 min.cleanable.dirty.ratio  Uncompacted share of a log at which it is compacted.
-cleanup.policy  What happens to old segments: delete by age and size, compact to the last record of each key, or both.
-unclean.leader.election.enable  Whether a replica that lacks acknowledged records may lead when no other can; it loses them.
+cleanup.policy  What happens to old segments: delete by age and size, compact to the last record of each
+    key, or both.
+unclean.leader.election.enable  Whether a replica that lacks acknowledged records may lead when no other
+    can; it loses them.
 min.insync.replicas  In-sync replicas without which a write with acks=all is refused.
 compression.type  Compression of the log: a codec, uncompressed, or producer for whatever the producer used.
 compression.gzip.level  Level for gzip, if compression.type asks for it.
 compression.lz4.level  Level for lz4, if compression.type asks for it.
 compression.zstd.level  Level for zstd, if compression.type asks for it.
 preallocate  Whether the file of a new segment is given its full size at once.
-message.timestamp.type  CreateTime keeps the producer's timestamps, LogAppendTime replaces them by the broker's clock.
+message.timestamp.type  CreateTime keeps the producer's timestamps, LogAppendTime replaces them by the
+    broker's clock.
 message.timestamp.before.max.ms  How far behind the broker's clock a producer's timestamp may be.
 message.timestamp.after.max.ms  How far ahead of the broker's clock a producer's timestamp may be.
-leader.replication.throttled.replicas  Replicas whose leader's sending is throttled (partition:broker, or *); without effect here.
-follower.replication.throttled.replicas  Replicas whose fetching is throttled (partition:broker, or *); without effect here.
+leader.replication.throttled.replicas  Replicas whose leader's sending is throttled (partition:broker, or
+    *); without effect here.
+follower.replication.throttled.replicas  Replicas whose fetching is throttled (partition:broker, or *);
+    without effect here.
 remote.storage.enable  Whether segments are also kept in remote storage (not available here).
 local.retention.ms  How long segments stay on local disk beside remote storage; -2 for retention.ms.
 local.retention.bytes  Bytes that stay on local disk beside remote storage; -2 for retention.bytes.

@@ -1,4 +1,4 @@
-"""Access control entries: which are valid, and which a filter selects (KIP-140, KIP-290)."""
+"""Access control entries: which are valid, and which a filter matches (KIP-140, KIP-290)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PATTERN_TYPES = (LITERAL, PREFIXED)
 OPERATIONS = range(2, 16)  # all, read, ..., create tokens, describe tokens, two-phase commit
 PERMISSIONS = (2, 3)  # deny, allow
 WILDCARD = "*"
-MAX_LOOKS = 1_000_000
-"""At entries by the filters of one DeleteAcls: some half a second, in one turn, since the removals are
-atomic."""
+MAX_COMPARISONS = 1_000_000
+"""The number of entries that the filters of one DeleteAcls request may be compared with. This takes
+about half a second in one turn, because the removals are atomic."""
 
 
 @dataclass(slots=True, frozen=True)
 class AclFilter:
-    """Which entries are meant; None and ANY match all."""
+    """A filter of entries. None and ANY match everything."""
 
     resource_type: int
     resource_name: str | None
@@ -36,7 +36,7 @@ class AclFilter:
     permission_type: int
 
     def check(self) -> None:
-        """Raises INVALID_REQUEST for codes that nobody knows."""
+        """Raises INVALID_REQUEST for an unknown code."""
         if self.resource_type != ANY and self.resource_type not in RESOURCE_TYPES:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Unknown patternFilter.")
         if self.pattern_type not in (ANY, MATCH, *PATTERN_TYPES):
@@ -47,6 +47,7 @@ class AclFilter:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Unknown entryFilter.")
 
     def matches(self, acl: AccessControlEntryRecord) -> bool:
+        """Whether the filter matches an entry."""
         return (
             self.resource_type in (ANY, acl.resource_type)
             and self._matches_name(acl)
@@ -61,7 +62,7 @@ class AclFilter:
             return False
         if self.resource_name is None:
             return True
-        if self.pattern_type == MATCH:  # which entries would apply to this resource?
+        if self.pattern_type == MATCH:  # matches the entries that apply to this resource
             if acl.pattern_type == LITERAL:
                 return acl.resource_name in (self.resource_name, WILDCARD)
             return self.resource_name.startswith(acl.resource_name)
@@ -69,18 +70,19 @@ class AclFilter:
 
 
 def matching(acls: AclsImage, wanted: AclFilter) -> Iterator[AccessControlEntryRecord]:
+    """The entries that a filter matches."""
     return (acl for acl in acls.by_id.values() if wanted.matches(acl))
 
 
 class AclIndex:
-    """The entries of an image, for many filters one after the other.
+    """An index of the entries of an image, for requests with many filters.
 
-    Comparing each filter with each entry would take minutes for a request of one megabyte: a filter
-    that names its resource or its principal looks only at the entries of that name, and one that was
-    applied already looks at none.
+    A comparison of each filter with each entry would take minutes for a request of one megabyte. A
+    filter with a resource name or a principal is compared only with the entries of that name. A repeated
+    filter is not compared again.
     """
 
-    __slots__ = ("_acls", "_by_name", "_by_principal", "_known", "_looks", "_prefix_lengths")
+    __slots__ = ("_acls", "_by_name", "_by_principal", "_comparisons", "_known", "_prefix_lengths")
 
     def __init__(self, acls: AclsImage) -> None:
         self._acls = acls
@@ -93,22 +95,25 @@ class AclIndex:
             if acl.pattern_type == PREFIXED:
                 self._prefix_lengths.add(len(acl.resource_name))
         self._known: dict[AclFilter, list[AccessControlEntryRecord]] = {}
-        self._looks = 0
+        self._comparisons = 0
 
     def matching(self, wanted: AclFilter) -> list[AccessControlEntryRecord]:
-        """Raises INVALID_REQUEST when the filters of one request have looked at too many entries."""
+        """The entries that a filter matches. Raises INVALID_REQUEST if the filters of one request are
+        compared with too many entries."""
         known = self._known.get(wanted)
         if known is None:
             candidates = list(self._candidates(wanted))
-            self._looks += len(candidates)
-            if self._looks > MAX_LOOKS:
+            self._comparisons += len(candidates)
+            if self._comparisons > MAX_COMPARISONS:
                 raise KafkaError(
-                    ErrorCode.INVALID_REQUEST, f"These filters take more than {MAX_LOOKS} looks at ACLs."
+                    ErrorCode.INVALID_REQUEST,
+                    f"These filters need more than {MAX_COMPARISONS} comparisons with ACLs.",
                 )
             known = self._known[wanted] = [acl for acl in candidates if wanted.matches(acl)]
         return known
 
     def _candidates(self, wanted: AclFilter) -> Iterable[AccessControlEntryRecord]:
+        """The entries that the filter may match."""
         name = wanted.resource_name
         if name is None:
             return (
@@ -123,12 +128,13 @@ class AclIndex:
 
 
 def require_authorizer(view: View) -> None:
-    """An ACL that nobody enforces must not be taken."""
+    """Raises SECURITY_DISABLED if this node has no authorizer, because nothing would enforce the ACL."""
     if not view.config.authorizer:
         refuse_acls()
 
 
 def acl_identity(acl: AccessControlEntryRecord) -> tuple[object, ...]:
+    """The fields that make two entries equal."""
     return (
         acl.resource_type,
         acl.resource_name,

@@ -1,4 +1,4 @@
-"""AllocateProducerIds: blocks of 1,000 producer ids for brokers (KIP-730)."""
+"""AllocateProducerIds (67): assigns blocks of 1,000 producer ids to brokers (KIP-730)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _LAST_ID = 2**63 - 1
 def allocate_producer_ids(
     view: View, request: AllocateProducerIdsRequest, ctx: Context
 ) -> Result[AllocateProducerIdsResponse]:
-    """Raises STALE_BROKER_EPOCH, or UNKNOWN_SERVER_ERROR once all 2^63 are used up."""
+    """Assigns the next block. Raises STALE_BROKER_EPOCH, or UNKNOWN_SERVER_ERROR if all 2^63 ids are
+    assigned."""
     view.check_broker_epoch(request.broker_id, request.broker_epoch)
     first = max(0, view.image.producer_ids.next_producer_id)
     if first > _LAST_ID - BLOCK_SIZE:

@@ -1,4 +1,8 @@
-"""AlterClientQuotas (KIP-546, KIP-612): per entity as a whole, all entities in one batch."""
+"""AlterClientQuotas (49): sets and removes client quotas (KIP-546, KIP-612).
+
+The changes of one entity are made all or not at all. The changes of all entities without an error are
+one batch.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +27,14 @@ USER_CLIENT_KEYS: Mapping[str, float | None] = {
     "controller_mutation_rate": None,
 }
 IP_KEYS: Mapping[str, float | None] = {"connection_creation_rate": _INT_MAX}
-"""Largest value of a quota that is a whole number; None for one that is not."""
+"""The quota keys, each with the largest value of an integer quota, or None for a quota that may be
+fractional."""
 
 
 def alter_client_quotas(
     view: View, request: AlterClientQuotasRequest, ctx: Context
 ) -> Result[AlterClientQuotasResponse]:
-    """Errors are per entity."""
+    """Changes the quotas of each entity. Errors are reported for each entity."""
     response = AlterClientQuotasResponse()
     records: list[Data] = []
     seen: set[QuotaEntity] = set()
@@ -61,6 +66,7 @@ def _invalid(why: str) -> KafkaError:
 
 
 def _entity(entry: AlterClientQuotasRequest.EntryData) -> QuotaEntity:
+    """The entity of an entry. Raises INVALID_REQUEST if the entity is not valid."""
     parts: dict[str, str | None] = {}
     if not entry.entity:
         raise _invalid("Invalid empty client quota entity")
@@ -83,8 +89,8 @@ def _entity(entry: AlterClientQuotasRequest.EntryData) -> QuotaEntity:
 
 
 def _is_address(text: str) -> bool:
-    """An address. Kafka takes host names too and asks the resolver; a controller that waits for DNS
-    serves nobody."""
+    """Whether the text is an IP address. Kafka also accepts host names and resolves them, but a
+    controller must not block on DNS."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -93,6 +99,7 @@ def _is_address(text: str) -> bool:
 
 
 def _alter(view: View, entity: QuotaEntity, entry: AlterClientQuotasRequest.EntryData) -> list[Data]:
+    """The records of one entity."""
     keys = IP_KEYS if entity[0][0] == IP else USER_CLIENT_KEYS
     current: Mapping[str, float] = view.image.client_quotas.entities.get(entity, {})
     records: list[Data] = []
@@ -116,6 +123,7 @@ def _parts(entity: QuotaEntity) -> list[ClientQuotaRecord.EntityData]:
 
 
 def _check_value(keys: Mapping[str, float | None], key: str, value: float) -> None:
+    """Raises INVALID_REQUEST if the quota does not exist or cannot have this value."""
     if key not in keys:
         raise _invalid(f"Invalid configuration key {key}")
     if not value > 0:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 
-from quorate.controller.context import Context, Continuation, Result, View
+from quorate.controller.context import Context, Result, View
+from quorate.controller.continuation import Continuation
 from quorate.controller.replication.broker_changes import CHANGES_PER_TURN
 from quorate.controller.replication.partition_change import change_of
 from quorate.metadata.image.partitions import NO_LEADER_CHANGE, RECOVERED, RECOVERING, PartitionImage
@@ -14,33 +15,34 @@ from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from quorate.protocol.schema import Data
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 NONE = ErrorCode.NONE
 
 
 def alter_partition(
     view: View, request: AlterPartitionRequest, ctx: Context
 ) -> Result[AlterPartitionResponse]:
-    """ISR changes by leaders. Raises STALE_BROKER_EPOCH; other errors are per partition."""
+    """Changes the ISR of partitions at the request of their leader. Raises STALE_BROKER_EPOCH; other
+    errors are reported for each partition."""
     view.check_broker_epoch(request.broker_id, request.broker_epoch)
     records: list[Data] = []
     if ctx.continuation is None:
         response = AlterPartitionResponse()
-        wishes = _requested_changes(request, response)
+        requested = _requested_changes(request, response)
     else:
-        response, wishes = ctx.continuation.cursor
-    for handled, (answer, wanted) in enumerate(wishes, 1):
+        response, requested = ctx.continuation.cursor
+    for handled, (answer, wanted) in enumerate(requested, 1):
         topic = view.image.topics.by_id.get(answer.topic_id)
         answer.partitions.append(_alter_one(view, request.broker_id, topic, wanted, ctx, records))
         if handled == CHANGES_PER_TURN:
-            return Result(response, records, atomic=False, continuation=Continuation((response, wishes)))
+            return Result(response, records, atomic=False, continuation=Continuation((response, requested)))
     return Result(response, records, atomic=False)
 
 
 def _requested_changes(
     request: AlterPartitionRequest, response: AlterPartitionResponse
 ) -> Iterator[tuple[AlterPartitionResponse.TopicData, AlterPartitionRequest.PartitionData]]:
-    """Each wish of the request beside the part of the response that takes its answer."""
+    """Each change of the request, with the topic of the response that its result belongs to."""
     for topic in request.topics:
         answer = AlterPartitionResponse.TopicData(topic_id=topic.topic_id)
         response.topics.append(answer)
@@ -56,6 +58,7 @@ def _alter_one(
     ctx: Context,
     records: list[Data],
 ) -> AlterPartitionResponse.PartitionData:
+    """Adds the record of one partition. Returns its result."""
     index = wanted.partition_index
     if topic is None:
         return _rejected(index, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -68,7 +71,7 @@ def _alter_one(
         members = [(state.broker_id, state.broker_epoch) for state in wanted.new_isr_with_epochs]
     error, why = _rejection_reason(view, broker_id, partition, wanted, members)
     if error != NONE:
-        log.info("AlterPartition of %s-%d by broker %d is refused: %s", topic.name, index, broker_id, why)
+        logger.info("AlterPartition of %s-%d by broker %d is rejected: %s", topic.name, index, broker_id, why)
         return _rejected(index, error)
     change = change_of(view, topic, index)
     change.isr = tuple(member for member, _ in members)
@@ -84,8 +87,8 @@ def _alter_one(
         if record.leader != NO_LEADER_CHANGE:
             leader, leader_epoch = record.leader, leader_epoch + 1
             if leader != broker_id:
-                # The change completed a reassignment that takes the leadership from its sender: it
-                # happens, and the sender is told to wait for it in the log.
+                # The change completes a reassignment that moves the leadership to another broker. It is
+                # written, and the sender receives it through the log.
                 return _rejected(index, ErrorCode.NEW_LEADER_ELECTED)
     return AlterPartitionResponse.PartitionData(
         partition_index=index,
@@ -108,9 +111,10 @@ def _rejection_reason(
     wanted: AlterPartitionRequest.PartitionData,
     members: list[tuple[int, int]],
 ) -> tuple[ErrorCode, str]:
-    """In the order in which Kafka's controller checks."""
+    """The error and the reason why a change is rejected, or NONE. The checks are in the order of Kafka's
+    controller."""
     if wanted.leader_epoch > partition.leader_epoch or wanted.partition_epoch > partition.partition_epoch:
-        # The sender knows more than this controller: it has been replaced, most likely.
+        # The sender has newer metadata, so this controller has most likely been replaced.
         return ErrorCode.NOT_CONTROLLER, "its epochs are newer than this controller knows"
     if wanted.leader_epoch < partition.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH, f"the leader epoch is {partition.leader_epoch}"

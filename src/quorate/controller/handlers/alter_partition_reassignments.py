@@ -1,9 +1,8 @@
-"""Moving partitions to other brokers: AlterPartitionReassignments and ListPartitionReassignments
-(KIP-455, KIP-860).
+"""AlterPartitionReassignments (45): moves partitions to other brokers (KIP-455, KIP-860).
 
-A reassignment first adds the new replicas (target first, then those to be removed), waits for an ISR
-that holds every target replica, and is then completed by whatever changes the ISR next
-(`PartitionChange`); at once, when it already does.
+A reassignment first adds the new replicas: the replica list becomes the target replicas followed by the
+replicas to remove. The next change of the ISR completes the reassignment when the ISR contains every
+target replica (see `PartitionChange`). If it does so already, the reassignment completes at once.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from quorate.protocol.schema import Data
 def alter_partition_reassignments(
     view: View, request: AlterPartitionReassignmentsRequest, ctx: Context
 ) -> Result[AlterPartitionReassignmentsResponse]:
-    """Starts, replaces or (replicas null) cancels reassignments; errors are per partition, the rest is
-    one batch.
+    """Starts or replaces reassignments, or cancels them if the replicas are null. Errors are reported
+    for each partition, and all other partitions change in one batch.
 
-    Raises POLICY_VIOLATION for more changes than a batch may have.
+    Raises POLICY_VIOLATION if there are too many records for one batch.
     """
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
@@ -54,8 +53,8 @@ def alter_partition_reassignments(
                 records.append(record)
                 bounded(records, "Reassigning these partitions")
             elif earlier != record:
-                # Both are computed from the state before the batch: the second would leave parts of the
-                # first.
+                # Both records are computed from the state before the batch, so the second would keep
+                # parts of the first.
                 result.error_code = ErrorCode.INVALID_REQUEST
                 result.error_message = "The request moves this partition to other replicas already."
     return Result(response, records)
@@ -67,6 +66,7 @@ def _alter(
     wanted: AlterPartitionReassignmentsRequest.ReassignablePartition,
     allow_factor_change: bool,
 ) -> Data | None:
+    """The record that starts, replaces or cancels one reassignment, or None if nothing changes."""
     topic = view.image.topics.by_name.get(name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
@@ -96,7 +96,7 @@ def _alter(
 
 
 def _factor(partition: PartitionImage) -> int:
-    """The replication factor that a reassignment under way leads to."""
+    """The number of replicas after the reassignment in progress, if there is one."""
     if not partition.is_reassigning:
         return len(partition.replicas)
     replicas = {*partition.replicas, *partition.adding_replicas}
@@ -104,6 +104,7 @@ def _factor(partition: PartitionImage) -> int:
 
 
 def _cancel(view: View, topic: TopicImage, partition_id: int, partition: PartitionImage) -> Data | None:
+    """The record that cancels a reassignment: the adding replicas leave, and the removing replicas stay."""
     if not partition.is_reassigning:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
     replicas = tuple(r for r in partition.replicas if r not in partition.adding_replicas)

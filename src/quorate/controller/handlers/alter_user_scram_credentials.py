@@ -1,5 +1,5 @@
-"""AlterUserScramCredentials (KIP-554): the request brings salted passwords, the log keeps only what
-verifies them (RFC 5802)."""
+"""AlterUserScramCredentials (51): KIP-554. The request has salted passwords; the log stores only the
+keys that verify them (RFC 5802)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ MAX_ITERATIONS = 16384
 def alter_user_scram_credentials(
     view: View, request: AlterUserScramCredentialsRequest, ctx: Context
 ) -> Result[AlterUserScramCredentialsResponse]:
-    """Errors are per user; a user who appears twice is not changed at all."""
+    """Changes credentials. Errors are reported for each user. A user who is named twice is not changed
+    at all."""
     response = AlterUserScramCredentialsResponse()
     errors: dict[str, KafkaError] = {}
     records: dict[str, Data] = {}
@@ -58,7 +59,8 @@ def alter_user_scram_credentials(
     return Result(response, bounded(list(records.values()), "Altering these credentials"))
 
 
-def _why_refused(user: str, mechanism: int) -> KafkaError | None:
+def _rejection(user: str, mechanism: int) -> KafkaError | None:
+    """The error for an empty user name or an unknown mechanism, or None."""
     if not user:
         return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     if mechanism not in _HASHES:
@@ -69,7 +71,8 @@ def _why_refused(user: str, mechanism: int) -> KafkaError | None:
 def _deleted(
     view: View, deletion: AlterUserScramCredentialsRequest.ScramCredentialDeletion
 ) -> Data | KafkaError:
-    refused = _why_refused(deletion.name, deletion.mechanism)
+    """The record that deletes a credential, or an error."""
+    refused = _rejection(deletion.name, deletion.mechanism)
     if refused is not None:
         return refused
     if view.image.scram.get(deletion.mechanism, deletion.name) is None:
@@ -80,7 +83,8 @@ def _deleted(
 
 
 def _upserted(upsertion: AlterUserScramCredentialsRequest.ScramCredentialUpsertion) -> Data | KafkaError:
-    refused = _why_refused(upsertion.name, upsertion.mechanism)
+    """The record that sets a credential, or an error."""
+    refused = _rejection(upsertion.name, upsertion.mechanism)
     if refused is not None:
         return refused
     if upsertion.iterations < MIN_ITERATIONS:

@@ -1,10 +1,11 @@
-"""AssignReplicasToDirs (73): a broker tells in which log directories its replicas are (KIP-858)."""
+"""AssignReplicasToDirs (73): a broker reports the log directories of its replicas (KIP-858)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from quorate.controller.context import Context, Continuation, Result, View
+from quorate.controller.context import Context, Result, View
+from quorate.controller.continuation import Continuation
 from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, Located, update_partitions
 from quorate.controller.replication.partition_change import Election, change_of
 from quorate.metadata.features import FIRST_DIRECTORIES
@@ -22,8 +23,7 @@ NONE = ErrorCode.NONE
 def assign_replicas_to_dirs(
     view: View, request: AssignReplicasToDirsRequest, ctx: Context
 ) -> Result[AssignReplicasToDirsResponse]:
-    """A broker tells where its replicas lie; done in portions. Raises UNSUPPORTED_VERSION,
-    STALE_BROKER_EPOCH."""
+    """Assigns replicas to log directories, in portions. Raises UNSUPPORTED_VERSION, STALE_BROKER_EPOCH."""
     if view.metadata_version < FIRST_DIRECTORIES:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version does not know directories."
@@ -53,8 +53,8 @@ def assign_replicas_to_dirs(
 def _assignments(
     request: AssignReplicasToDirsRequest, response: AssignReplicasToDirsResponse
 ) -> Iterator[tuple[AssignReplicasToDirsResponse.TopicData, int, bytes]]:
-    """Each partition of the request with its directory, beside the part of the response that takes its
-    answer."""
+    """Each partition of the request with its directory, and the topic of the response that its result
+    belongs to."""
     for directory in request.directories:
         directory_answer = AssignReplicasToDirsResponse.DirectoryData(id=directory.id)
         response.directories.append(directory_answer)
@@ -74,7 +74,7 @@ def _assign_one(
     records: list[Data],
     lost: list[Located],
 ) -> ErrorCode:
-    """Adds the record of one assignment, and to `lost` the partition if that directory is offline."""
+    """Adds the record of one assignment. If the directory is offline, adds the partition to `lost`."""
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
     partition = topic.partitions.get(index)

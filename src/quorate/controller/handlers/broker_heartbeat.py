@@ -1,9 +1,10 @@
-"""BrokerHeartbeat (63): the lease of a broker, and the state that it moves to (KIP-631, Kafka's
-BrokerHeartbeatManager)."""
+"""BrokerHeartbeat (63): extends the session of a broker and decides its next state (KIP-631). Source:
+Kafka's BrokerHeartbeatManager."""
 
 from __future__ import annotations
 
-from quorate.controller.context import Context, Continuation, Result, Touch, View, cursor_of
+from quorate.controller.context import Context, Result, Touch, View
+from quorate.controller.continuation import Continuation, cursor_of
 from quorate.controller.replication.broker_changes import (
     ChangeBatch,
     begin_controlled_shutdown,
@@ -29,7 +30,7 @@ FENCED, UNFENCED, CONTROLLED_SHUTDOWN, SHUTDOWN_NOW = (
 def broker_heartbeat(
     view: View, request: BrokerHeartbeatRequest, ctx: Context
 ) -> Result[BrokerHeartbeatResponse]:
-    """Raises STALE_BROKER_EPOCH."""
+    """Handles a heartbeat. Raises STALE_BROKER_EPOCH."""
     broker_id = request.broker_id
     registration = view.check_broker_epoch(broker_id, request.broker_epoch)
     present = state_of(view, registration)
@@ -54,7 +55,7 @@ def broker_heartbeat(
             left = Continuation(batch.continuation, failing=tuple(request.offline_log_dirs), state=following)
             return Result(BrokerHeartbeatResponse(), records, atomic=False, continuation=left)
     if ctx.continuation is not None and following == UNFENCED and registration.fenced:
-        following = FENCED  # meanwhile, by its session or by whoever came after this heartbeat
+        following = FENCED  # it was fenced since, because its session expired or by a later heartbeat
     is_fenced = following in (FENCED, SHUTDOWN_NOW)
     response = BrokerHeartbeatResponse(
         is_caught_up=request.current_metadata_offset >= registration.registered_offset,
@@ -74,18 +75,20 @@ def broker_heartbeat(
 def _move(
     view: View, registration: BrokerRegistration, following: str, records: list[Data], batch: ChangeBatch
 ) -> None:
-    """What the way into the state that follows does to partitions and registration."""
+    """Adds the records of the transition to the next state: the changes of partitions and of the
+    registration."""
     if following in (FENCED, SHUTDOWN_NOW):
         fence(view, registration.id, records, batch)
     elif following == CONTROLLED_SHUTDOWN:
         begin_controlled_shutdown(view, registration.id, records, batch)
     elif batch.resumed and registration.fenced:
-        batch.end()  # whoever has fenced it meanwhile is right
+        batch.end()  # the broker was fenced since, and stays fenced
     else:
         unfence(view, registration.id, records, batch)
 
 
 def state_of(view: View, registration: BrokerRegistration) -> str:
+    """The present state of a broker."""
     if registration.id in view.broker_sessions.shutdown_offsets:
         return CONTROLLED_SHUTDOWN
     return FENCED if registration.fenced else UNFENCED
@@ -94,7 +97,7 @@ def state_of(view: View, registration: BrokerRegistration) -> str:
 def next_state(
     view: View, registration: BrokerRegistration, present: str, request: BrokerHeartbeatRequest
 ) -> str:
-    """The table of a broker's states: KIP-631, as Kafka's BrokerHeartbeatManager has it."""
+    """The next state of a broker: the transition table of KIP-631."""
     if present == FENCED:
         if request.want_shut_down:
             return SHUTDOWN_NOW

@@ -1,65 +1,115 @@
-"""AlterConfigs and IncrementalAlterConfigs (KIP-133, KIP-339, KIP-966).
+"""Changes of configurations by AlterConfigs and IncrementalAlterConfigs (KIP-133, KIP-339, KIP-966).
 
-A resource is altered as a whole or not at all; the resources of one request that are in order go in one
-batch. A key of a broker is written even if it is unchanged, so that brokers reload it. With eligible
-leader replicas on, each change of min.insync.replicas is followed by a ClearElrRecord, and brokers
-cannot have one of their own.
+The changes of one resource are made all or not at all. The changes of all resources without an error are
+one batch. A key of a broker is written even if its value does not change, so that brokers reload it. If
+eligible leader replicas are enabled, a ClearElrRecord follows each change of min.insync.replicas, and
+single brokers cannot set this key.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from typing import Any, Protocol, TypeVar
 
 from quorate.config.definitions import ConfigError
-from quorate.controller.context import MIN_ISR, View
+from quorate.controller.context import MIN_ISR, View, bounded
 from quorate.controller.handlers.config_rules import check_client_metrics, check_group
-from quorate.controller.topic_names import parse_node_id, why_invalid
-from quorate.metadata.image.parts import (
-    BROKER_LOGGER_RESOURCE,
-    BROKER_RESOURCE,
-    CLIENT_METRICS_RESOURCE,
-    GROUP_RESOURCE,
-    TOPIC_RESOURCE,
-)
+from quorate.controller.topic_names import invalid_reason, parse_node_id
 from quorate.metadata.records import ClearElrRecord, ConfigRecord
+from quorate.protocol.config_resource import ConfigResourceType
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.schema import Data
 
 MAX_VALUE_LENGTH = 32_767
-"""Characters: Kafka's own bound, since values once had to fit an int16."""
+"""The largest number of characters of a value. It is Kafka's limit, from a time when the length had to
+fit an int16."""
 _KNOWN_TYPES = (
-    TOPIC_RESOURCE,
-    BROKER_RESOURCE,
-    BROKER_LOGGER_RESOURCE,
-    CLIENT_METRICS_RESOURCE,
-    GROUP_RESOURCE,
+    ConfigResourceType.TOPIC,
+    ConfigResourceType.BROKER,
+    ConfigResourceType.BROKER_LOGGER,
+    ConfigResourceType.CLIENT_METRICS,
+    ConfigResourceType.GROUP,
 )
 
 
 class Operation(IntEnum):
+    """The operations of IncrementalAlterConfigs."""
+
     SET = 0
     DELETE = 1
     APPEND = 2
     SUBTRACT = 3
 
 
+class Resource(Protocol):
+    """A resource of an AlterConfigs or IncrementalAlterConfigs request."""
+
+    resource_type: int
+    resource_name: str
+    configs: list[Any]
+
+
+class Answer(Protocol):
+    """The response for one resource."""
+
+    error_code: int
+    error_message: str | None
+
+
+R = TypeVar("R", bound=Resource)
+A = TypeVar("A", bound=Answer)
+
 Operations = Mapping[str, tuple[Operation, str | None]]
+
+
+def alter_resources(
+    resources: Sequence[R], make_answer: Callable[..., A], alter: Callable[[R], list[Data]]
+) -> tuple[list[A], list[Data]]:
+    """Alters each resource by `alter`, which returns its records or raises KafkaError.
+
+    Returns the responses, one for each resource, and the records of all resources without an error.
+    Raises POLICY_VIOLATION if there are too many records for one batch.
+    """
+    repeated = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    answers: dict[tuple[int, str], A] = {}
+    records: list[Data] = []
+    for resource in resources:
+        key = (resource.resource_type, resource.resource_name)
+        if key in answers:
+            continue
+        answer = answers[key] = make_answer(
+            resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
+        )
+        try:
+            if repeated[key] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate resource.")
+            _check_resource_type(resource.resource_type)
+            _check_keys([config.name for config in resource.configs])
+            records += alter(resource)
+        except KafkaError as error:
+            answer.error_code, answer.error_message = error.code, error.message
+    # Kafka's order: the ELR is cleared after all configurations are written.
+    records.sort(key=lambda record: isinstance(record, ClearElrRecord))
+    return list(answers.values()), bounded(records, "Altering these configurations")
 
 
 def altered_config_records(
     view: View, resource_type: int, name: str, operations: Operations, *, is_new: bool = False
 ) -> list[Data]:
-    """Records of one resource. is_new: the resource is created by the same batch. Raises INVALID_CONFIG,
-    INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, BROKER_ID_NOT_REGISTERED."""
+    """The records of operations on one resource. `is_new` means that the same batch creates the
+    resource.
+
+    Raises INVALID_CONFIG, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, BROKER_ID_NOT_REGISTERED.
+    """
     current = view.image.configs.get(resource_type, name)
     changes: dict[str, str | None] = {}
     for key, (operation, value) in operations.items():
         if operation is not Operation.DELETE and value is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for key {key}")
         new = _operated(view, resource_type, key, current.get(key), operation, value)
-        if new != current.get(key) or resource_type == BROKER_RESOURCE:
+        if new != current.get(key) or resource_type == ConfigResourceType.BROKER:
             changes[key] = new
     _check(view, resource_type, name, changes, is_new)
     return _records(view, resource_type, name, changes)
@@ -68,6 +118,7 @@ def altered_config_records(
 def replaced_config_records(
     view: View, resource_type: int, name: str, wanted: Mapping[str, str | None]
 ) -> list[Data]:
+    """The records that replace the whole configuration of one resource. Raises the same errors."""
     current = view.image.configs.get(resource_type, name)
     for key, value in wanted.items():
         if value is None:
@@ -75,7 +126,7 @@ def replaced_config_records(
     changes: dict[str, str | None] = {
         key: value
         for key, value in wanted.items()
-        if value != current.get(key) or resource_type == BROKER_RESOURCE
+        if value != current.get(key) or resource_type == ConfigResourceType.BROKER
     }
     changes.update({key: None for key in current if key not in wanted})
     _check(view, resource_type, name, changes, is_new=False)
@@ -85,6 +136,7 @@ def replaced_config_records(
 def _operated(
     view: View, resource_type: int, key: str, current: str | None, operation: Operation, value: str | None
 ) -> str | None:
+    """The value of a key after an operation, or None if it is deleted."""
     if operation is Operation.SET:
         return value
     if operation is Operation.DELETE or value is None:
@@ -103,7 +155,7 @@ def _operated(
         return ",".join([*items, *(item for item in dict.fromkeys(given) if item not in present)])
     left = Counter(given)
     kept = []
-    for item in items:  # each item that is given takes one of its like away, the first
+    for item in items:  # each given item removes its first occurrence
         if left[item] > 0:
             left[item] -= 1
         else:
@@ -114,7 +166,8 @@ def _operated(
 def _check(
     view: View, resource_type: int, name: str, changes: Mapping[str, str | None], is_new: bool
 ) -> None:
-    if view.elr_enabled and resource_type == BROKER_RESOURCE and MIN_ISR in changes:
+    """Checks the configuration of a resource after its changes."""
+    if view.elr_enabled and resource_type == ConfigResourceType.BROKER and MIN_ISR in changes:
         if name:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG, f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled."
@@ -146,14 +199,15 @@ def _check(
 def _check_values(
     view: View, resource_type: int, name: str, whole: Mapping[str, str], changes: Mapping[str, str | None]
 ) -> None:
+    """Checks the name of a resource and its values."""
     schema = view.config.schema
-    if resource_type == TOPIC_RESOURCE:
+    if resource_type == ConfigResourceType.TOPIC:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
-        if (reason := why_invalid(name)) is not None:
+        if (reason := invalid_reason(name)) is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
         schema.check_topic(whole)
-    elif resource_type == BROKER_RESOURCE:
+    elif resource_type == ConfigResourceType.BROKER:
         node_id = parse_node_id(name) if name else 0
         if node_id is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Unable to parse broker name as a base 10 number.")
@@ -161,12 +215,11 @@ def _check_values(
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid negative broker ID.")
         for key, value in changes.items():
             definition = schema.definition(resource_type, key)
-            if (
-                definition is not None and value is not None
-            ):  # listener keys and those of plug-ins are not known here
+            # Keys with the name of a listener and keys of plug-ins have no definition.
+            if definition is not None and value is not None:
                 definition.validate(value)
-    elif resource_type in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
-        is_group = resource_type == GROUP_RESOURCE
+    elif resource_type in (ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS):
+        is_group = resource_type == ConfigResourceType.GROUP
         if not name:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
@@ -190,10 +243,11 @@ def _check_values(
 
 
 def _check_existence(view: View, resource_type: int, name: str) -> None:
-    if resource_type == TOPIC_RESOURCE:
+    """Raises an error if the topic or the node does not exist."""
+    if resource_type == ConfigResourceType.TOPIC:
         if name not in view.image.topics.by_name:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-    elif resource_type == BROKER_RESOURCE and name:
+    elif resource_type == ConfigResourceType.BROKER and name:
         node_id = parse_node_id(name)
         if node_id is None or (
             view.broker(node_id) is None and node_id not in view.voter_ids and node_id != view.config.node_id
@@ -202,31 +256,25 @@ def _check_existence(view: View, resource_type: int, name: str) -> None:
 
 
 def _records(view: View, resource_type: int, name: str, changes: Mapping[str, str | None]) -> list[Data]:
+    """The records of the changes."""
     records: list[Data] = [
         ConfigRecord(resource_type=resource_type, resource_name=name, name=key, value=value)
         for key, value in changes.items()
     ]
     if view.elr_enabled and MIN_ISR in changes:
-        records.append(ClearElrRecord(topic_name=name if resource_type == TOPIC_RESOURCE else ""))
+        records.append(ClearElrRecord(topic_name=name if resource_type == ConfigResourceType.TOPIC else ""))
     return records
 
 
-def move_clear_records_last(records: list[Data]) -> None:
-    """One ELR is cleared after all configurations are written, as Kafka orders them."""
-    records.sort(key=lambda record: isinstance(record, ClearElrRecord))
-
-
-def repeated_resources(keys: list[tuple[int, str]]) -> set[tuple[int, str]]:
-    return {key for key, count in Counter(keys).items() if count > 1}
-
-
-def check_keys(names: list[str]) -> None:
+def _check_keys(names: list[str]) -> None:
+    """Raises INVALID_REQUEST if a key is named twice."""
     if len(set(names)) != len(names):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
 
 
-def check_resource_type(resource_type: int) -> None:
+def _check_resource_type(resource_type: int) -> None:
+    """Raises an error for a resource type that the controller does not store."""
     if resource_type not in _KNOWN_TYPES:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {resource_type}.")
-    if resource_type == BROKER_LOGGER_RESOURCE:
+    if resource_type == ConfigResourceType.BROKER_LOGGER:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected resource type {resource_type}.")

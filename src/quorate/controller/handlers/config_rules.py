@@ -1,7 +1,7 @@
 """Rules between the keys of a client metrics subscription (KIP-714) and of a group (KIP-848, KIP-932,
 KIP-1071).
 
-The values themselves are in order already; these are the rules that Kafka has beyond a key's own range.
+Each value has already been checked by itself. These are the additional rules of Kafka.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ _BOUNDS = (
     ("streams.session.timeout.ms", "group.streams.{}.session.timeout.ms"),
     ("streams.num.standby.replicas", "group.streams.{}.standby.replicas"),
 )
-"""A group's key, and the broker's keys for its least (where there is one) and its greatest value."""
+"""A key of a group, and the pattern of the broker keys for its smallest value, which may not exist, and
+its largest value."""
 
 
 def check_client_metrics(values: Mapping[str, str]) -> None:
-    """Raises INVALID_REQUEST for an interval out of range, INVALID_CONFIG for a pattern that matches no
-    client's property."""
+    """Raises INVALID_REQUEST for an interval out of range, and INVALID_CONFIG for an invalid pattern or
+    an unknown client property."""
     interval = values.get("interval.ms")
     low, high = _INTERVAL_MS
     if interval is not None and not low <= int(interval) <= high:
@@ -63,10 +64,11 @@ def check_client_metrics(values: Mapping[str, str]) -> None:
 
 
 def _is_pattern(expression: str) -> bool:
-    """Whether the broker could use it. Java's and Python's notations differ in rare corners only.
+    """Whether the text is a regular expression. Java's and Python's notations differ only in rare cases.
 
-    It is parsed, which takes time in proportion to its length, and not compiled: a set of characters
-    that ignores case is unfolded character by character, and a value has room for minutes of that.
+    The text is parsed but not compiled. Parsing takes time in proportion to its length. Compilation
+    expands a case-insensitive character set one character at a time, which could take minutes for a long
+    value.
     """
     try:
         _parser.parse(expression)
@@ -76,8 +78,8 @@ def _is_pattern(expression: str) -> bool:
 
 
 def check_group(values: Mapping[str, str], static: Mapping[str, str]) -> None:
-    """Holds a group's keys, defaults included, within the bounds of the node's properties. Raises
-    INVALID_CONFIG."""
+    """Checks that the keys of a group, including defaults, are within the limits of the node's
+    properties. Raises INVALID_CONFIG."""
 
     def own(key: str) -> int:
         return int(values.get(key, GROUP_CONFIGS[key].default or "0"))

@@ -18,8 +18,8 @@ from quorate.protocol.schema import Data
 
 
 def create_acls(view: View, request: CreateAclsRequest, ctx: Context) -> Result[CreateAclsResponse]:
-    """Errors are per entry; one that exists already is a success without a record. Raises
-    SECURITY_DISABLED."""
+    """Creates entries. Errors are reported for each entry. An entry that exists already is a success
+    without a record. Raises SECURITY_DISABLED."""
     require_authorizer(view)
     response = CreateAclsResponse()
     names = {creation.resource_name for creation in request.creations}
@@ -49,6 +49,7 @@ def create_acls(view: View, request: CreateAclsRequest, ctx: Context) -> Result[
 
 
 def _invalid_reason(creation: CreateAclsRequest.AclCreation) -> str | None:
+    """The reason why an entry is not valid, or None."""
     if creation.resource_type not in RESOURCE_TYPES:
         return f"Invalid resourceType {creation.resource_type}"
     if creation.resource_pattern_type not in PATTERN_TYPES:

@@ -16,7 +16,7 @@ from quorate.protocol.uuids import uuid_text
 def create_delegation_token(
     view: View, request: CreateDelegationTokenRequest, ctx: Context
 ) -> Result[CreateDelegationTokenResponse]:
-    """Errors are told in the response's own field, which also names owner and requester."""
+    """Creates a token. The response names its owner and requester even if it has an error."""
     requester = ctx.principal
     owner = requester
     if request.owner_principal_name:

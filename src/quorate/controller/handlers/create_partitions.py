@@ -1,4 +1,5 @@
-"""CreatePartitions (KIP-195): adds partitions to topics; a pending reassignment does not matter."""
+"""CreatePartitions (37): adds partitions to topics (KIP-195). A reassignment in progress does not
+prevent it."""
 
 from __future__ import annotations
 
@@ -23,10 +24,10 @@ TopicResult = CreatePartitionsResponse.CreatePartitionsTopicResult
 def create_partitions(
     view: View, request: CreatePartitionsRequest, ctx: Context
 ) -> Result[CreatePartitionsResponse]:
-    """Errors are per topic; the others are done in one batch. Raises POLICY_VIOLATION for more than
-    10,000 new partitions."""
+    """Adds partitions. Errors are reported for each topic, and all other topics change in one batch.
+    Raises POLICY_VIOLATION for more than 10,000 new partitions."""
     repeated = {name for name, count in Counter(topic.name for topic in request.topics).items() if count > 1}
-    # Before anything is placed: a count takes four bytes of the request, whatever it costs to place so many.
+    # Checked before the placement: a request of a few bytes may ask for very many partitions.
     check_partition_total(
         sum(_additional(view, topic) for topic in request.topics if topic.name not in repeated)
     )
@@ -55,7 +56,7 @@ def create_partitions(
 
 
 def _additional(view: View, wanted: CreatePartitionsRequest.CreatePartitionsTopic) -> int:
-    """How many partitions would have to be placed; 0 for a topic that is refused before."""
+    """The number of partitions to place, or 0 for a topic that will be rejected."""
     topic = view.image.topics.by_name.get(wanted.name)
     if topic is None:
         return 0
@@ -68,6 +69,7 @@ def _additional(view: View, wanted: CreatePartitionsRequest.CreatePartitionsTopi
 def _add(
     view: View, wanted: CreatePartitionsRequest.CreatePartitionsTopic, usable: Racks, ctx: Context
 ) -> list[Data]:
+    """The records of the new partitions of one topic."""
     topic = view.image.topics.by_name.get(wanted.name)
     if topic is None:
         raise KafkaError(

@@ -1,7 +1,7 @@
 """CreateTopics (19): KIP-464, KIP-525.
 
 The records of a new topic are its TopicRecord, its ConfigRecords and its PartitionRecords, in this
-order; all topics of a request are one atomic batch.
+order. All topics of a request are one atomic batch.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from quorate.controller.replication.new_partitions import (
     usable_brokers,
 )
 from quorate.controller.replication.placement import Racks
-from quorate.controller.topic_names import Collisions, why_invalid
-from quorate.metadata.image.parts import TOPIC_RESOURCE
+from quorate.controller.topic_names import Collisions, invalid_reason
 from quorate.metadata.image.topics import TopicImage
 from quorate.metadata.records import TopicRecord
+from quorate.protocol.config_resource import ConfigResourceType
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from quorate.protocol.schema import Data
@@ -34,8 +34,8 @@ TopicResult = CreateTopicsResponse.CreatableTopicResult
 
 
 def create_topics(view: View, request: CreateTopicsRequest, ctx: Context) -> Result[CreateTopicsResponse]:
-    """Errors are per topic, except POLICY_VIOLATION (raised) for more than 10,000 partitions or records
-    at once."""
+    """Creates topics. Errors are reported for each topic. Raises POLICY_VIOLATION for more than 10,000
+    partitions or records in one request."""
     _check_total(view, request)
     repeated = {name for name, count in Counter(topic.name for topic in request.topics).items() if count > 1}
     collisions = Collisions(view.image.topics.by_name)
@@ -53,9 +53,8 @@ def create_topics(view: View, request: CreateTopicsRequest, ctx: Context) -> Res
             )
             continue
         existing = view.image.topics.by_name.get(name)
-        if existing is not None and ctx.is_own(
-            name, existing.id
-        ):  # an earlier try of this very request, whose answer was lost
+        if existing is not None and ctx.created_by_earlier_try(name, existing.id):
+            # The response of that try was lost.
             response.topics.append(_created(view, topic, existing.id, _shape(existing), ctx))
             continue
         try:
@@ -83,6 +82,7 @@ def _failed(name: str, code: ErrorCode, message: str | None) -> TopicResult:
 
 
 def _check_total(view: View, request: CreateTopicsRequest) -> None:
+    """Raises POLICY_VIOLATION if the request asks for too many partitions."""
     total = 0
     for topic in request.topics:
         if topic.assignments:
@@ -95,9 +95,10 @@ def _check_total(view: View, request: CreateTopicsRequest) -> None:
 
 
 def _check_name(view: View, name: str, collisions: Collisions) -> None:
+    """Raises an error if the topic exists, or if its name is not valid or collides with another one."""
     if name in view.image.topics.by_name:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    reason = why_invalid(name)
+    reason = invalid_reason(name)
     if reason is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
     other = collisions.find(name)
@@ -110,6 +111,7 @@ def _check_name(view: View, name: str, collisions: Collisions) -> None:
 def _create_topic(
     view: View, topic: CreateTopicsRequest.CreatableTopic, usable: Racks, ctx: Context
 ) -> tuple[list[Data], TopicResult]:
+    """The records of one topic, and its result."""
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:
         raise KafkaError(
@@ -118,7 +120,9 @@ def _create_topic(
     operations = {config.name: (Operation.SET, config.value) for config in topic.configs}
     config_records: list[Data] = []
     if operations:
-        config_records += altered_config_records(view, TOPIC_RESOURCE, topic.name, operations, is_new=True)
+        config_records += altered_config_records(
+            view, ConfigResourceType.TOPIC, topic.name, operations, is_new=True
+        )
     if topic.assignments:
         assignments = _manual(view, topic)
     else:
@@ -134,7 +138,7 @@ def _create_topic(
 
 
 def _shape(topic: TopicImage) -> tuple[int, int]:
-    """(partitions, replicas of the first)."""
+    """The number of partitions, and the number of replicas of the first partition."""
     return len(topic.partitions), len(topic.partitions[0].replicas)
 
 
@@ -145,6 +149,7 @@ def _created(
     shape: tuple[int, int],
     ctx: Context,
 ) -> TopicResult:
+    """The result of a topic that was created."""
     result = TopicResult(
         name=topic.name,
         topic_id=topic_id,
@@ -160,7 +165,8 @@ def _created(
 
 
 def _effective_configs(view: View, own: dict[str, str]) -> list[CreateTopicsResponse.CreatableTopicConfigs]:
-    """The same list for every topic that sets nothing: a response is only read."""
+    """The effective configurations of a topic. All topics without own entries share one list, which must
+    not be modified."""
     schema, configs = view.config.schema, view.image.configs
     if own:
         return [_described_config(entry) for entry in schema.effective_topic_configs(configs, own)]
@@ -181,6 +187,7 @@ def _described_config(entry: Entry) -> CreateTopicsResponse.CreatableTopicConfig
 
 
 def _manual(view: View, topic: CreateTopicsRequest.CreatableTopic) -> list[Assignment]:
+    """The assignments of the request."""
     if topic.replication_factor != -1:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
@@ -213,6 +220,7 @@ def _manual(view: View, topic: CreateTopicsRequest.CreatableTopic) -> list[Assig
 def _placed(
     view: View, topic: CreateTopicsRequest.CreatableTopic, usable: Racks, ctx: Context
 ) -> list[Assignment]:
+    """Assignments chosen by this controller."""
     if topic.replication_factor < -1 or topic.replication_factor == 0:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,

@@ -1,6 +1,6 @@
-"""Delegation tokens (KIP-48, KIP-373, KIP-900): create, renew, expire, and the sweep of those that ran out.
+"""Rules of delegation tokens (KIP-48, KIP-373, KIP-900).
 
-The secret of a token, its HMAC, is never in the log: it is computed from the token id and
+The HMAC of a token is its secret and is never in the log. It is computed from the token id and
 delegation.token.secret.key.
 """
 
@@ -19,11 +19,12 @@ USER_TYPE = "User"
 
 
 def token_hmac(secret: str, token_id: str) -> bytes:
+    """The HMAC of a token."""
     return hmac.digest(secret.encode(), token_id.encode(), "sha512")
 
 
 def expired_tokens(view: View, now_ms: int, limit: int) -> list[Data]:
-    """Removals of tokens that ran out, at most `limit` in one sweep."""
+    """The removals of expired tokens, at most `limit` at a time."""
     records: list[Data] = []
     for token in view.image.delegation_tokens.tokens.values():
         if token.max_timestamp < now_ms or token.expiration_timestamp < now_ms:
@@ -34,6 +35,7 @@ def expired_tokens(view: View, now_ms: int, limit: int) -> list[Data]:
 
 
 def require_secret_key(view: View) -> str:
+    """The secret key of this node. Raises an error if tokens are disabled or not supported."""
     if view.config.token_secret is None:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
     if view.metadata_version < FIRST_TOKENS:
@@ -42,6 +44,8 @@ def require_secret_key(view: View) -> str:
 
 
 def find_token(view: View, given: bytes, ctx: Context) -> DelegationTokenRecord:
+    """The token with this HMAC. Raises an error if there is none or if the client is neither its owner
+    nor a renewer."""
     secret = require_secret_key(view)
     for token in view.image.delegation_tokens.tokens.values():
         if hmac.compare_digest(token_hmac(secret, token.token_id), given):
@@ -52,12 +56,13 @@ def find_token(view: View, given: bytes, ctx: Context) -> DelegationTokenRecord:
 
 
 def check_not_expired(token: DelegationTokenRecord, ctx: Context) -> None:
+    """Raises DELEGATION_TOKEN_EXPIRED if the token has expired."""
     if token.max_timestamp < ctx.now_ms or token.expiration_timestamp < ctx.now_ms:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
 
 
 def with_expiry(token: DelegationTokenRecord, expiry: int) -> DelegationTokenRecord:
-    """The token with another expiry; records in an image are never changed."""
+    """A copy of the token's record with another expiry. Records in an image are never modified."""
     return DelegationTokenRecord(
         owner=token.owner,
         requester=token.requester,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from quorate.controller.context import MAX_RECORDS_PER_USER_OP, Context, Result, View
+from quorate.controller.config import MAX_RECORDS_PER_USER_OP
+from quorate.controller.context import Context, Result, View
 from quorate.controller.handlers.acls import AclFilter, AclIndex, require_authorizer
 from quorate.metadata.records import RemoveAccessControlEntryRecord
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -11,13 +12,16 @@ from quorate.protocol.schema import Data
 
 
 def delete_acls(view: View, request: DeleteAclsRequest, ctx: Context) -> Result[DeleteAclsResponse]:
-    """Errors are per filter. Raises INVALID_REQUEST for more than one batch of removals, or filters
-    that would take too many looks at entries, SECURITY_DISABLED."""
+    """Deletes the entries that match a filter. Errors are reported for each filter.
+
+    Raises SECURITY_DISABLED, and INVALID_REQUEST if the removals do not fit into one batch or if the
+    filters are compared with too many entries.
+    """
     require_authorizer(view)
     response = DeleteAclsResponse()
     entries = AclIndex(view.image.acls)
     removed: dict[bytes, Data] = {}
-    told = 0
+    reported = 0
     for asked in request.filters:
         wanted = AclFilter(
             asked.resource_type_filter,
@@ -36,8 +40,8 @@ def delete_acls(view: View, request: DeleteAclsRequest, ctx: Context) -> Result[
             answer.error_code, answer.error_message = error.code, error.message
             continue
         matches = entries.matching(wanted)
-        told += len(matches)
-        if told > MAX_RECORDS_PER_USER_OP:
+        reported += len(matches)
+        if reported > MAX_RECORDS_PER_USER_OP:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 f"These filters match more than {MAX_RECORDS_PER_USER_OP} entries, counted for each filter.",

@@ -1,5 +1,5 @@
-"""DeleteTopics (20): KIP-516. A RemoveTopicRecord deletes a topic; its replay removes partitions and
-configurations."""
+"""DeleteTopics (20): KIP-516. A RemoveTopicRecord deletes a topic; its replay also removes the
+partitions and configurations of the topic."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ NONE = ErrorCode.NONE
 
 
 def delete_topics(view: View, request: DeleteTopicsRequest, ctx: Context) -> Result[DeleteTopicsResponse]:
-    """By name or by id. Raises INVALID_REQUEST or TOPIC_DELETION_DISABLED when deletion is switched off."""
+    """Deletes topics by name or by id. Raises INVALID_REQUEST or TOPIC_DELETION_DISABLED if deletion is
+    disabled."""
     if not view.config.delete_topic_enable:
         code = ErrorCode.INVALID_REQUEST if ctx.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
         raise KafkaError(code, "Topic deletion is disabled (delete.topic.enable=false).")
     response = DeleteTopicsResponse()
     topics = view.image.topics
     wanted: dict[bytes, str | None] = {}
-    """Topic ids to delete, with the name under which each was asked for, if by name."""
+    """The ids of the topics to delete, with the name from the request, or None if the request has the id."""
 
     def answer(name: str | None, topic_id: bytes, code: ErrorCode, message: str | None = None) -> None:
         response.responses.append(

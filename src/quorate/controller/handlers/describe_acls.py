@@ -8,7 +8,7 @@ from quorate.protocol.messages.describe_acls import DescribeAclsRequest, Describ
 
 
 def describe_acls(acls: AclsImage, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    """Reads committed state, on any node. Raises INVALID_REQUEST."""
+    """The committed entries that a filter matches, on any controller. Raises INVALID_REQUEST."""
     wanted = AclFilter(
         request.resource_type_filter,
         request.resource_name_filter,

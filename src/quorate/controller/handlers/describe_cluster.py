@@ -1,4 +1,4 @@
-"""DescribeCluster (60) of the controllers (KIP-700, KIP-919)."""
+"""DescribeCluster (60) on the controller listener (KIP-700, KIP-919)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from quorate.protocol.messages.describe_cluster import DescribeClusterRequest, D
 
 BROKERS, CONTROLLERS = 1, 2
 ALL_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-"""Create, alter, describe, cluster action, describe and alter configs, idempotent write: what anybody
-may without ACLs."""
+"""The cluster operations that everybody may perform without ACLs: create, alter, describe, cluster
+action, describe configs, alter configs, idempotent write."""
 
 
 def describe_cluster(
@@ -21,12 +21,15 @@ def describe_cluster(
     cluster_id: str,
     leader_id: int,
 ) -> DescribeClusterResponse:
-    """Registered controllers with their end points of this listener (KIP-919). Raises
-    UNSUPPORTED_VERSION, and NOT_CONTROLLER, which clients retry, while this controller has not heard
-    yet what is committed."""
+    """The registered controllers with their endpoints on this listener (KIP-919).
+
+    Raises UNSUPPORTED_VERSION. Raises NOT_CONTROLLER, which clients retry, as long as this controller
+    has received no metadata.
+    """
     if METADATA_VERSION not in image.features.finalized:
         raise KafkaError(
-            ErrorCode.NOT_CONTROLLER, "This controller knows no metadata yet: it has not heard from a leader."
+            ErrorCode.NOT_CONTROLLER,
+            "This controller has no metadata yet, because it has not heard from a leader.",
         )
     if image.features.metadata_version < FIRST_CONTROLLER_REGISTRATION:
         raise KafkaError(
@@ -41,7 +44,8 @@ def describe_cluster(
             error_code=ErrorCode.INVALID_REQUEST if api_version == 0 else code,
             error_message=f"Unsupported endpoint type {kind}"
             if unknown
-            else "The request was sent to an endpoint of type CONTROLLER, but we wanted an endpoint of type BROKER",
+            else "The request was sent to an endpoint of type CONTROLLER, but we wanted an endpoint of type "
+            "BROKER",
         )
     nodes = [
         DescribeClusterResponse.DescribeClusterBroker(

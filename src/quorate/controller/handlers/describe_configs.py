@@ -1,4 +1,4 @@
-"""DescribeConfigs (32): answered by any controller from committed metadata (KIP-226, KIP-919)."""
+"""DescribeConfigs (32): every controller answers it from committed metadata (KIP-226, KIP-919)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from quorate.config.broker_defs import BROKER_CONFIGS
 from quorate.config.definitions import ConfigDef, Scope
+from quorate.config.group_defs import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from quorate.config.topic_defs import TOPIC_CONFIGS
 from quorate.controller.config import ControllerConfig
 from quorate.controller.config_schema import (
@@ -18,14 +19,9 @@ from quorate.controller.config_schema import (
     STATIC_BROKER,
     Entry,
 )
-from quorate.controller.topic_names import parse_node_id, why_invalid
+from quorate.controller.topic_names import invalid_reason, parse_node_id
 from quorate.metadata.image import MetadataImage
-from quorate.metadata.image.parts import (
-    BROKER_RESOURCE,
-    CLIENT_METRICS_RESOURCE,
-    GROUP_RESOURCE,
-    TOPIC_RESOURCE,
-)
+from quorate.protocol.config_resource import ConfigResourceType
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 
@@ -37,12 +33,12 @@ Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
 def describe_configs(
     image: MetadataImage, request: DescribeConfigsRequest, config: ControllerConfig
 ) -> DescribeConfigsResponse:
-    """Topics, groups, client metrics, and of brokers this node and the cluster-wide defaults; errors
-    are per resource."""
+    """Describes topics, groups, client metrics subscriptions, this node, and the default of all brokers.
+    Errors are reported for each resource."""
     response = DescribeConfigsResponse()
     answered: set[tuple[object, ...]] = set()
     for resource in request.resources:
-        # Described once, however often it is asked for: a few bytes ask for some hundred kilobytes.
+        # A repeated resource is described once: a few bytes of a request would give hundreds of kilobytes.
         asked = (resource.resource_type, resource.resource_name, *sorted(resource.configuration_keys or ()))
         if asked in answered:
             continue
@@ -88,11 +84,12 @@ def _described_config(synonyms: list[Entry]) -> list[Synonym]:
 
 
 def _described(image: MetadataImage, kind: int, name: str, config: ControllerConfig) -> list[_Described]:
+    """The configurations of a resource."""
     describers: dict[int, Callable[[MetadataImage, str, ControllerConfig], list[_Described]]] = {
-        TOPIC_RESOURCE: _topic,
-        BROKER_RESOURCE: _broker,
-        GROUP_RESOURCE: _group,
-        CLIENT_METRICS_RESOURCE: _client_metrics,
+        ConfigResourceType.TOPIC: _topic,
+        ConfigResourceType.BROKER: _broker,
+        ConfigResourceType.GROUP: _group,
+        ConfigResourceType.CLIENT_METRICS: _client_metrics,
     }
     describer = describers.get(kind)
     if describer is None:
@@ -101,7 +98,8 @@ def _described(image: MetadataImage, kind: int, name: str, config: ControllerCon
 
 
 def _topic(image: MetadataImage, name: str, config: ControllerConfig) -> list[_Described]:
-    if (reason := why_invalid(name)) is not None:
+    """The configurations of a topic."""
+    if (reason := invalid_reason(name)) is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
     if name not in image.topics.by_name:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -117,7 +115,7 @@ def _topic(image: MetadataImage, name: str, config: ControllerConfig) -> list[_D
 
 
 def _broker_values(image: MetadataImage, key: str, config: ControllerConfig) -> list[Entry]:
-    """Every place that gives a broker key a value, the strongest first."""
+    """The values of a broker key from all sources, in the order of precedence."""
     definition = BROKER_CONFIGS.get(key)
     sensitive = definition is None or definition.sensitive
     found = [
@@ -135,6 +133,7 @@ def _broker_values(image: MetadataImage, key: str, config: ControllerConfig) -> 
 
 
 def _broker(image: MetadataImage, name: str, config: ControllerConfig) -> list[_Described]:
+    """The configurations of this node, or the default of all brokers if the name is empty."""
     described: list[_Described] = []
     if not name:
         for key in sorted(image.configs.cluster_default()):
@@ -170,21 +169,22 @@ def _is_read_only(key: str) -> bool:
 
 
 def _group(image: MetadataImage, name: str, config: ControllerConfig) -> list[_Described]:
-    from quorate.config.group_defs import GROUP_CONFIGS
-
-    return _plain(image, name, GROUP_CONFIGS, GROUP_RESOURCE, DYNAMIC_GROUP, "Group name must not be empty")
+    return _plain(
+        image, name, GROUP_CONFIGS, ConfigResourceType.GROUP, DYNAMIC_GROUP, "Group name must not be empty"
+    )
 
 
 def _client_metrics(image: MetadataImage, name: str, config: ControllerConfig) -> list[_Described]:
-    from quorate.config.group_defs import CLIENT_METRICS_CONFIGS
-
     empty = "Client metrics subscription name must not be empty"
-    return _plain(image, name, CLIENT_METRICS_CONFIGS, CLIENT_METRICS_RESOURCE, DYNAMIC_CLIENT_METRICS, empty)
+    return _plain(
+        image, name, CLIENT_METRICS_CONFIGS, ConfigResourceType.CLIENT_METRICS, DYNAMIC_CLIENT_METRICS, empty
+    )
 
 
 def _plain(
     image: MetadataImage, name: str, definitions: dict[str, ConfigDef], kind: int, source: int, empty: str
 ) -> list[_Described]:
+    """The configurations of a resource that has no broker keys: its own entries and the defaults."""
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, empty)
     own = image.configs.get(kind, name)

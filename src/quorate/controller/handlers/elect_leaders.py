@@ -1,25 +1,25 @@
-"""ElectLeaders (43): preferred and unclean elections on request, and those of the periodic tasks
-(KIP-460)."""
+"""ElectLeaders (43): elects leaders on request and for the periodic tasks (KIP-460)."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
 
-from quorate.controller.context import Context, Continuation, Result, View
-from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, LOOKS_PER_TURN, Located
+from quorate.controller.context import Context, Result, View
+from quorate.controller.continuation import Continuation
+from quorate.controller.replication.broker_changes import CHANGES_PER_TURN, VISITS_PER_TURN, Located
 from quorate.controller.replication.partition_change import Election, change_of
 from quorate.metadata.image.partitions import NO_LEADER
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from quorate.protocol.schema import Data
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 NONE = ErrorCode.NONE
 PREFERRED_ELECTION = 0
 UNCLEAN_ELECTION = 1
 _FOUND_WITHOUT_ELECTION = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.ELECTION_NOT_NEEDED)
-"""Answers that cost only a look."""
+"""The errors of partitions that are only read and not changed."""
 _MESSAGES = {
     ErrorCode.ELECTION_NOT_NEEDED: "Leader election not needed for topic partition.",
     ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "The preferred leader was not available.",
@@ -28,10 +28,10 @@ _MESSAGES = {
 
 
 def elect_leaders(view: View, request: ElectLeadersRequest, ctx: Context) -> Result[ElectLeadersResponse]:
-    """Preferred or unclean elections on request, in portions: a request may be about every partition
-    that there is.
+    """Elects preferred leaders, or leaders uncleanly. A request may name every partition of the cluster,
+    so it is handled in portions.
 
-    Raises INVALID_REQUEST for an unknown kind of election.
+    Raises INVALID_REQUEST for an unknown election type.
     """
     kind = request.election_type
     if kind not in (PREFERRED_ELECTION, UNCLEAN_ELECTION):
@@ -44,18 +44,17 @@ def elect_leaders(view: View, request: ElectLeadersRequest, ctx: Context) -> Res
     else:
         response, cursor = ctx.continuation.cursor
     changes = 0
-    for looks, (answer, partition_id) in enumerate(cursor, 1):
+    for visits, (answer, partition_id) in enumerate(cursor, 1):
         error, message = elect_leader(view, answer.topic, partition_id, kind, records)
         changes += error not in _FOUND_WITHOUT_ELECTION
-        if (
-            not everything or error != ErrorCode.ELECTION_NOT_NEEDED
-        ):  # asked about all: only where something was to be done
+        # A request for all partitions reports only those that needed an election.
+        if not everything or error != ErrorCode.ELECTION_NOT_NEEDED:
             answer.partition_result.append(
                 ElectLeadersResponse.PartitionResult(
                     partition_id=partition_id, error_code=error, error_message=message
                 )
             )
-        if changes == CHANGES_PER_TURN or looks == LOOKS_PER_TURN:
+        if changes == CHANGES_PER_TURN or visits == VISITS_PER_TURN:
             return Result(response, records, atomic=False, continuation=Continuation((response, cursor)))
     return Result(response, records, atomic=False)
 
@@ -63,7 +62,7 @@ def elect_leaders(view: View, request: ElectLeadersRequest, ctx: Context) -> Res
 def _election_places(
     view: View, request: ElectLeadersRequest, response: ElectLeadersResponse
 ) -> Iterator[tuple[ElectLeadersResponse.ReplicaElectionResult, int]]:
-    """Each partition that the request is about beside the part of the response that takes its answer."""
+    """Each partition of the request, with the topic of the response that its result belongs to."""
     topics: Iterable[tuple[str, Iterable[int]]]
     if request.topic_partitions is None:
         topics = ((topic.name, topic.partitions.ids()) for topic in view.image.topics.by_name.values())
@@ -79,7 +78,7 @@ def _election_places(
 def elect_leader(
     view: View, name: str, partition_id: int, kind: int, records: list[Data]
 ) -> tuple[ErrorCode, str | None]:
-    """Adds the record of one election; returns the error and its message."""
+    """Adds the record of one election. Returns the error and its message."""
     topic = view.image.topics.by_name.get(name)
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}"
@@ -103,7 +102,8 @@ def elect_leader(
 
 
 def preferred_elections(view: View, candidates: Iterable[Located], limit: int) -> list[Data]:
-    """Gives leaderships back to preferred replicas; at most `limit` records, one run of the periodic task."""
+    """Makes preferred replicas the leaders of these partitions. Returns at most `limit` records, for one
+    run of the periodic task."""
     records: list[Data] = []
     for topic, partition_id, partition in candidates:
         if partition.leader == partition.replicas[0]:
@@ -117,7 +117,8 @@ def preferred_elections(view: View, candidates: Iterable[Located], limit: int) -
 
 
 def unclean_elections(view: View, candidates: Iterable[Located], limit: int) -> list[Data]:
-    """Leaders for leaderless partitions whose topic allows unclean elections."""
+    """Elects leaders for partitions without a leader whose topic allows unclean elections. Returns at
+    most `limit` records."""
     records: list[Data] = []
     for topic, partition_id, partition in candidates:
         if partition.leader != NO_LEADER:
@@ -126,7 +127,7 @@ def unclean_elections(view: View, candidates: Iterable[Located], limit: int) -> 
             continue
         error, _ = elect_leader(view, topic.name, partition_id, UNCLEAN_ELECTION, records)
         if error == NONE:
-            log.info("Electing a leader uncleanly for offline partition %s-%d.", topic.name, partition_id)
+            logger.info("Electing a leader uncleanly for offline partition %s-%d.", topic.name, partition_id)
         if len(records) >= limit:
             break
     return records

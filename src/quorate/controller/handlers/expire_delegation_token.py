@@ -15,7 +15,8 @@ from quorate.protocol.messages.expire_delegation_token import (
 def expire_delegation_token(
     view: View, request: ExpireDelegationTokenRequest, ctx: Context
 ) -> Result[ExpireDelegationTokenResponse]:
-    """A negative period removes the token at once, an expired one too."""
+    """Changes the expiry of a token. A negative period removes the token at once, even if it has
+    expired."""
     try:
         token = find_token(view, request.hmac, ctx)
         if request.expiry_time_period_ms < 0:

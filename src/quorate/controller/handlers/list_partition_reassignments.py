@@ -1,12 +1,13 @@
-"""ListPartitionReassignments (46): the reassignments that are under way (KIP-455)."""
+"""ListPartitionReassignments (46): lists the reassignments in progress (KIP-455)."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
 
-from quorate.controller.context import Context, Continuation, Result, View
-from quorate.controller.replication.broker_changes import LOOKS_PER_TURN
+from quorate.controller.context import Context, Result, View
+from quorate.controller.continuation import Continuation
+from quorate.controller.replication.broker_changes import VISITS_PER_TURN
 from quorate.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -16,15 +17,15 @@ from quorate.protocol.messages.list_partition_reassignments import (
 def list_partition_reassignments(
     view: View, request: ListPartitionReassignmentsRequest, ctx: Context
 ) -> Result[ListPartitionReassignmentsResponse]:
-    """topics null: all that are under way; unknown topics and partitions without one are left out.
-    Looked for in portions."""
+    """Lists reassignments, in portions. If the topics are null, it lists all of them. Unknown topics and
+    partitions without a reassignment are omitted."""
     if ctx.continuation is None:
         response = ListPartitionReassignmentsResponse(error_message=None)
         cursor = _listed_places(view, request)
     else:
         response, cursor = ctx.continuation.cursor
     by_id = view.image.topics.by_id
-    for topic_id, index in itertools.islice(cursor, LOOKS_PER_TURN):
+    for topic_id, index in itertools.islice(cursor, VISITS_PER_TURN):
         topic = by_id.get(topic_id)
         partition = topic.partitions.get(index) if topic is not None else None
         if topic is None or partition is None or not partition.is_reassigning:
@@ -48,7 +49,7 @@ def list_partition_reassignments(
 
 
 def _listed_places(view: View, request: ListPartitionReassignmentsRequest) -> Iterator[tuple[bytes, int]]:
-    """(topic id, partition id) of every partition that is asked about and has a topic."""
+    """(topic id, partition id) of every partition of the request whose topic exists."""
     topics = view.image.topics
     if request.topics is None:
         for topic in topics.by_name.values():

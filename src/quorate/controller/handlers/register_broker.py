@@ -1,8 +1,8 @@
-"""BrokerRegistration (62): a broker joins the cluster, or returns to it (KIP-631, KIP-858).
+"""BrokerRegistration (62): a broker joins the cluster or returns to it (KIP-631, KIP-858).
 
-The broker epoch is the next offset to be written when the registration is handled, so it always rises.
-The RegisterBrokerRecord is the last of its batch: if the controller fails before it is written, the
-broker registers again.
+The broker epoch is the offset of the next record when the registration is handled, so it always
+increases. The RegisterBrokerRecord is the last record of its batch: if the controller fails before it is
+written, the broker registers again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from quorate.controller.context import Context, Continuation, Result, View, cursor_of
+from quorate.controller.context import Context, Result, View
+from quorate.controller.continuation import Continuation, cursor_of
 from quorate.controller.replication.broker_changes import (
     ChangeBatch,
     clean_up_incarnation,
@@ -34,14 +35,15 @@ from quorate.protocol.uuids import uuid_text
 SECURITY_PROTOCOLS = range(4)
 """PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL."""
 PREVIOUS_EPOCH_SINCE_VERSION = 3
-"""BrokerRegistration v3 first tells the epoch of the last clean shutdown."""
+"""BrokerRegistration has the broker epoch of the last clean shutdown from version 3 on."""
 
 
 def register_broker(
     view: View, request: BrokerRegistrationRequest, ctx: Context
 ) -> Result[BrokerRegistrationResponse]:
-    """Raises INCONSISTENT_CLUSTER_ID, DUPLICATE_BROKER_REGISTRATION, INVALID_REGISTRATION,
-    UNSUPPORTED_VERSION, BROKER_ID_NOT_REGISTERED (a broker under migration from ZooKeeper)."""
+    """Registers a broker. Raises INCONSISTENT_CLUSTER_ID, DUPLICATE_BROKER_REGISTRATION,
+    INVALID_REGISTRATION, UNSUPPORTED_VERSION, and BROKER_ID_NOT_REGISTERED for a broker that is
+    migrating from ZooKeeper."""
     broker_id = request.broker_id
     existing = view.broker(broker_id)
     if request.cluster_id != view.config.cluster_id:
@@ -90,9 +92,8 @@ def register_broker(
         record.in_controlled_shutdown = existing.in_controlled_shutdown
         record.broker_epoch = existing.epoch
     else:
-        stored_epoch = (
-            existing.epoch if existing is not None else -2
-        )  # never equal to "none known", which is -1
+        # -2 differs from -1, which stands for an unknown previous epoch.
+        stored_epoch = existing.epoch if existing is not None else -2
         clean = (
             ctx.api_version >= PREVIOUS_EPOCH_SINCE_VERSION and stored_epoch == request.previous_broker_epoch
         )
@@ -115,21 +116,22 @@ def register_broker(
 def _may_live(
     view: View, existing: BrokerRegistration, request: BrokerRegistrationRequest, ctx: Context
 ) -> bool:
-    """Whether the registered incarnation may still be there.
+    """Whether the registered incarnation may still be running.
 
-    It is not when its session is over; nor when it belonged to an earlier life of this process; nor
-    when its connection is gone and the newcomer holds a directory of its: the lock on that directory
-    has passed on.
+    It is not running if its session has expired, or if it was an earlier process of this very node. It
+    is also not running if its connection is closed and the new process uses one of its log directories,
+    because the lock on this directory was released.
     """
     session = (existing.id, existing.epoch)
     if not view.broker_sessions.has_session(*session, ctx.now) or session == view.broker_sessions.predecessor:
         return False
-    gone = session in view.broker_sessions.cut_off
+    gone = session in view.broker_sessions.disconnected
     return not (gone and set(existing.log_dirs) & set(request.log_dirs))
 
 
 def check_listeners(who: str, listeners: Iterable[Any]) -> None:
-    """A number that no node knows the meaning of stops every Apache Kafka node that replays it."""
+    """Raises INVALID_REGISTRATION for an unknown security protocol. An Apache Kafka node stops when it
+    replays such a record."""
     for listener in listeners:
         if listener.security_protocol not in SECURITY_PROTOCOLS:
             raise KafkaError(
@@ -140,6 +142,9 @@ def check_listeners(who: str, listeners: Iterable[Any]) -> None:
 
 
 def _check_directories(view: View, broker_id: int, directories: list[bytes]) -> None:
+    """Raises INVALID_REGISTRATION for directory ids that are missing, reserved, repeated, or registered
+    by another broker."""
+
     def invalid(why: str) -> KafkaError:
         return KafkaError(ErrorCode.INVALID_REGISTRATION, why)
 
@@ -163,6 +168,7 @@ def _check_directories(view: View, broker_id: int, directories: list[bytes]) -> 
 def _checked_features(
     view: View, request: BrokerRegistrationRequest
 ) -> list[RegisterBrokerRecord.BrokerFeature]:
+    """The features of a registration. Raises an error if the broker does not support a finalized level."""
     finalized: dict[str, int] = dict(view.image.features.finalized)
     finalized[KRAFT_VERSION] = view.kraft_version
     offered: dict[str, tuple[int, int]] = {

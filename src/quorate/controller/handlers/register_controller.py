@@ -1,4 +1,4 @@
-"""ControllerRegistration (70): a controller tells its endpoints and features (KIP-919)."""
+"""ControllerRegistration (70): registers the endpoints and features of a controller (KIP-919)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from quorate.protocol.messages.controller_registration import (
 def register_controller(
     view: View, request: ControllerRegistrationRequest, ctx: Context
 ) -> Result[ControllerRegistrationResponse]:
-    """Raises UNSUPPORTED_VERSION below metadata.version 15, INVALID_REGISTRATION."""
+    """Registers a controller. Raises UNSUPPORTED_VERSION below metadata.version 15,
+    INVALID_REGISTRATION."""
     if view.metadata_version < FIRST_CONTROLLER_REGISTRATION:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version has no registrations of controllers."

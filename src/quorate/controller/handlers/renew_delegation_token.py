@@ -14,6 +14,7 @@ from quorate.protocol.messages.renew_delegation_token import (
 def renew_delegation_token(
     view: View, request: RenewDelegationTokenRequest, ctx: Context
 ) -> Result[RenewDelegationTokenResponse]:
+    """Extends the expiry of a token."""
     try:
         token = find_token(view, request.hmac, ctx)
         check_not_expired(token, ctx)

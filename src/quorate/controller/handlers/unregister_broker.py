@@ -1,8 +1,9 @@
-"""UnregisterBroker (64): removes the registration of a broker that does not come back (KIP-631)."""
+"""UnregisterBroker (64): removes the registration of a broker that will not come back (KIP-631)."""
 
 from __future__ import annotations
 
-from quorate.controller.context import Context, Continuation, Result, View, cursor_of
+from quorate.controller.context import Context, Result, View
+from quorate.controller.continuation import Continuation, cursor_of
 from quorate.controller.replication.broker_changes import (
     ChangeBatch,
     unregister,
@@ -15,7 +16,7 @@ from quorate.protocol.schema import Data
 def unregister_broker(
     view: View, request: UnregisterBrokerRequest, ctx: Context
 ) -> Result[UnregisterBrokerResponse]:
-    """Raises BROKER_ID_NOT_REGISTERED."""
+    """Removes a registration, and the broker from every ISR and ELR. Raises BROKER_ID_NOT_REGISTERED."""
     if view.broker(request.broker_id) is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {request.broker_id} is not registered.")
     records: list[Data] = []

@@ -1,4 +1,4 @@
-"""UpdateFeatures (KIP-584, KIP-778, KIP-1022): all changes of a request or none."""
+"""UpdateFeatures (57): makes all changes of a request or none (KIP-584, KIP-778, KIP-1022)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from quorate.metadata.features import (
     check_dependencies,
     format_changed_between,
 )
-from quorate.metadata.image.parts import BROKER_RESOURCE
 from quorate.metadata.records import ConfigRecord, FeatureLevelRecord
+from quorate.protocol.config_resource import ConfigResourceType
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from quorate.protocol.schema import Data
@@ -30,12 +30,12 @@ DISABLED = (0, 0)
 def update_features(
     view: View, request: UpdateFeaturesRequest, ctx: Context
 ) -> Result[UpdateFeaturesResponse]:
-    """A failure is told at the top level (95 INVALID_UPDATE_VERSION); below version 2 success is told
-    per feature."""
+    """Changes feature levels. An error is reported for the whole request (95 INVALID_UPDATE_VERSION).
+    Below version 2, success is reported for each feature."""
     records: list[Data] = []
     upgrade: int | None = None
     updates = {update.feature: update for update in request.feature_updates}
-    """Of a feature that is named more than once the last level counts, as in Kafka."""
+    """The last level of each feature counts, as in Kafka."""
     proposed = dict(view.image.features.finalized)
     proposed.update({update.feature: update.max_version_level for update in updates.values()})
     try:
@@ -49,7 +49,8 @@ def update_features(
         return Result(
             UpdateFeaturesResponse(
                 error_code=error.code,
-                error_message=f"The update failed for all features since the following feature had an error: {error.message}",
+                error_message="The update failed for all features since the following feature had an error: "
+                f"{error.message}",
             )
         )
     response = UpdateFeaturesResponse(error_message=None)
@@ -66,6 +67,7 @@ def update_features(
 
 
 def _upgrade_type(update: UpdateFeaturesRequest.FeatureUpdateKey, api_version: int) -> int:
+    """The upgrade type of an update. Version 0 has only a flag that allows downgrades."""
     if api_version == 0:
         return SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
     return update.upgrade_type
@@ -80,7 +82,7 @@ def _invalid(feature: str, level: int, why: str) -> KafkaError:
 def _update(
     view: View, feature: str, level: int, upgrade_type: int, proposed: Mapping[str, int], records: list[Data]
 ) -> int | None:
-    """Adds the records of one feature; returns the kraft.version that Raft is to write, if any."""
+    """Adds the record of one feature. Returns the kraft.version that Raft has to write, or None."""
     if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         raise _invalid(feature, level, "The controller does not support the given upgrade type.")
     current = view.kraft_version if feature == KRAFT_VERSION else view.image.features.level(feature)
@@ -108,7 +110,7 @@ def _update(
             return None
         _check_dependencies(feature, level, {**proposed, KRAFT_VERSION: level})
         return level
-    if feature not in FEATURES:  # level 0 of whatever it is would pass everything above
+    if feature not in FEATURES:  # level 0 of an unknown feature passes all checks above
         raise _invalid(feature, level, f"Feature {feature} not found.")
     _check_dependencies(feature, level, proposed)
     records.append(FeatureLevelRecord(name=feature, feature_level=level))
@@ -138,7 +140,8 @@ def _metadata_version(current: int, level: int, unsafe: bool) -> FeatureLevelRec
 
 
 def unsupported_reason(view: View, feature: str, level: int) -> str | None:
-    """The first node that cannot work at this level: this one, a broker, a controller; None when all can."""
+    """The reason why a node does not support this level, or None if this controller, all brokers and all
+    controllers do."""
     own = view.config.features.get(feature, DISABLED)
     if (reason := _outside(level, f"Local controller {view.config.node_id}", own)) is not None:
         return reason
@@ -164,6 +167,7 @@ def unsupported_reason(view: View, feature: str, level: int) -> str | None:
 
 
 def _outside(level: int, who: str, offered: tuple[int, int]) -> str | None:
+    """The reason why a node that offers this range does not support the level, or None."""
     low, high = offered
     if low <= level <= high:
         return None
@@ -173,22 +177,28 @@ def _outside(level: int, who: str, offered: tuple[int, int]) -> str | None:
 
 
 def elr_safety_records(view: View) -> list[Data]:
-    """With eligible leader replicas min.insync.replicas must be the same everywhere: cluster-wide,
-    never of a broker."""
+    """The records that make min.insync.replicas the same on all brokers, which eligible leader replicas
+    require. It is set as the default of all brokers, and removed from single brokers."""
     configs = view.image.configs
     records: list[Data] = []
     if MIN_ISR not in configs.cluster_default():
         records.append(
             ConfigRecord(
-                resource_type=BROKER_RESOURCE,
+                resource_type=ConfigResourceType.BROKER,
                 resource_name="",
                 name=MIN_ISR,
                 value=str(view.config.static_min_isr),
             )
         )
     for resource_type, name in sorted(configs.resources):
-        if resource_type == BROKER_RESOURCE and name and MIN_ISR in configs.get(resource_type, name):
+        if (
+            resource_type == ConfigResourceType.BROKER
+            and name
+            and MIN_ISR in configs.get(resource_type, name)
+        ):
             records.append(
-                ConfigRecord(resource_type=BROKER_RESOURCE, resource_name=name, name=MIN_ISR, value=None)
+                ConfigRecord(
+                    resource_type=ConfigResourceType.BROKER, resource_name=name, name=MIN_ISR, value=None
+                )
             )
     return records

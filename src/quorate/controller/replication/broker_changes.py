@@ -1,15 +1,16 @@
-"""What a broker's coming and going does to partitions: ISR, ELR and leaders, in work proportional to
-its replicas.
+"""Changes of ISR, ELR and leaders when a broker comes or goes, in time proportional to its replicas.
 
-Each function appends the records to a list, in Kafka's order: fencing writes partition changes first,
-then the registration change; unfencing the other way round, because it makes the broker electable.
+Each function appends its records to a list, in Kafka's order. Fencing writes the partition changes
+before the registration change. Unfencing writes the registration change first, because it makes the
+broker eligible as a leader.
 
-What touches very many partitions takes several turns, each with a `Portion`: then the functions are
-called again, with a newer view and what the portion left over, until it leaves nothing. The partitions
-are those of the first turn, each looked at as it is by then. Nothing has to be looked at twice: while a
-broker is on its way out, or a directory of its, no decision of this controller gives it anything
-(`View.is_active`, `View.has_online_directory`); a broker on its way in is electable from the first turn
-on.
+Changes of very many partitions are made in portions, one in each turn of the event loop. A `ChangeBatch`
+limits one portion. The function is called again with a newer view and the continuation of the portion
+before, until nothing remains. All portions together visit the partitions that existed in the first one,
+each in its present state. No partition needs a second visit: as long as a broker is leaving or a
+directory is failing, this controller assigns nothing to it (`View.is_active`,
+`View.has_online_directory`). A broker that is being unfenced is eligible as a leader from the first
+portion on.
 """
 
 from __future__ import annotations
@@ -25,62 +26,67 @@ from quorate.metadata.image.topics import TopicImage
 from quorate.metadata.records import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
 from quorate.protocol.schema import Data
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 FENCE = 1
 UNFENCE = -1
 NOBODY = -1
 
 CHANGES_PER_TURN = 500
-"""Partitions that are changed in one turn of the loop: some 10 ms from the decision to the log."""
-LOOKS_PER_TURN = 10_000
-"""Partitions that are looked at in one turn, changed or not: some 15 ms."""
+"""The partitions that are changed in one turn of the event loop, which takes about 10 ms from the
+decision to the log."""
+VISITS_PER_TURN = 10_000
+"""The partitions that are visited in one turn, changed or not, which takes about 15 ms."""
 
 Cursor = Iterator[tuple[bytes, int]]
-"""(topic id, partition id) of partitions that are still to be looked at."""
+"""(topic id, partition id) of the partitions that are still to be visited."""
 Located = tuple[TopicImage, int, PartitionImage]
+"""A topic, a partition id, and the partition."""
 
 
 class ChangeBatch:
-    """What one turn may still do to one broker's partitions, and where the next turn goes on."""
+    """The limits of one portion of the changes of one broker, and the continuation of the next portion."""
 
-    __slots__ = ("_left", "changes", "looks", "resumed")
+    __slots__ = ("_left", "changes", "resumed", "visits")
 
     def __init__(
-        self, continuation: Cursor | None = None, changes: int = CHANGES_PER_TURN, looks: int = LOOKS_PER_TURN
+        self,
+        continuation: Cursor | None = None,
+        changes: int = CHANGES_PER_TURN,
+        visits: int = VISITS_PER_TURN,
     ) -> None:
-        """rest: what the turn before left over; None in the first."""
+        """`continuation` is what remained after the previous portion, or None for the first one."""
         self._left = continuation
         self.resumed = continuation is not None
         self.changes = changes
-        self.looks = looks
+        self.visits = visits
 
     @property
     def continuation(self) -> Cursor | None:
-        """Where the next turn goes on; None when this one came to the end."""
+        """The partitions that remain for the next portion, or None if this portion was the last one."""
         return self._left
 
     def end(self) -> None:
-        """There is no more to do, wherever the last turn stopped."""
+        """Drops the remaining partitions."""
         self._left = None
 
     def replicas_on(self, view: View, broker_id: int, begin: Cursor | None = None) -> Iterator[Located]:
-        """The partitions that have a replica on this broker, from where the last turn stopped until
-        enough is done for this one.
+        """The partitions with a replica on this broker, from the end of the previous portion to the
+        limits of this one.
 
-        begin: of the first turn, ids that have all that matters among them; else it is all that the
-        broker has.
+        `begin` are the partitions of the first portion. They must include all relevant ones. By default
+        they are all partitions of the broker.
         """
         if self._left is None:
             self._left = view.image.topics.partitions_of(broker_id) if begin is None else begin
         by_id = view.image.topics.by_id
         topic: TopicImage | None = None
-        while self.looks and self.changes:
+        while self.visits and self.changes:
             place = next(self._left, None)
             if place is None:
                 self._left = None
                 return
-            self.looks -= 1
+            self.visits -= 1
             topic_id, partition_id = place
             if topic is None or topic.id != topic_id:
                 topic = by_id.get(topic_id)
@@ -89,17 +95,21 @@ class ChangeBatch:
                 yield topic, partition_id, partition
 
     def in_isr(self, view: View, broker_id: int) -> Iterator[Located]:
+        """The partitions that have the broker in their ISR."""
         return (found for found in self.replicas_on(view, broker_id) if broker_id in found[2].isr)
 
     def in_isr_or_elr(self, view: View, broker_id: int) -> Iterator[Located]:
+        """The partitions that have the broker in their ISR or ELR."""
         partitions = self.replicas_on(view, broker_id)
         return (found for found in partitions if broker_id in found[2].isr or broker_id in found[2].elr)
 
     def leaderless(self, view: View, broker_id: int) -> Iterator[Located]:
+        """The partitions of the broker that have no leader."""
         partitions = self.replicas_on(view, broker_id, view.image.topics.leaderless())
         return (found for found in partitions if found[2].leader == NO_LEADER)
 
     def in_directories(self, view: View, broker_id: int, directories: Container[bytes]) -> Iterator[Located]:
+        """The partitions whose replica on the broker is in one of these directories."""
         for found in self.replicas_on(view, broker_id):
             partition = found[2]
             index = partition.replicas.index(broker_id)
@@ -117,11 +127,11 @@ def update_partitions(
     added: int = NOBODY,
     unclean: int = NOBODY,
 ) -> None:
-    """Takes `removed` out of ISR and leadership, `unclean` out of the ELR too; `added` counts as active
-    already.
+    """Removes the broker `removed` from ISR and leadership, and `unclean` also from the ELR. `added`
+    counts as active.
 
-    portion: that `partitions` come from; without one there is no end to what is done in this turn.
-    The image still shows the state before; so those three overrule what it says about who may lead.
+    The image still shows the state before the change, so these three override its state of the brokers.
+    `batch` is the portion that the partitions belong to; without it, all partitions change in this turn.
     """
     is_active = view.is_active
     before = len(records)
@@ -155,7 +165,7 @@ def update_partitions(
             if batch is not None:
                 batch.changes -= 1
     if len(records) > before:
-        log.info(
+        logger.info(
             "Changing %d partition(s)%s%s.",
             len(records) - before,
             "".join(
@@ -172,7 +182,7 @@ def update_partitions(
 
 
 def fence(view: View, broker_id: int, records: list[Data], batch: ChangeBatch) -> None:
-    """The broker leaves every ISR; then its registration is fenced."""
+    """Removes the broker from every ISR, then fences its registration."""
     registration = view.image.cluster.brokers[broker_id]
     update_partitions(view, records, batch.in_isr(view, broker_id), batch=batch, removed=broker_id)
     if batch.continuation is None and not (batch.resumed and registration.fenced):
@@ -182,7 +192,7 @@ def fence(view: View, broker_id: int, records: list[Data], batch: ChangeBatch) -
 
 
 def unfence(view: View, broker_id: int, records: list[Data], batch: ChangeBatch) -> None:
-    """The registration is unfenced; then partitions without a leader that have a replica here elect one."""
+    """Unfences the registration, then elects leaders of the broker's partitions that have none."""
     registration = view.image.cluster.brokers[broker_id]
     added = NOBODY
     if not batch.resumed:
@@ -196,7 +206,7 @@ def unfence(view: View, broker_id: int, records: list[Data], batch: ChangeBatch)
 
 
 def unregister(view: View, broker_id: int, records: list[Data], batch: ChangeBatch) -> None:
-    """Out of every ISR and ELR, then out of the cluster."""
+    """Removes the broker from every ISR and ELR, then removes its registration."""
     registration = view.image.cluster.brokers[broker_id]
     _leave_isr_and_elr(view, broker_id, records, batch, clean=True)
     if batch.continuation is None:
@@ -204,7 +214,7 @@ def unregister(view: View, broker_id: int, records: list[Data], batch: ChangeBat
 
 
 def begin_controlled_shutdown(view: View, broker_id: int, records: list[Data], batch: ChangeBatch) -> None:
-    """Marks the broker, then moves its leaderships and ISR memberships away."""
+    """Marks the registration, then moves the broker's leaderships and removes it from every ISR."""
     registration = view.image.cluster.brokers[broker_id]
     if not registration.in_controlled_shutdown:
         records.append(
@@ -218,9 +228,11 @@ def begin_controlled_shutdown(view: View, broker_id: int, records: list[Data], b
 def clean_up_incarnation(
     view: View, broker_id: int, clean: bool, records: list[Data], batch: ChangeBatch
 ) -> None:
-    """An older incarnation of a registering broker is gone; clean: it had shut down in good order.
+    """Removes the previous incarnation of a registering broker from every ISR. `clean` means that it had
+    shut down cleanly.
 
-    With ELR an unclean one has lost what it had not written to disk, so that it leaves the ELR as well.
+    An unclean incarnation has lost the records that were not on disk. If ELR is enabled, it is also
+    removed from every ELR.
     """
     if view.elr_enabled and not clean:
         _leave_isr_and_elr(view, broker_id, records, batch, clean=False)
@@ -231,6 +243,7 @@ def clean_up_incarnation(
 def _leave_isr_and_elr(
     view: View, broker_id: int, records: list[Data], batch: ChangeBatch, clean: bool
 ) -> None:
+    """Removes the broker from every ISR and ELR."""
     removed, unclean = (broker_id, NOBODY) if clean else (NOBODY, broker_id)
     partitions = batch.in_isr_or_elr(view, broker_id)
     update_partitions(view, records, partitions, batch=batch, removed=removed, unclean=unclean)
@@ -239,8 +252,8 @@ def _leave_isr_and_elr(
 def take_directories_offline(
     view: View, broker_id: int, offline: Iterable[bytes], records: list[Data], batch: ChangeBatch
 ) -> None:
-    """Directories that the broker newly reports as failed: their replicas leave the ISR, the rest stays
-    registered."""
+    """Removes the replicas in newly failed directories from the ISR, then registers the remaining
+    directories."""
     registration = view.image.cluster.brokers[broker_id]
     reported = set(offline)
     newly = [d for d in registration.log_dirs if d in reported]

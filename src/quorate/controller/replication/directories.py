@@ -1,4 +1,4 @@
-"""Whether a directory id is reserved, and whether a replica's directory is online (KIP-858)."""
+"""Rules of directory ids: which are reserved, and which are online (KIP-858)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from quorate.metadata.image.partitions import LOST_DIRECTORY, MIGRATING_DIRECTOR
 
 
 def is_reserved(directory: bytes) -> bool:
-    """The first hundred ids never name a real directory."""
+    """Whether the id is reserved. The first hundred ids never stand for a real directory."""
     return directory[:8] == bytes(8) and int.from_bytes(directory[8:], "big", signed=True) < 100
 
 
 def is_online(directory: bytes, online: Sequence[bytes]) -> bool:
-    """online: what the broker registered; empty (registered before directories were known) counts as
-    all online."""
+    """Whether a replica's directory is online. `online` are the directories of the broker's
+    registration. An empty list, from a registration before directories existed, means that all
+    directories are online."""
     if directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
         return True
     if directory == LOST_DIRECTORY:

@@ -1,8 +1,9 @@
-"""Fencing of brokers whose session has expired."""
+"""Fences brokers whose session has expired."""
 
 from __future__ import annotations
 
-from quorate.controller.context import Continuation, View, cursor_of
+from quorate.controller.context import View
+from quorate.controller.continuation import Continuation, cursor_of
 from quorate.controller.replication.broker_changes import (
     ChangeBatch,
     fence,
@@ -13,9 +14,10 @@ from quorate.protocol.schema import Data
 def fence_expired(
     view: View, session: tuple[int, int], continuation: Continuation | None = None
 ) -> tuple[list[Data], Continuation | None]:
-    """Records that fence a broker whose session ran out, and what is left for a later turn to do.
+    """The records that fence the broker of an expired session, and the continuation if changes remain
+    for a later turn.
 
-    None when that session is not its present one. rest: what an earlier turn left.
+    There are no records if the broker has another broker epoch or is fenced already.
     """
     broker_id, epoch = session
     registration = view.broker(broker_id)

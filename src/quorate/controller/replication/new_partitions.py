@@ -1,4 +1,5 @@
-"""Replica assignments of new partitions, given by the request or placed, and their records."""
+"""The assignments and records of new partitions. The assignments come from the request or from the
+placer."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ MAX_PARTITIONS_PER_REQUEST = 10_000
 
 
 def check_partition_total(total: int) -> None:
-    """Refuses a request for more new partitions than an atomic batch may create. Raises POLICY_VIOLATION."""
+    """Raises POLICY_VIOLATION if a request asks for more new partitions than one atomic batch may
+    create."""
     if total > MAX_PARTITIONS_PER_REQUEST:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
@@ -23,13 +25,14 @@ def check_partition_total(total: int) -> None:
 
 
 Assignment = tuple[Sequence[int], list[int]]
-"""Replicas, and those of them that are active: the first ISR, led by its first."""
+"""The replicas of a partition, and the active ones among them. The active ones are the first ISR, and
+the first of them is the leader."""
 
 
 def manual_assignment(
     view: View, brokers: Sequence[int], factor: int | None, partition_id: int
 ) -> Assignment:
-    """Raises INVALID_REPLICA_ASSIGNMENT."""
+    """An assignment of the request. Raises INVALID_REPLICA_ASSIGNMENT."""
     check_manual_replicas(view, brokers, factor)
     isr = [broker for broker in brokers if view.is_active(broker)]
     if not isr:
@@ -43,8 +46,8 @@ def manual_assignment(
 
 
 def check_manual_replicas(view: View, brokers: Sequence[int], factor: int | None) -> None:
-    """Raises INVALID_REPLICA_ASSIGNMENT for an empty list, an unknown or repeated broker, another
-    replica count."""
+    """Raises INVALID_REPLICA_ASSIGNMENT for an empty list, an unknown or repeated broker, or a wrong
+    number of replicas."""
 
     def invalid(why: str) -> KafkaError:
         return KafkaError(
@@ -69,9 +72,10 @@ def check_manual_replicas(view: View, brokers: Sequence[int], factor: int | None
 
 
 def usable_brokers(view: View) -> Racks:
-    """Every registered broker that is not in controlled shutdown.
+    """The registered brokers that are not in controlled shutdown.
 
-    One that has just begun it, or began it under another controller, is known by its registration alone.
+    A broker may be in controlled shutdown only according to its registration, if it began the shutdown
+    just now or under another controller.
     """
     return Racks(
         UsableBroker(broker.id, broker.rack, not view.is_active(broker.id))
@@ -82,7 +86,7 @@ def usable_brokers(view: View) -> Racks:
 
 
 def placed_assignments(view: View, usable: Racks, ctx: Context, count: int, factor: int) -> list[Assignment]:
-    """Raises INVALID_REPLICATION_FACTOR."""
+    """Assignments chosen by the placer. Raises INVALID_REPLICATION_FACTOR."""
     placer = StripedPlacer(usable, ctx.rng)
     placer.check(factor)
     assignments: list[Assignment] = []
@@ -101,6 +105,7 @@ def placed_assignments(view: View, usable: Racks, ctx: Context, count: int, fact
 def new_partition_record(
     view: View, topic_id: bytes, partition_id: int, replicas: Sequence[int], isr: list[int]
 ) -> PartitionRecord:
+    """The record of a new partition."""
     return PartitionRecord(
         partition_id=partition_id,
         topic_id=topic_id,

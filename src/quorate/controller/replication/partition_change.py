@@ -1,12 +1,15 @@
-"""One partition's next state: leader election, ISR and ELR, reassignment, as one PartitionChangeRecord.
+"""The next state of one partition, as one PartitionChangeRecord: leader election, ISR and ELR,
+reassignment.
 
 Rules from Kafka's PartitionChangeBuilder (KIP-455, KIP-858, KIP-966):
 
-- A valid leader is in the target ISR, or in the target ELR when that ISR is empty, and is acceptable
-  (an active broker whose replica lies in an online directory).
-- The partition epoch rises with each record, the leader epoch exactly when the record names a leader:
-  also the same leader, when replicas were taken away or (metadata.version below 12) the ISR shrank.
-- Without ELR the last member stays in the ISR of a leaderless partition; with ELR the ISR may become empty.
+- A valid leader is in the target ISR, or in the target ELR if that ISR is empty. It is also acceptable: an
+  active broker whose replica is in an online directory.
+- The partition epoch increases with each record. The leader epoch increases if the record has a leader.
+  The record repeats the present leader if replicas were removed or, below metadata.version 12, if the ISR
+  shrank.
+- Without ELR, the last member of the ISR stays in it when the partition has no leader. With ELR, the ISR
+  may become empty.
 """
 
 from __future__ import annotations
@@ -32,8 +35,11 @@ Replicas = tuple[int, ...]
 
 
 class Election(Enum):
-    """PREFERRED: the first replica if it may lead. ONLINE: keep the leader, else any valid one.
-    UNCLEAN: at last any acceptable replica, though records may be lost."""
+    """How a leader is chosen.
+
+    PREFERRED chooses the first replica if it may lead. ONLINE keeps the leader, or else chooses any
+    valid replica. UNCLEAN chooses any acceptable replica as the last resort, which may lose records.
+    """
 
     PREFERRED = 0
     ONLINE = 1
@@ -41,7 +47,8 @@ class Election(Enum):
 
 
 class PartitionChange:
-    """Set what is wanted, then `build`. acceptable: may this broker lead (beyond its replica's directory)?"""
+    """A change of one partition. The caller sets the wanted fields and calls `build`. `acceptable` tells
+    whether a broker may lead, apart from the directory of its replica."""
 
     __slots__ = (
         "_acceptable",
@@ -90,7 +97,7 @@ class PartitionChange:
         self._elr: Replicas = partition.elr
 
     def build(self) -> PartitionChangeRecord | None:
-        """The record, or None when nothing changes."""
+        """The record, or None if nothing changes."""
         partition = self.partition
         record = PartitionChangeRecord(topic_id=self.topic_id, partition_id=self.partition_id)
         self._complete_reassignment()
@@ -101,7 +108,7 @@ class PartitionChange:
             and self.replicas is not partition.replicas
             and not set(partition.replicas) <= set(self.replicas)
         ):
-            record.leader = partition.leader  # replicas are taken away: the leader epoch must rise
+            record.leader = partition.leader  # replicas are removed, so the leader epoch must increase
         self._write_elr(record)
         elr_enabled = self._view.elr_enabled
         if record.isr is None and (self.isr or elr_enabled) and self.isr != partition.isr:
@@ -122,7 +129,8 @@ class PartitionChange:
     # -- reassignment
 
     def _complete_reassignment(self) -> None:
-        """Ends a reassignment once the ISR without the removed replicas holds every target replica."""
+        """Completes a reassignment if the ISR without the removed replicas contains every target
+        replica."""
         if not self.removing and not self.adding:
             return
         removing = self.removing
@@ -138,14 +146,18 @@ class PartitionChange:
     # -- election
 
     def _may_lead(self, replica: int) -> bool:
+        """Whether the broker is acceptable and the directory of its replica is online."""
         return self._acceptable(replica) and self._view.has_online_directory(
             replica, self._directory_of(replica)
         )
 
     def _directory_of(self, replica: int) -> bytes:
-        """Where the replica lies now, or from this change on if that directory is online; a replica
-        that is only being added counts as unassigned. One assigned to an offline directory leaves the
-        ISR by a record of its own."""
+        """The directory of a replica: the new one if this change assigns it to an online directory,
+        otherwise the present one.
+
+        A replica that is being added has no directory and counts as unassigned. A replica that is
+        assigned to an offline directory leaves the ISR by another record.
+        """
         assigned = self.directories.get(replica) if self.directories else None
         if assigned is not None and self._view.has_online_directory(replica, assigned):
             return assigned
@@ -156,12 +168,13 @@ class PartitionChange:
             return MIGRATING_DIRECTORY
 
     def _is_valid(self, replica: int) -> bool:
+        """Whether the replica may become the leader in a clean election."""
         if replica in self.isr or (not self.isr and replica in self._elr):
             return self._may_lead(replica)
         return False
 
     def _choose(self) -> tuple[int, bool]:
-        """(leader, whether the election is unclean)"""
+        """The leader, and whether its election is unclean."""
         current = self.partition.leader
         if self.election is Election.PREFERRED and self.replicas and self._is_valid(self.replicas[0]):
             return self.replicas[0], False
@@ -179,6 +192,7 @@ class PartitionChange:
         return NO_LEADER, False
 
     def _may_elect_last_known_leader(self) -> bool:
+        """Whether the last known leader may be elected because ISR and ELR are empty (KIP-966)."""
         known = self.partition.last_known_elr
         return (
             self._view.elr_enabled
@@ -189,6 +203,7 @@ class PartitionChange:
         )
 
     def _elect(self, record: PartitionChangeRecord) -> None:
+        """Elects a leader if the present one is not valid."""
         partition = self.partition
         leader, unclean = self._choose()
         if leader == partition.leader:
@@ -205,24 +220,28 @@ class PartitionChange:
     # -- eligible leader replicas (KIP-966)
 
     def _plan_elr(self) -> None:
+        """Computes the ELR: former members of ISR and ELR, as long as the ISR is smaller than
+        min.insync.replicas."""
         if not self._view.elr_enabled:
             return
         if len(self.isr) >= self._min_isr:
             self._elr = ()
             return
-        # Of the target replicas only: a reassignment that ends here takes its removed replicas out
-        # (Kafka leaves them in).
+        # Only target replicas: a reassignment that this change completes removes its replicas from the ELR
+        # (Kafka keeps them).
         candidates = (set(self._elr) | set(self.partition.isr)) & set(self.replicas)
         self._elr = tuple(sorted(r for r in candidates if r not in self.isr and r != self.unclean_shutdown))
 
     def _write_elr(self, record: PartitionChangeRecord) -> None:
+        """Writes the ELR to the record if it changes."""
         if record.isr is not None or not self._view.elr_enabled:  # an unclean election set the ISR
             self._elr = ()
         if self._elr != self.partition.elr:
             record.eligible_leader_replicas = list(self._elr)
 
     def _write_last_known_leader(self, record: PartitionChangeRecord) -> None:
-        """Remembers who led when the partition became leaderless; forgets it with the next leader."""
+        """Records the last leader of a partition that becomes leaderless, and removes it when there is a
+        leader again."""
         if not self._view.elr_enabled:
             return
         partition = self.partition
@@ -234,6 +253,7 @@ class PartitionChange:
     # -- assignment
 
     def _write_assignment(self, record: PartitionChangeRecord) -> None:
+        """Writes replicas, directories and reassignment to the record if they change."""
         partition = self.partition
         moved = self.replicas != partition.replicas
         if self._view.metadata_version >= FIRST_DIRECTORIES and (moved or self.directories):
@@ -254,6 +274,7 @@ class PartitionChange:
 
 
 def _is_no_op(record: PartitionChangeRecord) -> bool:
+    """Whether the record changes nothing."""
     return (
         record.leader == NO_LEADER_CHANGE
         and record.leader_recovery_state == NO_RECOVERY_CHANGE
@@ -268,13 +289,15 @@ def _is_no_op(record: PartitionChangeRecord) -> bool:
 
 
 def without(replicas: Sequence[int], *excluded: int) -> Replicas:
+    """The replicas except the excluded ones."""
     return tuple(r for r in replicas if r not in excluded)
 
 
 def change_of(
     view: View, topic: TopicImage, partition_id: int, *, election: Election | None = None
 ) -> PartitionChange:
-    """A change of one partition under its topic's settings; election: instead of what the topic allows."""
+    """A change of one partition with the settings of its topic. `election` overrides the topic's
+    setting."""
     min_isr, unclean = view.topic_settings(topic.name, len(topic.partitions[0].replicas))
     if election is None:
         election = Election.UNCLEAN if unclean else Election.ONLINE

@@ -1,9 +1,10 @@
-"""Where replicas of new partitions go: striped over racks, leaders over all unfenced brokers.
+"""Chooses the brokers of new partitions: replicas are spread over racks, and leaders over all unfenced
+brokers.
 
-The rules are those of Kafka's StripedReplicaPlacer: the leader and each further replica come from
-successive racks; within a rack brokers take turns from a random start; a fenced broker is taken only
-where no unfenced one is left, and never leads. After as many partitions as there are unfenced brokers
-everything is shuffled.
+The rules are those of Kafka's StripedReplicaPlacer. The leader and each further replica come from
+successive racks. Within a rack, brokers take turns from a random start. A fenced broker is chosen only
+if no unfenced one is left, and never leads. After as many partitions as there are unfenced brokers, the
+order is shuffled.
 """
 
 from __future__ import annotations
@@ -17,19 +18,21 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 
 @dataclass(slots=True, frozen=True)
 class UsableBroker:
+    """A broker that can get replicas."""
+
     id: int
     rack: str | None
     fenced: bool
 
 
 class Racks:
-    """The usable brokers by rack, in order of id: made once for a request, however many topics it places."""
+    """The usable brokers by rack, ordered by id. One object serves all topics of a request."""
 
     __slots__ = ("by_name", "order", "total", "unfenced")
 
     def __init__(self, brokers: Iterable[UsableBroker]) -> None:
         self.by_name: dict[str | None, tuple[list[int], list[int]]] = {}
-        """(unfenced, fenced) broker ids of each rack."""
+        """The (unfenced, fenced) broker ids of each rack."""
         self.total = self.unfenced = 0
         for broker in sorted(brokers, key=lambda broker: broker.id):
             self.by_name.setdefault(broker.rack, ([], []))[broker.fenced].append(broker.id)
@@ -39,7 +42,7 @@ class Racks:
 
 
 class _Ring:
-    """Brokers that take turns; the start moves on by one with every new turn number."""
+    """Brokers that take turns. The start advances by one in each turn."""
 
     __slots__ = ("brokers", "index", "offset", "turn")
 
@@ -49,11 +52,12 @@ class _Ring:
         self.offset = rng.randrange(len(brokers)) if brokers else 0
 
     def shuffle(self, rng: Random) -> None:
+        """Brings the brokers into a random order."""
         self.brokers = rng.sample(self.brokers, len(self.brokers))
-        self.turn = -1  # turn 0 begins anew: everyone has their turn again
+        self.turn = -1  # the turns start again at 0
 
     def take(self, turn: int) -> int:
-        """The next broker of this turn, -1 when all had theirs."""
+        """The next broker of this turn, or -1 if all brokers have been taken."""
         brokers = self.brokers
         if not brokers:
             return -1
@@ -69,6 +73,8 @@ class _Ring:
 
 
 class _Rack:
+    """The rings of one rack."""
+
     __slots__ = ("fenced", "unfenced")
 
     def __init__(self, unfenced: Sequence[int], fenced: Sequence[int], rng: Random) -> None:
@@ -76,19 +82,20 @@ class _Rack:
         self.fenced = _Ring(fenced, rng)
 
     def take(self, turn: int) -> int:
+        """The next broker of this turn, fenced ones last, or -1."""
         broker = self.unfenced.take(turn)
         return broker if broker >= 0 else self.fenced.take(turn)
 
 
-def _refuse(reason: str) -> KafkaError:
+def _invalid_factor(reason: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, reason)
 
 
 class StripedPlacer:
-    """Places the partitions of one topic, one after the other. rng decides where each ring starts.
+    """Places the partitions of one topic, one after the other. `rng` determines the start of each ring.
 
-    A rack's rings are made when a replica is first looked for in it, so that a topic costs what it has
-    and not what the cluster has.
+    The rings of a rack are created when a replica is first placed in it, so that the cost of a topic
+    depends on its replicas and not on the size of the cluster.
     """
 
     __slots__ = ("_made", "_offset", "_order", "_racks", "_rng", "_turn")
@@ -102,27 +109,28 @@ class StripedPlacer:
         self._offset = rng.randrange(len(self._order)) if self._order else 0
 
     def _rack(self, name: str | None) -> _Rack:
+        """The rings of a rack."""
         rack = self._made.get(name)
         if rack is None:
             rack = self._made[name] = _Rack(*self._racks.by_name[name], self._rng)
         return rack
 
     def check(self, replication_factor: int) -> None:
-        """Raises INVALID_REPLICATION_FACTOR when no partition can be placed so."""
+        """Raises INVALID_REPLICATION_FACTOR if partitions cannot have this number of replicas."""
         if replication_factor <= 0:
-            raise _refuse(
+            raise _invalid_factor(
                 f"Invalid replication factor {replication_factor}: the replication factor must be positive."
             )
         if self._racks.unfenced == 0:
-            raise _refuse("All brokers are currently fenced.")
+            raise _invalid_factor("All brokers are currently fenced.")
         if replication_factor > self._racks.total:
-            raise _refuse(
+            raise _invalid_factor(
                 f"The target replication factor of {replication_factor} cannot be reached because only "
                 f"{self._racks.total} broker(s) are registered."
             )
 
     def place(self, replication_factor: int) -> list[int]:
-        """Replicas of the next partition, the leader first; `check` must have passed."""
+        """The replicas of the next partition, the leader first. `check` must have succeeded before."""
         if self._turn == self._racks.unfenced and self._racks.unfenced > 1:
             self._shuffle()
         order = self._order
@@ -137,7 +145,7 @@ class StripedPlacer:
         rack_index = self._offset
         while len(replicas) < replication_factor:
             if rack_index == leader_rack:
-                leader_rack = -1  # the leader's rack has given already: skipped once
+                leader_rack = -1  # the leader's rack is skipped once, since it has the leader
             else:
                 broker = self._rack(order[rack_index]).take(turn)
                 if broker >= 0:
@@ -148,6 +156,7 @@ class StripedPlacer:
         return replicas
 
     def _shuffle(self) -> None:
+        """Brings racks and brokers into a random order."""
         self._order = self._rng.sample(self._order, len(self._order))
         for name in self._order:
             rack = self._rack(name)

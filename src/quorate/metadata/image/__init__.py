@@ -1,7 +1,20 @@
-"""The metadata as a value: `MetadataImage`, the builder that replays records onto it, and the delta
-between two of them.
+"""The metadata as a value: `MetadataImage`, its parts, and the difference between two images.
 
-The record classes are loaded with the builder, on the first replay.
+  image             `MetadataImage`, the whole of the parts
+  topics            topics, and the indexes from brokers to partitions
+  partitions        the state of one partition
+  partition_table   the partitions of one topic
+  encoded           partitions in the form of their records
+  cluster           registered brokers and controllers
+  parts             features, configurations, ACLs, quotas, SCRAM credentials, tokens, producer ids
+  builder           replays records onto an image
+  topics_builder    replays the records of topics and partitions
+  cluster_builder   replays the records of brokers and controllers
+  writer            turns an image into records
+  delta             the difference between two images
+
+Other packages import the names in `__all__`, and the builder and writer from their modules. The builder
+imports the record classes, so that a process that only reads images does not load them.
 """
 
 from __future__ import annotations
@@ -21,11 +34,6 @@ from quorate.metadata.image.partitions import (
     PartitionImage,
 )
 from quorate.metadata.image.parts import (
-    BROKER_LOGGER_RESOURCE,
-    BROKER_RESOURCE,
-    CLIENT_METRICS_RESOURCE,
-    GROUP_RESOURCE,
-    TOPIC_RESOURCE,
     AclsImage,
     ClientQuotasImage,
     ConfigsImage,
@@ -37,18 +45,13 @@ from quorate.metadata.image.parts import (
 from quorate.metadata.image.topics import TopicImage, TopicsImage
 
 __all__ = [
-    "BROKER_LOGGER_RESOURCE",
-    "BROKER_RESOURCE",
-    "CLIENT_METRICS_RESOURCE",
     "EMPTY",
-    "GROUP_RESOURCE",
     "LOST_DIRECTORY",
     "MIGRATING_DIRECTORY",
     "NO_LEADER",
     "NO_LEADER_CHANGE",
     "RECOVERED",
     "RECOVERING",
-    "TOPIC_RESOURCE",
     "UNASSIGNED_DIRECTORY",
     "AclsImage",
     "BrokerRegistration",

@@ -1,28 +1,20 @@
-"""Replay: the one function per record type that changes the image, the same on an active controller, a
-standby and a broker.
+"""Replays metadata records onto an image, with one method for each type of record.
 
-Each function does what the `replay` methods of Kafka's control managers and of `MetadataDelta` do. A
-record that does not fit the state before it raises MetadataError.
+The active controller, a standby and a broker all use this module, so that the same records give the same
+image. The methods correspond to the `replay` methods of Kafka's control managers and of `MetadataDelta`.
+A record that contradicts the state before it raises MetadataError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from immutables import Map
 
 from quorate.metadata.errors import MetadataError, shorten
 from quorate.metadata.features import KRAFT_VERSION, METADATA_VERSION, metadata_version
-from quorate.metadata.image.cluster import (
-    BrokerRegistration,
-    ClusterImage,
-    ControllerRegistration,
-    Endpoint,
-    NestedTags,
-    sorted_directories,
-)
+from quorate.metadata.image.cluster_builder import ClusterBuilder
 from quorate.metadata.image.image import JOURNAL_STEPS, MetadataImage, OpenTransaction, Provenance, Touched
 from quorate.metadata.image.parts import (
     AclsImage,
@@ -66,8 +58,6 @@ from quorate.metadata.records import (
 from quorate.protocol.config_resource import ConfigResourceType
 from quorate.protocol.schema import Data
 
-_FENCING = {0: None, 1: True, -1: False}
-_SHUTDOWN = {0: None, 1: True}
 _SCRAM_MECHANISMS = (1, 2)
 
 
@@ -80,11 +70,11 @@ def apply_records(
     timestamp_ms: int,
     encoded: Sequence[bytes] | None = None,
 ) -> MetadataImage:
-    """The image after one batch of records, of which the last one has the offset `offset`.
+    """The image after one batch of records. `offset` is the offset of the last one.
 
-    encoded: the values of the same records in the batch, if the caller has them. A partition whose
-    record has the usual form is stored as its bytes, without a replay of the record. Raises
-    MetadataError, naming offset and record, if a record cannot be replayed.
+    `encoded` are the values of the same records in the batch, if the caller has them. The image then
+    stores a partition record of the usual form as these bytes, without a replay. Raises MetadataError
+    with offset and record if a record cannot be replayed.
     """
     batch = records if isinstance(records, list | tuple) else list(records)
     builder = ImageBuilder(image)
@@ -95,8 +85,8 @@ def apply_records(
 
 
 class ImageBuilder:
-    """Replays records onto a base image and gives the next image: for one batch, for many, or for a
-    whole snapshot on EMPTY."""
+    """Replays the records of one batch, of many batches, or of a snapshot onto a base image. The base of
+    a snapshot is EMPTY."""
 
     def __init__(self, base: MetadataImage) -> None:
         self._base = base
@@ -116,8 +106,7 @@ class ImageBuilder:
         self._from = image
         self._topics_builder: TopicsBuilder | None = None
         self._features = image.features
-        self._brokers = image.cluster.brokers
-        self._controllers = image.cluster.controllers
+        self._cluster_builder = ClusterBuilder(image.cluster)
         self._resources: dict[tuple[int, str], dict[str, str]] = {}
         self._quotas = image.client_quotas.entities
         self._producer_ids = image.producer_ids
@@ -127,8 +116,8 @@ class ImageBuilder:
         self._tags = image.unknown_tags
 
     def replay(self, record: object, offset: int) -> None:
-        """Replays one record. MetadataError names offset, record and reason; the builder is unusable
-        afterwards."""
+        """Replays one record. Raises MetadataError with offset, record and reason; the builder must not
+        be used afterwards."""
         handler = _HANDLERS.get(type(record))
         if handler is None:
             raise MetadataError(
@@ -140,13 +129,15 @@ class ImageBuilder:
             raise error.at(offset, record) from None
 
     def take_encoded(self, value: bytes) -> bool:
-        """Replays the value of a PartitionRecord without decoding it; False if it is anything but one
-        of the usual form for a topic that this builder has open: then nothing has happened, and
-        `replay` says what there is to say."""
+        """Replays the value of a PartitionRecord without decoding it, and returns True.
+
+        Returns False and changes nothing if the value is another record, has an unusual form, or
+        belongs to a topic that was not created by this builder. The caller then uses `replay`.
+        """
         return self._topics_builder is not None and not self._tags and self._topics_builder.encoded(value)
 
     def finish(self, *, offset: int, epoch: int, timestamp_ms: int) -> MetadataImage:
-        """The image after everything replayed, standing at that offset."""
+        """The image after all replayed records. Its provenance is the given offset, epoch and time."""
         provenance = Provenance(offset, epoch, timestamp_ms)
         working = self._freeze(provenance)
         touched = Touched(frozenset(self._topics_touched), frozenset(self._configs_touched))
@@ -159,15 +150,12 @@ class ImageBuilder:
         return _with(self._visible, provenance=provenance, transaction=pending, journal=journal)
 
     def _freeze(self, provenance: Provenance) -> MetadataImage:
-        """What was replayed since _load as an image without transaction or journal."""
+        """The records replayed since `_load` as an image without transaction and journal."""
         image = self._from
         topics = image.topics
         self._note_touched()
         if self._topics_builder is not None:
             topics = self._topics_builder.finish()
-        cluster = image.cluster
-        if self._brokers is not cluster.brokers or self._controllers is not cluster.controllers:
-            cluster = ClusterImage(self._brokers, self._controllers)
         configs = image.configs
         if self._resources:
             resources = configs.resources.mutate()
@@ -180,7 +168,7 @@ class ImageBuilder:
         return MetadataImage(
             provenance=provenance,
             features=self._features,
-            cluster=cluster,
+            cluster=self._cluster_builder.finish(),
             topics=topics,
             configs=configs,
             client_quotas=_same(
@@ -245,8 +233,8 @@ class ImageBuilder:
             self._keep_tags(record, "partition", record.topic_id, record.partition_id)
 
     def _partition_change(self, record: PartitionChangeRecord, offset: int) -> None:
-        # A change record's unknown tags are numbered apart from a partition record's: there is no place
-        # to keep them.
+        # Unknown tags of a PartitionChangeRecord are dropped: their numbers have another meaning in a
+        # PartitionRecord.
         self._topics.change(record)
 
     def _remove_topic(self, record: RemoveTopicRecord, offset: int) -> None:
@@ -263,101 +251,7 @@ class ImageBuilder:
     def _clear_elr(self, record: ClearElrRecord, offset: int) -> None:
         self._topics.clear_elr(record.topic_name)
 
-    # Brokers and controllers
-
-    def _register_broker(self, record: RegisterBrokerRecord, offset: int) -> None:
-        tags: list[tuple[str, Mapping[int, bytes] | None]] = [("", record.unknown_tags)]
-        tags += [(f"endpoint {endpoint.name}", endpoint.unknown_tags) for endpoint in record.end_points]
-        tags += [(f"feature {feature.name}", feature.unknown_tags) for feature in record.features]
-        self._brokers = self._brokers.set(
-            record.broker_id,
-            BrokerRegistration(
-                id=record.broker_id,
-                epoch=record.broker_epoch,
-                incarnation_id=record.incarnation_id,
-                listeners=tuple(
-                    [Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points]
-                ),
-                features={
-                    f.name: (f.min_supported_version, f.max_supported_version) for f in record.features
-                },
-                rack=record.rack,
-                fenced=record.fenced,
-                in_controlled_shutdown=record.in_controlled_shutdown,
-                log_dirs=sorted_directories(record.log_dirs),
-                start_time_ms=record.start_time_ms,
-                is_migrating_zk_broker=record.is_migrating_zk_broker,
-                unknown_tags=_nested(tags),
-                registered_offset=offset,
-            ),
-        )
-
-    def _unregister_broker(self, record: UnregisterBrokerRecord, offset: int) -> None:
-        if record.broker_id in self._brokers:
-            self._brokers = self._brokers.delete(record.broker_id)
-
-    def _broker(self, broker_id: int, epoch: int) -> BrokerRegistration:
-        broker = self._brokers.get(broker_id)
-        if broker is None:
-            raise MetadataError(f"broker {broker_id} is not registered")
-        if broker.epoch != epoch:
-            raise MetadataError(
-                f"the record is for epoch {epoch} of broker {broker_id}, whose registration has epoch "
-                f"{broker.epoch}"
-            )
-        return broker
-
-    def _fence(self, record: FenceBrokerRecord, offset: int) -> None:
-        broker = self._broker(record.id, record.epoch)
-        self._brokers = self._brokers.set(record.id, _changed(broker, fenced=True))
-
-    def _unfence(self, record: UnfenceBrokerRecord, offset: int) -> None:
-        broker = self._broker(record.id, record.epoch)
-        self._brokers = self._brokers.set(record.id, _changed(broker, fenced=False))
-
-    def _change_broker(self, record: BrokerRegistrationChangeRecord, offset: int) -> None:
-        broker = self._broker(record.broker_id, record.broker_epoch)
-        if record.fenced not in _FENCING:
-            raise MetadataError(f"{record.fenced} is no value of its field fenced")
-        if record.in_controlled_shutdown not in _SHUTDOWN:
-            raise MetadataError(
-                f"{record.in_controlled_shutdown} is no value of its field inControlledShutdown"
-            )
-        changes: dict[str, Any] = {}
-        fenced, shutdown = _FENCING[record.fenced], _SHUTDOWN[record.in_controlled_shutdown]
-        if fenced is not None:
-            changes["fenced"] = fenced
-        if shutdown is not None:
-            changes["in_controlled_shutdown"] = shutdown
-        if record.log_dirs:
-            changes["log_dirs"] = sorted_directories(record.log_dirs)
-        if record.end_points is not None:
-            changes["listeners"] = tuple(
-                [Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points]
-            )
-        self._brokers = self._brokers.set(record.broker_id, _changed(broker, **changes))
-
-    def _register_controller(self, record: RegisterControllerRecord, offset: int) -> None:
-        tags: list[tuple[str, Mapping[int, bytes] | None]] = [("", record.unknown_tags)]
-        tags += [(f"endpoint {endpoint.name}", endpoint.unknown_tags) for endpoint in record.end_points]
-        tags += [(f"feature {feature.name}", feature.unknown_tags) for feature in record.features]
-        self._controllers = self._controllers.set(
-            record.controller_id,
-            ControllerRegistration(
-                id=record.controller_id,
-                incarnation_id=record.incarnation_id,
-                zk_migration_ready=record.zk_migration_ready,
-                listeners=tuple(
-                    [Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points]
-                ),
-                features={
-                    f.name: (f.min_supported_version, f.max_supported_version) for f in record.features
-                },
-                unknown_tags=_nested(tags),
-            ),
-        )
-
-    # The rest
+    # Configurations, quotas, security
 
     def _config(self, record: ConfigRecord, offset: int) -> None:
         key = (record.resource_type, record.resource_name)
@@ -374,7 +268,7 @@ class ImageBuilder:
     def _feature_level(self, record: FeatureLevelRecord, offset: int) -> None:
         name, level = record.name, record.feature_level
         if name == KRAFT_VERSION:
-            return  # control records carry it; Kafka skips such a record too
+            return  # control records hold this level; Kafka ignores such a record, too
         if name == METADATA_VERSION:
             metadata_version(level)
         finalized = self._features.finalized
@@ -434,10 +328,11 @@ class ImageBuilder:
             self._delegation_tokens = self._delegation_tokens.delete(record.token_id)
 
     def _nothing(self, record: object, offset: int) -> None:
-        """NoOp has no state; ZkMigrationState has had none since Kafka 4.0."""
+        """Replays NoOpRecord and ZkMigrationStateRecord, which have no state since Kafka 4.0."""
 
     def _keep_tags(self, record: Any, *key: Any) -> None:
-        """Remembers the record's unknown tags under the key, or forgets them when it is gone or has none."""
+        """Stores the unknown tags of a record under a key, or removes them if the record has none or is
+        None."""
         if record is not None and record.unknown_tags:
             self._tags = self._tags.set(key, tuple(sorted(record.unknown_tags.items())))
         elif key in self._tags:
@@ -448,12 +343,12 @@ _NO_QUOTAS: Map[str, float] = Map()
 
 
 def _same(part: Any, before: object, after: Any, make: Callable[[Any], Any]) -> Any:
-    """The part itself when its map did not change, so that a delta sees it by identity."""
+    """The unchanged part if its map did not change, so that a delta can compare parts by identity."""
     return part if after is before else make(after)
 
 
 def _with(image: MetadataImage, **changes: Any) -> MetadataImage:
-    """A new image (with its own token) that differs in some fields."""
+    """A copy of the image with a new token and some other fields."""
     fields = {name: getattr(image, name) for name in _IMAGE_FIELDS}
     fields.update(changes)
     return MetadataImage(**fields)
@@ -464,33 +359,29 @@ _IMAGE_FIELDS = tuple(
 )
 
 
-def _changed(broker: BrokerRegistration, **changes: Any) -> BrokerRegistration:
-    """The registration with some fields changed; the same object when none differs."""
-    if all(getattr(broker, name) == value for name, value in changes.items()):
-        return broker
-    return replace(broker, **changes)
-
-
-def _nested(tags: list[tuple[str, Mapping[int, bytes] | None]]) -> NestedTags:
-    return tuple(sorted([(where, tuple(sorted(found.items()))) for where, found in tags if found]))
+def _on_cluster(
+    handler: Callable[[ClusterBuilder, Any, int], None],
+) -> Callable[[ImageBuilder, Any, int], None]:
+    """A handler of the cluster builder, called with the builder of the whole image."""
+    return lambda builder, record, offset: handler(builder._cluster_builder, record, offset)
 
 
 _HANDLERS: dict[type, Callable[[ImageBuilder, Any, int], None]] = {
-    RegisterBrokerRecord: ImageBuilder._register_broker,
-    UnregisterBrokerRecord: ImageBuilder._unregister_broker,
+    RegisterBrokerRecord: _on_cluster(ClusterBuilder.register_broker),
+    UnregisterBrokerRecord: _on_cluster(ClusterBuilder.unregister_broker),
     TopicRecord: ImageBuilder._topic,
     PartitionRecord: ImageBuilder._partition,
     ConfigRecord: ImageBuilder._config,
     PartitionChangeRecord: ImageBuilder._partition_change,
-    FenceBrokerRecord: ImageBuilder._fence,
-    UnfenceBrokerRecord: ImageBuilder._unfence,
+    FenceBrokerRecord: _on_cluster(ClusterBuilder.fence),
+    UnfenceBrokerRecord: _on_cluster(ClusterBuilder.unfence),
     RemoveTopicRecord: ImageBuilder._remove_topic,
     DelegationTokenRecord: ImageBuilder._token,
     UserScramCredentialRecord: ImageBuilder._scram,
     FeatureLevelRecord: ImageBuilder._feature_level,
     ClientQuotaRecord: ImageBuilder._client_quota,
     ProducerIdsRecord: ImageBuilder._next_producer_ids,
-    BrokerRegistrationChangeRecord: ImageBuilder._change_broker,
+    BrokerRegistrationChangeRecord: _on_cluster(ClusterBuilder.change_broker),
     AccessControlEntryRecord: ImageBuilder._acl,
     RemoveAccessControlEntryRecord: ImageBuilder._remove_acl,
     NoOpRecord: ImageBuilder._nothing,
@@ -500,6 +391,6 @@ _HANDLERS: dict[type, Callable[[ImageBuilder, Any, int], None]] = {
     EndTransactionRecord: ImageBuilder._end,
     AbortTransactionRecord: ImageBuilder._abort,
     RemoveDelegationTokenRecord: ImageBuilder._remove_token,
-    RegisterControllerRecord: ImageBuilder._register_controller,
+    RegisterControllerRecord: _on_cluster(ClusterBuilder.register_controller),
     ClearElrRecord: ImageBuilder._clear_elr,
 }

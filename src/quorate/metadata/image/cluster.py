@@ -9,15 +9,16 @@ from typing import Any, NamedTuple
 from immutables import Map
 
 UnknownTags = tuple[tuple[int, bytes], ...]
-"""Tagged fields that this version does not know, as (tag, bytes), ascending."""
+"""Tagged fields that this version does not know, as pairs of tag and bytes in ascending order."""
 
 NestedTags = tuple[tuple[str, UnknownTags], ...]
-"""Unknown tags of a registration: '' for the record itself, 'endpoint NAME' and 'feature NAME' for its
-parts."""
+"""The unknown tags of a registration by their place: '' is the record itself, 'endpoint NAME' and
+'feature NAME' are its parts."""
 
 
 class Endpoint(NamedTuple):
-    """Where a node is reached. `security_protocol`: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
+    """The address of a listener. `security_protocol` is 0 for PLAINTEXT, 1 for SSL, 2 for
+    SASL_PLAINTEXT, 3 for SASL_SSL."""
 
     name: str
     host: str
@@ -27,11 +28,11 @@ class Endpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """A broker as it registered, and its state since. `epoch` is the broker epoch; `start_time_ms` 0
-    where its record had none.
+    """A registered broker and its state. `epoch` is the broker epoch. `start_time_ms` is 0 if the record
+    has no start time.
 
-    `registered_offset` is where its RegisterBroker record lies (or the snapshot's last offset): not
-    part of the value, since a snapshot does not keep it.
+    `registered_offset` is the offset of the RegisterBrokerRecord, or the last offset of a snapshot that
+    contains it. It is not compared, because a snapshot does not preserve it.
     """
 
     id: int
@@ -50,11 +51,12 @@ class BrokerRegistration:
 
     @property
     def active(self) -> bool:
-        """Neither fenced nor in controlled shutdown: may lead and be in an ISR."""
+        """Whether the broker is neither fenced nor in controlled shutdown, so that it may lead and join
+        an ISR."""
         return not self.fenced and not self.in_controlled_shutdown
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        """The end point of a listener name, None when the broker has none of that name."""
+        """The endpoint of a listener, or None if the broker has no listener of this name."""
         for endpoint in self.listeners:
             if endpoint.name == listener:
                 return endpoint
@@ -63,7 +65,7 @@ class BrokerRegistration:
 
 @dataclass(frozen=True, slots=True)
 class ControllerRegistration:
-    """A controller as it registered (KIP-919)."""
+    """A registered controller (KIP-919)."""
 
     id: int
     incarnation_id: bytes
@@ -73,7 +75,7 @@ class ControllerRegistration:
     unknown_tags: NestedTags = ()
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        """The end point of a listener name, None when the controller has none of that name."""
+        """The endpoint of a listener, or None if the controller has no listener of this name."""
         for endpoint in self.listeners:
             if endpoint.name == listener:
                 return endpoint
@@ -85,27 +87,28 @@ _NONE: Map[int, Any] = Map()
 
 @dataclass(frozen=True, slots=True)
 class ClusterImage:
-    """Every registered broker and controller, by id."""
+    """The registered brokers and controllers by id."""
 
     brokers: Map[int, BrokerRegistration] = _NONE
     controllers: Map[int, ControllerRegistration] = _NONE
 
     def broker(self, broker_id: int) -> BrokerRegistration | None:
-        """The registration, None when there is none."""
+        """The registration of a broker, or None."""
         return self.brokers.get(broker_id)
 
     def active_brokers(self) -> Iterator[BrokerRegistration]:
-        """Brokers that are neither fenced nor shutting down."""
+        """The brokers that are neither fenced nor in controlled shutdown."""
         return (broker for broker in self.brokers.values() if broker.active)
 
     def is_active(self, broker_id: int) -> bool:
-        """Whether the broker is registered, unfenced and not in controlled shutdown."""
+        """Whether the broker is registered and neither fenced nor in controlled shutdown."""
         broker = self.brokers.get(broker_id)
         return broker is not None and broker.active
 
 
 def sorted_directories(directories: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Directory ids in Kafka's order: two signed 64-bit halves."""
+    """Directory ids in the order of Kafka's Uuid class, which compares them as two signed 64-bit
+    numbers."""
     return tuple(sorted(directories, key=_signed_halves))
 
 

@@ -1,4 +1,4 @@
-"""What changed between two images, found by identity of what they share."""
+"""The difference between two images. Parts that both images share are recognized by their identity."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class TopicDelta(NamedTuple):
     new: TopicImage
 
     def partition_changes(self) -> Iterator[tuple[int, PartitionImage | None, PartitionImage | None]]:
-        """(partition id, old, new) of the partitions that differ; old is None for an added one."""
+        """(partition id, old, new) of each partition that differs. `old` is None for a new partition."""
         return self.new.partitions.changes_since(self.old.partitions)
 
 
 class PartitionChange(NamedTuple):
-    """A partition that appeared (old None), changed, or went away (new None)."""
+    """A partition that was created (`old` is None), changed, or deleted (`new` is None)."""
 
     topic: TopicImage
     partition: int
@@ -39,12 +39,13 @@ class PartitionChange(NamedTuple):
 
     @property
     def leader_epoch_changed(self) -> bool:
+        """Whether the partition was created or deleted, or has another leader epoch."""
         return self.old is None or self.new is None or self.old.leader_epoch != self.new.leader_epoch
 
 
 class MetadataDelta:
-    """The step from `old` to `new`. Each part is computed when first asked for, at a cost that follows
-    what changed."""
+    """The difference between `old` and `new`. Each part is computed on first access, in time
+    proportional to the changes."""
 
     def __init__(self, old: MetadataImage, new: MetadataImage) -> None:
         self.old = old
@@ -53,7 +54,7 @@ class MetadataDelta:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no part differs (provenance apart)."""
+        """Whether the images have the same metadata. Their provenance may differ."""
         return not (
             self.features_changed
             or self.cluster_changed
@@ -72,15 +73,18 @@ class MetadataDelta:
 
     @property
     def features_changed(self) -> bool:
+        """Whether a finalized feature level differs."""
         return _differ(self.old.features, self.new.features)
 
     @property
     def metadata_version_changed(self) -> bool:
+        """Whether the metadata.version differs."""
         return self.old.features.metadata_version != self.new.features.metadata_version
 
     @cached_property
     def features(self) -> dict[str, tuple[int, int]]:
-        """feature -> (old level, new level) for those that differ; 0 stands for none."""
+        """The features whose levels differ, as name -> (old level, new level). Level 0 means that the
+        feature is not finalized."""
         return {
             name: (before or 0, after or 0)
             for name, (before, after) in _map_changes(
@@ -94,6 +98,7 @@ class MetadataDelta:
     def _topic_steps(
         self,
     ) -> tuple[dict[bytes, TopicImage], dict[bytes, TopicImage], dict[bytes, TopicDelta]]:
+        """The created, deleted and changed topics."""
         created: dict[bytes, TopicImage] = {}
         deleted: dict[bytes, TopicImage] = {}
         changed: dict[bytes, TopicDelta] = {}
@@ -116,26 +121,27 @@ class MetadataDelta:
 
     @property
     def topics_created(self) -> dict[bytes, TopicImage]:
-        """By id."""
+        """The created topics by id."""
         return self._topic_steps[0]
 
     @property
     def topics_deleted(self) -> dict[bytes, TopicImage]:
-        """By id, as they were."""
+        """The deleted topics by id, in their last state."""
         return self._topic_steps[1]
 
     @property
     def topics_changed(self) -> dict[bytes, TopicDelta]:
-        """By id: topics that exist before and after."""
+        """The topics that exist in both images and differ, by id."""
         return self._topic_steps[2]
 
     @property
     def topics_touched(self) -> bool:
+        """Whether a topic was created, deleted or changed."""
         return any(self._topic_steps)
 
     def partition_changes(self) -> Iterator[PartitionChange]:
-        """Every partition that differs: those of deleted topics first, then of changed, then of created
-        ones."""
+        """Every partition that differs: first those of deleted topics, then of changed topics, then of
+        created topics."""
         for topic in self.topics_deleted.values():
             for partition_id, partition in topic.partitions.items():
                 yield PartitionChange(topic, partition_id, partition, None)
@@ -150,21 +156,22 @@ class MetadataDelta:
 
     @property
     def cluster_changed(self) -> bool:
+        """Whether the registration of a broker or a controller differs."""
         return _differ(self.old.cluster, self.new.cluster)
 
     @cached_property
     def brokers_changed(self) -> dict[int, tuple[BrokerRegistration | None, BrokerRegistration | None]]:
-        """broker id -> (old, new) registration, None for not registered."""
+        """broker id -> (old, new) registration. None means that the broker is not registered."""
         return _map_changes(self.old.cluster.brokers, self.new.cluster.brokers)
 
     @cached_property
     def controllers_changed(
         self,
     ) -> dict[int, tuple[ControllerRegistration | None, ControllerRegistration | None]]:
-        """controller id -> (old, new) registration."""
+        """controller id -> (old, new) registration. None means that the controller is not registered."""
         return _map_changes(self.old.cluster.controllers, self.new.cluster.controllers)
 
-    # Configs and the rest
+    # Configurations and smaller parts
 
     @cached_property
     def configs_changed(self) -> dict[tuple[int, str], tuple[Mapping[str, str], Mapping[str, str]]]:
@@ -183,22 +190,27 @@ class MetadataDelta:
 
     @property
     def acls_changed(self) -> bool:
+        """Whether an ACL differs."""
         return _differ(self.old.acls, self.new.acls)
 
     @property
     def client_quotas_changed(self) -> bool:
+        """Whether a client quota differs."""
         return _differ(self.old.client_quotas, self.new.client_quotas)
 
     @property
     def scram_changed(self) -> bool:
+        """Whether a SCRAM credential differs."""
         return _differ(self.old.scram, self.new.scram)
 
     @property
     def delegation_tokens_changed(self) -> bool:
+        """Whether a delegation token differs."""
         return _differ(self.old.delegation_tokens, self.new.delegation_tokens)
 
     @property
     def producer_ids_changed(self) -> bool:
+        """Whether the next producer id differs."""
         return _differ(self.old.producer_ids, self.new.producer_ids)
 
     def __repr__(self) -> str:
@@ -221,7 +233,8 @@ def _differ(old: object, new: object) -> bool:
 
 
 def _map_changes(before: Map[K, V], after: Map[K, V]) -> dict[K, tuple[V | None, V | None]]:
-    """key -> (old, new) where they differ; linear in the maps, which are small."""
+    """key -> (old, new) for each key whose values differ. The time is linear in the size of the maps,
+    which are small."""
     changes: dict[K, tuple[V | None, V | None]] = {}
     if before is after:
         return changes

@@ -1,15 +1,16 @@
-"""A partition as it stands in the log: the value of its PartitionRecord, of which parts are read at
-fixed places.
+"""A partition in the form of its record in the log: the bytes of a PartitionRecord, read at fixed
+positions.
 
-Of a million partitions few are ever looked at. As bytes each takes 150 instead of 700, the collector
-has nothing to visit in it, and loading it costs a third of decoding it. Only the usual form stays
-encoded: no reassignment and no tagged field, which means recovered, without eligible leader replicas,
-without fields that are unknown here. Its length and its counts are checked when it is taken; all that
-is left are numbers and ids of which every value has a meaning, so that looking at it cannot fail.
+Of a million partitions, few are ever read. An encoded partition takes 150 bytes instead of 700, the
+garbage collector does not visit it, and loading it takes a third of the time of decoding it. Only the
+usual form stays encoded. It has no reassignment and no tagged field: the partition is recovered, and it
+has no eligible leader replicas and no unknown fields. The length and the counts of a value are checked
+when it is loaded. The rest are numbers and ids of which every value is valid, so reading them cannot
+fail.
 
-Layout (KIP-746, KIP-858; versions 0 to 2): frame version, type and version; partition id, topic id;
-replicas, ISR, removing and adding replicas, each with its length + 1 in front; leader, leader epoch,
-partition epoch; from version 1 on directories; the number of tagged fields.
+Layout (KIP-746, KIP-858; versions 0 to 2): frame version, record type, record version; partition id,
+topic id; replicas, ISR, removing and adding replicas, each with its length + 1 before it; leader, leader
+epoch, partition epoch; from version 1 on the directories; the number of tagged fields.
 """
 
 from __future__ import annotations
@@ -21,36 +22,41 @@ from typing import Final, NamedTuple
 from quorate.metadata.image.partitions import MIGRATING_DIRECTORY, PartitionImage
 
 FRAMES: Final = {bytes([1, 3, version]): version for version in range(3)}
-"""How a value begins: frame version 1, type 3, version."""
+"""The first bytes of a value, frame version 1, record type 3 and record version, mapped to the record
+version."""
 
 _REPLICAS_AT: Final = 23
-_MAX_COUNT: Final = 126  # what one byte holds of a length + 1
+_MAX_COUNT: Final = 126  # the largest length whose length + 1 fits into one byte
 _EMPTY: Final = 1
 _REMEMBERED: Final = 8_192
-"""Partitions that were looked at last: most looks are at the same few."""
+"""The number of decoded partitions that are cached. Most accesses are to the same few partitions."""
 
 
 class Form(NamedTuple):
-    """Where what is in a value of one version, with so many replicas and so large an ISR."""
+    """The positions of the fields in a value of one version with this number of replicas and ISR
+    members."""
 
     size: int
     removing_at: int
     directories_at: int
-    """-1 before version 1."""
+    """The position of the directories, or -1 in version 0."""
     head: Struct
-    """From position 3: partition id, topic id, the replicas, the leader."""
+    """The fields from position 3 on: partition id, topic id, the replicas, the leader."""
     body: Struct
-    """From position 24: the replicas, the ISR, leader, leader epoch, partition epoch, the directories."""
+    """The fields from position 24 on: the replicas, the ISR, leader, leader epoch, partition epoch, the
+    directories."""
     replicas: int
     isr: int
 
 
 _FORMS: dict[tuple[int, int, int], Form] = {}
-"""At most three times 127 times 127; a cluster has a handful."""
+"""The forms by version, number of replicas and number of ISR members. There are at most 3 * 127 * 127; a
+cluster uses a few."""
 
 
 def form_of(value: bytes) -> Form | None:
-    """The form of a PartitionRecord's value, None when it is another record or not of the usual form."""
+    """The form of a PartitionRecord's value, or None if it is another record or does not have the usual
+    form."""
     version = FRAMES.get(value[:3])
     if version is None or len(value) <= _REPLICAS_AT:
         return None
@@ -77,7 +83,7 @@ def form_of(value: bytes) -> Form | None:
 
 
 def known_form(value: bytes) -> Form:
-    """The form of a value that was found to have one."""
+    """The form of a value that `form_of` has accepted before."""
     replicas = value[_REPLICAS_AT] - 1
     return _FORMS[value[2], replicas, value[_REPLICAS_AT + 1 + 4 * replicas] - 1]
 
@@ -92,7 +98,7 @@ def _form(version: int, replicas: int, isr: int) -> Form:
 
 
 def decoded(entry: PartitionImage | bytes) -> PartitionImage:
-    """What a table holds, as everybody else sees it."""
+    """The partition of a table entry."""
     return _decoded(entry) if isinstance(entry, bytes) else entry
 
 

@@ -1,7 +1,7 @@
 """The metadata of a cluster at one offset, as an immutable value.
 
-`builder` replays records onto an image, `writer` turns an image into records, `delta` compares two
-images. They import this module, not the other way round.
+`builder` replays records onto an image, `writer` turns an image into records, and `delta` compares two
+images. These modules import this one; this module imports none of them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from quorate.metadata.image.topics import TopicsImage
 
 
 class Provenance(NamedTuple):
-    """Where an image stands: its last record, the leader epoch and append time of its batch; -1 before
-    the first."""
+    """The last record of an image: its offset, and the leader epoch and append time of its batch. All
+    are -1 before the first record."""
 
     offset: int = -1
     epoch: int = -1
@@ -35,19 +35,20 @@ class Provenance(NamedTuple):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Touched:
-    """What a replay may have changed: enough for a delta to look nowhere else."""
+    """The topics and configurations that a replay may have changed. A delta compares only these."""
 
     topics: frozenset[bytes] = frozenset()
     configs: frozenset[tuple[int, str]] = frozenset()
 
     def union(self, other: Touched) -> Touched:
+        """The topics and configurations of both."""
         return Touched(self.topics | other.topics, self.configs | other.configs)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A metadata transaction (KIP-868) that has begun and not ended: `pending` is what the image
-    becomes if it ends now."""
+    """A metadata transaction (KIP-868) that has begun and not ended. `pending` is the image that becomes
+    visible if the transaction ends now."""
 
     name: str | None
     offset: int
@@ -56,8 +57,8 @@ class OpenTransaction:
 
 
 JOURNAL_STEPS = 16
-"""How many replays an image remembers. A reader further behind compares all topics by identity: 1 ms
-for 10,000."""
+"""The number of replays that an image remembers. A delta from an older image compares all topics by
+identity, which takes 1 ms for 10,000 topics."""
 
 
 _NO_PROVENANCE = Provenance()
@@ -75,10 +76,11 @@ _NO_TAGS: Map[tuple[Any, ...], UnknownTags] = Map()
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MetadataImage:
-    """All metadata after `provenance.offset`. Equal images hold equal state: what makes deltas quick is
-    no part of it.
+    """All metadata up to `provenance.offset`.
 
-    Records inside an open transaction show only in `transaction.pending` until it ends.
+    Two images are equal if they hold the same metadata; `token` and `journal`, which make deltas fast,
+    are not compared. Records inside an open transaction are visible only in `transaction.pending` until
+    it ends.
     """
 
     provenance: Provenance = _NO_PROVENANCE
@@ -92,23 +94,24 @@ class MetadataImage:
     scram: ScramImage = _NO_SCRAM
     delegation_tokens: DelegationTokensImage = _NO_DELEGATION_TOKENS
     unknown_tags: Map[tuple[Any, ...], UnknownTags] = _NO_TAGS
-    """Unknown tagged fields of records not kept as a whole: ('topic', id), ('partition', id, n),
-    ('config', ...), ..."""
+    """Unknown tagged fields of the records that are not kept as a whole. The keys are ('topic', id),
+    ('partition', id, n), ('config', ...) and others."""
     transaction: OpenTransaction | None = None
     token: object = field(default_factory=object, compare=False)
     journal: tuple[tuple[object, Touched], ...] = field(default=(), compare=False)
 
     def with_provenance(self, provenance: Provenance) -> MetadataImage:
-        """The same metadata, said to be that of another offset."""
+        """The same metadata with another provenance."""
         return replace(self, provenance=provenance, token=self.token, journal=self.journal)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was ever replayed into it."""
+        """Whether no record was ever replayed."""
         return self.provenance.offset < 0
 
     def touched_since(self, older: MetadataImage) -> Touched | None:
-        """What may differ from an older image, None when this one does not remember it."""
+        """The topics and configurations that may differ from an older image, or None if the journal does
+        not reach back to it."""
         for position, (token, _) in enumerate(self.journal):
             if token is older.token:
                 result = Touched()

@@ -1,4 +1,5 @@
-"""The persistent table that holds a topic's partitions, as many of them encoded as possible."""
+"""The persistent table of a topic's partitions. As many partitions as possible are stored in encoded
+form."""
 
 from __future__ import annotations
 
@@ -10,22 +11,21 @@ from quorate.metadata.image.partitions import PartitionImage
 _CHUNK_BITS = 6
 _CHUNK = 1 << _CHUNK_BITS
 MAX_PARTITION_ID = (1 << 24) - 1
-"""Above, one record of a few bytes would make a spine of chunks of more than 2 MiB."""
+"""The largest partition id. With a larger one, a single record of a few bytes could allocate a spine of
+more than 2 MiB."""
 
 Entry = PartitionImage | bytes
-"""A partition, or the value of its record (`encoded`)."""
+"""A partition, or the value of its record (see `encoded`)."""
 
 _Chunk = tuple[Entry | None, ...]
 
 
 class PartitionTable:
-    """Immutable table partition id -> PartitionImage in chunks of 64: a change copies only its chunk
-    and the spine.
+    """An immutable table from partition id to PartitionImage, in chunks of 64 partitions. A change
+    copies only one chunk and the spine.
 
-    What is encoded is decoded when it is looked at, in two to three microseconds.
-
-    Iterating gives the partitions in id order; ids run from 0 without a gap, save while a log that has
-    holes is replayed.
+    An encoded partition is decoded on access, which takes two to three microseconds. Iteration is in the
+    order of ids. The ids run from 0 without a gap, except while a log with gaps is replayed.
     """
 
     __slots__ = ("_chunks", "_count")
@@ -35,12 +35,12 @@ class PartitionTable:
         self._count = count
 
     def get(self, partition_id: int) -> PartitionImage | None:
-        """The partition, None when there is none of that id."""
+        """The partition, or None if there is none with this id."""
         entry = self.entry(partition_id)
         return None if entry is None else decoded(entry)
 
     def entry(self, partition_id: int) -> Entry | None:
-        """The partition as it is held, None when there is none of that id."""
+        """The partition in its stored form, or None if there is none with this id."""
         if partition_id < 0:
             return None
         number = partition_id >> _CHUNK_BITS
@@ -69,18 +69,18 @@ class PartitionTable:
                     yield decoded(partition)
 
     def items(self) -> Iterator[tuple[int, PartitionImage]]:
-        """(partition id, partition) in id order."""
+        """Pairs of partition id and partition, in the order of ids."""
         return ((partition_id, decoded(entry)) for partition_id, entry in self.entries())
 
     def entries(self) -> Iterator[tuple[int, Entry]]:
-        """(partition id, partition as it is held) in id order."""
+        """Pairs of partition id and partition in its stored form, in the order of ids."""
         for number, chunk in enumerate(self._chunks):
             for position, partition in enumerate(chunk, number << _CHUNK_BITS):
                 if partition is not None:
                     yield position, partition
 
     def ids(self) -> Iterator[int]:
-        """The partition ids in order."""
+        """The partition ids in ascending order."""
         return (pair[0] for pair in self.entries())
 
     def __eq__(self, other: object) -> bool:
@@ -96,7 +96,7 @@ class PartitionTable:
         return f"PartitionTable({dict(self.items())!r})"
 
     def updated(self, changes: Mapping[int, Entry]) -> PartitionTable:
-        """A table with these partitions added or replaced; ids must lie in 0..MAX_PARTITION_ID."""
+        """A table with these partitions added or replaced. Their ids must be in 0..MAX_PARTITION_ID."""
         if not changes:
             return self
         spine: list[_Chunk | list[Entry | None]] = list(self._chunks)
@@ -120,8 +120,8 @@ class PartitionTable:
     def changes_since(
         self, older: PartitionTable
     ) -> Iterator[tuple[int, PartitionImage | None, PartitionImage | None]]:
-        """(id, old, new) of what differs from an older table; shared chunks are skipped without a look
-        inside."""
+        """(id, old, new) of each partition that differs from an older table. Chunks that both tables
+        share are skipped."""
         ours, theirs = self._chunks, older._chunks
         for number in range(max(len(ours), len(theirs))):
             new = ours[number] if number < len(ours) else ()

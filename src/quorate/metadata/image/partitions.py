@@ -15,10 +15,11 @@ NO_LEADER_CHANGE = -2
 
 
 class PartitionImage(NamedTuple):
-    """State of one partition; a named tuple because millions are made (change one with `_replace`).
+    """The state of one partition. It is a named tuple because there may be millions of them; `_replace`
+    returns a changed copy.
 
-    `directories` goes with `replicas`, position by position. `leader` is -1 when there is none. `elr`:
-    eligible leader replicas.
+    `directories` has one element for each element of `replicas`. `leader` is -1 if there is no leader.
+    `elr` are the eligible leader replicas (KIP-966).
     """
 
     replicas: tuple[int, ...]
@@ -35,19 +36,21 @@ class PartitionImage(NamedTuple):
 
     @property
     def has_leader(self) -> bool:
+        """Whether the partition has a leader."""
         return self.leader != NO_LEADER
 
     @property
     def preferred_replica(self) -> int:
-        """The first replica, -1 without any."""
+        """The first replica, or -1 if there is none."""
         return self.replicas[0] if self.replicas else NO_LEADER
 
     @property
     def is_reassigning(self) -> bool:
+        """Whether a reassignment is in progress."""
         return bool(self.removing_replicas or self.adding_replicas)
 
     def directory(self, replica: int) -> bytes:
-        """Directory id of a replica. KeyError when the broker is none."""
+        """The directory id of a replica. Raises KeyError if the broker is not a replica."""
         for position, broker_id in enumerate(self.replicas):
             if broker_id == replica:
                 return self.directories[position]

@@ -1,8 +1,8 @@
-"""The smaller parts of the image: features, configs, ACLs, quotas, SCRAM credentials, delegation
-tokens, producer ids.
+"""The smaller parts of the image: features, configurations, ACLs, quotas, SCRAM credentials, delegation
+tokens and producer ids.
 
-What has no rules of its own is kept as its records, so that nothing of it is lost on the way through an
-image; such a record must never be changed.
+Entities without rules of their own are stored as their records, so that an image keeps all of their
+fields. Such a record must never be modified.
 """
 
 from __future__ import annotations
@@ -25,18 +25,12 @@ if TYPE_CHECKING:
 
 _NONE: Map[Any, Any] = Map()
 
-TOPIC_RESOURCE = ConfigResourceType.TOPIC
-BROKER_RESOURCE = ConfigResourceType.BROKER
-BROKER_LOGGER_RESOURCE = ConfigResourceType.BROKER_LOGGER
-CLIENT_METRICS_RESOURCE = ConfigResourceType.CLIENT_METRICS
-GROUP_RESOURCE = ConfigResourceType.GROUP
-
 
 @dataclass(frozen=True, slots=True)
 class FeaturesImage:
-    """Finalised levels, metadata.version among them; features at level 0 are absent.
+    """The finalized feature levels, including metadata.version. Features at level 0 are absent.
 
-    `epoch`: offset of the last change, -1 before the first.
+    `epoch` is the offset of the last change, or -1 before the first.
     """
 
     finalized: Map[str, int] = _NONE
@@ -44,28 +38,28 @@ class FeaturesImage:
 
     @property
     def metadata_version(self) -> int:
-        """The finalised metadata.version, 0 before the first record of it."""
+        """The finalized metadata.version, or 0 before its first record."""
         return self.finalized.get(METADATA_VERSION, 0)
 
     def level(self, feature: str) -> int:
-        """The feature's finalised level, 0 when it has none."""
+        """The finalized level of a feature, or 0."""
         return self.finalized.get(feature, 0)
 
 
 ConfigKey = tuple[int, str]
-"""(resource type, resource name); ('BROKER', '') is the cluster-wide default."""
+"""(resource type, resource name). (BROKER, '') stands for the default of all brokers."""
 
 _NO_CONFIGS: Map[str, str] = Map()
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigsImage:
-    """Dynamic configurations by resource. A resource without a key is absent."""
+    """Dynamic configurations by resource. A resource without entries is absent."""
 
     resources: Map[ConfigKey, Map[str, str]] = _NONE
 
     def get(self, resource_type: int, name: str) -> Mapping[str, str]:
-        """The resource's own entries, empty when it has none."""
+        """The entries of a resource itself. The mapping is empty if it has none."""
         return self.resources.get((resource_type, name), _NO_CONFIGS)
 
     def topic(self, name: str) -> Mapping[str, str]:
@@ -73,11 +67,11 @@ class ConfigsImage:
         return self.get(ConfigResourceType.TOPIC, name)
 
     def broker(self, broker_id: int) -> Mapping[str, str]:
-        """The entries of one broker, without the cluster-wide ones."""
+        """The entries of one broker, without the default of all brokers."""
         return self.get(ConfigResourceType.BROKER, str(broker_id))
 
     def cluster_default(self) -> Mapping[str, str]:
-        """The cluster-wide default entries of all brokers."""
+        """The default entries of all brokers."""
         return self.get(ConfigResourceType.BROKER, "")
 
 
@@ -89,7 +83,7 @@ class AclsImage:
 
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
-"""Pairs (entity type, name; None is the default), sorted by type."""
+"""Pairs of entity type and entity name, sorted by type. The name None stands for the default entity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +100,8 @@ class ScramImage:
     credentials: Map[tuple[int, str], UserScramCredentialRecord] = _NONE
 
     def get(self, mechanism: int, user: str) -> UserScramCredentialRecord | None:
-        """The credential, None when the user has none of that mechanism (1 SHA-256, 2 SHA-512)."""
+        """The credential, or None if the user has none for this mechanism (1 is SCRAM-SHA-256, 2 is
+        SCRAM-SHA-512)."""
         return self.credentials.get((mechanism, user))
 
 
@@ -119,6 +114,6 @@ class DelegationTokensImage:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdsImage:
-    """The first producer id that no block handed out yet; -1 before the first block."""
+    """The first producer id of the next block, or -1 before the first block."""
 
     next_producer_id: int = -1

@@ -1,4 +1,4 @@
-"""Topics in the image: by id, by name, and the index from a broker to what it holds and leads."""
+"""Topics by id and by name, and the indexes from a broker to its replicas and leaderships."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class TopicImage(NamedTuple):
 
 
 BrokerIndex = Map[int, Map[bytes, int]]
-"""broker id -> topic id -> bit set of partition ids (bit n set: partition n)."""
+"""broker id -> topic id -> bit set of partition ids. Bit n stands for partition n."""
 
 
 def bits_of(bits: int) -> Iterator[int]:
-    """Positions of the set bits, ascending; linear in the size of the set."""
+    """The positions of the set bits, in ascending order. The time is linear in the size of the set."""
     if bits < 1 << 64:
         while bits:
             low = bits & -bits
@@ -49,10 +49,10 @@ _NONE: Map[Any, Any] = Map()
 
 @dataclass(frozen=True, slots=True)
 class TopicsImage:
-    """All topics. `partition_count` counts their partitions.
+    """All topics. `partition_count` is the number of their partitions.
 
-    The two indexes are part of the value and kept by the builder, so that fencing a broker costs as
-    much as it has, not as much as there is.
+    The indexes are part of the value, and the builder maintains them. Fencing a broker therefore takes
+    time in proportion to the broker's partitions, not to all partitions of the cluster.
     """
 
     by_id: Map[bytes, TopicImage] = _NONE
@@ -62,26 +62,27 @@ class TopicsImage:
     leader_index: BrokerIndex = _NONE
 
     def get(self, name: str) -> TopicImage | None:
-        """The topic of that name, None when there is none."""
+        """The topic with this name, or None."""
         return self.by_name.get(name)
 
     def partition(self, topic_id: bytes, partition_id: int) -> PartitionImage | None:
-        """One partition by topic id, None when there is none."""
+        """A partition by topic id, or None."""
         topic = self.by_id.get(topic_id)
         return None if topic is None else topic.partitions.get(partition_id)
 
     def partition_of(self, name: str, partition_id: int) -> PartitionImage | None:
-        """One partition by topic name, None when there is none."""
+        """A partition by topic name, or None."""
         topic = self.by_name.get(name)
         return None if topic is None else topic.partitions.get(partition_id)
 
     def partitions_of(self, broker_id: int) -> Iterator[tuple[bytes, int]]:
-        """(topic id, partition id) of every replica that the broker holds (ISR and ELR members are
-        among them)."""
+        """(topic id, partition id) of every replica on the broker. The members of ISR and ELR are among
+        the replicas."""
         return _walk(self.replica_index, broker_id)
 
     def leaders_of(self, broker_id: int) -> Iterator[tuple[bytes, int]]:
-        """(topic id, partition id) of every partition that the broker leads; -1 gives the leaderless ones."""
+        """(topic id, partition id) of every partition that the broker leads. Broker id -1 stands for the
+        partitions without a leader."""
         return _walk(self.leader_index, broker_id)
 
     def leaderless(self) -> Iterator[tuple[bytes, int]]:
@@ -89,11 +90,11 @@ class TopicsImage:
         return _walk(self.leader_index, NO_LEADER)
 
     def replica_count(self, broker_id: int) -> int:
-        """How many replicas the broker holds."""
+        """The number of replicas on the broker."""
         return sum(bits.bit_count() for bits in self.replica_index.get(broker_id, _NOTHING).values())
 
     def leader_count(self, broker_id: int) -> int:
-        """How many partitions the broker leads."""
+        """The number of partitions that the broker leads."""
         return sum(bits.bit_count() for bits in self.leader_index.get(broker_id, _NOTHING).values())
 
     def leads_any(self, broker_id: int) -> bool:

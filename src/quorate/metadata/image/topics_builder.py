@@ -1,4 +1,4 @@
-"""Replay of topic and partition records, many at a time: what is touched is copied once for a whole batch."""
+"""Replays the records of topics and partitions. A batch of records copies each changed part only once."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _NO_RECOVERY_CHANGE: Final = -1
 
 
 class _OpenTopic:
-    """A topic being changed: its state before this batch (an empty table when it is new) and the
-    partitions changed since."""
+    """A topic that is being changed: its state before this batch, which is an empty table for a new
+    topic, and the partitions that changed since."""
 
     __slots__ = ("base", "changes")
 
@@ -37,12 +37,13 @@ class _OpenTopic:
         self.changes: dict[int, Entry] = {}
 
     def partition(self, partition_id: int) -> PartitionImage | None:
+        """The present state of a partition, or None if it does not exist."""
         entry = self.changes.get(partition_id) or self.base.partitions.entry(partition_id)
         return None if entry is None else decoded(entry)
 
 
 class TopicsBuilder:
-    """Takes records, then gives the next TopicsImage. A failed replay leaves it unusable."""
+    """Replays records onto a topics image. It must not be used after a failed replay."""
 
     def __init__(self, base: TopicsImage) -> None:
         self._base = base
@@ -53,10 +54,11 @@ class TopicsBuilder:
 
     @property
     def touched(self) -> Iterable[bytes]:
-        """Ids of topics that may differ from the base."""
+        """The ids of the topics that may differ from the base."""
         return self._open.keys() | self._removed.keys()
 
     def create(self, record: TopicRecord) -> None:
+        """Replays a TopicRecord."""
         name, topic_id = record.name, record.topic_id
         if self._id_of(name) is not None:
             raise MetadataError(f"topic {name} exists already")
@@ -66,7 +68,7 @@ class TopicsBuilder:
         self._new_names[name] = topic_id
 
     def remove(self, topic_id: bytes) -> TopicImage:
-        """Removes a topic; gives what it was, for its name."""
+        """Removes a topic. Returns its last state, from which the caller takes the name."""
         opened = self._open.pop(topic_id, None)
         before = self._base.by_id.get(topic_id) if topic_id not in self._removed else None
         if opened is None and before is None:
@@ -80,8 +82,8 @@ class TopicsBuilder:
         return opened.base
 
     def encoded(self, value: bytes) -> bool:
-        """Takes the value of a PartitionRecord as it is; False, and nothing has happened, if it must be
-        decoded."""
+        """Stores the value of a PartitionRecord without decoding it. Returns False and changes nothing
+        if the value must be decoded."""
         form = form_of(value)
         if form is None:
             return False
@@ -93,6 +95,7 @@ class TopicsBuilder:
         return True
 
     def partition(self, record: PartitionRecord) -> None:
+        """Replays a PartitionRecord."""
         partition_id = record.partition_id
         if not 0 <= partition_id <= MAX_PARTITION_ID:
             raise MetadataError(f"partition id {partition_id} is outside of 0..{MAX_PARTITION_ID}")
@@ -119,6 +122,7 @@ class TopicsBuilder:
         )
 
     def change(self, record: PartitionChangeRecord) -> None:
+        """Replays a PartitionChangeRecord."""
         topic = self._topic(record.topic_id)
         old = topic.partition(record.partition_id)
         if old is None:
@@ -153,8 +157,8 @@ class TopicsBuilder:
         )
 
     def clear_elr(self, topic_name: str) -> None:
-        """Empties ELR and last known ELR of one topic, of all with an empty name; other partitions keep
-        their epoch."""
+        """Clears the ELR and the last known ELR of one topic, or of all topics if the name is empty.
+        Only the partitions that had one get a new partition epoch."""
         if topic_name:
             topic_id = self._id_of(topic_name)
             if topic_id is None:
@@ -171,6 +175,7 @@ class TopicsBuilder:
             self._clear_elr(topic_id)
 
     def _clear_elr(self, topic_id: bytes) -> None:
+        """Clears the ELR of one topic."""
         opened = self._open.get(topic_id)
         table = opened.base.partitions if opened is not None else self._base.by_id[topic_id].partitions
         changed = dict(opened.changes) if opened is not None else {}
@@ -184,6 +189,7 @@ class TopicsBuilder:
                 )
 
     def _id_of(self, name: str) -> bytes | None:
+        """The id of the topic with this name, or None."""
         new = self._new_names.get(name)
         if new is not None:
             return new
@@ -191,6 +197,7 @@ class TopicsBuilder:
         return None if topic is None or topic.id in self._removed else topic.id
 
     def _topic(self, topic_id: bytes) -> _OpenTopic:
+        """The topic with this id, opened for changes."""
         topic = self._open.get(topic_id)
         if topic is None:
             base = self._base.by_id.get(topic_id)
@@ -200,7 +207,7 @@ class TopicsBuilder:
         return topic
 
     def finish(self) -> TopicsImage:
-        """The image after everything replayed."""
+        """The image after all replayed records."""
         base = self._base
         if not self._open and not self._removed:
             return base
@@ -248,8 +255,8 @@ class TopicsBuilder:
 def _index_encoded(
     topic: _OpenTopic, before: PartitionTable, replicas: _IndexEdit, leaders: _IndexEdit
 ) -> list[tuple[int, PartitionImage]]:
-    """Indexes what is new and encoded, a bit mask for each broker at once; gives all other changes,
-    decoded."""
+    """Indexes the new partitions that are encoded, with one bit mask for each broker. Returns all other
+    changes in decoded form."""
     others: list[tuple[int, PartitionImage]] = []
     replica_masks: dict[int, int] = {}
     leader_masks: dict[int, int] = {}
@@ -274,7 +281,8 @@ def _index_encoded(
 
 
 def _directories(directories: tuple[bytes, ...], replicas: int) -> tuple[bytes, ...]:
-    """None given, or all of them MIGRATING, counts as MIGRATING for as many replicas as there are."""
+    """The directory ids of the replicas. No directories, or MIGRATING for all of them, means MIGRATING
+    for each replica."""
     for directory in directories:
         if directory != MIGRATING_DIRECTORY:
             return directories
@@ -282,25 +290,27 @@ def _directories(directories: tuple[bytes, ...], replicas: int) -> tuple[bytes, 
 
 
 _SMALL = 2048
-"""Partition ids below are collected as bits of an int (256 bytes copied for each at most), those above
-in a set."""
+"""Changes of partitions below this id are collected as bits of an int, of which each change copies at
+most 256 bytes. Changes of other partitions are collected in a set."""
 
 
 class _IndexEdit:
-    """Collects changes of an index, then applies each (broker, topic)'s at once as two bit masks."""
+    """Collects the changes of an index, and applies the changes of each broker and topic at once as two
+    bit masks."""
 
     __slots__ = ("_added", "_base", "_dropped", "_large_added", "_large_removed", "_removed")
 
     def __init__(self, base: BrokerIndex) -> None:
         self._base = base
         self._dropped: set[tuple[int, bytes]] = set()
-        # Dicts of plain ints are not tracked by the collector, and most topics are small.
+        # The garbage collector does not track dicts of plain ints, and most topics are small.
         self._added: dict[int, dict[bytes, int]] = {}
         self._removed: dict[int, dict[bytes, int]] = {}
         self._large_added: dict[tuple[int, bytes], set[int]] = {}
         self._large_removed: dict[tuple[int, bytes], set[int]] = {}
 
     def add(self, broker_id: int, topic_id: bytes, partition_id: int) -> None:
+        """Adds a partition to a broker."""
         topics = self._added.get(broker_id)
         if topics is None:
             topics = self._added[broker_id] = {}
@@ -311,10 +321,12 @@ class _IndexEdit:
             self._large_added.setdefault((broker_id, topic_id), set()).add(partition_id)
 
     def add_mask(self, broker_id: int, topic_id: bytes, mask: int) -> None:
+        """Adds the partitions of a bit mask to a broker."""
         topics = self._added.setdefault(broker_id, {})
         topics[topic_id] = topics.get(topic_id, 0) | mask
 
     def discard(self, broker_id: int, topic_id: bytes, partition_id: int) -> None:
+        """Removes a partition from a broker."""
         topics = self._removed.get(broker_id)
         if topics is None:
             topics = self._removed[broker_id] = {}
@@ -325,10 +337,12 @@ class _IndexEdit:
             self._large_removed.setdefault((broker_id, topic_id), set()).add(partition_id)
 
     def drop_topic(self, broker_id: int, topic_id: bytes) -> None:
+        """Removes all partitions of a topic from a broker."""
         self._dropped.add((broker_id, topic_id))
         self._removed.setdefault(broker_id, {}).setdefault(topic_id, 0)
 
     def finish(self) -> BrokerIndex:
+        """The index after all changes."""
         if not self._added and not self._removed:
             return self._base
         index = self._base.mutate()
@@ -357,6 +371,7 @@ class _IndexEdit:
 
 
 def _mask(positions: set[int]) -> int:
+    """The bit mask of a set of partition ids."""
     room = bytearray(max(positions) // 8 + 1)
     for position in positions:
         room[position >> 3] |= 1 << (position & 7)

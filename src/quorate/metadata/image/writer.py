@@ -1,5 +1,5 @@
-"""From an image back to records: the least that make it, in the order and versions in which Kafka
-writes a snapshot."""
+"""Turns an image into records: the smallest list that gives the same image, in the order and in the
+versions in which Kafka writes a snapshot."""
 
 from __future__ import annotations
 
@@ -36,24 +36,25 @@ from quorate.protocol.schema import Data, Struct
 
 
 def image_records(image: MetadataImage) -> Iterator[Data]:
-    """The least records that make this image, in the order in which Kafka writes them.
+    """The records of an image, in the order in which Kafka writes them.
 
-    Raises MetadataError if a transaction is open, or if the metadata.version has no record for
-    something in the image.
+    Raises MetadataError if a transaction is open, or if the metadata.version has no record for a part of
+    the image.
     """
-    return (decode_record(found)[0] if isinstance(found, bytes) else found for found in _found(image))
+    return (decode_record(found)[0] if isinstance(found, bytes) else found for found in _records(image))
 
 
 def image_values(image: MetadataImage) -> Iterator[bytes]:
-    """The values of the same records in a batch, frame included. Partitions that are held as bytes are
-    not decoded."""
+    """The values of the same records in a batch, including the frame. Partitions that are stored in
+    encoded form are not decoded."""
     level = image.features.metadata_version
-    for found in _found(image):
+    for found in _records(image):
         yield found if isinstance(found, bytes) else encode_record(found, record_version(found.KEY, level))
 
 
-def _found(image: MetadataImage) -> Iterator[Data | bytes]:
-    """Partitions that are held encoded in the version that is wanted come as they are."""
+def _records(image: MetadataImage) -> Iterator[Data | bytes]:
+    """The records of an image. A partition that is stored in encoded form in the required version is
+    returned as these bytes."""
     if image.transaction is not None:
         raise MetadataError(
             f"the transaction begun at offset {image.transaction.offset} is open: no snapshot inside of it"
@@ -105,14 +106,14 @@ def _found(image: MetadataImage) -> Iterator[Data | bytes]:
 def _features(image: MetadataImage, tags: Any) -> Iterator[Data]:
     finalized = image.features.finalized
     names = sorted(finalized, key=lambda name: (name != METADATA_VERSION, name))
-    for name in names:  # metadata.version first: it decides how what follows is read
+    for name in names:  # metadata.version comes first because it determines how the other records are read
         yield _tagged(
             FeatureLevelRecord(name=name, feature_level=finalized[name]), tags.get(("feature", name))
         )
 
 
 def broker_record(broker: BrokerRegistration, metadata_version: int) -> RegisterBrokerRecord:
-    """The registration as a record of that metadata.version."""
+    """The registration as a record at this metadata.version."""
     if broker.is_migrating_zk_broker and metadata_version < FIRST_MIGRATION:
         raise _lost("the migration state of brokers", metadata_version)
     if broker.log_dirs and metadata_version < FIRST_DIRECTORIES:
@@ -179,7 +180,7 @@ def controller_record(controller: ControllerRegistration) -> RegisterControllerR
 def partition_record(
     topic_id: bytes, partition_id: int, partition: PartitionImage, metadata_version: int
 ) -> PartitionRecord:
-    """The partition as a record of that metadata.version."""
+    """The partition as a record at this metadata.version."""
     record = PartitionRecord(
         partition_id=partition_id,
         topic_id=topic_id,
@@ -205,6 +206,7 @@ def partition_record(
 
 
 def _since(records: Iterable[Any], level: int, first: int, what: str) -> Iterator[Any]:
+    """The records, if the metadata.version supports them. Raises MetadataError otherwise."""
     for record in records:
         if level < first:
             raise _lost(what, level)
@@ -212,6 +214,7 @@ def _since(records: Iterable[Any], level: int, first: int, what: str) -> Iterato
 
 
 def _lost(what: str, level: int) -> MetadataError:
+    """The error for a part of the image that would be lost at this metadata.version."""
     return MetadataError(f"metadata.version {level} has no record for {what}, which the image holds")
 
 
@@ -219,6 +222,7 @@ T = TypeVar("T", bound=Struct)
 
 
 def _tagged(record: T, tags: UnknownTags | None) -> T:
+    """Adds unknown tagged fields to a record."""
     if tags:
         record.unknown_tags = dict(tags)
     return record

@@ -1,7 +1,13 @@
-"""The records of the metadata log: what replay turns into the metadata image.
+"""The records of the metadata log.
 
-The key of a class is the type id that stands before the record (framing: `quorate.metadata.framing`).
-All are flexible from version 0 on. Types 6, 13 and 16 are not assigned.
+  topics     topics and partitions
+  brokers    brokers and controllers
+  settings   configurations, features, quotas, producer ids
+  security   ACLs, SCRAM credentials, delegation tokens
+  log        no-op records, transactions, ZooKeeper migration
+
+The key of a class is the record type in the frame (`quorate.metadata.framing`). All records are flexible
+from version 0 on. Types 6, 13 and 16 are not assigned. Other packages import the classes from here.
 """
 
 from __future__ import annotations

@@ -7,8 +7,10 @@ from quorate.protocol.schema import ZERO_UUID, Data, Struct, field, int8, int16,
 
 
 class RegisterBrokerRecord(Data, key=0, versions="0-3", flexible="0+"):
-    """A broker registered, with a new broker epoch: the offset of this record. Versions: 1
-    in_controlled_shutdown; 2 is_migrating_zk_broker; 3 log_dirs."""
+    """Registers a broker. Its broker epoch is the offset of this record.
+
+    Versions: 1 adds in_controlled_shutdown; 2 adds is_migrating_zk_broker; 3 adds log_dirs.
+    """
 
     class BrokerEndpoint(Struct):
         name: str = ""
@@ -35,32 +37,33 @@ class RegisterBrokerRecord(Data, key=0, versions="0-3", flexible="0+"):
 
 
 class UnregisterBrokerRecord(Data, key=1, versions="0", flexible="0+"):
-    """A registration was removed."""
+    """Removes the registration of a broker."""
 
     broker_id: int32 = 0
     broker_epoch: int64 = 0
 
 
 class FenceBrokerRecord(Data, key=7, versions="0", flexible="0+"):
-    """A broker was fenced. Older than BrokerRegistrationChangeRecord, which is written now."""
+    """Fences a broker. Replaced by BrokerRegistrationChangeRecord, which is written instead."""
 
     id: int32 = 0
     epoch: int64 = 0
 
 
 class UnfenceBrokerRecord(Data, key=8, versions="0", flexible="0+"):
-    """A broker was unfenced. Older than BrokerRegistrationChangeRecord, which is written now."""
+    """Unfences a broker. Replaced by BrokerRegistrationChangeRecord, which is written instead."""
 
     id: int32 = 0
     epoch: int64 = 0
 
 
 class BrokerRegistrationChangeRecord(Data, key=17, versions="0-2", flexible="0+"):
-    """Parts of a registration changed: fenced 1 or unfenced -1, controlled shutdown begun 1 (version 1), log
-    directories unless empty (version 2)."""
+    """Changes parts of a registration. `fenced` is 1 to fence and -1 to unfence.
+    `in_controlled_shutdown` is 1 to begin a controlled shutdown (version 1). `log_dirs` replaces the
+    log directories unless it is empty (version 2)."""
 
     class BrokerEndpoint(Struct):
-        """Of ours: as in RegisterBrokerRecord."""
+        """An endpoint as in RegisterBrokerRecord. Kafka's record does not have this field."""
 
         name: str = ""
         host: str = ""
@@ -78,7 +81,7 @@ class BrokerRegistrationChangeRecord(Data, key=17, versions="0-2", flexible="0+"
 
 
 class RegisterControllerRecord(Data, key=27, versions="0", flexible="0+"):
-    """A controller announced its listeners and features. KIP-919."""
+    """Registers a controller with its listeners and features. KIP-919."""
 
     class ControllerEndpoint(Struct):
         name: str = ""

@@ -7,8 +7,8 @@ from quorate.protocol.schema import Data, field, int8, int16
 
 
 class NoOpRecord(Data, key=20, versions="0", flexible="0+"):
-    """Nothing changed: it shows that the controller lives. With tagged fields of ours it tells who made
-    the other changes of its batch."""
+    """Changes nothing, and shows that the controller is alive. Its tagged fields, which are not Kafka's,
+    can name the client that made the other changes of the batch."""
 
     principal: str | None = field(default=None, tag=our_tags.ATTRIBUTION_PRINCIPAL)
     client_id: str | None = field(default=None, tag=our_tags.ATTRIBUTION_CLIENT_ID)
@@ -18,22 +18,22 @@ class NoOpRecord(Data, key=20, versions="0", flexible="0+"):
 
 
 class BeginTransactionRecord(Data, key=23, versions="0", flexible="0+"):
-    """The records that follow count only when the transaction ends. KIP-868."""
+    """Begins a metadata transaction. The following records take effect when it ends. KIP-868."""
 
     name: str | None = field(default=None, tag=0)
 
 
 class EndTransactionRecord(Data, key=24, versions="0", flexible="0+"):
-    """The open transaction is committed. KIP-868."""
+    """Ends the open transaction, so that its records take effect. KIP-868."""
 
 
 class AbortTransactionRecord(Data, key=25, versions="0", flexible="0+"):
-    """The open transaction is undone. KIP-868."""
+    """Aborts the open transaction, so that its records have no effect. KIP-868."""
 
     reason: str | None = field(default=None, tag=0)
 
 
 class ZkMigrationStateRecord(Data, key=21, versions="0", flexible="0+"):
-    """How far a migration from ZooKeeper had come; read from old logs, never written."""
+    """The state of a migration from ZooKeeper. Read from old logs, never written."""
 
     zk_migration_state: int8 = 0

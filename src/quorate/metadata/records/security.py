@@ -6,7 +6,7 @@ from quorate.protocol.schema import ZERO_UUID, Data, field, int8, int32, int64, 
 
 
 class UserScramCredentialRecord(Data, key=11, versions="0", flexible="0+"):
-    """A SCRAM credential of a user. KIP-900."""
+    """Sets a SCRAM credential of a user. KIP-900."""
 
     name: str = ""
     mechanism: int8 = 0
@@ -17,14 +17,15 @@ class UserScramCredentialRecord(Data, key=11, versions="0", flexible="0+"):
 
 
 class RemoveUserScramCredentialRecord(Data, key=22, versions="0", flexible="0+"):
-    """A SCRAM credential was removed."""
+    """Removes a SCRAM credential of a user."""
 
     name: str = ""
     mechanism: int8 = 0
 
 
 class DelegationTokenRecord(Data, key=10, versions="0", flexible="0+"):
-    """A delegation token; its HMAC is computed from the secret key, not stored. KIP-900."""
+    """Creates or changes a delegation token. Its HMAC is computed from the secret key and not stored.
+    KIP-900."""
 
     owner: str = ""
     requester: str = ""
@@ -36,13 +37,13 @@ class DelegationTokenRecord(Data, key=10, versions="0", flexible="0+"):
 
 
 class RemoveDelegationTokenRecord(Data, key=26, versions="0", flexible="0+"):
-    """A delegation token was removed."""
+    """Removes a delegation token."""
 
     token_id: str = ""
 
 
 class AccessControlEntryRecord(Data, key=18, versions="0", flexible="0+"):
-    """An ACL. KIP-801."""
+    """Creates an ACL. KIP-801."""
 
     id: uuid = ZERO_UUID
     resource_type: int8 = 0
@@ -55,6 +56,6 @@ class AccessControlEntryRecord(Data, key=18, versions="0", flexible="0+"):
 
 
 class RemoveAccessControlEntryRecord(Data, key=19, versions="0", flexible="0+"):
-    """An ACL was removed."""
+    """Removes an ACL."""
 
     id: uuid = ZERO_UUID

@@ -6,7 +6,7 @@ from quorate.protocol.schema import Data, Struct, field, float64, int8, int16, i
 
 
 class ConfigRecord(Data, key=4, versions="0", flexible="0+"):
-    """One configuration value of a resource; null removes it."""
+    """Sets one configuration of a resource, or removes it if the value is null."""
 
     resource_type: int8 = 0
     resource_name: str = ""
@@ -15,14 +15,14 @@ class ConfigRecord(Data, key=4, versions="0", flexible="0+"):
 
 
 class FeatureLevelRecord(Data, key=12, versions="0", flexible="0+"):
-    """A feature was finalized at a level; 0 removes it. KIP-584."""
+    """Finalizes a feature at a level, or removes it if the level is 0. KIP-584."""
 
     name: str = ""
     feature_level: int16 = 0
 
 
 class ClientQuotaRecord(Data, key=14, versions="0", flexible="0+"):
-    """One quota of an entity. KIP-546."""
+    """Sets or removes one quota of an entity. KIP-546."""
 
     class EntityData(Struct):
         entity_type: str = ""
@@ -35,7 +35,8 @@ class ClientQuotaRecord(Data, key=14, versions="0", flexible="0+"):
 
 
 class ProducerIdsRecord(Data, key=15, versions="0", flexible="0+"):
-    """A block of producer ids was given to a broker: all below the next one are taken. KIP-730."""
+    """Assigns a block of producer ids to a broker. All ids below `next_producer_id` are assigned.
+    KIP-730."""
 
     broker_id: int32 = 0
     broker_epoch: int64 = -1

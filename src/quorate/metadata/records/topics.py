@@ -6,14 +6,15 @@ from quorate.protocol.schema import ZERO_UUID, Data, field, int8, int32, uuid
 
 
 class TopicRecord(Data, key=2, versions="0", flexible="0+"):
-    """A topic was created."""
+    """Creates a topic."""
 
     name: str = ""
     topic_id: uuid = ZERO_UUID
 
 
 class PartitionRecord(Data, key=3, versions="0-2", flexible="0+"):
-    """A partition, whole. Versions: 1 directories (KIP-858); 2 eligible leader replicas (KIP-966)."""
+    """The whole state of a partition. Versions: 1 adds directories (KIP-858); 2 adds eligible leader
+    replicas (KIP-966)."""
 
     partition_id: int32 = -1
     topic_id: uuid = ZERO_UUID
@@ -31,9 +32,11 @@ class PartitionRecord(Data, key=3, versions="0-2", flexible="0+"):
 
 
 class PartitionChangeRecord(Data, key=5, versions="0-2", flexible="0+"):
-    """What changed of a partition; what is null, or leader -2, did not. The partition epoch grows by
-    one each time, the leader epoch when a leader is named. Versions: 1 directories (KIP-858); 2
-    eligible leader replicas (KIP-966)."""
+    """Changes a partition. A null field, or leader -2, leaves its part unchanged. Each record increments
+    the partition epoch, and a record with a leader also increments the leader epoch.
+
+    Versions: 1 adds directories (KIP-858); 2 adds eligible leader replicas (KIP-966).
+    """
 
     partition_id: int32 = -1
     topic_id: uuid = ZERO_UUID
@@ -49,13 +52,12 @@ class PartitionChangeRecord(Data, key=5, versions="0-2", flexible="0+"):
 
 
 class RemoveTopicRecord(Data, key=9, versions="0", flexible="0+"):
-    """A topic was deleted."""
+    """Deletes a topic."""
 
     topic_id: uuid = ZERO_UUID
 
 
 class ClearElrRecord(Data, key=28, versions="0", flexible="0+"):
-    """The eligible leader replicas of a topic were forgotten, or of all topics where the name is empty.
-    KIP-966."""
+    """Clears the eligible leader replicas of a topic, or of all topics if the name is empty. KIP-966."""
 
     topic_name: str = ""

@@ -1,7 +1,8 @@
-"""Requests that reach a controller between two terms: kept until it is active, or somebody else leads.
+"""Requests that arrive after this controller was elected and before it is active.
 
-A new leader is chosen some milliseconds before it is active: its LeaderChange has to commit first.
-Brokers that come in between would be sent away and come back with a delay.
+A new leader becomes active when its LeaderChange record is committed, some milliseconds after the
+election. A request that arrives in between is kept until this controller is active or another one leads.
+If it were rejected, the broker would send it again only after its retry backoff.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ if TYPE_CHECKING:
     from quorate.net.dispatch import RequestContext
     from quorate.protocol.schema import Request
 
-MAX_HELD = 10_000  # a broker has a handful under way; what comes beyond is told to ask again
+MAX_DEFERRED = 10_000
+"""A broker has only a few requests in flight. Requests above this limit get NOT_CONTROLLER."""
 
 Submit = Callable[["RequestContext", "Request", bool], Any]
 
 
 class DeferredRequests:
-    """In the order in which they came."""
+    """A queue of requests in the order of their arrival."""
 
     __slots__ = ("_queue",)
 
@@ -33,19 +35,20 @@ class DeferredRequests:
 
     @property
     def full(self) -> bool:
-        return len(self._queue) >= MAX_HELD
+        """Whether no more requests are accepted."""
+        return len(self._queue) >= MAX_DEFERRED
 
     def add(self, ctx: RequestContext, request: Request, with_offset: bool) -> asyncio.Future[Any]:
-        """The future of what `submit` will give for it."""
+        """Keeps a request. Returns the future of the outcome that `submit` will give."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._queue.append((ctx, request, with_offset, answer))
         return answer
 
     def release(self, submit: Submit) -> None:
-        """Submits all of them: done, or refused, as things stand now."""
+        """Submits all requests. Each one is handled or rejected according to the present leader."""
         queue, self._queue = self._queue, deque()
         for ctx, request, with_offset, answer in queue:
-            if answer.done():  # nobody waits any more
+            if answer.done():  # the client has gone
                 continue
             try:
                 outcome = submit(ctx, request, with_offset)
@@ -59,6 +62,8 @@ class DeferredRequests:
 
 
 def _chain(source: asyncio.Future[Any], answer: asyncio.Future[Any]) -> None:
+    """Copies the outcome of one future to another."""
+
     def done(source: asyncio.Future[Any]) -> None:
         if answer.done():
             return

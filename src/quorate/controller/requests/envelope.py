@@ -1,10 +1,9 @@
-"""Envelope (KIP-590): a request of a broker's client, carried to the controller with the client's name
-and address.
+"""Envelope (KIP-590): a broker forwards a client's request with the client's principal and address.
 
-Checked in Kafka's order: principal (97), address (42), inner header (35), forwardable (42), inner body
-(35). Where the inner answer is NOT_CONTROLLER the envelope itself says so, without data, and the broker
-tries elsewhere. The offset that the answer depends on travels beside it, so that the broker can answer
-when it has applied it.
+The checks and their order are Kafka's: principal (97), address (42), inner header (35), forwardable (42),
+inner body (35). If the inner error is NOT_CONTROLLER, the envelope has this error and no data, and the
+broker tries another controller. The response also has the offset that it depends on: the broker answers
+its client when it has applied the metadata up to this offset.
 """
 
 from __future__ import annotations
@@ -13,11 +12,12 @@ import asyncio
 import inspect
 import ipaddress
 import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from quorate.controller.purgatory import Answer
-from quorate.controller.routes import WRITES
-from quorate.net.dispatch import RequestContext
+from quorate.controller.requests.routes import WRITES
+from quorate.net.dispatch import RequestContext, failure
 from quorate.protocol.api import REGISTRY, ApiKey, decode_request, decode_request_header, encode_response
 from quorate.protocol.errors import DecodeError, EncodeError, ErrorCode, KafkaError
 from quorate.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
@@ -25,25 +25,26 @@ from quorate.protocol.messages.principal_data import DefaultPrincipalData
 from quorate.protocol.schema import Request, Response
 
 if TYPE_CHECKING:
-    from quorate.controller.driver import QuorumController
+    from quorate.raft.runtime.client import RaftClient
 
 _RAFT_KEYS = frozenset({ApiKey.DESCRIBE_QUORUM, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER})
 _VERSION = struct.Struct(">h")
 
 
 def open_envelope(
-    controller: QuorumController, ctx: RequestContext, request: EnvelopeRequest
+    raft: RaftClient, submit: Callable[..., Any], ctx: RequestContext, request: EnvelopeRequest
 ) -> EnvelopeResponse | asyncio.Future[EnvelopeResponse]:
-    """Runs the request inside; its synchronous part, the append, has happened when this returns."""
+    """Handles the inner request. `submit` handles the requests in `WRITES`. The records of the inner
+    request are appended when this function returns; the future waits until they are committed."""
     try:
         inner_ctx, inner = _decode(ctx, request)
     except KafkaError as error:
         return EnvelopeResponse(error_code=error.code)
     try:
         if inner_ctx.api_key in WRITES:
-            outcome = controller.requests.submit(inner_ctx, inner, with_offset=True)
+            outcome = submit(inner_ctx, inner, with_offset=True)
         elif inner_ctx.api_key in _RAFT_KEYS:
-            outcome = controller.raft.handle(inner_ctx, inner)
+            outcome = raft.handle(inner_ctx, inner)
         else:
             return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
     except Exception as error:
@@ -62,7 +63,7 @@ def open_envelope(
             return
         try:
             answer.set_result(_opened(inner_ctx, inner, future))
-        except Exception as error:  # raised here it would reach nobody, and the broker would wait
+        except Exception as error:  # an exception raised here would leave the broker without a response
             answer.set_exception(error)
 
     asyncio.ensure_future(outcome).add_done_callback(done)
@@ -70,7 +71,7 @@ def open_envelope(
 
 
 def _opened(ctx: RequestContext, request: Request, future: asyncio.Future[Any]) -> EnvelopeResponse:
-    """What the request inside has come to."""
+    """The response in its envelope, from the completed future of the inner request."""
     error = future.exception()
     if error is not None:
         return _failed(ctx, request, error)
@@ -80,6 +81,7 @@ def _opened(ctx: RequestContext, request: Request, future: asyncio.Future[Any]) 
 
 
 def _decode(ctx: RequestContext, request: EnvelopeRequest) -> tuple[RequestContext, Request]:
+    """Decodes the inner request, with the context that it would have at the broker."""
     principal = _principal(request.request_principal)
     try:
         address = ipaddress.ip_address(request.client_host_address)
@@ -119,7 +121,7 @@ def _decode(ctx: RequestContext, request: EnvelopeRequest) -> tuple[RequestConte
 
 
 def _principal(data: bytes | None) -> DefaultPrincipalData:
-    """Raises PRINCIPAL_DESERIALIZATION_FAILURE."""
+    """Decodes the client's principal. Raises PRINCIPAL_DESERIALIZATION_FAILURE."""
     try:
         if data is None or len(data) < _VERSION.size:
             raise DecodeError("no principal")
@@ -130,16 +132,16 @@ def _principal(data: bytes | None) -> DefaultPrincipalData:
 
 
 def _enclosed(ctx: RequestContext, request: Request, response: Response, offset: int) -> EnvelopeResponse:
-    """The response within its envelope; a response that cannot be encoded (a message may quote more
-    than a string of an old version holds) is replaced by an error, since the broker would wait for it
-    until its request times out."""
+    """The response in its envelope.
+
+    A response may not be encodable: its error message may be too long for the strings of an old version.
+    It is replaced by an error, since the broker would otherwise wait until its request times out.
+    """
     if ctx.api_key == ApiKey.DESCRIBE_QUORUM and _is_not_leader(response):
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     try:
         return _encoded(ctx, response, offset)
     except EncodeError as error:
-        from quorate.net.dispatch import failure
-
         replacement = failure(ctx, request, RuntimeError(str(error)))
         assert replacement is not None  # every forwardable request is answered
         return _encoded(ctx, replacement, offset)
@@ -162,8 +164,6 @@ def _is_not_leader(response: Any) -> bool:
 
 
 def _failed(ctx: RequestContext, request: Request, error: BaseException) -> EnvelopeResponse:
-    from quorate.net.dispatch import failure
-
     if isinstance(error, KafkaError) and error.code == ErrorCode.NOT_CONTROLLER:
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     response = failure(ctx, request, error)

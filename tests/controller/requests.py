@@ -1,4 +1,4 @@
-"""What tests ask of a controller on a fake replica."""
+"""Requests that several tests send to a controller on a fake replica."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def registration(broker_id: int = 1, incarnation: int = 5) -> BrokerRegistration
 
 
 async def broker(h: Harness, broker_id: int = 1) -> int:
-    """A registered and unfenced broker; its broker epoch."""
+    """Registers and unfences a broker. Returns its broker epoch."""
     epoch: int = (await h.call(registration(broker_id))).broker_epoch
     await beat(h, broker_id, epoch)
     return epoch

@@ -1,0 +1,59 @@
+"""The handler of each API that changes metadata.
+
+A handler's module, and with it the messages of its API, is imported when a request first needs it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from quorate.controller.context import Context, Result, View
+from quorate.protocol.api import ApiKey
+
+WriteHandler = Callable[[View, Any, Context], Result[Any]]
+
+WRITES: Mapping[int, str] = {
+    ApiKey.CREATE_TOPICS: "create_topics",
+    ApiKey.DELETE_TOPICS: "delete_topics",
+    ApiKey.CREATE_PARTITIONS: "create_partitions",
+    ApiKey.ALTER_CONFIGS: "alter_configs",
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: "incremental_alter_configs",
+    ApiKey.ALTER_PARTITION: "alter_partition",
+    ApiKey.ELECT_LEADERS: "elect_leaders",
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS: "assign_replicas_to_dirs",
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: "alter_partition_reassignments",
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: "list_partition_reassignments",
+    ApiKey.BROKER_REGISTRATION: "register_broker",
+    ApiKey.BROKER_HEARTBEAT: "broker_heartbeat",
+    ApiKey.UNREGISTER_BROKER: "unregister_broker",
+    ApiKey.CONTROLLER_REGISTRATION: "register_controller",
+    ApiKey.ALLOCATE_PRODUCER_IDS: "allocate_producer_ids",
+    ApiKey.UPDATE_FEATURES: "update_features",
+    ApiKey.CREATE_ACLS: "create_acls",
+    ApiKey.DELETE_ACLS: "delete_acls",
+    ApiKey.ALTER_CLIENT_QUOTAS: "alter_client_quotas",
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: "alter_user_scram_credentials",
+    ApiKey.CREATE_DELEGATION_TOKEN: "create_delegation_token",
+    ApiKey.RENEW_DELEGATION_TOKEN: "renew_delegation_token",
+    ApiKey.EXPIRE_DELEGATION_TOKEN: "expire_delegation_token",
+}
+"""The function of each API, in the module of the same name in `quorate.controller.handlers`.
+
+Only the active controller handles these APIs. They read its newest state, and their responses wait until
+that state is committed.
+"""
+
+_handlers: dict[int, WriteHandler] = {}
+"""The functions that were imported so far, for all controllers of the process."""
+
+
+def write_handler(api_key: int) -> WriteHandler:
+    """The handler of an API in `WRITES`."""
+    handler = _handlers.get(api_key)
+    if handler is None:
+        name = WRITES[api_key]
+        handler = getattr(importlib.import_module(f"quorate.controller.handlers.{name}"), name)
+        _handlers[api_key] = handler
+    return handler

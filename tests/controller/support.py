@@ -28,7 +28,14 @@ from quorate.net.dispatch import RequestContext
 from quorate.protocol.api import ApiKey
 from quorate.protocol.schema import Data, Request
 from quorate.raft.core.voters import Voter, VoterSet
-from quorate.raft.types import CommittedBatch, LeaderAndEpoch, NotLeaderError, OffsetEpoch, ReplicaKey
+from quorate.raft.types import (
+    BatchTooLargeError,
+    CommittedBatch,
+    LeaderAndEpoch,
+    NotLeaderError,
+    OffsetEpoch,
+    ReplicaKey,
+)
 
 CLUSTER = "J8qXRwI-Qyi2G0guFTiuYw"
 LATEST = 27
@@ -89,6 +96,7 @@ class FakeRaft:
         self.upgrades: list[tuple[int, bool]] = []
         self.upgrade_error: Exception | None = None
         self.refuse = False
+        self.max_batch_bytes = 1 << 20
         self._listener: Any = None
 
     @property
@@ -103,6 +111,8 @@ class FakeRaft:
         self._listener = listener
 
     def append(self, epoch: int, values: Sequence[bytes], *, atomic: bool = True) -> int:
+        if atomic and sum(map(len, values)) > self.max_batch_bytes:
+            raise BatchTooLargeError("too large for one batch")
         if self.refuse or self.leader_and_epoch != LeaderAndEpoch(self.node_id, epoch):
             raise NotLeaderError("not the leader")
         return self.log.add(epoch, list(values))

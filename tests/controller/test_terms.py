@@ -19,6 +19,7 @@ from quorate.metadata.records import (
     RegisterControllerRecord,
     TopicRecord,
 )
+from quorate.raft.types import BatchTooLargeError
 
 from .requests import broker, run
 from .support import LATEST, Harness, uid
@@ -92,6 +93,19 @@ def test_a_log_with_which_no_controller_can_become_active_is_fatal(bootstrap: li
         h = Harness(bootstrap=[])
         await h.start()
         assert isinstance(h.fatal[0], ActivationError)
+        assert not h.controller.state.is_active
+
+    run(test())
+
+
+def test_activation_records_that_do_not_fit_into_one_batch_are_fatal() -> None:
+    """Below metadata.version 13 they are one batch. A controller without them must not stay active."""
+
+    async def test() -> None:
+        h = Harness(bootstrap=bootstrap_records({"metadata.version": 12}))
+        h.raft.max_batch_bytes = 1
+        await h.start()
+        assert [type(error) for error in h.fatal] == [BatchTooLargeError]
         assert not h.controller.state.is_active
 
     run(test())

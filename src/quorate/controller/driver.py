@@ -36,7 +36,7 @@ from quorate.metadata.shared_replay import SharedReplay, too_many_at_once
 from quorate.metadata.snapshot_emitter import SnapshotEmitter
 from quorate.net.dispatch import FeatureLevel, FeatureRange, FeatureState
 from quorate.protocol.api import ApiKey
-from quorate.protocol.errors import KafkaError
+from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.raft.types import CommittedBatch, LeaderAndEpoch, OffsetEpoch
 
 if TYPE_CHECKING:
@@ -233,6 +233,9 @@ class QuorumController:
             state.fail(error)
             return
         except KafkaError as error:
+            if error.code != ErrorCode.NOT_CONTROLLER:
+                state.fail(error)
+                return
             state.log_info("The leadership of epoch %d ended before its activation: %s", epoch, error)
             return
         if state.is_active:

@@ -395,6 +395,7 @@ class QuorumController:
     def connection_lost(self, session: tuple[int, int]) -> None:
         """The connection over which this broker session was last heard of is gone."""
         if self.is_active:
+            self._look_for_stall(self.clock.now())
             self.broker_sessions.connection_lost(
                 *session, self.clock.now(), self.config.lost_connection_grace_s
             )
@@ -426,13 +427,17 @@ class QuorumController:
             self._timer = self._loop.call_later(self._timer_due - now, self._on_timer)
 
     def _on_timer(self) -> None:
+        self._look_for_stall(self.clock.now())
         self._timer = None
-        now = self.clock.now()
-        late_s = now - self._timer_due
-        if late_s > STALLED_S:
-            self.log_info("Nothing ran for %.1f s: brokers have that much longer to be heard of.", late_s)
-            self.broker_sessions.stalled(late_s, now)
         try:
             self.run_due()
         finally:
             self._arm()
+
+    def _look_for_stall(self, now: float) -> None:
+        """Before anything that sets the timer anew: a timer that is late tells of a stall only once."""
+        late_s = now - self._timer_due
+        if self._timer is not None and late_s > STALLED_S:
+            self.log_info("Nothing ran for %.1f s: brokers have that much longer to be heard of.", late_s)
+            self.broker_sessions.stalled(late_s, now)
+            self._timer_due = now

@@ -78,10 +78,12 @@ class PeriodicTasks:
         config = controller.config
         self._preferred: _Sweep | None = None
         self._unclean: _Sweep | None = None
+        self._clean: _Sweep | None = None
         self._fencing: tuple[Session, Continuation, int] | None = None
         """A session whose broker is being fenced, what is left of its partitions, and the offset of the
         last portion."""
-        self._tasks = [Task("fence stale brokers", self._fence_stale)]
+        self._repair = Task("elect leaders that an interrupted change has left out", self._elect_clean)
+        self._tasks = [Task("fence stale brokers", self._fence_stale), self._repair]
         if config.max_idle_interval_s > 0:
             self._tasks.append(Task("write NoOpRecord", self._write_no_op))
         if config.leader_imbalance_check_interval_s is not None:
@@ -92,7 +94,7 @@ class PeriodicTasks:
             self._tasks.append(Task("expire delegation tokens", self._expire_tokens))
 
     def activate(self, now: float) -> None:
-        self._preferred = self._unclean = self._fencing = None
+        self._preferred = self._unclean = self._clean = self._fencing = None
         config = self._controller.config
         first = {
             "elect preferred leaders": config.leader_imbalance_check_interval_s or 0,
@@ -172,6 +174,8 @@ class PeriodicTasks:
                 # still unchanged.
                 controller.broker_sessions.goes_on(continuation, None)
                 controller.broker_sessions.expire(session, now)
+                if continuation is not None:  # who is heard of before the next try is not fenced at all
+                    self._repair.due = now + _LONGEST_RETRY_S
                 raise
             controller.broker_sessions.goes_on(continuation, left)
             if left is not None:
@@ -220,6 +224,21 @@ class PeriodicTasks:
         self._unclean = self._elect(sweep, unclean_elections, "leaders uncleanly")
         interval_s = self._controller.config.unclean_election_check_interval_s
         return now + interval_s if self._unclean is None else now
+
+    def _elect_clean(self, now: float) -> float:
+        """What changes of many portions do to partitions and to the broker is not one batch. A term that
+        ends between two portions leaves partitions without a leader whose broker is active: nothing else
+        would elect it, since it neither comes nor goes."""
+        from quorate.controller.handlers.elect_leaders import clean_elections
+
+        sweep, self._clean = self._clean, None  # one that fails begins anew
+        if sweep is not None and self._controller.committed_offset < sweep.written:
+            self._clean = sweep
+            return now + _PORTION_PAUSE_S
+        if sweep is None:
+            sweep = _Sweep(self._controller.next_image.topics.leaderless())
+        self._clean = self._elect(sweep, clean_elections, "leaders")
+        return NEVER if self._clean is None else now
 
     def _elect(self, sweep: _Sweep, elections: _Elections, what: str) -> _Sweep | None:
         """One turn of a sweep; what is left of it, None when it came to its end.

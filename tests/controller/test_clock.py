@@ -377,7 +377,9 @@ def test_expired_tokens_are_removed() -> None:
     run(test())
 
 
-def test_a_connection_that_is_lost_before_the_late_timer_runs_does_not_hide_that_the_process_stood_still() -> None:
+def test_a_connection_that_is_lost_before_the_late_timer_runs_does_not_hide_that_the_process_stood_still() -> (
+    None
+):
     """A thawed process may read its sockets, and learn that a connection is gone, before its timers run."""
 
     async def test() -> None:

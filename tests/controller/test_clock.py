@@ -377,3 +377,27 @@ def test_expired_tokens_are_removed() -> None:
         assert len(h.controller.state.image.delegation_tokens.tokens) == 0
 
     run(test())
+
+
+def test_a_lost_connection_does_not_hide_that_the_process_was_suspended() -> None:
+    """A thawed process may read its sockets, and learn that a connection is gone, before its timers run."""
+
+    async def test() -> None:
+        h = Harness()
+        await h.controller.start()
+        h.raft.become_leader(1)
+        h.raft.commit()
+        h.raft.commit()
+        sessions = [(broker_id, await broker(h, broker_id)) for broker_id in (1, 2)]
+        h.controller.connection_lost((3, 0))  # sets the timer to the first session's end
+        h.clock.seconds += 20  # nothing runs
+        h.controller.connection_lost(sessions[0])
+        for _ in range(5):
+            await asyncio.sleep(0.005)
+            h.raft.commit()
+        brokers = h.controller.state.image.cluster.brokers
+        fenced = [broker_id for broker_id, _ in sessions if brokers[broker_id].fenced]
+        await h.controller.close()
+        assert 2 not in fenced
+
+    run(test())

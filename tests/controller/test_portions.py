@@ -366,6 +366,65 @@ def test_every_leaderless_partition_elects_when_its_only_broker_is_unfenced() ->
     run(test())
 
 
+@pytest.mark.parametrize("fenced_by", ["the controller", "the broker"])
+def test_a_term_that_ends_while_an_only_broker_is_fenced_leaves_no_partition_without_a_leader(
+    fenced_by: str,
+) -> None:
+    """The broker is well, and stays registered as unfenced: no later heartbeat of its changes anything."""
+
+    async def test() -> None:
+        h = await Harness().start()
+        first, second = await with_many_partitions(h)
+        await h_call(h, BrokerHeartbeatRequest(broker_id=2, broker_epoch=second, want_fence=True))
+        if fenced_by == "the controller":
+            h.clock.seconds += h.controller.state.config.broker_session_timeout_s + 1
+            h.controller.run_due()
+        else:
+            answer = h.send(BrokerHeartbeatRequest(broker_id=1, broker_epoch=first, want_fence=True))
+        h.raft.commit()
+        h.raft.follow(2, 2)
+        if fenced_by == "the broker":
+            with pytest.raises(KafkaError):
+                await answer
+        assert h.controller.state.image.topics.leader_count(NO_LEADER) == CHANGES_PER_TURN
+        h.raft.become_leader(3)
+        for _ in range(5):
+            h.clock.seconds += 0.01
+            h.controller.run_due()
+            h.raft.commit()
+        await h_call(
+            h, BrokerHeartbeatRequest(broker_id=1, broker_epoch=first, current_metadata_offset=h.raft.log.end)
+        )
+        assert not h.controller.state.image.cluster.brokers[1].fenced
+        assert h.controller.state.image.topics.leader_count(1) == MANY
+
+    run(test())
+
+
+def test_a_term_that_ends_while_an_only_broker_is_unfenced_leaves_no_partition_without_a_leader() -> None:
+    async def test() -> None:
+        h = await Harness().start()
+        first, second = await with_many_partitions(h)
+        for broker_id, epoch in ((2, second), (1, first)):
+            await h_call(h, BrokerHeartbeatRequest(broker_id=broker_id, broker_epoch=epoch, want_fence=True))
+        answer = h.send(
+            BrokerHeartbeatRequest(broker_id=1, broker_epoch=first, current_metadata_offset=h.raft.log.end)
+        )
+        h.raft.commit()
+        h.raft.follow(2, 2)
+        with pytest.raises(KafkaError):
+            await answer
+        assert 0 < h.controller.state.image.topics.leader_count(NO_LEADER) < MANY
+        h.raft.become_leader(3)
+        for _ in range(5):
+            h.clock.seconds += 0.01
+            h.controller.run_due()
+            h.raft.commit()
+        assert h.controller.state.image.topics.leader_count(1) == MANY
+
+    run(test())
+
+
 def test_replicas_in_a_directory_that_fails_leave_their_isrs_in_portions() -> None:
     async def test() -> None:
         h = await Harness().start()

@@ -85,6 +85,18 @@ def test_nothing_is_asked_for_before_it_is_known_from_where_on() -> None:
     assert request.prefix_digest is None
 
 
+def test_a_download_that_was_opened_for_the_last_leader_is_not_continued_at_the_new_one_unconfirmed() -> None:
+    """To open one reads what is there: in that time the new leader may have named the same snapshot."""
+    f = Follower()
+    f.new_leader()
+    f.told_of_snapshot()
+    f.step(m.SnapshotOpened(SNAPSHOT, 4000, None, LeaderAndEpoch(2, 3)))
+    assert f.asked(m.FetchSnapshot) is None
+    f.step(m.SnapshotOpened(SNAPSHOT, 4000, DIGEST, LeaderAndEpoch(3, 4)))
+    request = f.asked(m.FetchSnapshot)
+    assert (request.position, request.prefix_digest) == (4000, DIGEST)
+
+
 def test_the_next_part_is_asked_for_before_the_last_one_is_written_but_no_more() -> None:
     f = Follower()
     f.opened()

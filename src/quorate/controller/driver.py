@@ -249,6 +249,7 @@ class QuorumController:
         state = self.state
         if state.is_active:
             now = state.clock.now()
+            self._detect_stall(now)
             state.broker_sessions.connection_lost(*session, now, state.config.lost_connection_grace_s)
             self.tasks.reschedule_fencing(now)
             self._arm()
@@ -276,15 +277,22 @@ class QuorumController:
             self._timer = self._loop.call_later(self._timer_due - now, self._on_timer)
 
     def _on_timer(self) -> None:
+        self._detect_stall(self.state.clock.now())
         self._timer = None
-        now = self.state.clock.now()
-        late_s = now - self._timer_due
-        if late_s > STALL_S:
-            self.state.log_info(
-                "The event loop was stalled for %.1f s: broker sessions are extended by this time.", late_s
-            )
-            self.state.broker_sessions.extend_all(late_s, now)
         try:
             self.run_due()
         finally:
             self._arm()
+
+    def _detect_stall(self, now: float) -> None:
+        """Extends the broker sessions if the timer is late, because no heartbeat was received meanwhile.
+
+        Called before the timer is set anew, which would hide that it is late.
+        """
+        late_s = now - self._timer_due
+        if self._timer is not None and late_s > STALL_S:
+            self.state.log_info(
+                "The event loop was stalled for %.1f s: broker sessions are extended by this time.", late_s
+            )
+            self.state.broker_sessions.extend_all(late_s, now)
+            self._timer_due = now

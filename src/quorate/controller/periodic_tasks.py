@@ -90,10 +90,12 @@ class PeriodicTasks:
         config = state.config
         self._preferred: _Sweep | None = None
         self._unclean: _Sweep | None = None
+        self._clean: _Sweep | None = None
         self._fencing: tuple[Session, Continuation, int] | None = None
         """A session whose broker is being fenced, the continuation of this change, and the offset of its
         last portion."""
-        self._tasks = [Task("fence stale brokers", self._fence_stale)]
+        self._repair = Task("elect leaders that an interrupted change has left out", self._elect_clean)
+        self._tasks = [Task("fence stale brokers", self._fence_stale), self._repair]
         if config.max_idle_interval_s > 0:
             self._tasks.append(Task("write NoOpRecord", self._write_no_op))
         if config.leader_imbalance_check_interval_s is not None:
@@ -105,7 +107,7 @@ class PeriodicTasks:
 
     def activate(self, now: float) -> None:
         """Schedules all tasks at the beginning of a term."""
-        self._preferred = self._unclean = self._fencing = None
+        self._preferred = self._unclean = self._clean = self._fencing = None
         config = self._state.config
         first = {
             "elect preferred leaders": config.leader_imbalance_check_interval_s or 0,
@@ -186,6 +188,9 @@ class PeriodicTasks:
                 # were not made.
                 state.broker_sessions.replace_continuation(continuation, None)
                 state.broker_sessions.expire(session, now)
+                if continuation is not None:
+                    # A broker that sends a heartbeat before the next try is not fenced at all.
+                    self._repair.due = now + _LONGEST_RETRY_S
                 raise
             state.broker_sessions.replace_continuation(continuation, left)
             if left is not None:
@@ -231,6 +236,22 @@ class PeriodicTasks:
         self._unclean = self._elect(sweep, elect_leaders.unclean_elections, "leaders uncleanly")
         interval_s = self._state.config.unclean_election_check_interval_s
         return now + interval_s if self._unclean is None else now
+
+    def _elect_clean(self, now: float) -> float:
+        """Elects leaders for partitions that an interrupted change has left without one.
+
+        Fencing a broker of many partitions takes several batches. If a term ends between two of them,
+        partitions have no leader although their broker is active. No other event would elect it, because
+        the broker is neither fenced nor unfenced.
+        """
+        sweep, self._clean = self._clean, None  # a sweep that fails starts again
+        if sweep is not None and self._state.committed_offset < sweep.written:
+            self._clean = sweep
+            return now + _PORTION_PAUSE_S
+        if sweep is None:
+            sweep = _Sweep(self._state.next_image.topics.leaderless())
+        self._clean = self._elect(sweep, elect_leaders.clean_elections, "leaders")
+        return NEVER if self._clean is None else now
 
     def _elect(self, sweep: _Sweep, elections: _Elections, what: str) -> _Sweep | None:
         """Runs one turn of a sweep. Returns the sweep, or None at its end.

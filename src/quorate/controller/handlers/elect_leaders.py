@@ -116,6 +116,25 @@ def preferred_elections(view: View, candidates: Iterable[Located], limit: int) -
     return records
 
 
+def clean_elections(view: View, candidates: Iterable[Located], limit: int) -> list[Data]:
+    """Leaders for leaderless partitions that have an active broker in the ISR, or in the ELR without one."""
+    records: list[Data] = []
+    for topic, partition_id, partition in candidates:
+        if partition.leader != NO_LEADER:
+            continue
+        for broker_id in partition.isr or partition.elr:
+            if view.is_active(broker_id):
+                break
+        else:
+            continue
+        record = change_of(view, topic, partition_id, election=Election.ONLINE).build()
+        if record is not None:
+            records.append(record)
+            if len(records) >= limit:
+                break
+    return records
+
+
 def unclean_elections(view: View, candidates: Iterable[Located], limit: int) -> list[Data]:
     """Elects leaders for partitions without a leader whose topic allows unclean elections. Returns at
     most `limit` records."""

@@ -322,6 +322,8 @@ def on_snapshot_opened(r: Raft, event: SnapshotOpened) -> None:
     f = r.following
     if f is None or f.snapshot != event.snapshot or f.opened:
         return
+    if event.leader not in (None, r.leader_and_epoch):
+        return  # the leader has changed meanwhile: whether the new one has the same bytes comes with its own
     f.opened, f.position, f.written, f.prefix_digest = (
         True,
         event.position,

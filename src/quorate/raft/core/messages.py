@@ -280,11 +280,14 @@ class FetchRejected:
 @dataclass(slots=True, eq=False)
 class SnapshotOpened:
     """The download goes on at `position`. With a digest, what is there came from another leader, and
-    the files of two replicas may differ under the same id: this one has to confirm it."""
+    the files of two replicas may differ under the same id: this one has to confirm it.
+
+    `leader`: for whom it was opened; None where no other can have been asked since."""
 
     snapshot: OffsetEpoch
     position: int
     prefix_digest: bytes | None = None
+    leader: LeaderAndEpoch | None = None
 
 
 @dataclass(slots=True, eq=False)

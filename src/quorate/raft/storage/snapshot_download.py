@@ -92,7 +92,8 @@ class SnapshotDownloads:
         if part.size:
             log.info("[Downloads] snapshot %s goes on at byte %d", tuple(start.snapshot), part.size)
         confirm = part.size > 0 and part.leader != start.leader
-        return m.SnapshotOpened(start.snapshot, part.size, part.verifier.digest() if confirm else None)
+        digest = part.verifier.digest() if confirm else None
+        return m.SnapshotOpened(start.snapshot, part.size, digest, start.leader)
 
     def _take_up(self, start: m.SnapshotStart) -> Part:
         """What is on disk of it, or an empty file; others are removed."""

@@ -1,0 +1,45 @@
+"""The active controller dies in the midst of a change of so many partitions that it takes several batches."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from quorate.testing import KafkaCluster
+from tests.support.cluster import wait_for
+
+PARTITIONS = 5_000
+BROKER = 4
+CONFIG = {"broker.session.timeout.ms": 4_000, "broker.heartbeat.interval.ms": 500}
+
+
+@pytest.mark.timeout(240)
+def test_a_broker_that_is_back_before_it_was_fenced_as_a_whole_leads_its_partitions() -> None:
+    """Its registration changes with the last portion: to the next active controller it was never away."""
+    with KafkaCluster(controllers=3, brokers=4, config=CONFIG) as cluster:
+        alive = ",".join(cluster.bootstrap_servers.split(",")[: BROKER - 1])
+        admin = AdminClient({"bootstrap.servers": alive, "log_level": 0})
+        topic = NewTopic("t", PARTITIONS, replica_assignment=[[BROKER]] * PARTITIONS)
+        admin.create_topics([topic])["t"].result(60)
+
+        def leaderless() -> int:
+            partitions = admin.list_topics("t", timeout=20).topics["t"].partitions.values()
+            return sum(partition.leader == -1 for partition in partitions)
+
+        wait_for("all partitions to be led", lambda: leaderless() == 0, 60, 0.1)
+        cluster.freeze(BROKER)
+        for controller in cluster.controller_ids:
+            cluster.slow_disk(controller, fsync_ms=500)
+        begun = wait_for("the first portion", leaderless, 60, 0.02)
+        cluster.kill(active_controller(cluster))
+        assert begun != PARTITIONS, "the change was over before the controller died"
+        for controller in cluster.controller_ids:
+            if cluster.is_running(controller):
+                cluster.slow_disk(controller)
+        cluster.thaw(BROKER)
+        wait_for("all partitions to be led again", lambda: leaderless() == 0, 60, 0.1)
+
+
+def active_controller(cluster: KafkaCluster) -> int:
+    """Who has begun to fence."""
+    return next(c for c in cluster.controller_ids if "Fencing broker" in cluster.log_tail(c, 10_000))

@@ -18,6 +18,7 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.records.batch import build_batch
 
 from .fakes import ME, TOPIC_ID, FakeClock, broker, cluster, manager, registration
+from .world import Broker, image_of
 
 Leading = Callable[..., tuple[Partition, ReplicaManager, FakeClock]]
 
@@ -184,6 +185,24 @@ def test_a_refused_isr_change_ends_as_its_error_says(leading, error, again, pend
     (change,) = replicas.isr_sender.changes
     assert partition.isr_refused(change, error) is again
     assert (partition.pending_isr is change) is pending
+
+
+@pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.INELIGIBLE_REPLICA], ids=["taken", "refused"])
+def test_an_isr_change_that_is_answered_after_the_topic_was_deleted_makes_no_log(tmp_path, loop, error):
+    """A topic of the same name would get it, with the id of the deleted one: the next start would set
+    its records aside."""
+    image = {"t": {0: registration(replicas=(1, 2), isr=(1,))}}
+    world = Broker(tmp_path, image_of(image), loop=loop)
+    partition = world.replicas.partition("t", 0)
+    partition.follower_fetched(2, 200, 0, 0, 0, world.clock.now())
+    (change,) = world.replicas.isr_sender.changes
+    world.publish(image_of({}))
+    if error == ErrorCode.NONE:
+        partition.isr_altered(change, (1, 2), 0, 1)
+    else:
+        partition.isr_refused(change, error)
+    assert world.logs.get("t", 0) is None
+    world.logs.close()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -233,3 +234,49 @@ def test_loading_the_groups_of_a_broker_that_died(tmp_path: Path, disk: SlowDisk
         assert probe.longest_s < BOUND_S
         assert consumer.committed([TopicPartition("t", 0)], timeout=30)[0].offset == 199
         consumer.close()
+
+
+def test_truncating_many_logs(tmp_path: Path, disk: SlowDisk) -> None:
+    """A former leader comes back and cuts what nobody else has off each of its logs. Only the checkpoints
+    of its directory are written at once, whatever the number of logs."""
+    (port,) = free_ports(1)
+    quorum = {"static": True, "voters": {9: port}}
+    extra = {"broker.session.timeout.ms": 6000, "broker.heartbeat.interval.ms": 500}
+    controller = Node(tmp_path / "c", node_id=9, roles="controller", controller_port=port, **quorum)
+    nodes = {
+        i: Node(tmp_path / f"n{i}", node_id=i, roles="broker", extra=dict(extra), **quorum) for i in (1, 2)
+    }
+    with running(controller), running(nodes[1], env=disk.env), running(nodes[2]):
+        admin = nodes[1].admin()
+        admin.create_topics([NewTopic("t", 80, 2)])["t"].result(20)
+
+        def led_by(node_id: int) -> list[int]:
+            found = nodes[2].admin().list_topics("t", timeout=10).topics["t"].partitions.values()
+            return [p.id for p in found if p.leader == node_id]
+
+        mine = led_by(1)
+        producer = Producer({"bootstrap.servers": nodes[1].bootstrap, "acks": 1, "linger.ms": 0, **QUIET})
+        for p in mine:
+            producer.produce("t", b"committed", partition=p)
+        assert producer.flush(30) == 0
+        disk.set(fsync_ms=100)
+        admin.create_topics([NewTopic("first-slow-one", 1, 2)])["first-slow-one"].result(30)
+        leader, heir = nodes[1].proc, nodes[2].proc
+        assert leader is not None and heir is not None
+        heir.send_signal(signal.SIGSTOP)
+        for p in mine:
+            producer.produce("t", b"on the leader alone", partition=p)
+        assert producer.flush(30) == 0
+        leader.send_signal(signal.SIGSTOP)
+        heir.send_signal(signal.SIGCONT)
+        wait_for("another leader", lambda: not led_by(1), 60, 0.1)
+        leader.send_signal(signal.SIGCONT)
+        with probing(nodes[1].broker_port) as probe:
+            wait_for(
+                "all logs to be cut",
+                lambda: nodes[1].log_tail(10_000).count("Truncating to offset 1") == len(mine),
+                60,
+            )
+            disk.set()
+        assert len(mine) > 20
+        assert probe.longest_s < 2

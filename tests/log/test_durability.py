@@ -63,6 +63,33 @@ def test_a_new_epoch_is_in_its_file_before_the_recovery_point_passes_it(
     assert (log.dir / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n5 1\n"
 
 
+@pytest.mark.parametrize("stop", ["kill", "orderly", "flush"])
+@pytest.mark.parametrize("epoch", [0, 7], ids=["the epoch before", "a later epoch"])
+def test_a_truncation_syncs_nothing_and_the_epochs_that_it_cut_do_not_come_back(
+    tmp_path: Path, synced: list[str], stop: str, epoch: int
+) -> None:
+    """A broker that follows thousands of partitions may have to cut them all in one turn of its loop."""
+    log = open_log(tmp_path)
+    for i in range(4):
+        put(log, b"%d" % i, epoch=0 if i < 2 else 5)
+    log.flush()
+    recovery_point = 1
+    synced.clear()
+    log.truncate_to(1)
+    assert synced == []
+    for i in range(1, 6):
+        put(log, b"new %d" % i, epoch=epoch)
+    if stop == "flush":
+        log.flush()
+        recovery_point = log.recovery_point
+    elif stop == "orderly":
+        log.close()
+        recovery_point = log.recovery_point
+    again = open_log(tmp_path, recovery_point=recovery_point, clean_shutdown=stop == "orderly")
+    assert again.log_end_offset == 6
+    assert again.epoch_entries() == ([(0, 0)] if epoch == 0 else [(0, 0), (7, 1)])
+
+
 def test_a_log_that_is_read_whole_when_it_is_opened_syncs_its_data_alone_and_notes_the_epoch_later(
     tmp_path: Path, synced: list[str]
 ) -> None:

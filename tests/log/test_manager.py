@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from quorate.log.checkpoints import TopicPartition, write_offsets
 from quorate.log.config import LogConfig
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles
@@ -403,6 +405,43 @@ def test_checkpoints_that_were_collected_before_a_truncation_do_not_undo_what_it
     for step in collected:
         step()
     assert (tmp_path / "d" / "replication-offset-checkpoint").read_text() == "0\n1\nt 0 1\n"
+    assert not any(logs._collecting.values())
+    logs.close()
+
+
+def test_a_checkpoint_that_is_being_written_during_a_truncation_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is slow: a follower truncates its log while a thread writes the offset from before."""
+    logs = manager(tmp_path / "d")
+    logs.load()
+    log = logs.create("t", 0, TOPIC_ID)
+    put(log, b"a")
+    log.flush()
+    run_steps(logs.checkpoint_recovery_points())
+    put(log, b"b")
+    put(log, b"c")
+    log.flush()
+    writing, go_on = threading.Event(), threading.Event()
+
+    def slowly(path: str, offsets: Mapping[TopicPartition, int]) -> None:
+        if not writing.is_set():
+            writing.set()
+            assert go_on.wait(30)
+        write_offsets(path, offsets)
+
+    monkeypatch.setattr("quorate.log.manager.write_offsets", slowly)
+    thread = threading.Thread(target=run_steps, args=(logs.checkpoint_recovery_points(),))
+    thread.start()
+    assert writing.wait(30)
+    log.truncate_to(2)
+    lowering = threading.Thread(target=logs.lower_checkpoints, args=([log],))
+    lowering.start()
+    lowering.join(0.2)  # it has to wait for the other thread; what does not wait is over by now
+    go_on.set()
+    thread.join()
+    lowering.join()
+    assert (tmp_path / "d" / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 2\n"
     assert not any(logs._collecting.values())
     logs.close()
 

@@ -2,8 +2,8 @@
 `leader-epoch-checkpoint`.
 
 The file must know all epochs of the records below the recovery point; those above are found again in
-the batches that recovery scans. So it is written when the log is flushed, rolled, truncated or closed,
-and not on each new epoch: starting a broker with thousands of partitions gives each a new epoch, and
+the batches that recovery scans. So it is written when the log is flushed, rolled or closed, and not on
+each new epoch or truncation: starting a broker with thousands of partitions gives each a new epoch, and
 costs no thousand fsyncs.
 """
 

@@ -269,8 +269,10 @@ class TrimmableLog(ReadableLog):
             self._tail.clear()
             self._leo = offset
             self._log_start = min(self._log_start, offset)
+            # The file of the epochs follows at the next flush, as in Kafka (truncateFromEndAsyncFlush). The
+            # next start drops what it says beyond the end, and corrects it by the batches above the
+            # recovery point.
             self._epochs.truncate_from_end(offset)
-            self._save_epochs()
             self._high_watermark = min(self._high_watermark, offset)
             self._snapshots.remove(lambda snapshot: snapshot > offset)
             if self._producers.producers:

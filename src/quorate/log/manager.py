@@ -555,18 +555,21 @@ class LogManager:
         with self._checkpoint_lock:
             if self._newest_checkpoints.get((directory, name), 0) > number:
                 return
-            collecting = self._collecting[directory, name]
-            for other in tuple(collecting):
-                if other <= number:
-                    collecting.discard(other)
             try:
                 write_offsets(os.path.join(str(directory), name), offsets)
             except OSError as e:
                 raise LogDirFailure(
                     str(directory), f"Error while writing to checkpoint file {directory / name}: {e}"
                 ) from e
-            self._written[directory, name] = offsets
-            self._newest_checkpoints[directory, name] = number
+            else:
+                self._written[directory, name] = offsets
+                self._newest_checkpoints[directory, name] = number
+            finally:
+                # Only now: who truncates a log meanwhile must see that its old offset is under way.
+                collecting = self._collecting[directory, name]
+                for other in tuple(collecting):
+                    if other <= number:
+                        collecting.discard(other)
 
     # --- stop -------------------------------------------------------------------------------------
 

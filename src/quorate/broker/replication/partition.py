@@ -103,8 +103,10 @@ class Partition:
         return self._log is not None
 
     def forget_log(self) -> PartitionLog | None:
-        """Lets go of the log (the partition is deleted or its directory failed)."""
+        """Lets go of the log (the partition is deleted or its directory failed). No answer of the
+        controller that comes later may make another one under its name."""
         log, self._log = self._log, None
+        self.pending_isr = None
         self.leader_epoch_start = None
         return log
 

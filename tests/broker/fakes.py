@@ -99,6 +99,6 @@ def manager(
         clock=clock,
         loop=loop or asyncio.new_event_loop(),
         replica_lag_max_s=30.0,
+        isr_sender=Asked(),
     )
-    replicas.isr_sender = Asked()
     return replicas, clock

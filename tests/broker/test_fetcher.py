@@ -11,7 +11,8 @@ import pytest
 
 from quorate.broker.handlers import BrokerHandlers
 from quorate.broker.replication.fetch_session import FetchSessionCache, FetchSessions
-from quorate.broker.replication.replica_fetcher import ClientFetchSession, LeaderFetcher
+from quorate.broker.replication.fetch_session_handler import FetchSessionHandler
+from quorate.broker.replication.replica_fetcher import ReplicaFetcher
 from quorate.log.partition_log import PartitionLog
 from quorate.log.producer_state import AppendOrigin
 from quorate.protocol.api import REGISTRY, ApiKey
@@ -45,7 +46,7 @@ class Wire:
         pass
 
 
-class JoinedFetcher(LeaderFetcher):
+class JoinedFetcher(ReplicaFetcher):
     """Runs rounds when the test says so."""
 
     wire: Wire
@@ -256,7 +257,7 @@ def test_a_log_start_within_records_that_are_not_committed_here_is_followed(pair
     leader.high_watermark = 3
     leader.increment_log_start_offset(2, "test")
     assert pair.fetcher is not None
-    ((key, followed),) = pair.fetcher._followed.items()
+    ((key, followed),) = pair.fetcher._states.items()
     pair.loop.run_until_complete(pair.fetcher._reset_to_leader(key, followed))
     assert (followed.fetch_offset, pair.values(FOLLOWER)) == (3, [b"a", b"b", b"c"])
     pair.rounds(2)
@@ -268,7 +269,7 @@ def test_an_error_of_one_partition_makes_it_wait(pair):
     pair.brokers[LEADER].publish(placed(leader=2, epoch=1, partition_epoch=1))
     pair.rounds()
     assert pair.fetcher is not None
-    (followed,) = pair.fetcher._followed.values()
+    (followed,) = pair.fetcher._states.values()
     assert followed.delayed_until > pair.loop.time()
     assert not pair.loop.run_until_complete(pair.fetcher._round())
 
@@ -315,7 +316,7 @@ def test_an_unexpected_error_of_one_partition_holds_up_no_other(tmp_path, monkey
     monkeypatch.undo()
     fetcher = pair.fetcher
     assert fetcher is not None
-    failed = fetcher._followed[topic_id_of("t"), 0]
+    failed = fetcher._states[topic_id_of("t"), 0]
     assert (failed.failures, failed.delayed_until > pair.loop.time()) == (1, True)
     failed.delayed_until = 0.0
     pair.rounds(2)
@@ -335,7 +336,7 @@ def test_a_log_directory_that_fails_ends_the_copying_of_its_partitions_alone(tmp
     broken.dir.parent.joinpath("t-0").write_bytes(b"a file where the log's directory should be")
     pair.rounds(2)
     assert [pair.log(FOLLOWER, partition).log_end_offset for partition in (1, 2)] == [1, 1]
-    assert len(pair.fetcher._followed) == 2
+    assert len(pair.fetcher._states) == 2
     pair.close()
 
 
@@ -438,22 +439,22 @@ def test_checkpoints_are_lowered_before_anything_is_appended_behind_a_cut(pair):
 
 
 def test_a_refused_session_sends_everything_again():
-    session = ClientFetchSession()
+    session = FetchSessionHandler()
     wanted = {(b"t", 0): (0, 0, 0, -1), (b"t", 1): (0, 0, 0, -1)}
     assert session.next(wanted) == (wanted, [])
-    assert session.answered(0, 5)
+    assert session.handle_response(0, 5)
     assert (session.session_id, session.epoch) == (5, 1)
     assert session.next({(b"t", 0): (1, 0, 0, -1)}) == ({(b"t", 0): (1, 0, 0, -1)}, [(b"t", 1)])
-    assert not session.answered(int(ErrorCode.INVALID_FETCH_SESSION_EPOCH), 5)
+    assert not session.handle_response(int(ErrorCode.INVALID_FETCH_SESSION_EPOCH), 5)
     assert session.next(wanted) == (wanted, [])
     assert (session.session_id, session.epoch) == (0, 0)
 
 
 def test_a_leader_without_room_for_sessions_is_asked_in_full():
-    session = ClientFetchSession()
+    session = FetchSessionHandler()
     wanted = {(b"t", 0): (0, 0, 0, -1)}
     session.next(wanted)
-    assert session.answered(0, 0)
+    assert session.handle_response(0, 0)
     assert session.next(wanted) == (wanted, [])
 
 

@@ -182,7 +182,7 @@ def test_a_refused_isr_change_ends_as_its_error_says(leading, error, again, pend
     partition, replicas, clock = leading(replicas=(1, 2), isr=(1,))
     partition.follower_fetched(2, 200, 0, 0, 0, clock.now())
     (change,) = replicas.isr_sender.changes
-    assert partition.isr_refused(change, error) is again
+    assert partition.isr_rejected(change, error) is again
     assert (partition.pending_isr is change) is pending
 
 
@@ -320,7 +320,7 @@ def test_acks_all_is_answered_when_the_controller_refuses_the_follower_that_it_w
     future = waiting_append(partition, loop)
     assert not future.done()
     replicas.metadata.image = cluster(broker(1), broker(2, fenced=True))
-    assert not partition.isr_refused(change, ErrorCode.INELIGIBLE_REPLICA)
+    assert not partition.isr_rejected(change, ErrorCode.INELIGIBLE_REPLICA)
     assert future.result() == [ErrorCode.NONE]
 
 
@@ -330,7 +330,7 @@ def test_acks_all_is_answered_when_a_follower_that_caught_up_outside_of_the_isr_
     partition, replicas, clock = leading(replicas=(1, 2), isr=(1,))
     partition.follower_fetched(2, 200, 0, 0, 0, clock.now())
     (change,) = replicas.isr_sender.changes
-    partition.isr_refused(change, ErrorCode.INELIGIBLE_REPLICA)
+    partition.isr_rejected(change, ErrorCode.INELIGIBLE_REPLICA)
     future = waiting_append(partition, loop, timeout_s=60)
     assert not future.done()
     replicas.metadata.image = cluster(broker(1), broker(2, fenced=True))
@@ -345,7 +345,7 @@ def test_a_deletion_is_answered_when_the_follower_that_it_waits_for_is_no_replic
     assert partition.delete_records(3) == (3, 0)
     settled: list[ErrorCode] = []
     waiter = DelayedAcks(loop, (), 5.0, lambda _i, error: settled.append(error), lambda: settled, 1)
-    partition.add_low_watermark_waiter(3, waiter, 0)
+    partition.delayed_operations.add_deletion(3, waiter, 0)
     partition.make_leader(registration(leader_epoch=1, partition_epoch=1), clock.now())
     assert waiter.future.result() == [ErrorCode.NONE]
 
@@ -357,7 +357,7 @@ def test_a_deletion_is_answered_when_the_follower_that_it_waits_for_died(leading
     assert partition.delete_records(3) == (3, 0)
     settled: list[ErrorCode] = []
     waiter = DelayedAcks(loop, (), 5.0, lambda _i, error: settled.append(error), lambda: settled, 1)
-    partition.add_low_watermark_waiter(3, waiter, 0)
+    partition.delayed_operations.add_deletion(3, waiter, 0)
     replicas.metadata.image = cluster(broker(1), broker(2, fenced=True))
     partition.make_leader(registration(replicas=(1, 2), isr=(1,), partition_epoch=1), clock.now())
     assert waiter.future.result() == [ErrorCode.NONE]

@@ -121,9 +121,9 @@ class Broker:
             clock=self.clock,
             loop=self.loop,
             replica_lag_max_s=30.0,
+            isr_sender=Asked(),
+            directory_id_of=self.directory_ids.__getitem__,
         )
-        self.replicas.isr_sender = Asked()
-        self.replicas.directory_id_of = self.directory_ids.__getitem__
         ids = itertools.count(1)
         self.services = Services(
             config=self.config,

@@ -17,7 +17,6 @@ SOURCES = {ROOT / "src": ("quorate",), ROOT: ("simulation",)}
 
 KNOWN_CIRCLES = (
     "quorate.broker.coordinators: offset_handlers service",
-    "quorate.broker.replication: partition purgatory replica_manager",
     "quorate.controller: broker_connections driver envelope periodic_tasks reads registration requests",
     "quorate.controller: broker_sessions config context",
     "quorate.net: connection dispatch server",

@@ -13,8 +13,6 @@ KNOWN_LONG_FILES = {
     "simulation/explorer/state_space.py",
     "simulation/nodes/disk.py",
     "src/quorate/broker/coordinators/driver.py",
-    "src/quorate/broker/replication/partition.py",
-    "src/quorate/broker/replication/replica_fetcher.py",
     "src/quorate/log/manager.py",
     "src/quorate/log/segment.py",
     "src/quorate/metadata/image/builder.py",

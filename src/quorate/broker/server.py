@@ -22,8 +22,9 @@ from quorate.broker.metadata.publisher import BrokerMetadataListener
 from quorate.broker.replication.alter_partition import AlterPartitionManager
 from quorate.broker.replication.directory_assignments import DirectoryAssignments
 from quorate.broker.replication.fetch_session import FetchSessionCache, FetchSessions
-from quorate.broker.replication.replica_manager import FollowerFetching, ReplicaManager
+from quorate.broker.replication.replica_manager import Fetchers, ReplicaManager
 from quorate.broker.topic_creation import TopicCreator
+from quorate.lazy import lazy_module
 from quorate.log.errors import LogDirFailure
 from quorate.log.manager import LogManager
 from quorate.metadata.features import FIRST_DIRECTORIES, KRAFT_VERSION, supported_features
@@ -33,6 +34,7 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.uuids import random_uuid
 
 if TYPE_CHECKING:
+    from quorate.broker.replication import replica_fetcher_manager
     from quorate.config.kafka_config import KafkaConfig
     from quorate.config.listeners import Endpoint
     from quorate.log.files import OpenFiles
@@ -41,8 +43,10 @@ if TYPE_CHECKING:
     from quorate.metadata.snapshot_emitter import SnapshotEmitter
     from quorate.net.dispatch import FeatureState, Handler
     from quorate.raft.runtime.client import RaftClient
+else:
+    replica_fetcher_manager = lazy_module("quorate.broker.replication.replica_fetcher_manager")
 
-log_ = logging.getLogger("quorate.broker.server")
+logger = logging.getLogger("quorate.broker.server")
 
 _SESSION_EVICTION_MS = 120_000
 """A fetch session unused for two minutes may be pushed out, as in Kafka."""
@@ -101,6 +105,15 @@ class BrokerServer:
         self._publisher.on_leader(self._locator.leader_changed)
         self._channels: list[ControllerChannel] = []
         self.channel = self._new_channel("forwarding")
+        self._isr_sender = AlterPartitionManager(
+            self.node_id, self._new_channel("alter-partition"), lambda: self.lifecycle.broker_epoch, loop
+        )
+        self._assignments = DirectoryAssignments(
+            self.node_id,
+            self._new_channel("directory-assignments"),
+            lambda: self.lifecycle.broker_epoch,
+            loop,
+        )
         self.replicas = ReplicaManager(
             node_id=self.node_id,
             metadata=self.metadata,
@@ -108,9 +121,13 @@ class BrokerServer:
             clock=self._clock,
             loop=loop,
             replica_lag_max_s=config.get("replica.lag.time.max.ms") / 1000,
+            isr_sender=self._isr_sender,
+            make_fetchers=self._make_fetchers,
+            storage_failed=self._storage_failed,
+            assign_directory=self._assign_directory,
+            directory_id_of=self.directory_ids.__getitem__,
         )
         self.creator = TopicCreator(config, self.channel, self._publisher, loop)
-        self.replicas.create_topic = self.creator.create
         sessions = FetchSessions(
             FetchSessionCache(
                 config.get("max.incremental.fetch.session.cache.slots"),
@@ -133,20 +150,6 @@ class BrokerServer:
             on_fault=self._fault,
             loop=loop,
         )
-        self._isr_sender = AlterPartitionManager(
-            self.node_id, self._new_channel("alter-partition"), lambda: self.lifecycle.broker_epoch, loop
-        )
-        self.replicas.isr_sender = self._isr_sender
-        self.replicas.make_fetchers = self._make_fetchers
-        self._assignments = DirectoryAssignments(
-            self.node_id,
-            self._new_channel("directory-assignments"),
-            lambda: self.lifecycle.broker_epoch,
-            loop,
-        )
-        self.replicas.assign_directory = self._assign_directory
-        self.replicas.directory_id_of = self.directory_ids.__getitem__
-        self.replicas.storage_failed = self._storage_failed
         self._loading: asyncio.Future[list[LogDirFailure]] | None = None
         self._upkeep = LogMaintenance(config, self.logs, self.replicas, self._storage_failed, loop)
         self._groups: Any = None
@@ -172,7 +175,9 @@ class BrokerServer:
     def _add_groups(self) -> None:
         from quorate.broker.coordinators import GroupService
 
-        self._groups = GroupService(self._config, self.replicas, self.metadata, self.channel, self._clock)
+        self._groups = GroupService(
+            self._config, self.replicas, self.metadata, self.creator, self.channel, self._clock
+        )
         self.routes.update(self._groups.routes)
 
     # --- what others ask --------------------------------------------------------------------------
@@ -269,7 +274,7 @@ class BrokerServer:
             now = self._clock.now()
             if now - last_told >= 1.0:
                 last_told = now
-                log_.info(
+                logger.info(
                     "[BrokerServer id=%d] %d of %d logs of %s opened", self.node_id, done, found, directory
                 )
 
@@ -285,7 +290,7 @@ class BrokerServer:
         for failure in failures:
             self._report_directory(failure)
         self._configs_changed(MetadataDelta(image, self._publisher.image))
-        log_.info(
+        logger.info(
             "[BrokerServer id=%d] Opened %d logs in %d ms",
             self.node_id,
             len(self.logs),
@@ -313,7 +318,7 @@ class BrokerServer:
             if not self.logs.is_online(directory):
                 self.replicas.go_offline((), self.directory_ids.get(directory))
         self.replicas.apply_image(image)
-        log_.info(
+        logger.info(
             "[BrokerServer id=%d] Hosting %d partitions; %d logs of deleted topics removed",
             self.node_id,
             len(self.replicas.partitions),
@@ -374,7 +379,7 @@ class BrokerServer:
             async with asyncio.timeout(controlled_timeout_s):
                 await asyncio.shield(self.lifecycle.may_stop)
         except TimeoutError:
-            log_.warning(
+            logger.warning(
                 "[BrokerServer id=%d] The controller did not finish the controlled shutdown in time",
                 self.node_id,
             )
@@ -412,10 +417,10 @@ class BrokerServer:
         self._channels.append(channel)
         return channel
 
-    def _make_fetchers(self) -> FollowerFetching:
-        from quorate.broker.replication.replica_fetcher import ReplicaFetchers
-
-        return ReplicaFetchers(self._config, self.replicas, lambda: self.lifecycle.broker_epoch, self._loop)
+    def _make_fetchers(self, replicas: ReplicaManager) -> Fetchers:
+        return replica_fetcher_manager.ReplicaFetcherManager(
+            self._config, replicas, lambda: self.lifecycle.broker_epoch, self._loop
+        )
 
     def _find_controller(self) -> tuple[int, str, int] | None:
         leader = self._raft.leader_and_epoch.leader_id
@@ -432,7 +437,7 @@ class BrokerServer:
         directory = Path(failure.directory)
         if not self.logs.is_online(directory):
             return
-        log_.error("[BrokerServer id=%d] Log directory %s failed: %s", self.node_id, directory, failure)
+        logger.error("[BrokerServer id=%d] Log directory %s failed: %s", self.node_id, directory, failure)
         self.replicas.go_offline(self.logs.mark_offline(directory), self.directory_ids[directory])
         self._report_directory(failure)
 
@@ -443,7 +448,7 @@ class BrokerServer:
             self.lifecycle.directory_failed(self.directory_ids[Path(failure.directory)])
 
     def _fault(self, error: BaseException) -> None:
-        log_.error("[BrokerServer id=%d] Cannot go on: %s", self.node_id, error)
+        logger.error("[BrokerServer id=%d] Cannot go on: %s", self.node_id, error)
         if self._on_fault_given is not None:
             self._on_fault_given(error)
 

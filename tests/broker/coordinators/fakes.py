@@ -50,13 +50,12 @@ class Replicas(ReplicaManager):
             clock=clock,
             loop=asyncio.get_running_loop(),
             replica_lag_max_s=30.0,
+            isr_sender=Asked(),
         )
-        self.isr_sender = Asked()
         self.hold = False
         self.fail_with: Exception | None = None
         self.made: list[str] = []
         self.made_when: asyncio.Future[None] = self.loop.create_future()
-        self.create_topic = self._make
         self.apply_image(self.metadata.image)
 
     def log(self, partition: int) -> PartitionLog:
@@ -77,7 +76,7 @@ class Replicas(ReplicaManager):
         partition_id: int,
         batch: bytes,
         *,
-        origin: AppendOrigin | None = None,
+        origin: AppendOrigin = AppendOrigin.COORDINATOR,
         timeout_s: float = 5.0,
     ) -> asyncio.Future[int]:
         if self.fail_with is not None:
@@ -112,7 +111,7 @@ class Replicas(ReplicaManager):
         if epoch is not None and not self.hold:
             self.catch_up(partition)
 
-    def _make(self, name: str) -> asyncio.Future[None]:
+    def create(self, name: str) -> asyncio.Future[None]:
         self.made.append(name)
         return self.made_when
 
@@ -193,7 +192,9 @@ class World:
         self.answers: list[Any] = []
         self.settings = settings(**changes)
         self._lead = lead
-        self.service = GroupService(self.settings, self.replicas, self.metadata, self, self.clock)
+        self.service = GroupService(
+            self.settings, self.replicas, self.metadata, self.replicas, self, self.clock
+        )
 
     async def send(self, request: Any) -> Any:
         self.sent.append(request)
@@ -224,7 +225,9 @@ class World:
     async def restart(self) -> None:
         """The broker stops and starts again on the same logs."""
         await self.service.close()
-        self.service = GroupService(self.settings, self.replicas, self.metadata, self, self.clock)
+        self.service = GroupService(
+            self.settings, self.replicas, self.metadata, self.replicas, self, self.clock
+        )
         await self.service.start()
         await self.loaded()
 

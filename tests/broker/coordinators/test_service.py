@@ -567,7 +567,7 @@ async def test_offsets_of_topics_that_are_deleted_while_the_group_loads_go() -> 
     async with World() as w:
         await w.call(ApiKey.OFFSET_COMMIT, commit_request(2), 9)
         await w.service.close()
-        w.service = GroupService(w.settings, w.replicas, w.metadata, w, w.clock)
+        w.service = GroupService(w.settings, w.replicas, w.metadata, w.replicas, w, w.clock)
         await w.service.start()
         w.service.topics_deleted(
             frozenset({"t"})

@@ -60,7 +60,7 @@ class Metadata(Protocol):
 
 
 class TopicMaker(Protocol):
-    def ensure_topic(self, name: str) -> asyncio.Future[None]: ...
+    def create(self, name: str) -> asyncio.Future[None]: ...
 
 
 class GroupService(OffsetHandlers):
@@ -68,12 +68,18 @@ class GroupService(OffsetHandlers):
     before they go."""
 
     def __init__(
-        self, config: Settings, replica_manager: Any, metadata_cache: Metadata, channel: Channel, clock: Clock
+        self,
+        config: Settings,
+        replica_manager: Any,
+        metadata_cache: Metadata,
+        topics: TopicMaker,
+        channel: Channel,
+        clock: Clock,
     ) -> None:
         self.config = group_config(config)
         self.metadata = metadata_cache
         replicas: Replicas = replica_manager
-        self._topics: TopicMaker = replica_manager
+        self._topics = topics
         self.driver = GroupDriver(
             self.config, replicas, clock, lambda name: metadata_cache.topic(name) is not None
         )
@@ -177,7 +183,7 @@ class GroupService(OffsetHandlers):
             if error is not None:
                 log.warning("[GroupCoordinator] Could not create topic %s: %s", name, error)
 
-        self._topics.ensure_topic(name).add_done_callback(made)
+        self._topics.create(name).add_done_callback(made)
 
     # -- classic groups
     # ----------------------------------------------------------------------------------------------

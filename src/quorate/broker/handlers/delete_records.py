@@ -70,7 +70,7 @@ def delete(services: Services, _context: RequestContext, request: DeleteRecordsR
 
     waiter = DelayedAcks(services.loop, (), request.timeout_ms / 1000, settle, lambda: response, len(waiting))
     for index, (partition, wanted, _) in enumerate(waiting):
-        partition.add_low_watermark_waiter(wanted, waiter, index)
+        partition.delayed_operations.add_deletion(wanted, waiter, index)
     return waiter.future if durable is None else _answer_when(durable, waiter.future)
 
 

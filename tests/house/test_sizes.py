@@ -12,7 +12,6 @@ KNOWN_LONG_FILES = {
     "simulation/core/replica.py",
     "simulation/explorer/state_space.py",
     "simulation/nodes/disk.py",
-    "src/quorate/broker/coordinators/driver.py",
     "src/quorate/log/manager.py",
     "src/quorate/log/segment.py",
     "src/quorate/metadata/image/builder.py",

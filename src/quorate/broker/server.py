@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.broker.clock import Clock, SystemClock
 from quorate.broker.controller_channel import ControllerChannel, ControllerLocator
+from quorate.broker.coordinators.service import CoordinatorService
 from quorate.broker.handlers import BrokerHandlers, Services
 from quorate.broker.lifecycle import BrokerLifecycle, BrokerState
 from quorate.broker.log_maintenance import LogMaintenance
@@ -152,7 +153,9 @@ class BrokerServer:
         )
         self._loading: asyncio.Future[list[LogDirFailure]] | None = None
         self._upkeep = LogMaintenance(config, self.logs, self.replicas, self._storage_failed, loop)
-        self._groups: Any = None
+        self._coordinators = CoordinatorService(
+            config, self.replicas, self.metadata, self.creator, self.channel, self._clock
+        )
         self.routes: dict[int, Handler] = BrokerHandlers(
             Services(
                 config=config,
@@ -170,15 +173,7 @@ class BrokerServer:
         ).routes
         for key in _CONTROLLERS_ONLY:
             self.routes[int(key)] = _not_controller
-        self._add_groups()
-
-    def _add_groups(self) -> None:
-        from quorate.broker.coordinators import GroupService
-
-        self._groups = GroupService(
-            self._config, self.replicas, self.metadata, self.creator, self.channel, self._clock
-        )
-        self.routes.update(self._groups.routes)
+        self.routes.update(self._coordinators.routes)
 
     # --- what others ask --------------------------------------------------------------------------
 
@@ -245,9 +240,8 @@ class BrokerServer:
         self._publisher.subscribe("topic configurations", self._configs_changed)
         self._publisher.subscribe("replica manager", self.replicas.apply_delta)
         self._publisher.subscribe("registration", self._registration_changed)
-        if self._groups is not None:
-            self._publisher.subscribe("group coordinator", self._groups.apply_delta)
-            await self._groups.start()
+        self._publisher.subscribe("coordinators", self._coordinators.apply_delta)
+        await self._coordinators.start()
         # The last one: what a heartbeat reports has been applied by all others.
         self._publisher.subscribe("lifecycle", self.lifecycle.metadata_applied)
         self._upkeep.start()
@@ -394,8 +388,7 @@ class BrokerServer:
         self._raft.unregister(self._publisher)
         if self._snapshots is not None:
             await self._snapshots.close()
-        if self._groups is not None:
-            await self._groups.close()
+        await self._coordinators.close()
         await self._upkeep.close()
         if self.replicas.fetchers is not None:
             await self.replicas.fetchers.close()

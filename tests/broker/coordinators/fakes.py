@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from quorate.broker.coordinators.service import GroupService
+from quorate.broker.coordinators.service import CoordinatorService
 from quorate.broker.metadata.cache import MetadataCache
 from quorate.broker.replication.replica_manager import ReplicaManager
 from quorate.log.config import LogConfig
@@ -192,7 +192,7 @@ class World:
         self.answers: list[Any] = []
         self.settings = settings(**changes)
         self._lead = lead
-        self.service = GroupService(
+        self.service = CoordinatorService(
             self.settings, self.replicas, self.metadata, self.replicas, self, self.clock
         )
 
@@ -218,14 +218,14 @@ class World:
         self._directory.cleanup()
 
     async def loaded(self) -> None:
-        for runtime in self.service.driver.runtimes():
+        for runtime in self.service.groups.runtime.contexts():
             if runtime.loader is not None:
                 await runtime.loader
 
     async def restart(self) -> None:
         """The broker stops and starts again on the same logs."""
         await self.service.close()
-        self.service = GroupService(
+        self.service = CoordinatorService(
             self.settings, self.replicas, self.metadata, self.replicas, self, self.clock
         )
         await self.service.start()

@@ -7,8 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from quorate.broker.coordinators.model import Caller, GroupConfig, Instant, Outcome, Record
-from quorate.broker.coordinators.shard import Shard
+from quorate.broker.coordinators.group.config import GroupCoordinatorConfig
+from quorate.broker.coordinators.group.model import Caller, Record
+from quorate.broker.coordinators.group.shard import GroupCoordinatorShard
+from quorate.broker.coordinators.result import CoordinatorResult, Instant
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.heartbeat import HeartbeatRequest
 from quorate.protocol.messages.join_group import JoinGroupRequest
@@ -19,9 +21,9 @@ START_MS = 1_700_000_000_000
 
 
 class Harness:
-    def __init__(self, config: GroupConfig | None = None) -> None:
-        self.config = config or GroupConfig()
-        self.shard = Shard(self.config)
+    def __init__(self, config: GroupCoordinatorConfig | None = None) -> None:
+        self.config = config or GroupCoordinatorConfig()
+        self.shard = GroupCoordinatorShard(self.config)
         self.now = 100.0
         self.log: list[Record] = []
         self.answers: dict[int, Any] = {}
@@ -29,7 +31,7 @@ class Harness:
         self.fresh = 0
         self.fail_with = ErrorCode.NONE
         self.hold = False
-        self.held: list[Outcome] = []
+        self.held: list[CoordinatorResult] = []
         self.shard.loaded(self.at)
 
     @property
@@ -40,7 +42,7 @@ class Harness:
         self.token += 1
         return self.token
 
-    def carry_out(self, outcome: Outcome, before: Any) -> None:
+    def carry_out(self, outcome: CoordinatorResult, before: Any) -> None:
         for token, answer in outcome.replies:
             assert token not in self.answers, f"request {token} answered twice"
             self.answers[token] = answer
@@ -116,7 +118,7 @@ class Harness:
         caller = Caller(version, client, "/127.0.0.1", f"id{self.fresh}")
         token = self.next_token()
         before = self.shard.state
-        self.carry_out(self.shard.join(request, caller, token, self.at), before)
+        self.carry_out(self.shard.groups.join(request, caller, token, self.at), before)
         return token
 
     def sync(
@@ -134,15 +136,15 @@ class Harness:
         request = SyncGroupRequest(
             group_id=group, member_id=member_id, generation_id=generation, assignments=entries
         )
-        return self.step(self.shard.sync, request)
+        return self.step(self.shard.groups.sync, request)
 
     def heartbeat(self, member_id: str, generation: int, *, group: str = "g") -> int:
         request = HeartbeatRequest(group_id=group, member_id=member_id, generation_id=generation)
-        return int(self.shard.heartbeat(request, self.at).error_code)
+        return int(self.shard.groups.heartbeat(request, self.at).error_code)
 
     def leave(self, *identities: tuple[str, str | None], group: str = "g") -> int:
         members = [LeaveGroupRequest.MemberIdentity(member_id=m, group_instance_id=i) for m, i in identities]
-        return self.step(self.shard.leave, LeaveGroupRequest(group_id=group, members=members))
+        return self.step(self.shard.groups.leave, LeaveGroupRequest(group_id=group, members=members))
 
     # -- stories
     # ----------------------------------------------------------------------------------------------

@@ -5,18 +5,22 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.broker.coordinators.model import (
+from quorate.broker.coordinators.group.config import GroupCoordinatorConfig
+from quorate.broker.coordinators.group.model import (
     Caller,
-    CommittedOffset,
-    ForeignGroup,
-    ForeignRecord,
-    ForeignType,
-    GroupConfig,
     GroupRecord,
+    OffsetAndMetadata,
     OffsetRecord,
     StoredGroup,
+    UnsupportedGroup,
+    UnsupportedGroupRecord,
+    UnsupportedGroupType,
 )
-from quorate.broker.coordinators.offsets import DELETION_SLICE, EXPIRY_SLICE, TOMBSTONE_COST
+from quorate.broker.coordinators.group.offset_metadata_manager import (
+    DELETION_SLICE,
+    EXPIRY_SLICE,
+    TOMBSTONE_COST,
+)
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.offset_commit import OffsetCommitRequest
 from quorate.protocol.messages.offset_fetch import OffsetFetchRequest
@@ -41,7 +45,7 @@ def commit(h: Harness, offset: int = 1, *, group: str = "g", topic: str = "t", v
     token = h.next_token()
     before = h.shard.state
     try:
-        h.carry_out(h.shard.commit(request, Caller(version), token, h.at), before)
+        h.carry_out(h.shard.offsets.commit(request, Caller(version), token, h.at), before)
     except KafkaError as error:
         h.shard.state = before
         return error.code
@@ -50,7 +54,7 @@ def commit(h: Harness, offset: int = 1, *, group: str = "g", topic: str = "t", v
 
 def offsets(h: Harness, group: str = "g") -> dict[tuple[str, int], int]:
     request = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None)
-    answer = h.shard.fetch(h.shard.state, request, require_stable=False)
+    answer = h.shard.offsets.fetch(h.shard.state, request, require_stable=False)
     return {(t.name, p.partition_index): p.committed_offset for t in answer.topics for p in t.partitions}
 
 
@@ -113,10 +117,10 @@ def test_a_commit_keeps_the_session() -> None:
 
 def test_offsets_of_another_topic_of_the_same_name_are_not_told() -> None:
     h = Harness()
-    h.shard.replay(OffsetRecord("g", "t", 0, CommittedOffset(5, topic_id=b"a" * 16)), 0)
+    h.shard.replay(OffsetRecord("g", "t", 0, OffsetAndMetadata(5, topic_id=b"a" * 16)), 0)
     wanted = OffsetFetchRequest.OffsetFetchRequestTopics(name="t", topic_id=b"b" * 16, partition_indexes=[0])
     request = OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=[wanted])
-    answer = h.shard.fetch(h.shard.state, request, require_stable=False)
+    answer = h.shard.offsets.fetch(h.shard.state, request, require_stable=False)
     assert answer.topics[0].partitions[0].committed_offset == -1
 
 
@@ -125,7 +129,7 @@ def test_offsets_of_another_topic_of_the_same_name_are_not_told() -> None:
 
 
 def test_offsets_of_a_simple_group_expire_after_their_last_commit_and_the_group_with_them() -> None:
-    h = Harness(GroupConfig(offsets_retention_ms=DAY_MS))
+    h = Harness(GroupCoordinatorConfig(offsets_retention_ms=DAY_MS))
     commit(h, 1)
     h.advance(DAY_MS / 1000 / 2)
     commit(h, 2, topic="u")
@@ -138,7 +142,7 @@ def test_offsets_of_a_simple_group_expire_after_their_last_commit_and_the_group_
 
 
 def test_retention_of_a_group_counts_from_when_it_is_empty() -> None:
-    h = Harness(GroupConfig(offsets_retention_ms=DAY_MS))
+    h = Harness(GroupCoordinatorConfig(offsets_retention_ms=DAY_MS))
     (leader,) = h.stable_group(1, session_ms=DAY_MS * 3)
     commit(h, 1, member=leader, generation=1)
     h.advance(DAY_MS / 1000 * 2)
@@ -150,7 +154,7 @@ def test_retention_of_a_group_counts_from_when_it_is_empty() -> None:
 
 
 def test_a_live_group_keeps_what_it_reads_and_loses_the_rest() -> None:
-    h = Harness(GroupConfig(offsets_retention_ms=DAY_MS))
+    h = Harness(GroupCoordinatorConfig(offsets_retention_ms=DAY_MS))
     subscription = b"\0\1\0\0\0\1\0\1t\xff\xff\xff\xff"
     kwargs = {"protocols": [("range", subscription)], "session_ms": DAY_MS * 3}
     (leader,) = h.stable_group(1, **kwargs)
@@ -161,7 +165,7 @@ def test_a_live_group_keeps_what_it_reads_and_loses_the_rest() -> None:
 
 
 def test_a_group_with_unreadable_subscriptions_keeps_everything() -> None:
-    h = Harness(GroupConfig(offsets_retention_ms=DAY_MS))
+    h = Harness(GroupCoordinatorConfig(offsets_retention_ms=DAY_MS))
     (leader,) = h.stable_group(1, protocols=[("range", b"\0")], session_ms=DAY_MS * 3)
     commit(h, 1, member=leader, generation=1)
     h.advance(DAY_MS / 1000 * 2)
@@ -169,7 +173,7 @@ def test_a_group_with_unreadable_subscriptions_keeps_everything() -> None:
 
 
 def test_a_requested_retention_wins() -> None:
-    h = Harness(GroupConfig(offsets_retention_ms=DAY_MS))
+    h = Harness(GroupCoordinatorConfig(offsets_retention_ms=DAY_MS))
     commit(h, 1, topic="short", version=3, retention_ms=1000)
     commit(h, 1, topic="long", version=3, retention_ms=DAY_MS * 10)
     h.advance(1300)
@@ -179,10 +183,10 @@ def test_a_requested_retention_wins() -> None:
 
 
 def test_an_expiry_of_many_offsets_is_made_in_steps_that_see_what_changes_meanwhile() -> None:
-    h = Harness(GroupConfig(offsets_retention_ms=1000))
+    h = Harness(GroupCoordinatorConfig(offsets_retention_ms=1000))
     for group in ("a", "b", "c"):
         for partition in range(EXPIRY_SLICE - 100):
-            value = CommittedOffset(1, commit_timestamp_ms=h.at.wall_ms)
+            value = OffsetAndMetadata(1, commit_timestamp_ms=h.at.wall_ms)
             h.shard.replay(OffsetRecord(group, "t", partition, value), len(h.log))
     h.now += 700
     steps = []
@@ -212,7 +216,7 @@ def test_the_offsets_of_deleted_topics_go_in_steps_that_spare_those_of_a_new_top
     for group in ("a", "b"):
         for topic in ("t", "u"):
             for partition in range(count):
-                value = CommittedOffset(1, commit_timestamp_ms=h.at.wall_ms)
+                value = OffsetAndMetadata(1, commit_timestamp_ms=h.at.wall_ms)
                 h.shard.replay(OffsetRecord(group, topic, partition, value), len(h.log))
     h.shard.topics_deleted(frozenset({"t"}))
     steps = []
@@ -231,7 +235,7 @@ def test_the_offsets_of_deleted_topics_go_in_steps_that_spare_those_of_a_new_top
 
 
 def test_a_failed_expiry_is_tried_again() -> None:
-    h = Harness(GroupConfig(offsets_retention_ms=1000))
+    h = Harness(GroupCoordinatorConfig(offsets_retention_ms=1000))
     commit(h, 1)
     h.fail_with = E.NOT_ENOUGH_REPLICAS
     h.advance(601)
@@ -247,12 +251,12 @@ def test_a_failed_expiry_is_tried_again() -> None:
 
 def test_transactional_offsets_wait_for_their_marker() -> None:
     h = Harness()
-    h.shard.replay(OffsetRecord("g", "t", 0, CommittedOffset(5)), 0, producer_id=9)
+    h.shard.replay(OffsetRecord("g", "t", 0, OffsetAndMetadata(5)), 0, producer_id=9)
     assert offsets(h) == {}
     request = OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=[
         OffsetFetchRequest.OffsetFetchRequestTopics(name="t", partition_indexes=[0])
     ])  # fmt: skip
-    answer = h.shard.fetch(h.shard.state, request, require_stable=True)
+    answer = h.shard.offsets.fetch(h.shard.state, request, require_stable=True)
     assert answer.topics[0].partitions[0].error_code == E.UNSTABLE_OFFSET_COMMIT
     h.shard.replay_end_transaction(9, committed=True)
     assert offsets(h) == {("t", 0): 5}
@@ -261,31 +265,31 @@ def test_transactional_offsets_wait_for_their_marker() -> None:
 
 def test_aborted_offsets_are_forgotten() -> None:
     h = Harness()
-    h.shard.replay(OffsetRecord("g", "t", 0, CommittedOffset(5)), 0, producer_id=9)
+    h.shard.replay(OffsetRecord("g", "t", 0, OffsetAndMetadata(5)), 0, producer_id=9)
     h.shard.replay_end_transaction(9, committed=False)
     assert offsets(h) == {} and not h.shard.state.pending
 
 
 def test_a_later_plain_commit_stands_against_an_older_transaction() -> None:
     h = Harness()
-    h.shard.replay(OffsetRecord("g", "t", 0, CommittedOffset(5)), 0, producer_id=9)
-    h.shard.replay(OffsetRecord("g", "t", 0, CommittedOffset(6)), 1)
+    h.shard.replay(OffsetRecord("g", "t", 0, OffsetAndMetadata(5)), 0, producer_id=9)
+    h.shard.replay(OffsetRecord("g", "t", 0, OffsetAndMetadata(6)), 1)
     h.shard.replay_end_transaction(9, committed=True)
     assert offsets(h) == {("t", 0): 6}
 
 
 def test_a_tombstone_removes_pending_offsets_too() -> None:
     h = Harness()
-    h.shard.replay(OffsetRecord("g", "t", 0, CommittedOffset(5)), 0, producer_id=9)
+    h.shard.replay(OffsetRecord("g", "t", 0, OffsetAndMetadata(5)), 0, producer_id=9)
     h.shard.replay(OffsetRecord("g", "t", 0, None), 1)
     h.shard.replay_end_transaction(9, committed=True)
     assert offsets(h) == {}
 
 
 def test_groups_with_an_open_transaction_do_not_expire() -> None:
-    h = Harness(GroupConfig(offsets_retention_ms=1000))
+    h = Harness(GroupCoordinatorConfig(offsets_retention_ms=1000))
     h.shard.replay(
-        OffsetRecord("g", "t", 0, CommittedOffset(5, commit_timestamp_ms=START_MS)), 0, producer_id=9
+        OffsetRecord("g", "t", 0, OffsetAndMetadata(5, commit_timestamp_ms=START_MS)), 0, producer_id=9
     )
     h.advance(2000)
     assert h.shard.classic_group("g") is not None
@@ -295,11 +299,13 @@ def test_groups_with_an_open_transaction_do_not_expire() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def foreign(h: Harness, *, member: bool, group_type: ForeignType = ForeignType.CONSUMER) -> None:
-    h.shard.replay(ForeignRecord("n", group_type, 3, b"k3", b"v"), 0)
-    h.shard.replay(ForeignRecord("n", group_type, 6, b"k6", b"v"), 1)
+def foreign(
+    h: Harness, *, member: bool, group_type: UnsupportedGroupType = UnsupportedGroupType.CONSUMER
+) -> None:
+    h.shard.replay(UnsupportedGroupRecord("n", group_type, 3, b"k3", b"v"), 0)
+    h.shard.replay(UnsupportedGroupRecord("n", group_type, 6, b"k6", b"v"), 1)
     if member:
-        h.shard.replay(ForeignRecord("n", group_type, 5, b"k5", b"v", "m"), 2)
+        h.shard.replay(UnsupportedGroupRecord("n", group_type, 5, b"k5", b"v", "m"), 2)
 
 
 def test_a_live_foreign_group_is_listed_and_left_alone() -> None:
@@ -317,9 +323,9 @@ def test_a_live_foreign_group_is_listed_and_left_alone() -> None:
 
 
 def test_offsets_of_foreign_groups_are_told_and_do_not_expire() -> None:
-    h = Harness(GroupConfig(offsets_retention_ms=1000))
+    h = Harness(GroupCoordinatorConfig(offsets_retention_ms=1000))
     foreign(h, member=True)
-    h.shard.replay(OffsetRecord("n", "t", 0, CommittedOffset(5)), 3)
+    h.shard.replay(OffsetRecord("n", "t", 0, OffsetAndMetadata(5)), 3)
     h.advance(3000)
     assert offsets(h, "n") == {("t", 0): 5}
 
@@ -327,34 +333,36 @@ def test_offsets_of_foreign_groups_are_told_and_do_not_expire() -> None:
 def test_an_empty_foreign_group_may_be_deleted_with_all_its_records() -> None:
     h = Harness()
     foreign(h, member=False)
-    h.shard.replay(OffsetRecord("n", "t", 0, CommittedOffset(5)), 3)
+    h.shard.replay(OffsetRecord("n", "t", 0, OffsetAndMetadata(5)), 3)
     h.carry_out(h.shard.delete_groups(["n"], 1), h.shard.state)
     assert "n" not in h.shard.state.groups
-    deleted = [r.record_type for r in h.log if isinstance(r, ForeignRecord)]
+    deleted = [r.record_type for r in h.log if isinstance(r, UnsupportedGroupRecord)]
     assert deleted == [6, 3], "the group's own record goes last"
 
 
-@pytest.mark.parametrize(("group_type", "joins"), [(ForeignType.CONSUMER, True), (ForeignType.SHARE, False)])
+@pytest.mark.parametrize(
+    ("group_type", "joins"), [(UnsupportedGroupType.CONSUMER, True), (UnsupportedGroupType.SHARE, False)]
+)
 def test_an_empty_consumer_group_becomes_classic_when_a_classic_member_joins(
-    group_type: ForeignType, joins: bool
+    group_type: UnsupportedGroupType, joins: bool
 ) -> None:
     h = Harness()
     foreign(h, member=False, group_type=group_type)
     code = h.answers[h.join(group="n")].error_code
     assert code == (E.MEMBER_ID_REQUIRED if joins else E.INCONSISTENT_GROUP_PROTOCOL)
-    assert isinstance(h.shard.state.groups["n"], ForeignGroup) is not joins
+    assert isinstance(h.shard.state.groups["n"], UnsupportedGroup) is not joins
 
 
 def test_leaving_members_of_a_foreign_group_are_seen() -> None:
     h = Harness()
     foreign(h, member=True)
-    h.shard.replay(ForeignRecord("n", ForeignType.CONSUMER, 5, b"k5", None, "m"), 3)
+    h.shard.replay(UnsupportedGroupRecord("n", UnsupportedGroupType.CONSUMER, 5, b"k5", None, "m"), 3)
     group = h.shard.state.groups["n"]
-    assert isinstance(group, ForeignGroup) and group.is_empty
+    assert isinstance(group, UnsupportedGroup) and group.is_empty
 
 
 def test_tombstones_of_a_foreign_group_that_is_classic_now_change_nothing() -> None:
     h = Harness()
     h.shard.replay(GroupRecord("n", StoredGroup("consumer", 4, None, None, START_MS)), 0)
-    h.shard.replay(ForeignRecord("n", ForeignType.CONSUMER, 3, b"k3", None), 1)
+    h.shard.replay(UnsupportedGroupRecord("n", UnsupportedGroupType.CONSUMER, 3, b"k3", None), 1)
     assert h.shard.classic_group("n") is not None

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from quorate.broker.coordinators import offset_handlers
-from quorate.broker.coordinators.offsets import ExpiryCursor
-from quorate.broker.coordinators.record_codec import decode_record
-from quorate.broker.coordinators.service import GroupService
+from quorate.broker.coordinators.group import offset_requests
+from quorate.broker.coordinators.group.offset_metadata_manager import ExpiryCursor
+from quorate.broker.coordinators.group.record_serde import decode_record
+from quorate.broker.coordinators.service import CoordinatorService
 from quorate.protocol.api import REGISTRY, ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
@@ -132,7 +132,7 @@ async def test_offsets_survive_a_restart() -> None:
 async def test_the_topics_batches_are_compressed_as_configured() -> None:
     async with World(offsets_topic_compression_codec=4) as w:
         await w.call(ApiKey.OFFSET_COMMIT, commit_request(7), 9)
-        (batch,) = w.replicas.batches(w.service.partition_for("g"))
+        (batch,) = w.replicas.batches(w.service.groups.partition_for("g"))
         assert parse_header(batch).compression == Compression.ZSTD
         await w.restart()
         assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == {("t", 0): 7}
@@ -142,7 +142,7 @@ async def test_the_topics_batches_are_compressed_as_configured() -> None:
 async def test_records_are_what_kafka_writes() -> None:
     async with World() as w:
         await w.call(ApiKey.OFFSET_COMMIT, commit_request(7), 9)
-        (batch,) = w.replicas.batches(w.service.partition_for("g"))
+        (batch,) = w.replicas.batches(w.service.groups.partition_for("g"))
         (record,) = decode_records(batch)
         assert record.key == b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x00"
         timestamp = (1_700_000_000_000).to_bytes(8, "big")
@@ -156,7 +156,7 @@ async def test_records_are_what_kafka_writes() -> None:
 async def test_a_request_with_retention_keeps_its_expire_timestamp() -> None:
     async with World() as w:
         await w.call(ApiKey.OFFSET_COMMIT, commit_request(7, retention_time_ms=1000), 3)
-        (batch,) = w.replicas.batches(w.service.partition_for("g"))
+        (batch,) = w.replicas.batches(w.service.groups.partition_for("g"))
         (record,) = decode_records(batch)
         assert record.key is not None and record.value is not None
         assert record.value[:2] == b"\x00\x01"
@@ -201,8 +201,10 @@ async def test_the_longest_retention_is_for_ever() -> None:
         answer = await w.call(ApiKey.OFFSET_COMMIT, commit_request(7, retention_time_ms=2**63 - 1), 4)
         assert answer.topics[0].partitions[0].error_code == E.NONE
         w.clock.offset_ms = 1_000_000_000_000
-        runtime = w.service.driver.runtime(w.service.partition_for("g"))
-        assert not runtime.shard.expire_offsets(ExpiryCursor(["g"]), w.service.driver.instant()).records
+        runtime = w.service.groups.runtime.context(w.service.groups.partition_for("g"))
+        assert not runtime.shard.offsets.expire_offsets(
+            ExpiryCursor(["g"]), w.service.groups.runtime.instant()
+        ).records
 
 
 @in_loop
@@ -295,7 +297,7 @@ async def test_only_the_leader_of_the_partition_answers() -> None:
 async def test_requests_are_put_off_while_the_group_loads() -> None:
     async with World() as w:
         await w.call(ApiKey.OFFSET_COMMIT, commit_request(2), 9)
-        partition = w.service.partition_for("g")
+        partition = w.service.groups.partition_for("g")
         w.replicas.lead(partition, None)
         w.replicas.lead(partition, 1)
         answer = await w.call(ApiKey.OFFSET_COMMIT, commit_request(3), 9)
@@ -312,14 +314,14 @@ async def test_requests_are_put_off_while_the_group_loads() -> None:
 async def test_a_damaged_log_is_not_served() -> None:
     async with World() as w:
         await w.call(ApiKey.OFFSET_COMMIT, commit_request(2), 9)
-        (segment,) = w.replicas.log(w.service.partition_for("g")).dir.glob("*.log")
+        (segment,) = w.replicas.log(w.service.groups.partition_for("g")).dir.glob("*.log")
         whole = segment.read_bytes()
         segment.write_bytes(whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:])
         await w.restart()
         got = await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9)
         assert got.groups[0].error_code == E.NOT_COORDINATOR
         segment.write_bytes(whole)
-        w.replicas.lead(w.service.partition_for("g"), 9)
+        w.replicas.lead(w.service.groups.partition_for("g"), 9)
         await w.loaded()
         assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == {("t", 0): 2}
 
@@ -417,7 +419,7 @@ async def test_parked_members_are_sent_on_when_the_partition_moves_away() -> Non
         first = await w.call(ApiKey.JOIN_GROUP, join_request(), 9)
         parked = asyncio.ensure_future(w.start(ApiKey.JOIN_GROUP, join_request(first.member_id), 9))
         await asyncio.sleep(0)
-        w.replicas.lead(w.service.partition_for("g"), None)
+        w.replicas.lead(w.service.groups.partition_for("g"), None)
         assert (await parked).error_code == E.NOT_COORDINATOR
 
 
@@ -429,7 +431,7 @@ async def test_a_session_ends_by_the_clock() -> None:
         first = await w.call(ApiKey.JOIN_GROUP, request, 9)
         request.member_id = first.member_id
         assert (await w.call(ApiKey.JOIN_GROUP, request, 9)).error_code == E.NONE
-        runtime = w.service.driver.runtime(w.service.partition_for("g"))
+        runtime = w.service.groups.runtime.context(w.service.groups.partition_for("g"))
         for _ in range(100):
             group = runtime.shard.classic_group("g")
             if group is not None and not group.members:
@@ -502,7 +504,7 @@ async def test_groups_are_deleted_one_by_one() -> None:
 
 @in_loop
 async def test_offsets_of_many_groups_are_fetched_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offset_handlers, "TURN_S", 0.0)
+    monkeypatch.setattr(offset_requests, "TURN_S", 0.0)
     async with World() as w:
         groups = [f"g{i}" for i in range(20)]
         for group in groups:
@@ -556,7 +558,7 @@ async def test_single_offsets_are_deleted_unless_somebody_reads_the_topic() -> N
 async def test_offsets_of_deleted_topics_go() -> None:
     async with World() as w:
         await w.call(ApiKey.OFFSET_COMMIT, commit_request(2), 9)
-        w.service.topics_deleted(frozenset({"t"}))
+        w.service.groups.topics_deleted(frozenset({"t"}))
         assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == {}
         await w.restart()
         assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == {}
@@ -567,9 +569,9 @@ async def test_offsets_of_topics_that_are_deleted_while_the_group_loads_go() -> 
     async with World() as w:
         await w.call(ApiKey.OFFSET_COMMIT, commit_request(2), 9)
         await w.service.close()
-        w.service = GroupService(w.settings, w.replicas, w.metadata, w.replicas, w, w.clock)
+        w.service = CoordinatorService(w.settings, w.replicas, w.metadata, w.replicas, w, w.clock)
         await w.service.start()
-        w.service.topics_deleted(
+        w.service.groups.topics_deleted(
             frozenset({"t"})
         )  # it is there again at once, so that the metadata still has the name
         await w.loaded()

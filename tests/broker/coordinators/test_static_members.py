@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.broker.coordinators.classic_group import GroupState
+from quorate.broker.coordinators.group.classic_group import ClassicGroupState
 from quorate.protocol.errors import ErrorCode
 from tests.broker.coordinators.harness import Harness
 
@@ -38,7 +38,7 @@ def test_follower_that_restarts_keeps_its_assignment_without_rebalance() -> None
     assert (answer.error_code, answer.generation_id, answer.skip_assignment) == (E.NONE, 1, False)
     assert answer.member_id != ids["i2"]
     group = h.shard.classic_group("g")
-    assert group is not None and group.state is GroupState.STABLE
+    assert group is not None and group.state is ClassicGroupState.STABLE
     assert bytes(h.answers[h.sync(answer.member_id, 1)].assignment) == b"i2"
 
 
@@ -107,10 +107,10 @@ def test_static_members_stay_through_a_rebalance_that_they_miss() -> None:
     ids = stable_static(h)
     leader = ids["i1"]
     token = h.join(leader, instance="i1", rebalance_ms=5_000, session_ms=600_000)
-    h.shard.touch(h.shard.classic_group("g"), ids["i2"], h.at)  # type: ignore[arg-type]
+    h.shard.sessions.restart(h.shard.classic_group("g"), ids["i2"], h.at)  # type: ignore[arg-type]
     for _ in range(13):
         h.advance(5)
         if token in h.answers:
             break
-        h.shard.touch(h.shard.classic_group("g"), ids["i2"], h.at)  # type: ignore[arg-type]
+        h.shard.sessions.restart(h.shard.classic_group("g"), ids["i2"], h.at)  # type: ignore[arg-type]
     assert {m.member_id for m in h.answers[token].members} == set(ids.values())

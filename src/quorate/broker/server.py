@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.broker.clock import Clock, SystemClock
 from quorate.broker.controller_channel import ControllerChannel, ControllerLocator
-from quorate.broker.coordinators.service import CoordinatorService
 from quorate.broker.handlers import BrokerHandlers, Services
 from quorate.broker.lifecycle import BrokerLifecycle, BrokerState
 from quorate.broker.log_maintenance import LogMaintenance
@@ -35,6 +34,7 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.uuids import random_uuid
 
 if TYPE_CHECKING:
+    from quorate.broker.coordinators import service as coordinators
     from quorate.broker.replication import replica_fetcher_manager
     from quorate.config.kafka_config import KafkaConfig
     from quorate.config.listeners import Endpoint
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from quorate.net.dispatch import FeatureState, Handler
     from quorate.raft.runtime.client import RaftClient
 else:
+    coordinators = lazy_module("quorate.broker.coordinators.service")
     replica_fetcher_manager = lazy_module("quorate.broker.replication.replica_fetcher_manager")
 
 logger = logging.getLogger("quorate.broker.server")
@@ -153,7 +154,7 @@ class BrokerServer:
         )
         self._loading: asyncio.Future[list[LogDirFailure]] | None = None
         self._upkeep = LogMaintenance(config, self.logs, self.replicas, self._storage_failed, loop)
-        self._coordinators = CoordinatorService(
+        self._coordinators = coordinators.CoordinatorService(
             config, self.replicas, self.metadata, self.creator, self.channel, self._clock
         )
         self.routes: dict[int, Handler] = BrokerHandlers(

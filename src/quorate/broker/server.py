@@ -1,5 +1,5 @@
-"""The broker role of a node: wires this room together, takes it through its states, and closes it in
-order."""
+"""The broker role of a node: makes the parts of a broker, starts them, and closes them in order
+(`BrokerServer` in Kafka)."""
 
 from __future__ import annotations
 
@@ -39,30 +39,32 @@ if TYPE_CHECKING:
     from quorate.config.kafka_config import KafkaConfig
     from quorate.config.listeners import Endpoint
     from quorate.log.files import OpenFiles
+    from quorate.metadata import snapshot_emitter
     from quorate.metadata.image import MetadataImage
     from quorate.metadata.shared_replay import SharedReplay
     from quorate.metadata.snapshot_emitter import SnapshotEmitter
+    from quorate.net import dispatch
     from quorate.net.dispatch import FeatureState, Handler
     from quorate.raft.runtime.client import RaftClient
 else:
+    snapshot_emitter = lazy_module("quorate.metadata.snapshot_emitter")
+    dispatch = lazy_module("quorate.net.dispatch")
     coordinators = lazy_module("quorate.broker.coordinators.service")
     replica_fetcher_manager = lazy_module("quorate.broker.replication.replica_fetcher_manager")
 
 logger = logging.getLogger("quorate.broker.server")
 
 _SESSION_EVICTION_MS = 120_000
-"""A fetch session unused for two minutes may be pushed out, as in Kafka."""
-_SEES_ITSELF_S = 5.0
+"""A fetch session that was not used for two minutes may be evicted, as in Kafka."""
+_OWN_UNFENCING_WAIT_S = 5.0
 _CONTROLLERS_ONLY = frozenset({ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT})
-"""Answered with NOT_CONTROLLER where they reach a broker, and not advertised (KIP-631)."""
+"""APIs that a broker does not advertise and answers with NOT_CONTROLLER (KIP-631)."""
 TOPIC, BROKER = 2, 4
 
 
 class BrokerServer:
-    """One broker. `routes` are there from the beginning; whoever serves them opens the listeners when
-    `start` has returned.
-
-    `on_fault` is told what this broker cannot go on with: the node has to stop.
+    """One broker. `routes` are its handlers by API key. The listeners must not be opened before `start` has
+    returned. `on_fault` is called with an error after which the node must stop.
     """
 
     def __init__(
@@ -95,7 +97,7 @@ class BrokerServer:
         )
         self._view = ConfigView(config, lambda: self._publisher.image)
         self.configs_changed: Callable[[], None] | None = None
-        """Told when dynamic configurations of this broker have changed."""
+        """Called when dynamic configurations of this broker have changed."""
         self.logs = LogManager(
             list(config.log_dirs),
             self._view.log_defaults(),
@@ -176,32 +178,33 @@ class BrokerServer:
             self.routes[int(key)] = _not_controller
         self.routes.update(self._coordinators.routes)
 
-    # --- what others ask --------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------------
 
     @property
     def state(self) -> BrokerState:
+        """The state of the broker."""
         return self.lifecycle.state
 
     def features(self) -> FeatureState:
-        """For ApiVersions: what is supported here, and what is finalised as of the metadata that this
-        broker has."""
-        from quorate.net.dispatch import FeatureLevel, FeatureRange, FeatureState
-
+        """The features for ApiVersions: those that this node supports, and those that are finalized in this
+        broker's metadata."""
         image = self.metadata.image
         finalized = dict(image.features.finalized)
         kraft_version = self._raft.kraft_version_finalised
         if kraft_version > 0:
             finalized[KRAFT_VERSION] = kraft_version
-        return FeatureState(
+        return dispatch.FeatureState(
             supported=[
-                FeatureRange(name, low, high) for name, (low, high) in sorted(supported_features().items())
+                dispatch.FeatureRange(name, low, high)
+                for name, (low, high) in sorted(supported_features().items())
             ],
-            finalized=[FeatureLevel(name, level) for name, level in sorted(finalized.items())],
+            finalized=[dispatch.FeatureLevel(name, level) for name, level in sorted(finalized.items())],
             epoch=image.provenance.offset,
         )
 
     def narrow(self, api_key: int, low: int, high: int) -> tuple[int, int] | None:
-        """For ApiVersions: of what is forwarded, only what the active controller takes too."""
+        """The versions of an API for ApiVersions, or None. For a forwarded API they are limited to those of the
+        active controller."""
         if api_key in _CONTROLLERS_ONLY:
             return None
         known = self.channel.api_versions
@@ -216,10 +219,8 @@ class BrokerServer:
     # --- start ------------------------------------------------------------------------------------
 
     def _emitter(self) -> SnapshotEmitter:
-        from quorate.metadata.snapshot_emitter import SnapshotEmitter
-
         get = self._config.get
-        return SnapshotEmitter(
+        return snapshot_emitter.SnapshotEmitter(
             self._raft,
             self.node_id,
             max_bytes=get("metadata.log.max.record.bytes.between.snapshots"),
@@ -230,8 +231,7 @@ class BrokerServer:
     async def start(self, advertised: Iterable[Endpoint]) -> None:
         """Registers, catches up, recovers the logs, and returns when the controller has unfenced this broker.
 
-        Raises what makes it impossible: TimeoutError (no controller), KafkaError or OSError (logs),
-        CancelledError when it is shut down meanwhile.
+        Raises TimeoutError (no controller), KafkaError or OSError (logs), CancelledError (shutdown).
         """
         self._raft.register(self._publisher)
         self.lifecycle.start(advertised)
@@ -243,22 +243,22 @@ class BrokerServer:
         self._publisher.subscribe("registration", self._registration_changed)
         self._publisher.subscribe("coordinators", self._coordinators.apply_delta)
         await self._coordinators.start()
-        # The last one: what a heartbeat reports has been applied by all others.
+        # The last subscriber: all others have applied the offset that a heartbeat reports.
         self._publisher.subscribe("lifecycle", self.lifecycle.metadata_applied)
         self._upkeep.start()
         self.lifecycle.ready_to_unfence()
         await self.lifecycle.unfenced
         me = self.node_id
-        # Clients that come now must find this broker in its own answers.
+        # Clients must find this broker in its own responses.
         await self._publisher.wait_until(
             lambda image: (broker := image.cluster.brokers.get(me)) is not None and not broker.fenced,
-            _SEES_ITSELF_S,
+            _OWN_UNFENCING_WAIT_S,
         )
         listener = self._config.controller_listener_names[0]
         self.channel.keep_warm(lambda: self._raft.node_endpoints(listener).values())
 
     async def _load_logs(self) -> None:
-        """RECOVERY: opens the logs on disk in a thread, so that Raft and heartbeats go on meanwhile."""
+        """Opens the logs on disk (RECOVERY) in a thread, so that Raft and heartbeats continue."""
         started = self._clock.now()
         image = self._publisher.image
         self.logs.reconfigure_defaults(self._view.log_defaults())
@@ -293,22 +293,20 @@ class BrokerServer:
         )
 
     def _take_over(self, image: MetadataImage) -> None:
-        """Deletes the logs whose topic is gone, takes over the replicas that the metadata gives to this
-        broker."""
+        """Deletes stray logs and starts the replicas that the metadata assigns to this broker."""
 
         def wants_name(topic: str, partition: int) -> bool:
             known = image.topics.by_name.get(topic)
             return known is not None and self.node_id in _replicas(known.partitions.get(partition))
 
         strays = self.logs.delete_strays(functools.partial(_is_stray, image, self.node_id), wants_name)
-        # The metadata directory, which may be one more, has an id as well.
+        # `directory_ids` may also have the id of a separate metadata directory.
         readable = [directory for directory in self._config.log_dirs if directory in self.directory_ids]
         if len(readable) < len(self._config.log_dirs):
             self.replicas.online_directories = frozenset(
                 self.directory_ids[directory] for directory in readable
             )
-        # Before the replicas are taken over: those in a directory that could not be loaded are not
-        # those of a replaced disk.
+        # Before the replicas are started: a directory that could not be loaded is not a replaced disk.
         for directory in self._config.log_dirs:
             if not self.logs.is_online(directory):
                 self.replicas.go_offline((), self.directory_ids.get(directory))
@@ -323,8 +321,7 @@ class BrokerServer:
     # --- metadata ---------------------------------------------------------------------------------
 
     def config_value(self, name: str) -> str | None:
-        """A key of this broker as it is in force now: dynamic, or from its properties file, or the
-        default."""
+        """The value of a key of this broker that is in force: dynamic, from the properties file, or default."""
         return self._view.broker_value(name)
 
     def _configs_changed(self, delta: MetadataDelta) -> None:
@@ -341,12 +338,12 @@ class BrokerServer:
             self.logs.reconfigure(name, delta.new.configs.topic(name))
 
     def _assign_directory(self, topic_id: bytes, partition: int, directory_id: bytes) -> None:
-        """Below that metadata.version the controller knows no directories and refuses the request."""
+        """Reports the directory of a replica, if metadata.version supports directories (KIP-858)."""
         if self._publisher.image.features.metadata_version >= FIRST_DIRECTORIES:
             self._assignments.submit(topic_id, partition, directory_id)
 
     def _registration_changed(self, delta: MetadataDelta) -> None:
-        """A registration from before metadata.version knew log directories is sent again with them."""
+        """Registers again when metadata.version has come to support log directories, to report them."""
         if delta.new.features.metadata_version < FIRST_DIRECTORIES or not (
             delta.features_changed or self.node_id in delta.brokers_changed
         ):
@@ -363,10 +360,10 @@ class BrokerServer:
         *,
         stop_serving: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Controlled shutdown where the broker runs, then everything is closed and the logs are marked clean.
+        """Runs a controlled shutdown if the broker is running, closes everything, and marks the logs clean.
 
-        stop_serving closes the listeners: clients are served until the leaderships have moved, and not
-        while logs close.
+        `stop_serving` closes the listeners. It is called when the leaderships have moved, before the logs
+        are closed.
         """
         self.replicas.is_shutting_down = True
         self.lifecycle.begin_controlled_shutdown()
@@ -383,9 +380,8 @@ class BrokerServer:
             await stop_serving()
         await self.lifecycle.close()
         if self._loading is not None:
-            await asyncio.wait(
-                [self._loading]
-            )  # a thread cannot be stopped; what it opens has to be closed in order
+            # The thread cannot be stopped, and the logs that it opens must be closed below.
+            await asyncio.wait([self._loading])
         self._raft.unregister(self._publisher)
         if self._snapshots is not None:
             await self._snapshots.close()
@@ -397,8 +393,7 @@ class BrokerServer:
         await self._assignments.close()
         for channel in self._channels:
             channel.close()
-        # In a thread: flushing takes long on a slow disk, and this node's controller may still lead the
-        # quorum.
+        # In a thread, as flushing may take long, and this node's controller may still lead the quorum.
         epoch = self.lifecycle.broker_epoch
         await self._loop.run_in_executor(None, lambda: self.logs.close(broker_epoch=epoch))
 
@@ -426,8 +421,7 @@ class BrokerServer:
         return -1 if latest is None else latest.offset
 
     def _storage_failed(self, failure: LogDirFailure) -> None:
-        """A directory broke: its partitions go offline, the others go on; without any directory left
-        the broker stops."""
+        """Takes the partitions of a failed directory offline. The broker stops if it was the last one."""
         directory = Path(failure.directory)
         if not self.logs.is_online(directory):
             return
@@ -455,7 +449,7 @@ def _not_controller(_context: Any, _request: Any) -> Any:
 
 
 def _is_stray(image: MetadataImage, node_id: int, topic: str, partition: int, topic_id: bytes | None) -> bool:
-    """Whether the metadata gives this log to no broker, or to another one."""
+    """Whether the metadata does not assign this log to this broker."""
     found = image.topics.by_name.get(topic) if topic_id is None else image.topics.by_id.get(topic_id)
     return found is None or node_id not in _replicas(found.partitions.get(partition))
 

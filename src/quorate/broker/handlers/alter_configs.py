@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from quorate.broker.handlers import Services
     from quorate.net.dispatch import Handler, RequestContext
 
-log_ = logging.getLogger("quorate.broker.alter_configs")
+logger = logging.getLogger("quorate.broker.alter_configs")
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -52,7 +52,7 @@ class AlterConfigsHandler:
                 if self._check(request, resource):
                     refused[position] = KafkaError(ErrorCode.NONE)
             except KafkaError as error:
-                log_.info(
+                logger.info(
                     "[AlterConfigs broker=%d] Resource %d %r refused: %s",
                     self._services.node_id,
                     resource.resource_type,

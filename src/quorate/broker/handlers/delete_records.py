@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from quorate.broker.replication.partition import Partition
     from quorate.net.dispatch import Handler, RequestContext
 
-log_ = logging.getLogger("quorate.broker.delete_records")
+logger = logging.getLogger("quorate.broker.delete_records")
 
 
 def delete(services: Services, _context: RequestContext, request: DeleteRecordsRequest) -> Any:
@@ -49,7 +49,7 @@ def delete(services: Services, _context: RequestContext, request: DeleteRecordsR
             except KafkaError as error:
                 result.error_code = error.code
             except Exception:
-                log_.exception("[DeleteRecords] %s-%d failed", topic.name, part.partition_index)
+                logger.exception("[DeleteRecords] %s-%d failed", topic.name, part.partition_index)
                 result.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
         response.topics.append(
             DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=results)

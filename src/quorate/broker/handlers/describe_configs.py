@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from quorate.broker.handlers import Services
     from quorate.net.dispatch import Handler, RequestContext
 
-log_ = logging.getLogger("quorate.broker.describe_configs")
+logger = logging.getLogger("quorate.broker.describe_configs")
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 Entry = DescribeConfigsResponse.DescribeConfigsResourceResult

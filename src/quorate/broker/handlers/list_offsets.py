@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from quorate.log.partition_log import PartitionLog
     from quorate.net.dispatch import Handler, RequestContext
 
-log_ = logging.getLogger("quorate.broker.list_offsets")
+logger = logging.getLogger("quorate.broker.list_offsets")
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 _SINCE = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
@@ -62,7 +62,7 @@ class ListOffsetsHandler:
                         code = ErrorCode.LEADER_NOT_AVAILABLE
                     answer.error_code = code
                 except Exception:
-                    log_.exception("[ListOffsets] Lookup in %s-%d failed", topic.name, part.partition_index)
+                    logger.exception("[ListOffsets] Lookup in %s-%d failed", topic.name, part.partition_index)
                     answer.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
             response.topics.append(
                 ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from quorate.broker.handlers import Services
     from quorate.net.dispatch import Handler, RequestContext
 
-log_ = logging.getLogger("quorate.broker.log_dirs")
+logger = logging.getLogger("quorate.broker.log_dirs")
 
 _LONGEST_DIRECTORY_NAME = 255
 
@@ -65,7 +65,7 @@ def describe(
         try:
             space = shutil.disk_usage(directory)
         except OSError:
-            log_.exception("[DescribeLogDirs] %s", directory)
+            logger.exception("[DescribeLogDirs] %s", directory)
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             continue
         result.total_bytes, result.usable_bytes = space.total, space.free

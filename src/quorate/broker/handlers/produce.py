@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from quorate.net.dispatch import Handler, RequestContext
     from quorate.protocol.schema import Records
 
-log_ = logging.getLogger("quorate.broker.produce")
+logger = logging.getLogger("quorate.broker.produce")
 
 TopicAnswer = ProduceResponse.TopicProduceResponse
 PartitionAnswer = ProduceResponse.PartitionProduceResponse
@@ -199,7 +199,7 @@ class ProduceHandler:
                     self._failed(context, answer, name, part, error)
                 except Exception:
                     failed = True
-                    log_.exception(
+                    logger.exception(
                         "[Produce broker=%d] Appending to %s-%d failed",
                         self._services.node_id,
                         name,
@@ -271,7 +271,7 @@ class ProduceHandler:
         error: KafkaError,
     ) -> None:
         if error.code not in _EXPECTED:
-            log_.info(
+            logger.info(
                 "[Produce broker=%d] Append to %s-%d by %s refused: %s",
                 self._services.node_id,
                 name,
@@ -316,7 +316,7 @@ class ProduceHandler:
     def _close(self, context: RequestContext, answer: ProduceResponse) -> None:
         """acks=0 has no answer that could carry the error: closing makes the client look up its
         metadata again."""
-        log_.info(
+        logger.info(
             "[Produce broker=%d] Closing connection %s after an error with acks=0: %s",
             self._services.node_id,
             context.connection_id,

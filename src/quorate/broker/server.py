@@ -96,8 +96,7 @@ class BrokerServer:
             self.node_id, self.metadata, loop, self._fault, replay, self._snapshots
         )
         self._view = ConfigView(config, lambda: self._publisher.image)
-        self.configs_changed: Callable[[], None] | None = None
-        """Called when dynamic configurations of this broker have changed."""
+        self._config_listeners: list[Callable[[], None]] = []
         self.logs = LogManager(
             list(config.log_dirs),
             self._view.log_defaults(),
@@ -324,6 +323,11 @@ class BrokerServer:
         """The value of a key of this broker that is in force: dynamic, from the properties file, or default."""
         return self._view.broker_value(name)
 
+    def subscribe_configs(self, listener: Callable[[], None]) -> None:
+        """Calls `listener` now, and whenever dynamic configurations of this broker have changed."""
+        self._config_listeners.append(listener)
+        listener()
+
     def _configs_changed(self, delta: MetadataDelta) -> None:
         changed = delta.configs_changed
         if not changed:
@@ -332,8 +336,8 @@ class BrokerServer:
         if any(kind == BROKER and name in ("", str(self.node_id)) for kind, name in changed):
             self.logs.reconfigure_defaults(self._view.log_defaults())
             topics.update(log.topic for log in self.logs.all_logs())
-            if self.configs_changed is not None:
-                self.configs_changed()
+            for listener in self._config_listeners:
+                listener()
         for name in topics:
             self.logs.reconfigure(name, delta.new.configs.topic(name))
 

@@ -25,8 +25,7 @@ from quorate.protocol.messages.list_groups import ListGroupsRequest
 from quorate.protocol.messages.offset_delete import OffsetDeleteRequest
 from quorate.protocol.messages.sync_group import SyncGroupRequest
 from quorate.records.batch import parse_header
-from tests.broker.coordinators.fakes import World
-from tests.broker.coordinators.test_service import (
+from tests.broker.coordinators.client import (
     commit_request,
     fetch_request,
     fetched,
@@ -34,6 +33,7 @@ from tests.broker.coordinators.test_service import (
     join_request,
     joined,
 )
+from tests.broker.coordinators.fakes import World
 
 E = ErrorCode
 SHORT_MS = 30

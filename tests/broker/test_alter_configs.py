@@ -136,7 +136,7 @@ def test_changes_of_a_broker_are_checked_here(world, name, changes, error):
         ),
     ],
 )
-def test_limits_on_connections_let_somebody_in(world, changes, error):
+def test_limits_on_connections_must_allow_a_connection(world, changes, error):
     assert alter(world, (BROKER, "", changes)) == [(BROKER, "", error)]
 
 

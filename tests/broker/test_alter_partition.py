@@ -112,7 +112,7 @@ def each(code: int) -> Callable[[AlterPartitionRequest], AlterPartitionResponse]
 @pytest.mark.parametrize(
     "answer", [top_level(FROM_THE_FUTURE), each(FROM_THE_FUTURE)], ids=["request", "partition"]
 )
-def test_an_unknown_error_code_is_tried_again(tmp_path: Path, answer: Any) -> None:
+def test_an_unknown_error_code_is_retried(tmp_path: Path, answer: Any) -> None:
     async def body() -> None:
         world = World(tmp_path, answer)
         await world.start()
@@ -124,9 +124,7 @@ def test_an_unknown_error_code_is_tried_again(tmp_path: Path, answer: Any) -> No
     run(body)
 
 
-def test_a_change_that_could_not_be_sent_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_that_could_not_be_sent_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The active controller has been replaced by one with an older version of the API between two looks
     at it."""
 
@@ -152,7 +150,7 @@ def test_a_change_that_could_not_be_sent_is_tried_again(
     run(body)
 
 
-def test_a_partition_that_cannot_take_its_answer_holds_up_no_other(
+def test_a_partition_that_fails_to_apply_its_answer_does_not_affect_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def body() -> None:
@@ -188,7 +186,7 @@ def test_a_refusal_that_is_to_be_repeated_is_not_repeated_without_a_pause(tmp_pa
     run(body)
 
 
-def test_a_partition_that_the_answer_leaves_out_is_asked_for_again(tmp_path: Path) -> None:
+def test_a_partition_missing_in_the_answer_is_requested_again(tmp_path: Path) -> None:
     async def body() -> None:
         world = World(tmp_path, lambda _request: AlterPartitionResponse())
         await world.start()

@@ -51,7 +51,7 @@ def test_a_replica_goes_where_the_metadata_puts_it(two):
     assert (second / "t-1").is_dir()
 
 
-def test_the_controller_is_told_where_an_unassigned_replica_went(two):
+def test_the_directory_of_an_unassigned_replica_is_reported(two):
     told: list[tuple[bytes, int, bytes]] = []
     two.replicas.assign_directory = lambda *where: told.append(where)
     for partition in (0, 1, 2):
@@ -142,7 +142,7 @@ class FollowsByOpening:
         pass
 
 
-def test_a_replica_whose_log_was_found_is_told_of_even_without_a_leader(tmp_path):
+def test_the_directory_of_a_found_log_is_reported_even_without_a_leader(tmp_path):
     """The directory has another id than before, but its content: its meta.properties was lost."""
     world = Broker(tmp_path, image_of({"t": {0: registration(replicas=(1, 2))}}))
     world.ask(produce("t", (0, batch_of(b"a"))))
@@ -172,7 +172,7 @@ def test_a_broken_directory_takes_only_its_replicas_offline(two):
     assert not two.logs.is_online(second)
 
 
-def test_a_waiting_append_hears_of_its_broken_directory(tmp_path):
+def test_a_waiting_append_fails_with_its_directory(tmp_path):
     world = Broker(tmp_path, image_of({"t": {0: registration(replicas=(1, 2))}}))
     future = world.ask(produce("t", (0, batch_of(b"a"))))
     world.replicas.go_offline([("t", 0)])
@@ -180,7 +180,7 @@ def test_a_waiting_append_hears_of_its_broken_directory(tmp_path):
     world.close()
 
 
-def test_a_lost_replica_stays_offline_until_its_topic_is_made_anew(two):
+def test_a_lost_replica_stays_offline_until_its_topic_is_created_again(two):
     two.replicas.go_offline([("t", 1)])
     two.publish(image_of({"t": {1: registration(leader_epoch=1, partition_epoch=1)}}))
     assert ("t", 1) not in two.replicas.partitions
@@ -265,21 +265,21 @@ async def told(
     ]
 
 
-def test_an_unknown_error_code_of_an_assignment_is_tried_again():
+def test_an_unknown_error_code_of_an_assignment_is_retried():
     async def body() -> None:
         assert await told(answering(FROM_THE_FUTURE), 1) == [[0], [0]]
 
     run(body)
 
 
-def test_an_assignment_that_could_not_be_sent_is_tried_again():
+def test_an_assignment_that_could_not_be_sent_is_retried():
     async def body() -> None:
         assert await told(answering(), 1, (RuntimeError("unforeseen"), EncodeError("no such field"))) == [[0]]
 
     run(body)
 
 
-def test_only_what_was_not_taken_is_told_again():
+def test_only_rejected_assignments_are_sent_again():
     """A partition that was deleted meanwhile is not; one that the answer leaves out is, after a pause."""
 
     async def body() -> None:

@@ -47,7 +47,7 @@ class World:
         self.publish(replace(self.image, provenance=self.image.provenance), now)
 
 
-def test_nothing_is_sent_early_while_nobody_leaves() -> None:
+def test_nothing_is_sent_early_without_a_controlled_shutdown() -> None:
     world = World(3)
     for step in range(100):
         world.publish(image(3, fenced=(2,) if step % 2 else ()), step / 100)
@@ -114,7 +114,7 @@ def test_a_step_before_a_heartbeat_that_is_due_already_needs_no_other_one() -> N
     assert world.sent == [10.0, 10.0 + 100 * PER_BROKER_S]
 
 
-def test_nothing_is_sent_early_when_the_others_have_gone() -> None:
+def test_nothing_is_sent_early_after_the_shutdowns_of_others() -> None:
     world = World(3)
     world.publish(image(3, leaving=(2,)), 10.0)
     world.publish(image(3, leaving=(2,), fenced=(2,)), 10.5)

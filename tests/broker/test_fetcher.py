@@ -171,7 +171,7 @@ def test_later_requests_of_a_session_name_only_what_changed(pair):
     assert [len(request.topics) for request in wire.requests[3:]] == [0, 1]
 
 
-def test_a_session_that_the_leader_lost_is_opened_anew(pair):
+def test_a_session_that_the_leader_lost_is_opened_again(pair):
     wire = pair.follow()
     pair.rounds(2)
     for session in list(pair.brokers[LEADER].services.sessions.cache):
@@ -197,7 +197,7 @@ def test_what_the_old_leader_never_committed_is_cut(pair):
     assert pair.log(1).epoch_entries() == pair.log(2).epoch_entries() == [(0, 0), (1, 1)]
 
 
-def test_histories_that_part_more_than_once_meet_again(pair):
+def test_logs_that_diverge_more_than_once_become_equal(pair):
     write(pair, 1, b"e0")
     pair.follow()
     pair.rounds(2)
@@ -438,7 +438,7 @@ def test_checkpoints_are_lowered_before_anything_is_appended_behind_a_cut(pair):
 # -- the fetcher's half of a session
 
 
-def test_a_refused_session_sends_everything_again():
+def test_a_refused_session_sends_a_full_request():
     session = FetchSessionHandler()
     wanted = {(b"t", 0): (0, 0, 0, -1), (b"t", 1): (0, 0, 0, -1)}
     assert session.next(wanted) == (wanted, [])

@@ -171,7 +171,7 @@ def test_no_heartbeat_is_sent_before_the_own_registration_was_seen():
     run(body)
 
 
-def test_a_refused_registration_is_tried_again():
+def test_a_refused_registration_is_retried():
     async def body() -> None:
         codes = [ErrorCode.DUPLICATE_BROKER_REGISTRATION, ErrorCode.NONE]
 
@@ -218,7 +218,7 @@ def test_a_failed_directory_is_reported_at_once():
     run(body)
 
 
-def test_a_directory_failure_that_nobody_hears_of_is_a_fault():
+def test_a_directory_failure_that_cannot_be_reported_is_a_fault():
     async def body() -> None:
         def refuse(_context: Any, _request: Any) -> BrokerHeartbeatResponse:
             return BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
@@ -301,7 +301,7 @@ def leaving_image() -> MetadataImage:
     )
 
 
-def test_a_controlled_shutdown_asks_again_soon_and_then_less_often():
+def test_a_controlled_shutdown_polls_with_a_growing_interval():
     async def body() -> None:
         times: list[float] = []
 

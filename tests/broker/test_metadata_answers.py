@@ -129,7 +129,7 @@ def test_a_request_of_many_topics_is_refused_as_a_small_one_is(made: Any, place:
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_an_answer_made_in_steps_is_the_same(
+def test_a_response_made_in_steps_is_the_same(
     made: Any, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics = {
@@ -220,7 +220,7 @@ def test_what_is_kept_is_bounded(made: Any, monkeypatch: pytest.MonkeyPatch) -> 
     )
 
 
-def test_topics_by_id_are_made_in_steps_too(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_by_id_are_encoded_in_steps_too(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata_answers, "_STEP_S", -1.0)
     world = made(many(100))
     ids = [topic_id_of(f"topic-{n:05d}") for n in range(100)]

@@ -111,7 +111,7 @@ def test_min_isr_is_not_more_than_the_replicas(leading):
     assert log.high_watermark == 3
 
 
-def test_a_follower_that_caught_up_is_asked_into_the_isr_and_counts_at_once(leading):
+def test_a_caught_up_follower_is_added_to_the_isr_and_counts_at_once(leading):
     partition, replicas, clock = leading(replicas=(1, 2), isr=(1,))
     log = partition.log
     append(partition, 3, 1)
@@ -148,7 +148,7 @@ def test_a_fetch_of_an_older_incarnation_is_refused(leading):
     assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_follower_that_lags_is_asked_out_and_still_counts_until_the_answer(leading):
+def test_a_late_follower_is_removed_from_the_isr_and_counts_until_the_answer(leading):
     partition, replicas, clock = leading(replicas=(1, 2))
     log = partition.log
     append(partition, 3, 1)
@@ -178,7 +178,7 @@ def test_a_follower_at_the_end_is_not_late_however_long_it_is_silent(leading):
         (ErrorCode.UNKNOWN_SERVER_ERROR, True, True),
     ],
 )
-def test_a_refused_isr_change_ends_as_its_error_says(leading, error, again, pending):
+def test_a_rejected_isr_change_is_handled_by_its_error(leading, error, again, pending):
     partition, replicas, clock = leading(replicas=(1, 2), isr=(1,))
     partition.follower_fetched(2, 200, 0, 0, 0, clock.now())
     (change,) = replicas.isr_sender.changes
@@ -262,7 +262,7 @@ def test_acks_all_waits_for_the_watermark(leading, loop):
     assert future.result() == [ErrorCode.NONE]
 
 
-def test_acks_all_says_so_when_the_isr_shrank_below_the_minimum_after_the_append(leading):
+def test_acks_all_fails_when_the_isr_shrank_below_the_minimum_after_the_append(leading):
     partition, _, clock = leading({"min_insync_replicas": 2}, replicas=(1, 2))
     log = partition.log
     append(partition, 3, -1)
@@ -324,7 +324,7 @@ def test_acks_all_is_answered_when_the_controller_refuses_the_follower_that_it_w
     assert future.result() == [ErrorCode.NONE]
 
 
-def test_acks_all_is_answered_when_a_follower_that_caught_up_outside_of_the_isr_is_gone(leading, loop):
+def test_acks_all_completes_when_a_caught_up_follower_outside_the_isr_is_fenced(leading, loop):
     """Such a follower is waited for, since it is about to join. That it died is no change of the
     partition."""
     partition, replicas, clock = leading(replicas=(1, 2), isr=(1,))
@@ -387,7 +387,7 @@ def test_losing_the_leadership_ends_what_waits(leading, loop):
     assert future.result() == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
-def test_an_append_that_nobody_copies_times_out(leading, loop):
+def test_an_append_that_is_not_replicated_times_out(leading, loop):
     partition, _, _ = leading(replicas=(1, 2))
     future = waiting_append(partition, loop, timeout_s=0.01)
     assert loop.run_until_complete(future) == [ErrorCode.REQUEST_TIMED_OUT]

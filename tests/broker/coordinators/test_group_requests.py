@@ -69,7 +69,7 @@ async def test_a_group_forms_and_ends_in_every_version(version: int) -> None:
 
 
 @in_loop
-async def test_leaving_member_that_is_unknown_is_told_before_version_3_in_the_answer_itself() -> None:
+async def test_an_unknown_leaving_member_is_a_top_level_error_before_version_3() -> None:
     async with World() as w:
         await joined(w, 9)
         left = await w.call(ApiKey.LEAVE_GROUP, LeaveGroupRequest(group_id="g", member_id="x"), 2)
@@ -97,7 +97,7 @@ async def test_members_and_assignment_survive_a_restart() -> None:
 
 
 @in_loop
-async def test_parked_members_are_sent_on_when_the_partition_moves_away() -> None:
+async def test_waiting_members_fail_when_the_partition_moves_away() -> None:
     async with World(group_initial_rebalance_delay_ms=60_000) as w:
         first = await w.call(ApiKey.JOIN_GROUP, join_request(), 9)
         parked = asyncio.ensure_future(w.start(ApiKey.JOIN_GROUP, join_request(first.member_id), 9))
@@ -107,7 +107,7 @@ async def test_parked_members_are_sent_on_when_the_partition_moves_away() -> Non
 
 
 @in_loop
-async def test_a_session_ends_by_the_clock() -> None:
+async def test_a_session_expires() -> None:
     async with World(group_min_session_timeout_ms=10) as w:
         request = join_request()
         request.session_timeout_ms = 60
@@ -145,7 +145,7 @@ async def test_join_requests_are_checked(request_: JoinGroupRequest, code: Error
 
 
 @in_loop
-async def test_deleting_groups_takes_their_offsets_along() -> None:
+async def test_deleting_groups_deletes_their_offsets() -> None:
     async with World() as w:
         await w.call(ApiKey.OFFSET_COMMIT, commit_request(2), 9)
         await joined(w, 9, "busy")

@@ -59,7 +59,7 @@ def test_initial_delay_is_bounded_by_the_rebalance_timeout() -> None:
     assert h.now <= 100 + 9.1
 
 
-def test_without_delay_the_first_member_is_a_generation_of_its_own() -> None:
+def test_without_delay_the_first_member_is_a_generation() -> None:
     h = Harness(GroupCoordinatorConfig(initial_rebalance_delay_ms=0))
     member_id, token = h.new_member()
     answer = h.answers[token]
@@ -176,7 +176,7 @@ def test_unknown_member_of_unknown_group() -> None:
     assert h.heartbeat("nobody", 1) == E.UNKNOWN_MEMBER_ID
 
 
-def test_stable_follower_rejoining_unchanged_is_told_of_its_generation() -> None:
+def test_an_unchanged_follower_that_rejoins_gets_its_generation() -> None:
     h = Harness()
     _, follower = h.stable_group(2)
     answer = h.answers[h.join(follower)]
@@ -201,7 +201,7 @@ def test_leader_rejoining_unchanged_causes_a_rebalance() -> None:
     assert state(h) is ClassicGroupState.PREPARING_REBALANCE
 
 
-def test_join_lost_after_completion_is_answered_again() -> None:
+def test_a_repeated_join_after_completion_is_answered_again() -> None:
     h = Harness()
     joined = [h.new_member() for _ in range(2)]
     h.advance(6.1)

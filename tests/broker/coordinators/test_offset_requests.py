@@ -188,7 +188,7 @@ async def test_a_commit_is_answered_and_read_only_when_it_is_committed() -> None
     ],
 )
 @in_loop
-async def test_a_commit_that_is_not_appended_leaves_no_trace(append: ErrorCode, told: ErrorCode) -> None:
+async def test_a_commit_that_is_not_appended_changes_nothing(append: ErrorCode, told: ErrorCode) -> None:
     async with World() as w:
         w.replicas.fail_with = KafkaError(append)
         answer = await w.call(ApiKey.OFFSET_COMMIT, commit_request(2), 9)
@@ -199,7 +199,7 @@ async def test_a_commit_that_is_not_appended_leaves_no_trace(append: ErrorCode, 
 
 
 @in_loop
-async def test_a_commit_that_is_not_replicated_in_time_is_refused_but_stands_when_it_commits() -> None:
+async def test_a_commit_that_times_out_is_visible_when_it_is_committed() -> None:
     async with World(offsets_commit_timeout_ms=50) as w:
         w.replicas.hold = True
         answer = await w.call(ApiKey.OFFSET_COMMIT, commit_request(2), 9)
@@ -236,7 +236,7 @@ async def test_only_the_leader_of_the_partition_answers() -> None:
 
 
 @in_loop
-async def test_requests_are_put_off_while_the_group_loads() -> None:
+async def test_requests_fail_while_the_group_loads() -> None:
     async with World() as w:
         await w.call(ApiKey.OFFSET_COMMIT, commit_request(2), 9)
         partition = w.service.groups.partition_for("g")
@@ -284,7 +284,7 @@ async def test_offsets_of_many_groups_are_fetched_in_several_turns(monkeypatch: 
 
 
 @in_loop
-async def test_single_offsets_are_deleted_unless_somebody_reads_the_topic() -> None:
+async def test_single_offsets_are_deleted_unless_a_member_is_subscribed() -> None:
     async with World() as w:
         w.metadata.topics["u"] = 1
         await w.call(ApiKey.OFFSET_COMMIT, commit_request(2), 9)
@@ -303,7 +303,7 @@ async def test_single_offsets_are_deleted_unless_somebody_reads_the_topic() -> N
 
 
 @in_loop
-async def test_offsets_of_deleted_topics_go() -> None:
+async def test_offsets_of_deleted_topics_are_deleted() -> None:
     async with World() as w:
         await w.call(ApiKey.OFFSET_COMMIT, commit_request(2), 9)
         w.service.groups.topics_deleted(frozenset({"t"}))
@@ -313,7 +313,7 @@ async def test_offsets_of_deleted_topics_go() -> None:
 
 
 @in_loop
-async def test_offsets_of_topics_that_are_deleted_while_the_group_loads_go() -> None:
+async def test_offsets_of_topics_deleted_during_the_loading_are_deleted() -> None:
     async with World() as w:
         await w.call(ApiKey.OFFSET_COMMIT, commit_request(2), 9)
         await w.service.close()
@@ -327,7 +327,7 @@ async def test_offsets_of_topics_that_are_deleted_while_the_group_loads_go() -> 
 
 
 @in_loop
-async def test_offsets_of_topics_that_are_deleted_while_nobody_leads_go() -> None:
+async def test_offsets_of_topics_deleted_without_a_leader_are_deleted_after_loading() -> None:
     async with World() as w:
         await w.call(ApiKey.OFFSET_COMMIT, commit_request(2), 9)
         await w.call(ApiKey.OFFSET_COMMIT, commit_request(3, group="h", topic="u"), 9)

@@ -93,7 +93,7 @@ def test_only_members_of_the_generation_commit_to_a_live_group(
     )
 
 
-def test_nobody_commits_before_the_assignment_is_out() -> None:
+def test_no_commit_is_accepted_before_the_assignment_is_stored() -> None:
     h = Harness()
     member_id, _ = h.new_member()
     h.advance(3.1)
@@ -115,7 +115,7 @@ def test_a_commit_keeps_the_session() -> None:
         assert commit(h, member=leader, generation=1) == E.NONE
 
 
-def test_offsets_of_another_topic_of_the_same_name_are_not_told() -> None:
+def test_offsets_of_another_topic_of_the_same_name_are_not_returned() -> None:
     h = Harness()
     h.shard.replay(OffsetRecord("g", "t", 0, OffsetAndMetadata(5, topic_id=b"a" * 16)), 0)
     wanted = OffsetFetchRequest.OffsetFetchRequestTopics(name="t", topic_id=b"b" * 16, partition_indexes=[0])
@@ -210,7 +210,7 @@ def test_an_expiry_of_many_offsets_is_made_in_steps_that_see_what_changes_meanwh
     assert not h.shard.state.offsets and not h.shard.state.groups
 
 
-def test_the_offsets_of_deleted_topics_go_in_steps_that_spare_those_of_a_new_topic() -> None:
+def test_offsets_of_deleted_topics_are_deleted_in_steps_but_not_those_of_a_new_topic() -> None:
     h = Harness()
     count = 3 * DELETION_SLICE // TOMBSTONE_COST
     for group in ("a", "b"):
@@ -234,7 +234,7 @@ def test_the_offsets_of_deleted_topics_go_in_steps_that_spare_those_of_a_new_top
     assert all(len(offsets) in (count, count + 1) for offsets in h.shard.state.offsets.values())
 
 
-def test_a_failed_expiry_is_tried_again() -> None:
+def test_a_failed_expiry_is_retried() -> None:
     h = Harness(GroupCoordinatorConfig(offsets_retention_ms=1000))
     commit(h, 1)
     h.fail_with = E.NOT_ENOUGH_REPLICAS
@@ -263,14 +263,14 @@ def test_transactional_offsets_wait_for_their_marker() -> None:
     assert not h.shard.state.pending
 
 
-def test_aborted_offsets_are_forgotten() -> None:
+def test_aborted_offsets_are_dropped() -> None:
     h = Harness()
     h.shard.replay(OffsetRecord("g", "t", 0, OffsetAndMetadata(5)), 0, producer_id=9)
     h.shard.replay_end_transaction(9, committed=False)
     assert offsets(h) == {} and not h.shard.state.pending
 
 
-def test_a_later_plain_commit_stands_against_an_older_transaction() -> None:
+def test_a_later_plain_commit_wins_over_an_older_transaction() -> None:
     h = Harness()
     h.shard.replay(OffsetRecord("g", "t", 0, OffsetAndMetadata(5)), 0, producer_id=9)
     h.shard.replay(OffsetRecord("g", "t", 0, OffsetAndMetadata(6)), 1)
@@ -322,7 +322,7 @@ def test_a_live_foreign_group_is_listed_and_left_alone() -> None:
     assert not h.log
 
 
-def test_offsets_of_foreign_groups_are_told_and_do_not_expire() -> None:
+def test_offsets_of_unsupported_groups_are_returned_and_do_not_expire() -> None:
     h = Harness(GroupCoordinatorConfig(offsets_retention_ms=1000))
     foreign(h, member=True)
     h.shard.replay(OffsetRecord("n", "t", 0, OffsetAndMetadata(5)), 3)

@@ -41,7 +41,7 @@ async def test_coordinators_are_found_in_every_version(version: int) -> None:
 
 @pytest.mark.parametrize("version", [3, 6])
 @in_loop
-async def test_a_missing_offsets_topic_is_made_while_the_client_asks_again(version: int) -> None:
+async def test_a_missing_offsets_topic_is_created_while_the_client_retries(version: int) -> None:
     async with World(lead=False) as w:
         del w.metadata.topics[OFFSETS]
         request = (
@@ -65,7 +65,7 @@ async def test_a_missing_offsets_topic_is_made_while_the_client_asks_again(versi
 
 
 @in_loop
-async def test_a_topic_that_cannot_be_made_is_asked_for_again() -> None:
+async def test_a_failed_topic_creation_is_retried() -> None:
     async with World(lead=False) as w:
         del w.metadata.topics[OFFSETS]
         w.replicas.made_when.set_exception(KafkaError(E.INVALID_REPLICATION_FACTOR))
@@ -76,7 +76,7 @@ async def test_a_topic_that_cannot_be_made_is_asked_for_again() -> None:
 
 
 @in_loop
-async def test_a_coordinator_that_cannot_be_had_is_told() -> None:
+async def test_an_unavailable_coordinator_is_answered_with_an_error() -> None:
     async with World() as w:
         w.metadata.fenced = True
         answer = await w.call(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest(key="a"), 3)
@@ -89,7 +89,7 @@ async def test_a_coordinator_that_cannot_be_had_is_told() -> None:
 
 @pytest.mark.parametrize("version", versions(ApiKey.INIT_PRODUCER_ID))
 @in_loop
-async def test_producer_ids_are_handed_out(version: int) -> None:
+async def test_producer_ids_are_allocated(version: int) -> None:
     async with World() as w:
         w.answers = [AllocateProducerIdsResponse(producer_id_start=3000, producer_id_len=10),
                      AllocateProducerIdsResponse(producer_id_start=4000, producer_id_len=10)]  # fmt: skip

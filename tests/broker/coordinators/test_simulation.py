@@ -188,7 +188,7 @@ def test_any_history_keeps_the_invariants_and_settles(seed: int, count: int, sta
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_dead_members_are_gone_after_their_session(count: int) -> None:
+def test_dead_members_are_removed_after_their_session_timeout(count: int) -> None:
     h = Harness()
     members = h.stable_group(count, session_ms=SESSION_MS)
     h.advance(SESSION_MS / 1000 + 61)

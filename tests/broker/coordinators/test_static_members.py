@@ -43,7 +43,7 @@ def test_follower_that_restarts_keeps_its_assignment_without_rebalance() -> None
 
 
 @pytest.mark.parametrize(("version", "skips", "members"), [(9, True, 2), (8, False, 0)])
-def test_leader_that_restarts_is_told_to_skip_the_assignment(version: int, skips: bool, members: int) -> None:
+def test_a_restarted_leader_must_skip_the_assignment(version: int, skips: bool, members: int) -> None:
     h = Harness()
     ids = stable_static(h)
     answer = h.answers[h.join(instance="i1", version=version)]
@@ -70,7 +70,7 @@ def test_a_restart_that_cannot_be_stored_is_reverted() -> None:
     assert h.heartbeat(ids["i2"], 1) == E.NONE
 
 
-def test_restart_during_completing_rebalance_starts_anew() -> None:
+def test_a_restart_during_completing_rebalance_starts_a_rebalance() -> None:
     h = Harness()
     tokens = [h.join(instance=name) for name in ("i1", "i2")]
     h.advance(6.1)

@@ -145,7 +145,7 @@ async def test_a_deletion_that_timed_out_leaves_the_offset_until_it_commits() ->
 
 
 @in_loop
-async def test_the_deletion_of_a_group_is_told_only_when_it_is_committed() -> None:
+async def test_the_deletion_of_a_group_is_visible_only_when_it_is_committed() -> None:
     request = DeleteGroupsRequest(groups_names=["g"])
     async with World(offsets_commit_timeout_ms=SHORT_MS) as w:
         assert await commit(w, 1) == E.NONE
@@ -303,7 +303,7 @@ async def test_every_shard_gets_its_turn_when_time_is_short(monkeypatch: pytest.
 
 
 @in_loop
-async def test_a_client_that_goes_away_takes_nothing_along() -> None:
+async def test_a_cancelled_fetch_leaves_no_state() -> None:
     async with World(offsets_commit_timeout_ms=SHORT_MS) as w:
         w.replicas.hold = True
         waiting = [
@@ -358,7 +358,7 @@ async def test_a_coordinator_serves_though_its_log_is_not_all_committed() -> Non
 
 
 @in_loop
-async def test_what_a_former_leader_left_uncommitted_is_waited_for_and_not_told() -> None:
+async def test_reads_wait_for_uncommitted_records_of_a_former_leader() -> None:
     async with World(offsets_commit_timeout_ms=SHORT_MS) as w:
         assert await commit(w, 1) == E.NONE
         w.replicas.hold = True
@@ -390,7 +390,7 @@ async def test_a_new_coordinator_writes_on_what_it_loaded() -> None:
 
 
 @in_loop
-async def test_an_assignment_is_told_again_only_when_it_is_committed() -> None:
+async def test_an_assignment_is_repeated_only_when_it_is_committed() -> None:
     async with World(offsets_commit_timeout_ms=SHORT_MS) as w:
         member = await joined(w, 9)
         w.replicas.hold = True
@@ -435,7 +435,7 @@ async def test_a_leader_that_syncs_twice_cannot_change_the_assignment_on_its_way
 
 @pytest.mark.parametrize("seed", range(12))
 @in_loop
-async def test_reads_are_always_what_the_log_says_up_to_the_high_watermark(seed: int) -> None:
+async def test_reads_always_equal_the_log_up_to_the_high_watermark(seed: int) -> None:
     """Commits, deletions, failures, delays and failovers in any order; after each of them the offsets
     that are told are those of a coordinator that reads the committed part of the log anew."""
     rng = random.Random(seed)

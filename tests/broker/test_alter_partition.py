@@ -1,4 +1,4 @@
-"""ISR changes on their way to the controller: whatever it answers, none is left behind."""
+"""ISR changes and the answers of the controller: no change is lost."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def answered(request: AlterPartitionRequest, code: Callable[[int], int]) -> Alte
 
 
 class World:
-    """A leader of `count` partitions whose follower is caught up, and a controller that answers by script."""
+    """A leader of `count` partitions whose follower is caught up, and a scripted controller."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class World:
         self.leader.set((1, "127.0.0.1", await self.controller.start()))
 
     def follow(self) -> None:
-        """The follower reads at the end of each log, which asks for it in the ISR."""
+        """The follower reads at the end of each log, and the leader asks for its addition to the ISR."""
         for partition in self.broker.replicas.partitions.values():
             partition.follower_fetched(2, 8, 0, 0, 0, self.broker.clock.now())
             assert partition.pending_isr is not None
@@ -125,8 +125,7 @@ def test_an_unknown_error_code_is_retried(tmp_path: Path, answer: Any) -> None:
 
 
 def test_a_change_that_could_not_be_sent_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The active controller has been replaced by one with an older version of the API between two looks
-    at it."""
+    """The next active controller has an older version of the API."""
 
     async def body() -> None:
         world = World(tmp_path)

@@ -1,4 +1,4 @@
-"""The way to the active controller: found, found again, and used for forwarding."""
+"""The channel to the active controller: how it is found, its changes, and forwarding."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_new_leader_is_followed():
 
 
 def test_what_a_silent_controller_holds_goes_to_its_successor():
-    """It may be stopped, or its cable be pulled: its connection stays as it was, and no answer ever comes."""
+    """The controller may be stopped or partitioned: its connection is not reset, and no response arrives."""
 
     async def body() -> None:
         never: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -112,7 +112,7 @@ def test_what_a_silent_controller_holds_goes_to_its_successor():
 
 @pytest.mark.parametrize("meanwhile", [False, True], ids=["alone", "while others are asked of the successor"])
 def test_the_last_response_of_a_replaced_controller_is_used(meanwhile: bool):
-    """It had committed: asked again, the successor would tell the client of a topic that exists already."""
+    """It had committed. A retry at its successor would return TOPIC_ALREADY_EXISTS."""
 
     async def body() -> None:
         last: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -269,7 +269,7 @@ def enveloping(committed_offset: int = -1, error: ErrorCode = ErrorCode.NONE) ->
 
 
 class Applied:
-    """A publisher that notes what it was asked to wait for."""
+    """A publisher that records the offsets it has to wait for."""
 
     def __init__(self) -> None:
         self.offsets: list[int] = []

@@ -1,4 +1,4 @@
-"""When a broker reports its metadata offset early: soon, and not too often."""
+"""The times of early heartbeats: soon, and not too many."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_ones_own_shutdown_is_not_reported() -> None:
 
 
 def test_more_records_are_reported_with_growing_distances() -> None:
-    """Leaderships that move in many batches: the last one counts."""
+    """The leaderships are moved in many batches, and the last one matters."""
     world = World(2)
     world.publish(image(2, leaving=(2,)), 10.0)
     for millisecond in range(1, 4_000):

@@ -1,4 +1,4 @@
-"""Fetch sessions: what an incremental request means, and what its answer leaves out."""
+"""Fetch sessions: the partitions of an incremental request, and of its response."""
 
 from __future__ import annotations
 

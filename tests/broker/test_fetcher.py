@@ -1,4 +1,4 @@
-"""A follower and its leader on real logs, joined without a network: copying, watermarks, truncation."""
+"""A follower and its leader on real logs, without a network: copying, high watermarks, truncation."""
 
 from __future__ import annotations
 
@@ -183,8 +183,8 @@ def test_a_session_that_the_leader_lost_is_opened_again(pair):
 
 
 def test_what_the_old_leader_never_committed_is_cut(pair):
-    """The old leader wrote what nobody copied; the new one went on in a later epoch: the old one's rest
-    must go."""
+    """The old leader has records that were not replicated, the new one has a later epoch. The records of
+    the old one must be truncated."""
     write(pair, LEADER, b"common")
     pair.follow()
     pair.rounds(2)
@@ -233,7 +233,8 @@ def test_the_leaders_log_start_is_followed(pair):
 
 
 def test_a_log_start_at_a_new_high_watermark_is_followed(pair):
-    """Both come in one answer. The log start cannot pass the high watermark, so this one is taken first."""
+    """One response has both. The log start must not exceed the high watermark, which is therefore applied
+    first."""
     write(pair, LEADER, b"a", b"b")
     pair.follow()
     pair.rounds()
@@ -247,8 +248,8 @@ def test_a_log_start_at_a_new_high_watermark_is_followed(pair):
 
 
 def test_a_log_start_within_records_that_are_not_committed_here_is_followed(pair):
-    """The leader's log start is above what this follower knows as committed, and in its log: it goes on
-    at its end."""
+    """The leader's log start is above the follower's high watermark and inside its log. The follower
+    continues at the end of its log."""
     write(pair, LEADER, b"a", b"b", b"c")
     pair.follow()
     pair.rounds()
@@ -275,8 +276,8 @@ def test_an_error_of_one_partition_makes_it_wait(pair):
 
 
 def test_leaders_and_followers_swap_under_load_and_agree(pair):
-    """A small random history: whoever leads writes, the other copies a bit; in the end both logs are
-    byte-equal."""
+    """A random history in which the leader appends and the follower copies a part. At the end both logs
+    have the same bytes."""
     import random
 
     rng = random.Random(7)
@@ -341,7 +342,7 @@ def test_a_log_directory_that_fails_ends_the_copying_of_its_partitions_alone(tmp
 
 
 def test_without_a_session_each_partition_has_its_turn(tmp_path):
-    """The leader's answer has room for one batch; the first partition never runs dry."""
+    """The leader's response has room for one batch, and the first partition always has data."""
     pair = Pair(tmp_path, placed(partitions=3))
     leader = pair.brokers[LEADER].services
     leader.sessions = FetchSessions(FetchSessionCache(0, 1000, lambda: 1), leader.metadata.topic_name)
@@ -361,8 +362,8 @@ def test_without_a_session_each_partition_has_its_turn(tmp_path):
 
 @pytest.mark.parametrize("asked", [1, 2], ids=["for the leader's end", "for the leader's start"])
 def test_an_answer_on_offsets_cuts_nothing_that_is_not_followed_any_more(pair, asked):
-    """The leader was asked for its bounds, and then the partition was given to this broker to lead, in
-    the same epoch or not: what it holds is not to be measured by the old leader's log."""
+    """After a request for the leader's log bounds, this broker becomes the leader, in the same epoch or
+    in another one. The response must not truncate its log."""
     for _ in range(3):
         write(pair, LEADER, b"a")
     pair.follow()
@@ -397,8 +398,8 @@ def test_an_answer_on_offsets_cuts_nothing_that_is_not_followed_any_more(pair, a
 
 
 def test_a_log_without_epochs_is_cut_at_its_high_watermark(pair):
-    """What is above it may be a former leader's; without epochs nobody can tell where the two histories
-    part."""
+    """Records above the high watermark may be from a former leader. Without epochs the divergence cannot
+    be found."""
     write(pair, LEADER, b"a")
     write(pair, LEADER, b"b")
     pair.log(FOLLOWER).append_as_follower(pair.log(LEADER).read_bytes(0, 1))

@@ -1,4 +1,4 @@
-"""The smaller handlers on real logs and hand-made metadata."""
+"""The smaller handlers, on real logs and constructed metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large Metadata answers: made in steps, kept, shared."""
+"""Large Metadata responses: made in steps, cached, shared."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def context(version: int) -> RequestContext:
 
 
 def answered(world: Broker, request: MetadataRequest, version: int = 12) -> Any:
-    """What the handler gives, awaited if need be."""
+    """The response of the handler, awaited if necessary."""
     answer = world.ask(request, version)
     return answer if isinstance(answer, MetadataResponse) else world.wait(answer, ApiKey.METADATA, version)
 
@@ -182,7 +182,7 @@ def test_who_asks_after_a_change_sees_it(made: Any, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_topic_changes_while_a_large_answer_is_made(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answer tells the state of one moment, and what it has encoded is not taken for the newer state."""
+    """The response has the state of one image, and its encoded topics are not used for the newer one."""
     monkeypatch.setattr(metadata_answers, "_STEP_S", -1.0)
     world = made(many(200))
     handler = world.handlers[ApiKey.METADATA]

@@ -1,4 +1,4 @@
-"""Partition: roles, watermarks, ISR changes, and who is woken."""
+"""Partition: roles, high watermarks, ISR changes, and waiting requests."""
 
 from __future__ import annotations
 
@@ -273,8 +273,8 @@ def test_acks_all_fails_when_the_isr_shrank_below_the_minimum_after_the_append(l
 
 
 def alone(leading: Leading) -> tuple[Partition, Callable[[], bool]]:
-    """A partition with an in-sync follower that is silent, and the step that takes the follower from
-    its replicas: the leader goes on in a new leader epoch."""
+    """A partition with an in-sync follower that does not fetch, and the change that removes the follower
+    from the replicas in a new leader epoch."""
     partition, _, clock = leading(replicas=(1, 2))
     return partition, lambda: partition.make_leader(
         registration(leader_epoch=1, partition_epoch=1), clock.now()
@@ -312,8 +312,7 @@ def test_a_waiting_fetch_is_woken_when_the_leader_goes_on_alone(leading, loop):
 
 
 def test_acks_all_is_answered_when_the_controller_refuses_the_follower_that_it_waits_for(leading, loop):
-    """A follower that was asked into the ISR counts until the answer; after a refusal the committed ISR
-    does."""
+    """A pending addition to the ISR counts until the answer. After a rejection the committed ISR counts."""
     partition, replicas, clock = leading(replicas=(1, 2), isr=(1,))
     partition.follower_fetched(2, 200, 0, 0, 0, clock.now())
     (change,) = replicas.isr_sender.changes
@@ -325,7 +324,7 @@ def test_acks_all_is_answered_when_the_controller_refuses_the_follower_that_it_w
 
 
 def test_acks_all_completes_when_a_caught_up_follower_outside_the_isr_is_fenced(leading, loop):
-    """Such a follower is waited for, since it is about to join. That it died is no change of the
+    """The high watermark waits for such a follower, because it may join. Its fencing does not change the
     partition."""
     partition, replicas, clock = leading(replicas=(1, 2), isr=(1,))
     partition.follower_fetched(2, 200, 0, 0, 0, clock.now())
@@ -364,8 +363,8 @@ def test_a_deletion_is_answered_when_the_follower_that_it_waits_for_died(leading
 
 
 def test_a_retry_of_an_earlier_batch_does_not_wait_for_later_ones(leading, loop):
-    """An idempotent producer's retry waits for the offsets of its first try, which are below those that
-    already wait."""
+    """The retry of an idempotent producer waits for the offsets of its first attempt, which are below
+    those of later requests."""
     partition, _, clock = leading(replicas=(1, 2))
     first, second = (
         build_batch([(b"k", b"x", [], 0)], producer_id=9, producer_epoch=0, base_sequence=i) for i in (0, 1)

@@ -1,4 +1,4 @@
-"""Produce and Fetch on real logs: what is answered, what is refused, who waits."""
+"""Produce and Fetch on real logs: responses, errors, and waiting."""
 
 from __future__ import annotations
 

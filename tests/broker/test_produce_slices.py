@@ -123,7 +123,7 @@ def test_a_leadership_lost_between_the_turns_fails_the_appended_batches(tmp_path
 
 
 def _fetched(broker: Broker, partition: int, offset: int) -> None:
-    """The follower has everything below `offset`."""
+    """The follower fetches at `offset`."""
     request = FetchRequest(
         max_wait_ms=0,
         replica_state=FetchRequest.ReplicaState(replica_id=2, replica_epoch=-1),

@@ -1,4 +1,4 @@
-"""From committed batches to published steps."""
+"""Committed batches become published deltas."""
 
 from __future__ import annotations
 

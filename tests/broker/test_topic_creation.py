@@ -1,4 +1,4 @@
-"""Topics that are made because somebody needs them."""
+"""The automatic creation of topics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .world import PROPERTIES, image_of
 
 
 class Publisher:
-    """The metadata, which gets the topic when the channel says so."""
+    """Metadata that gets the topic when the channel has created it."""
 
     def __init__(self) -> None:
         self.image = EMPTY
@@ -31,7 +31,7 @@ class Publisher:
 
 
 class Channel:
-    """A controller that creates, refuses or is silent."""
+    """A controller that creates a topic, rejects it, or does not respond."""
 
     api_versions = None
 

@@ -95,7 +95,7 @@ async def joined(w: World, version: int, group: str = "g") -> Any:
 
 
 class Turns:
-    """Counts the turns that the event loop gives to others while something is done."""
+    """Counts the turns of the event loop during a coroutine."""
 
     count = 0
 

@@ -1,4 +1,4 @@
-"""What the group service stands on: real replicas with logs in a temporary directory; metadata, a
+"""The surroundings of the coordinators: real replicas with logs in a temporary directory; metadata, a
 controller channel and a clock that the test sets."""
 
 from __future__ import annotations
@@ -29,10 +29,8 @@ OFFSETS = "__consumer_offsets"
 
 
 class Replicas(ReplicaManager):
-    """A broker's real replicas of the offsets topic, whose follower, broker 2, fetches as the test says.
-
-    `hold`: the follower stays behind, and the high watermark with it, until `release`.
-    """
+    """The real replicas of `__consumer_offsets`. Its follower, broker 2, fetches at once, or after
+    `release` if `hold` is set; until then the high watermark does not rise."""
 
     def __init__(self, directory: Path, clock: FakeClock, partitions: int = 4) -> None:
         self._image = {index: registration((1, 2), leader=2) for index in range(partitions)}
@@ -64,7 +62,7 @@ class Replicas(ReplicaManager):
         return found
 
     def batches(self, partition: int) -> list[bytes]:
-        """The batches that stand in a partition's log, committed or not."""
+        """The batches of a partition's log, committed or not."""
         log = self.log(partition)
         if log.log_end_offset == log.log_start_offset:
             return []
@@ -87,7 +85,7 @@ class Replicas(ReplicaManager):
         return appended
 
     def catch_up(self, partition: int) -> None:
-        """The follower has fetched up to the log's end."""
+        """Lets the follower fetch up to the end of the log."""
         led = self.partition(OFFSETS, partition)
         if led.is_leader:
             end = led.log.log_end_offset
@@ -98,7 +96,7 @@ class Replicas(ReplicaManager):
             self.catch_up(partition)
 
     def lead(self, partition: int, epoch: int | None = 0) -> None:
-        """The next leader of a partition is this broker, or, with an epoch of None, broker 2."""
+        """Elects this broker as the leader of a partition, or broker 2 if the epoch is None."""
         was = self._image[partition]
         self._image[partition] = registration(
             (1, 2),
@@ -118,7 +116,7 @@ class Replicas(ReplicaManager):
 
 @dataclass
 class FakeMetadata:
-    """Topics by name with their partition counts; everything is led by broker 1."""
+    """Topics by name with their numbers of partitions. Broker 1 leads all partitions."""
 
     topics: dict[str, int] = field(default_factory=dict)
     ids: dict[bytes, str] = field(default_factory=dict)
@@ -145,7 +143,7 @@ class FakeMetadata:
 
 
 class FakeClock:
-    """The loop's monotonic time; a wall clock that can be turned."""
+    """The loop's monotonic time, and a wall clock that the test can change."""
 
     offset_ms = 0
 
@@ -180,8 +178,8 @@ def settings(**changes: Any) -> FakeSettings:
 
 
 class World:
-    """A group service with everything around it; all four offsets partitions are led unless `lead` says
-    otherwise."""
+    """The coordinators of a broker with their surroundings. All four offsets partitions are led unless
+    `lead` is False."""
 
     def __init__(self, *, lead: bool = True, **changes: Any) -> None:
         self.clock = FakeClock()
@@ -223,7 +221,7 @@ class World:
                 await runtime.loader
 
     async def restart(self) -> None:
-        """The broker stops and starts again on the same logs."""
+        """Restarts the coordinators on the same logs."""
         await self.service.close()
         self.service = CoordinatorService(
             self.settings, self.replicas, self.metadata, self.replicas, self, self.clock

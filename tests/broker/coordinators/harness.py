@@ -1,6 +1,5 @@
-"""Drives a shard as the driver does, with a list for the log, a settable clock, and appends that
-succeed, fail or wait as the test says.
-"""
+"""Runs a shard as the runtime does, with a list for the log and a clock that the test sets. Appends
+succeed, fail or wait as the test demands."""
 
 from __future__ import annotations
 
@@ -72,14 +71,14 @@ class Harness:
                 self.carry_out(outcome.after(error, self.at), self.shard.state)
 
     def step(self, call: Any, *args: Any) -> int:
-        """Runs a step of the shard whose second last argument is the token; the token."""
+        """Runs a step of the shard, whose second last argument is the token. Returns the token."""
         token = self.next_token()
         before = self.shard.state
         self.carry_out(call(*args, token, self.at), before)
         return token
 
     def advance(self, seconds: float) -> None:
-        """Time passes, timers fire one after the other at their own instants."""
+        """Advances the clock. Timers fire in order, each at its own time."""
         end = self.now + seconds
         while True:
             deadline = self.shard.next_deadline()
@@ -150,13 +149,13 @@ class Harness:
     # ----------------------------------------------------------------------------------------------
 
     def new_member(self, **kwargs: Any) -> tuple[str, int]:
-        """Joins twice, as a client of KIP-394 does: (member id, token of the second join)."""
+        """Joins twice, as a client of KIP-394 does. Returns (member id, token of the second join)."""
         first = self.answers[self.join(**kwargs)]
         assert first.error_code == ErrorCode.MEMBER_ID_REQUIRED
         return first.member_id, self.join(first.member_id, **kwargs)
 
     def stable_group(self, count: int = 2, **kwargs: Any) -> list[str]:
-        """A Stable group of `count` dynamic members; the leader comes first."""
+        """Makes a Stable group of `count` dynamic members. The leader is the first one."""
         joined = [self.new_member(**kwargs) for _ in range(count)]
         self.advance(self.config.initial_rebalance_delay_ms / 1000 * 2 + 0.01)
         answers = [self.answers[token] for _, token in joined]

@@ -1,4 +1,4 @@
-"""Joining, syncing and leaving classic groups, as Kafka's coordinator answers it."""
+"""JoinGroup, SyncGroup and LeaveGroup of classic groups, with the responses of Kafka's coordinator."""
 
 from __future__ import annotations
 

@@ -341,7 +341,7 @@ async def test_offsets_of_topics_deleted_without_a_leader_are_deleted_after_load
 
 
 async def until_gone(w: World) -> dict[tuple[str, int], int]:
-    """The offsets of a group, once topic t has none or after many turns of the loop."""
+    """The offsets of a group when topic t has none, or after many turns of the loop."""
     for _ in range(100):
         found = fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9)
         if ("t", 0) not in found:

@@ -1,5 +1,4 @@
-"""Committed offsets in the shard: who may commit, expiry, transactions found in a log, groups of other
-protocols."""
+"""Committed offsets in the shard: commits, expiry, transactions in a log, groups of unsupported types."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 def commit(h: Harness, offset: int = 1, *, group: str = "g", topic: str = "t", version: int = 9, retention_ms: int = -1,
            member: str = "", generation: int = -1, instance: str | None = None) -> ErrorCode:  # fmt: skip
-    """Commits one offset; the error of the request, or of its partition."""
+    """Commits one offset. Returns the error of the request or of its partition."""
     partition = OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
     request = OffsetCommitRequest(
         group_id=group,

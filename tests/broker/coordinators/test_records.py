@@ -1,4 +1,4 @@
-"""Records of the offsets topic: bytes both ways, what Apache Kafka wrote, hostile bytes, and the
+"""The records of `__consumer_offsets`: encoding, decoding, logs of Apache Kafka, invalid bytes, and the
 partition of a group."""
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def test_a_load_gives_way_to_others_between_slices(tmp_path: Path) -> None:
 
 
 def test_a_log_whose_end_was_compacted_away_is_loaded(tmp_path: Path) -> None:
-    """As Kafka's cleaner may leave it: segments without records below the log's end."""
+    """Kafka's cleaner may leave segments without records below the end of the log."""
     from quorate.records.batch import build_batch
     from tests.broker.coordinators.fakes import OFFSETS, FakeClock, Replicas
 

@@ -1,6 +1,5 @@
-"""Random histories of groups: members join, sync, heartbeat, stall, die and leave, appends fail; after
-every step the group keeps its promises.
-"""
+"""Random histories of groups: members join, sync, heartbeat, stall, fail and leave, and appends fail. The
+invariants of the group hold after every step."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ SESSION_MS = 10_000
 
 
 class Client:
-    """A member as a client library behaves: it retries what it is told to retry, and syncs what it joined."""
+    """A member that behaves as a client library: it retries retriable errors and syncs after a join."""
 
     def __init__(self, number: int, instance: str | None) -> None:
         self.number = number
@@ -123,7 +122,7 @@ def check(h: Harness, clients: list[Client]) -> None:
 
 
 def stored(h: Harness) -> ClassicGroup | None:
-    """The group as a restart would load it."""
+    """The group as loaded after a restart."""
     shard = GroupCoordinatorShard(h.config)
     for offset, record in enumerate(h.log):
         shard.replay(record, offset)

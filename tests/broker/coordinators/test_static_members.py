@@ -1,5 +1,4 @@
-"""Static members (KIP-345): a known instance id comes back without a rebalance, and fences who held it
-before."""
+"""Static members (KIP-345): a known instance id joins without a rebalance and fences the previous member."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a coordinator answers while its records are not committed: nothing that an election could still
-take back."""
+"""The responses of a coordinator with uncommitted records. No response depends on records that an
+election could revert."""
 
 from __future__ import annotations
 
@@ -327,8 +327,8 @@ async def test_a_cancelled_fetch_leaves_no_state() -> None:
 
 
 async def fail_over(w: World, group: str = "g") -> None:
-    """The partition leaves this broker and comes back; what its log has beyond the high watermark stays
-    so while `hold`."""
+    """Moves the partition to the other broker and back. Records beyond the high watermark stay
+    uncommitted while `hold` is set."""
     partition = w.service.groups.partition_for(group)
     w.replicas.lead(partition, None)
     w.replicas.lead(partition)
@@ -436,8 +436,8 @@ async def test_a_leader_that_syncs_twice_cannot_change_the_assignment_on_its_way
 @pytest.mark.parametrize("seed", range(12))
 @in_loop
 async def test_reads_always_equal_the_log_up_to_the_high_watermark(seed: int) -> None:
-    """Commits, deletions, failures, delays and failovers in any order; after each of them the offsets
-    that are told are those of a coordinator that reads the committed part of the log anew."""
+    """Commits, deletions, failures, delays and failovers in random order. After each of them the offsets
+    are those of a coordinator that loads the committed part of the log."""
     rng = random.Random(seed)
     async with World(offsets_commit_timeout_ms=1) as w:
         partition = w.service.groups.partition_for("g")

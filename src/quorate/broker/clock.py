@@ -24,7 +24,9 @@ class SystemClock:
     __slots__ = ()
 
     def now_ms(self) -> int:
+        """Milliseconds since the Unix epoch."""
         return time.time_ns() // 1_000_000
 
     def now(self) -> float:
+        """Monotonic time in seconds."""
         return time.monotonic()

@@ -171,7 +171,7 @@ class ControllerChannel:
         raise RequestTimedOut(f"no active controller answered {type(request).__name__} in time")
 
     def keep_warm(self, controllers: Callable[[], Iterable[tuple[str, int]]]) -> None:
-        """Keeps a connection to each of `controllers`, so that the next active one is reached without delay."""
+        """Keeps connections to all `controllers`, so that the next active one is reached without delay."""
         self._controllers = controllers
         self._warm()
 
@@ -280,7 +280,8 @@ class ControllerChannel:
                 ErrorCode.REQUEST_TIMED_OUT, "The active controller did not answer in time."
             ) from None
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            # The controller does not support a version that was advertised: the client must get the versions again.
+            # The controller does not support a version that was advertised: the client must ask for the
+            # versions again.
             logger.info(
                 "[ControllerChannel %s] Closing %s: version refused", self.name, context.connection_id
             )
@@ -299,8 +300,8 @@ class ControllerChannel:
         return response
 
     async def _wait_for_topics(self, request: Any, response: Any, timeout_s: float) -> None:
-        """Waits until the metadata has the created topics. Used if the controller returns no committed offset,
-        as Apache Kafka does."""
+        """Waits until the metadata has the created topics. Used if the controller returns no committed
+        offset, as Apache Kafka's."""
         if (
             not isinstance(response, create_topics.CreateTopicsResponse)
             or request.validate_only

@@ -54,7 +54,7 @@ class EarlyHeartbeats:
         return due - now
 
     def _follow(self, delta: MetadataDelta) -> bool:
-        """Updates the set of brokers in controlled shutdown. Returns whether another broker has started one."""
+        """Updates the set of brokers in controlled shutdown. Returns whether a broker has started one."""
         brokers = delta.new.cluster.brokers
         if brokers is delta.old.cluster.brokers and self._followed:
             return False

@@ -202,8 +202,8 @@ class BrokerServer:
         )
 
     def narrow(self, api_key: int, low: int, high: int) -> tuple[int, int] | None:
-        """The versions of an API for ApiVersions, or None. For a forwarded API they are limited to those of the
-        active controller."""
+        """The versions of an API for ApiVersions, or None. Those of a forwarded API are limited to the active
+        controller's."""
         if api_key in _CONTROLLERS_ONLY:
             return None
         known = self.channel.api_versions
@@ -320,7 +320,7 @@ class BrokerServer:
     # --- metadata ---------------------------------------------------------------------------------
 
     def config_value(self, name: str) -> str | None:
-        """The value of a key of this broker that is in force: dynamic, from the properties file, or default."""
+        """The value of a broker key that is in force: dynamic, from the properties file, or default."""
         return self._view.broker_value(name)
 
     def subscribe_configs(self, listener: Callable[[], None]) -> None:

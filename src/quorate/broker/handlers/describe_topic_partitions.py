@@ -1,4 +1,5 @@
-"""DescribeTopicPartitions (75), version 0 (KIP-966): partitions with their eligible leader replicas, in pages."""
+"""DescribeTopicPartitions (75), version 0 (KIP-966): pages of partitions with their eligible leader
+replicas."""
 
 from __future__ import annotations
 

@@ -67,8 +67,8 @@ class MetadataHandler:
         return self._respond(context, request, ids, names)
 
     async def _many(self, context: RequestContext, request: MetadataRequest, wanted: list[Wanted]) -> Any:
-        """Answers a request for many topics, some thousand in each turn of the event loop. The elements of the
-        request are freed as they are read, because freeing all at once would take long, too."""
+        """Answers a request for many topics, some thousand in each turn of the event loop. The elements of
+        the request are freed as they are read, because freeing all at once would take long, too."""
         for begin in range(0, len(wanted), _AT_ONCE):
             _check(wanted[begin : begin + _AT_ONCE], context.api_version)
             await asyncio.sleep(0)

@@ -154,8 +154,8 @@ class ProduceHandler:
             del self._unfinished[connection]
 
     def _append_all(self, context: RequestContext, request: ProduceRequest) -> Generator[None, None, Any]:
-        """Appends to the partitions in order and yields when the time of a turn is over. Returns the result of
-        the handler."""
+        """Appends to the partitions in order and yields when the time of a turn is over. Returns the
+        handler's result."""
         version, acks, loop = context.api_version, request.acks, self._services.loop
         answer = ProduceResponse()
         failed = False
@@ -329,7 +329,7 @@ class ProduceHandler:
 
 
 async def _finish_appends(appends: Generator[None, None, Any], before: asyncio.Task[Any] | None) -> Any:
-    """Completes the appends, a slice in each turn, after those of `before`. Returns the result of the handler.
+    """Completes the appends, a slice in each turn, after those of `before`. Returns the handler's result.
 
     The task is not cancelled when its connection is lost: all batches of a request are appended.
     """

@@ -1,5 +1,5 @@
-"""The APIs of security and quotas: DescribeAcls (29), delegation tokens (38 to 41), DescribeClientQuotas (48),
-AlterClientQuotas (49) and DescribeUserScramCredentials (50).
+"""The APIs of security and quotas: DescribeAcls (29), delegation tokens (38 to 41), DescribeClientQuotas
+(48), AlterClientQuotas (49) and DescribeUserScramCredentials (50).
 
 Without an authorizer there are no ACLs, and DescribeAcls returns SECURITY_DISABLED. Delegation tokens need
 an authenticated client, which a plaintext listener does not have. Client quotas are not enforced, and
@@ -35,7 +35,7 @@ _QUOTA_ENTITIES = ("user", "client-id", "ip")
 
 
 def describe_acls(_services: Services, _context: RequestContext, _request: Any) -> Any:
-    """Returns SECURITY_DISABLED."""
+    """Answers SECURITY_DISABLED, as there is no authorizer."""
     return DescribeAclsResponse(
         error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
     )

@@ -89,8 +89,8 @@ class EncodedMetadataResponses:
         """Held while a response is made in steps, so that each turn of the loop has only one step."""
 
     def all_topics(self, shape: Shape) -> Any:
-        """Returns the response about all topics: an EncodedResponse, or a task for it, which callers share and
-        must not cancel."""
+        """Returns the response about all topics: an EncodedResponse, or a task for it, which callers share
+        and must not cancel."""
         image = self._metadata.image
         if (
             self._whole_of is None

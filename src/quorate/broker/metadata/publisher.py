@@ -56,7 +56,7 @@ class BrokerMetadataListener:
         self._conditions: list[tuple[Callable[[MetadataImage], bool], asyncio.Future[None]]] = []
         self._order = itertools.count()
         self.image: MetadataImage = EMPTY
-        """The image of all delivered batches, published or not. In a combined node it may be ahead of them."""
+        """The image of all delivered batches, published or not. In a combined node it may be ahead."""
         self.offset = -1
         """The last delivered offset, including control records. Heartbeats report it."""
 

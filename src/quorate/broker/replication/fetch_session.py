@@ -196,9 +196,11 @@ class FetchSessionCache:
         return iter(self._sessions.values())
 
     def get(self, session_id: int) -> FetchSession | None:
+        """The session of this id, or None."""
         return self._sessions.get(session_id)
 
     def remove(self, session_id: int) -> None:
+        """Closes a session, if it exists."""
         self._sessions.pop(session_id, None)
 
     def touch(self, session: FetchSession, now_ms: int) -> None:

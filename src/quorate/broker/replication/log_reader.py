@@ -48,6 +48,7 @@ class FetchParams:
 
     @property
     def is_from_follower(self) -> bool:
+        """Whether the reader is another broker, not a consumer."""
         return self.replica_id >= 0
 
 

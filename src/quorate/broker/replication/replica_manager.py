@@ -204,7 +204,8 @@ class ReplicaManager:
         if len(image.replicas) == 1:
             logger.warning(
                 "[ReplicaManager broker=%d] The log of %s-%d was in log directory %s, which this broker does "
-                "not have any more, and there is no other replica. The partition begins anew without records.",
+                "not have any more, and there is no other replica. The partition begins anew without "
+                "records.",
                 me,
                 partition.topic,
                 partition.partition,

@@ -415,8 +415,8 @@ class OffsetMetadataManager:
 
 def expiry_clock(group: ClassicGroup) -> Callable[[OffsetAndMetadata], int] | None:
     """Returns a function for the start of an offset's retention time: when the group became empty, or when
-    the offset was committed. Returns None if no offset of the group may expire now (`OffsetExpirationCondition`
-    in Kafka)."""
+    the offset was committed. Returns None if no offset of the group may expire now
+    (`OffsetExpirationCondition` in Kafka)."""
     if group.protocol_type is not None:
         if group.state is ClassicGroupState.EMPTY:
             emptied = group.state_timestamp_ms

@@ -131,7 +131,7 @@ class Rebalancer:
                 "[Group %s] Removed members that did not rejoin: %s.", group.group_id, ", ".join(missing)
             )
         if not group.elect_joined_leader() and group.members:
-            # All remaining members are static and none has joined: wait until one joins or its session expires.
+            # All remaining members are static and none has joined: wait until one joins or expires.
             self._timer.set(
                 ("join", group.group_id),
                 at.now + group.rebalance_timeout_ms / 1000,

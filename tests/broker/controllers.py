@@ -1,4 +1,4 @@
-"""A controller listener that answers by script, on a real socket."""
+"""A scripted controller listener on a real socket."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quorate.protocol.api import ApiKey
 
 
 class ScriptedController:
-    """Serves the APIs whose handlers it is given; remembers what came."""
+    """Serves the APIs of the given handlers and keeps the requests."""
 
     def __init__(self, handlers: dict[ApiKey, Callable[[Any, Any], Any]]) -> None:
         self.asked: list[Any] = []
@@ -42,7 +42,7 @@ class ScriptedController:
 
 
 class Leader:
-    """Who the leader is, set by the test."""
+    """The leader, which the test sets."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.address: tuple[int, str, int] | None = None
@@ -54,7 +54,7 @@ class Leader:
 
 
 def run(body: Callable[[], Awaitable[None]]) -> None:
-    """Runs a test's coroutine; one that hangs fails after 20 s."""
+    """Runs a test's coroutine, with a timeout of 20 s."""
 
     async def bounded() -> None:
         await asyncio.wait_for(body(), 20)

@@ -1,8 +1,6 @@
-"""What is around a partition in tests: a clock that is set by hand, metadata, a controller that only
-notes what it is asked.
-
-Logs are real ones, in a temporary directory: their guards are part of what a partition must cope with.
-"""
+"""The surroundings of a partition in tests: a clock that the test sets, metadata, and a controller that
+only records its requests. The logs are real ones in a temporary directory, because a partition depends
+on their checks."""
 
 from __future__ import annotations
 
@@ -89,7 +87,7 @@ def manager(
     loop: asyncio.AbstractEventLoop | None = None,
     **config: Any,
 ) -> tuple[ReplicaManager, FakeClock]:
-    """A broker's replicas, with logs in `directory`; `config` is that of all topics."""
+    """The replicas of a broker, with logs in `directory`. `config` applies to all topics."""
     clock = FakeClock()
     directory.mkdir(exist_ok=True)
     replicas = ReplicaManager(
@@ -99,6 +97,6 @@ def manager(
         clock=clock,
         loop=loop or asyncio.new_event_loop(),
         replica_lag_max_s=30.0,
+        isr_sender=Asked(),
     )
-    replicas.isr_sender = Asked()
     return replicas, clock

@@ -1,5 +1,4 @@
-"""Changing configurations through a broker: what it decides by itself, and what it carries to the
-controller."""
+"""Configuration changes through a broker: resources that it handles itself, and those that it forwards."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 
 class Channel:
-    """Takes everything that comes."""
+    """Accepts every request."""
 
     def __init__(self) -> None:
         self.whole: list[Any] = []
@@ -85,7 +84,7 @@ def alter(
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
 def test_a_list_is_changed_in_time_proportional_to_its_length(tmp_path: Path, operation: int) -> None:
-    """Comparing each item with each other one would take minutes."""
+    """A quadratic comparison of the items would take minutes."""
     present = ",".join(f"i{index}" for index in range(5_000))
     world = Broker(tmp_path, image_of({}, configs={(BROKER, "1"): {"ssl.cipher.suites": present}}))
     make = IncrementalAlterConfigsRequest
@@ -136,7 +135,7 @@ def test_changes_of_a_broker_are_checked_here(world, name, changes, error):
         ),
     ],
 )
-def test_limits_on_connections_let_somebody_in(world, changes, error):
+def test_limits_on_connections_must_allow_a_connection(world, changes, error):
     assert alter(world, (BROKER, "", changes)) == [(BROKER, "", error)]
 
 

@@ -1,4 +1,4 @@
-"""ISR changes on their way to the controller: whatever it answers, none is left behind."""
+"""ISR changes and the answers of the controller: no change is lost."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def answered(request: AlterPartitionRequest, code: Callable[[int], int]) -> Alte
 
 
 class World:
-    """A leader of `count` partitions whose follower is caught up, and a controller that answers by script."""
+    """A leader of `count` partitions whose follower is caught up, and a scripted controller."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class World:
         self.leader.set((1, "127.0.0.1", await self.controller.start()))
 
     def follow(self) -> None:
-        """The follower reads at the end of each log, which asks for it in the ISR."""
+        """The follower reads at the end of each log, and the leader asks for its addition to the ISR."""
         for partition in self.broker.replicas.partitions.values():
             partition.follower_fetched(2, 8, 0, 0, 0, self.broker.clock.now())
             assert partition.pending_isr is not None
@@ -112,7 +112,7 @@ def each(code: int) -> Callable[[AlterPartitionRequest], AlterPartitionResponse]
 @pytest.mark.parametrize(
     "answer", [top_level(FROM_THE_FUTURE), each(FROM_THE_FUTURE)], ids=["request", "partition"]
 )
-def test_an_unknown_error_code_is_tried_again(tmp_path: Path, answer: Any) -> None:
+def test_an_unknown_error_code_is_retried(tmp_path: Path, answer: Any) -> None:
     async def body() -> None:
         world = World(tmp_path, answer)
         await world.start()
@@ -124,11 +124,8 @@ def test_an_unknown_error_code_is_tried_again(tmp_path: Path, answer: Any) -> No
     run(body)
 
 
-def test_a_change_that_could_not_be_sent_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The active controller has been replaced by one with an older version of the API between two looks
-    at it."""
+def test_a_change_that_could_not_be_sent_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next active controller has an older version of the API."""
 
     async def body() -> None:
         world = World(tmp_path)
@@ -152,7 +149,7 @@ def test_a_change_that_could_not_be_sent_is_tried_again(
     run(body)
 
 
-def test_a_partition_that_cannot_take_its_answer_holds_up_no_other(
+def test_a_partition_that_fails_to_apply_its_answer_does_not_affect_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def body() -> None:
@@ -188,7 +185,7 @@ def test_a_refusal_that_is_to_be_repeated_is_not_repeated_without_a_pause(tmp_pa
     run(body)
 
 
-def test_a_partition_that_the_answer_leaves_out_is_asked_for_again(tmp_path: Path) -> None:
+def test_a_partition_missing_in_the_answer_is_requested_again(tmp_path: Path) -> None:
     async def body() -> None:
         world = World(tmp_path, lambda _request: AlterPartitionResponse())
         await world.start()

@@ -1,4 +1,4 @@
-"""The way to the active controller: found, found again, and used for forwarding."""
+"""The channel to the active controller: how it is found, its changes, and forwarding."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_request_waits_until_a_leader_is_known():
     run(body)
 
 
-def test_a_standby_is_asked_again_until_it_is_active():
+def test_a_standby_is_retried_until_it_is_active():
     async def body() -> None:
         controller = heartbeats(ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER, ErrorCode.NONE)
         leader = Leader(asyncio.get_running_loop())
@@ -86,7 +86,7 @@ def test_a_new_leader_is_followed():
 
 
 def test_what_a_silent_controller_holds_goes_to_its_successor():
-    """It may be stopped, or its cable be pulled: its connection stays as it was, and no answer ever comes."""
+    """The controller may be stopped or partitioned: its connection is not reset, and no response arrives."""
 
     async def body() -> None:
         never: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -111,8 +111,8 @@ def test_what_a_silent_controller_holds_goes_to_its_successor():
 
 
 @pytest.mark.parametrize("meanwhile", [False, True], ids=["alone", "while others are asked of the successor"])
-def test_the_last_answer_of_a_controller_that_was_replaced_counts(meanwhile: bool):
-    """It had committed: asked again, the successor would tell the client of a topic that exists already."""
+def test_the_last_response_of_a_replaced_controller_is_used(meanwhile: bool):
+    """It had committed. A retry at its successor would return TOPIC_ALREADY_EXISTS."""
 
     async def body() -> None:
         last: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -204,7 +204,7 @@ def test_who_was_elected_while_another_still_answered_is_asked_at_once(monkeypat
     run(body)
 
 
-def test_a_broken_connection_is_made_again():
+def test_a_lost_connection_is_opened_again():
     async def body() -> None:
         leader = Leader(asyncio.get_running_loop())
 
@@ -269,7 +269,7 @@ def enveloping(committed_offset: int = -1, error: ErrorCode = ErrorCode.NONE) ->
 
 
 class Applied:
-    """A publisher that notes what it was asked to wait for."""
+    """A publisher that records the offsets it has to wait for."""
 
     def __init__(self) -> None:
         self.offsets: list[int] = []
@@ -311,7 +311,7 @@ def test_a_request_is_carried_as_it_came_in_its_clients_name():
     run(body)
 
 
-def test_every_try_of_a_creation_has_its_name_and_says_how_many_may_have_been_carried_out():
+def test_every_attempt_of_a_creation_has_its_id_and_the_number_of_lost_attempts():
     async def body() -> None:
         def answer(ctx: Any, request: Any) -> Any:
             tries.append((request.request_id, request.lost_tries))

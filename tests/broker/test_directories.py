@@ -1,4 +1,5 @@
-"""Several log directories: where replicas go, who is told, and what a broken one takes with it."""
+"""Several log directories: the placement of replicas, its report to the controller, and failed
+directories."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def test_a_replica_goes_where_the_metadata_puts_it(two):
     assert (second / "t-1").is_dir()
 
 
-def test_the_controller_is_told_where_an_unassigned_replica_went(two):
+def test_the_directory_of_an_unassigned_replica_is_reported(two):
     told: list[tuple[bytes, int, bytes]] = []
     two.replicas.assign_directory = lambda *where: told.append(where)
     for partition in (0, 1, 2):
@@ -71,7 +72,7 @@ def without_leader(replicas: tuple[int, ...], directory: bytes, partition_epoch:
 
 
 def come_back(tmp_path: Path, image: MetadataImage) -> tuple[Broker, list[tuple[bytes, int, bytes]]]:
-    """A broker with one directory, FIRST, that takes over an image at its start; and what it tells the
+    """Starts a broker with one directory, FIRST, on an image. Returns it and its reports to the
     controller."""
     world = Broker(tmp_path, image_of({}))
     told: list[tuple[bytes, int, bytes]] = []
@@ -97,7 +98,7 @@ def test_the_only_replica_stays_where_it_is_while_its_directory_may_come_back(tm
 
 
 def test_the_only_replica_stays_where_it_is_when_its_directory_could_not_be_loaded(tmp_path):
-    """The directory is one of this broker, whose disk was not replaced: it comes back with its records."""
+    """The directory still belongs to this broker: its disk was not replaced and has the records."""
     world = Broker(tmp_path, image_of({}), extra_dirs=("b",))
     told: list[tuple[bytes, int, bytes]] = []
     world.replicas.assign_directory = lambda *where: told.append(where)
@@ -118,7 +119,7 @@ def test_the_only_replica_stays_where_it_is_when_its_directory_could_not_be_load
 
 
 def test_an_empty_replica_that_alone_is_in_sync_is_not_offered_as_a_leader(tmp_path, caplog):
-    """The others would truncate what they still have to its empty log."""
+    """The other replicas would truncate their logs to its empty one."""
     world, told = come_back(tmp_path, image_of({"t": {0: without_leader((1, 2), GONE)}}))
     assert told == []
     assert "t-0" in caplog.text and "unclean" in caplog.text
@@ -130,7 +131,7 @@ def test_an_empty_replica_that_alone_is_in_sync_is_not_offered_as_a_leader(tmp_p
 
 
 class FollowsByOpening:
-    """Fetchers that do what the real ones do first: find out where the log ends."""
+    """Fetchers that open the log, as the real ones do first."""
 
     def start_following(self, partition: Partition) -> None:
         assert partition.log.log_end_offset == 0
@@ -142,8 +143,8 @@ class FollowsByOpening:
         pass
 
 
-def test_a_replica_whose_log_was_found_is_told_of_even_without_a_leader(tmp_path):
-    """The directory has another id than before, but its content: its meta.properties was lost."""
+def test_the_directory_of_a_found_log_is_reported_even_without_a_leader(tmp_path):
+    """The directory has its content, but a new id, because its meta.properties was lost."""
     world = Broker(tmp_path, image_of({"t": {0: registration(replicas=(1, 2))}}))
     world.ask(produce("t", (0, batch_of(b"a"))))
     told: list[tuple[bytes, int, bytes]] = []
@@ -172,7 +173,7 @@ def test_a_broken_directory_takes_only_its_replicas_offline(two):
     assert not two.logs.is_online(second)
 
 
-def test_a_waiting_append_hears_of_its_broken_directory(tmp_path):
+def test_a_waiting_append_fails_with_its_directory(tmp_path):
     world = Broker(tmp_path, image_of({"t": {0: registration(replicas=(1, 2))}}))
     future = world.ask(produce("t", (0, batch_of(b"a"))))
     world.replicas.go_offline([("t", 0)])
@@ -180,7 +181,7 @@ def test_a_waiting_append_hears_of_its_broken_directory(tmp_path):
     world.close()
 
 
-def test_a_lost_replica_stays_offline_until_its_topic_is_made_anew(two):
+def test_a_lost_replica_stays_offline_until_its_topic_is_created_again(two):
     two.replicas.go_offline([("t", 1)])
     two.publish(image_of({"t": {1: registration(leader_epoch=1, partition_epoch=1)}}))
     assert ("t", 1) not in two.replicas.partitions
@@ -197,8 +198,8 @@ FROM_THE_FUTURE = 30_000
 
 
 def answering(*codes: int, partitions: Any = None) -> ScriptedController:
-    """Answers with these codes, then with NONE. partitions: error codes of single partitions, by index,
-    for the first answer; None leaves one out."""
+    """Answers requests with these codes, then with NONE. `partitions` are error codes of single
+    partitions, by index, for the first answer; None omits the partition."""
     script = list(codes)
     first = dict(partitions or {})
 
@@ -233,7 +234,7 @@ def answering(*codes: int, partitions: Any = None) -> ScriptedController:
 async def told(
     controller: ScriptedController, count: int, broken_sends: tuple[Exception, ...] = ()
 ) -> list[list[int]]:
-    """The partitions in each request that came until all of `count` assignments were taken."""
+    """The partitions of each request, until all of `count` assignments were accepted."""
     loop = asyncio.get_running_loop()
     leader = Leader(loop)
     leader.set((1, "127.0.0.1", await controller.start()))
@@ -265,22 +266,23 @@ async def told(
     ]
 
 
-def test_an_unknown_error_code_of_an_assignment_is_tried_again():
+def test_an_unknown_error_code_of_an_assignment_is_retried():
     async def body() -> None:
         assert await told(answering(FROM_THE_FUTURE), 1) == [[0], [0]]
 
     run(body)
 
 
-def test_an_assignment_that_could_not_be_sent_is_tried_again():
+def test_an_assignment_that_could_not_be_sent_is_retried():
     async def body() -> None:
         assert await told(answering(), 1, (RuntimeError("unforeseen"), EncodeError("no such field"))) == [[0]]
 
     run(body)
 
 
-def test_only_what_was_not_taken_is_told_again():
-    """A partition that was deleted meanwhile is not; one that the answer leaves out is, after a pause."""
+def test_only_rejected_assignments_are_sent_again():
+    """A partition that was deleted meanwhile is not sent again. One that the answer omits is, after a
+    pause."""
 
     async def body() -> None:
         wrong = {

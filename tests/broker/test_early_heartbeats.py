@@ -1,4 +1,4 @@
-"""When a broker reports its metadata offset early: soon, and not too often."""
+"""The times of early heartbeats: soon, and not too many."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class World:
         self.publish(replace(self.image, provenance=self.image.provenance), now)
 
 
-def test_nothing_is_sent_early_while_nobody_leaves() -> None:
+def test_nothing_is_sent_early_without_a_controlled_shutdown() -> None:
     world = World(3)
     for step in range(100):
         world.publish(image(3, fenced=(2,) if step % 2 else ()), step / 100)
@@ -96,7 +96,7 @@ def test_ones_own_shutdown_is_not_reported() -> None:
 
 
 def test_more_records_are_reported_with_growing_distances() -> None:
-    """Leaderships that move in many batches: the last one counts."""
+    """The leaderships are moved in many batches, and the last one matters."""
     world = World(2)
     world.publish(image(2, leaving=(2,)), 10.0)
     for millisecond in range(1, 4_000):
@@ -114,7 +114,7 @@ def test_a_step_before_a_heartbeat_that_is_due_already_needs_no_other_one() -> N
     assert world.sent == [10.0, 10.0 + 100 * PER_BROKER_S]
 
 
-def test_nothing_is_sent_early_when_the_others_have_gone() -> None:
+def test_nothing_is_sent_early_after_the_shutdowns_of_others() -> None:
     world = World(3)
     world.publish(image(3, leaving=(2,)), 10.0)
     world.publish(image(3, leaving=(2,), fenced=(2,)), 10.5)

@@ -1,4 +1,4 @@
-"""Fetch sessions: what an incremental request means, and what its answer leaves out."""
+"""Fetch sessions: the partitions of an incremental request, and of its response."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_an_incremental_answer_tells_what_changed(changed):
     assert list(news) == [("a", 0)]
 
 
-def test_after_an_error_the_recovery_is_told():
+def test_after_an_error_the_next_success_is_sent():
     known = sessions()
     session_id = open_session(known, want("a"))
     ask(known, session_id, 1, {}).finish({("a", 0): answer(error=6)}, 0)
@@ -128,7 +128,7 @@ def test_after_an_error_the_recovery_is_told():
     assert list(news) == [("a", 0)]
 
 
-def test_partitions_that_gave_data_go_to_the_end():
+def test_partitions_with_data_move_to_the_end():
     known = sessions()
     session_id = open_session(known, want("a") | want("b") | want("c"))
     context = ask(known, session_id, 1, {})
@@ -136,7 +136,7 @@ def test_partitions_that_gave_data_go_to_the_end():
     assert [key[0] for key in ask(known, session_id, 2, {}).partitions] == ["b", "c", "a"]
 
 
-def test_partitions_are_added_changed_and_forgotten():
+def test_partitions_are_added_changed_and_removed():
     known = sessions()
     session_id = open_session(known, want("a") | want("b"))
     context = ask(known, session_id, 1, want("a", offset=7) | want("c"), (("b", 0),))

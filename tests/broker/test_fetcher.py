@@ -1,4 +1,4 @@
-"""A follower and its leader on real logs, joined without a network: copying, watermarks, truncation."""
+"""A follower and its leader on real logs, without a network: copying, high watermarks, truncation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 
 from quorate.broker.handlers import BrokerHandlers
 from quorate.broker.replication.fetch_session import FetchSessionCache, FetchSessions
-from quorate.broker.replication.replica_fetcher import ClientFetchSession, LeaderFetcher
+from quorate.broker.replication.fetch_session_handler import FetchSessionHandler
+from quorate.broker.replication.replica_fetcher import ReplicaFetcher
 from quorate.log.partition_log import PartitionLog
 from quorate.log.producer_state import AppendOrigin
 from quorate.protocol.api import REGISTRY, ApiKey
@@ -45,7 +46,7 @@ class Wire:
         pass
 
 
-class JoinedFetcher(LeaderFetcher):
+class JoinedFetcher(ReplicaFetcher):
     """Runs rounds when the test says so."""
 
     wire: Wire
@@ -170,7 +171,7 @@ def test_later_requests_of_a_session_name_only_what_changed(pair):
     assert [len(request.topics) for request in wire.requests[3:]] == [0, 1]
 
 
-def test_a_session_that_the_leader_lost_is_opened_anew(pair):
+def test_a_session_that_the_leader_lost_is_opened_again(pair):
     wire = pair.follow()
     pair.rounds(2)
     for session in list(pair.brokers[LEADER].services.sessions.cache):
@@ -182,8 +183,8 @@ def test_a_session_that_the_leader_lost_is_opened_anew(pair):
 
 
 def test_what_the_old_leader_never_committed_is_cut(pair):
-    """The old leader wrote what nobody copied; the new one went on in a later epoch: the old one's rest
-    must go."""
+    """The old leader has records that were not replicated, the new one has a later epoch. The records of
+    the old one must be truncated."""
     write(pair, LEADER, b"common")
     pair.follow()
     pair.rounds(2)
@@ -196,7 +197,7 @@ def test_what_the_old_leader_never_committed_is_cut(pair):
     assert pair.log(1).epoch_entries() == pair.log(2).epoch_entries() == [(0, 0), (1, 1)]
 
 
-def test_histories_that_part_more_than_once_meet_again(pair):
+def test_logs_that_diverge_more_than_once_become_equal(pair):
     write(pair, 1, b"e0")
     pair.follow()
     pair.rounds(2)
@@ -232,7 +233,8 @@ def test_the_leaders_log_start_is_followed(pair):
 
 
 def test_a_log_start_at_a_new_high_watermark_is_followed(pair):
-    """Both come in one answer. The log start cannot pass the high watermark, so this one is taken first."""
+    """One response has both. The log start must not exceed the high watermark, which is therefore applied
+    first."""
     write(pair, LEADER, b"a", b"b")
     pair.follow()
     pair.rounds()
@@ -246,8 +248,8 @@ def test_a_log_start_at_a_new_high_watermark_is_followed(pair):
 
 
 def test_a_log_start_within_records_that_are_not_committed_here_is_followed(pair):
-    """The leader's log start is above what this follower knows as committed, and in its log: it goes on
-    at its end."""
+    """The leader's log start is above the follower's high watermark and inside its log. The follower
+    continues at the end of its log."""
     write(pair, LEADER, b"a", b"b", b"c")
     pair.follow()
     pair.rounds()
@@ -256,7 +258,7 @@ def test_a_log_start_within_records_that_are_not_committed_here_is_followed(pair
     leader.high_watermark = 3
     leader.increment_log_start_offset(2, "test")
     assert pair.fetcher is not None
-    ((key, followed),) = pair.fetcher._followed.items()
+    ((key, followed),) = pair.fetcher._states.items()
     pair.loop.run_until_complete(pair.fetcher._reset_to_leader(key, followed))
     assert (followed.fetch_offset, pair.values(FOLLOWER)) == (3, [b"a", b"b", b"c"])
     pair.rounds(2)
@@ -268,14 +270,14 @@ def test_an_error_of_one_partition_makes_it_wait(pair):
     pair.brokers[LEADER].publish(placed(leader=2, epoch=1, partition_epoch=1))
     pair.rounds()
     assert pair.fetcher is not None
-    (followed,) = pair.fetcher._followed.values()
+    (followed,) = pair.fetcher._states.values()
     assert followed.delayed_until > pair.loop.time()
     assert not pair.loop.run_until_complete(pair.fetcher._round())
 
 
 def test_leaders_and_followers_swap_under_load_and_agree(pair):
-    """A small random history: whoever leads writes, the other copies a bit; in the end both logs are
-    byte-equal."""
+    """A random history in which the leader appends and the follower copies a part. At the end both logs
+    have the same bytes."""
     import random
 
     rng = random.Random(7)
@@ -315,7 +317,7 @@ def test_an_unexpected_error_of_one_partition_holds_up_no_other(tmp_path, monkey
     monkeypatch.undo()
     fetcher = pair.fetcher
     assert fetcher is not None
-    failed = fetcher._followed[topic_id_of("t"), 0]
+    failed = fetcher._states[topic_id_of("t"), 0]
     assert (failed.failures, failed.delayed_until > pair.loop.time()) == (1, True)
     failed.delayed_until = 0.0
     pair.rounds(2)
@@ -335,12 +337,12 @@ def test_a_log_directory_that_fails_ends_the_copying_of_its_partitions_alone(tmp
     broken.dir.parent.joinpath("t-0").write_bytes(b"a file where the log's directory should be")
     pair.rounds(2)
     assert [pair.log(FOLLOWER, partition).log_end_offset for partition in (1, 2)] == [1, 1]
-    assert len(pair.fetcher._followed) == 2
+    assert len(pair.fetcher._states) == 2
     pair.close()
 
 
 def test_without_a_session_each_partition_has_its_turn(tmp_path):
-    """The leader's answer has room for one batch; the first partition never runs dry."""
+    """The leader's response has room for one batch, and the first partition always has data."""
     pair = Pair(tmp_path, placed(partitions=3))
     leader = pair.brokers[LEADER].services
     leader.sessions = FetchSessions(FetchSessionCache(0, 1000, lambda: 1), leader.metadata.topic_name)
@@ -360,8 +362,8 @@ def test_without_a_session_each_partition_has_its_turn(tmp_path):
 
 @pytest.mark.parametrize("asked", [1, 2], ids=["for the leader's end", "for the leader's start"])
 def test_an_answer_on_offsets_cuts_nothing_that_is_not_followed_any_more(pair, asked):
-    """The leader was asked for its bounds, and then the partition was given to this broker to lead, in
-    the same epoch or not: what it holds is not to be measured by the old leader's log."""
+    """After a request for the leader's log bounds, this broker becomes the leader, in the same epoch or
+    in another one. The response must not truncate its log."""
     for _ in range(3):
         write(pair, LEADER, b"a")
     pair.follow()
@@ -396,8 +398,8 @@ def test_an_answer_on_offsets_cuts_nothing_that_is_not_followed_any_more(pair, a
 
 
 def test_a_log_without_epochs_is_cut_at_its_high_watermark(pair):
-    """What is above it may be a former leader's; without epochs nobody can tell where the two histories
-    part."""
+    """Records above the high watermark may be from a former leader. Without epochs the divergence cannot
+    be found."""
     write(pair, LEADER, b"a")
     write(pair, LEADER, b"b")
     pair.log(FOLLOWER).append_as_follower(pair.log(LEADER).read_bytes(0, 1))
@@ -437,23 +439,23 @@ def test_checkpoints_are_lowered_before_anything_is_appended_behind_a_cut(pair):
 # -- the fetcher's half of a session
 
 
-def test_a_refused_session_sends_everything_again():
-    session = ClientFetchSession()
+def test_a_refused_session_sends_a_full_request():
+    session = FetchSessionHandler()
     wanted = {(b"t", 0): (0, 0, 0, -1), (b"t", 1): (0, 0, 0, -1)}
     assert session.next(wanted) == (wanted, [])
-    assert session.answered(0, 5)
+    assert session.handle_response(0, 5)
     assert (session.session_id, session.epoch) == (5, 1)
     assert session.next({(b"t", 0): (1, 0, 0, -1)}) == ({(b"t", 0): (1, 0, 0, -1)}, [(b"t", 1)])
-    assert not session.answered(int(ErrorCode.INVALID_FETCH_SESSION_EPOCH), 5)
+    assert not session.handle_response(int(ErrorCode.INVALID_FETCH_SESSION_EPOCH), 5)
     assert session.next(wanted) == (wanted, [])
     assert (session.session_id, session.epoch) == (0, 0)
 
 
 def test_a_leader_without_room_for_sessions_is_asked_in_full():
-    session = ClientFetchSession()
+    session = FetchSessionHandler()
     wanted = {(b"t", 0): (0, 0, 0, -1)}
     session.next(wanted)
-    assert session.answered(0, 0)
+    assert session.handle_response(0, 0)
     assert session.next(wanted) == (wanted, [])
 
 

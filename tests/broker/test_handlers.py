@@ -1,4 +1,4 @@
-"""The smaller handlers on real logs and hand-made metadata."""
+"""The smaller handlers, on real logs and constructed metadata."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_fenced_broker_is_in_no_metadata(tmp_path):
     world.close()
 
 
-def test_a_rendered_topic_is_made_anew_when_it_changes(world):
+def test_an_encoded_topic_is_encoded_again_when_it_changes(world):
     request = MetadataRequest(
         topics=[MetadataRequest.MetadataRequestTopic(name="t")], allow_auto_topic_creation=False
     )
@@ -121,7 +121,7 @@ def test_a_rendered_topic_is_made_anew_when_it_changes(world):
     assert part.leader_epoch == 5
 
 
-def test_authorized_operations_are_told_on_request_only(world):
+def test_authorized_operations_are_returned_on_request_only(world):
     request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")])
     assert world.ask(request).topics[0].topic_authorized_operations == -(2**31)
     request.include_topic_authorized_operations = True
@@ -230,7 +230,7 @@ def test_a_new_leader_whose_watermark_lags_does_not_guess(tmp_path, version, err
     world.close()
 
 
-def test_a_partition_asked_for_twice_is_refused(world):
+def test_a_repeated_partition_is_refused(world):
     part = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-1)
     topic = ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[part, part])
     answers = world.ask(ListOffsetsRequest(replica_id=-1, topics=[topic])).topics[0].partitions
@@ -305,7 +305,7 @@ def test_deleted_records_are_answered_when_the_checkpoint_has_the_log_start(worl
     assert checkpoint.read_text() == "0\n1\nt 0 2\n"
 
 
-def test_a_checkpoint_that_cannot_be_written_is_told_as_a_storage_error(world):
+def test_a_failed_checkpoint_is_answered_with_a_storage_error(world):
     world.ask(produce("t", (0, batch_of(b"a", b"b", b"c"))))
     failures = []
     world.replicas.storage_failed = failures.append
@@ -389,7 +389,7 @@ def described(world, kind, name, keys=None, **request):
     return world.ask(DescribeConfigsRequest(resources=[resource], **request)).results[0]
 
 
-def test_a_resource_that_is_asked_for_many_times_is_described_once(world):
+def test_a_repeated_resource_is_described_once(world):
     make = DescribeConfigsRequest.DescribeConfigsResource
     whole = make(resource_type=TOPIC, resource_name="t", configuration_keys=None)
     part = make(resource_type=TOPIC, resource_name="t", configuration_keys=["retention.ms"])
@@ -426,7 +426,7 @@ def test_a_topics_configs_and_where_they_come_from(world, key, value, source, sy
     assert [(s.name, s.value, s.source) for s in entry.synonyms] == synonyms
 
 
-def test_an_alias_in_the_properties_counts_and_is_told_as_the_default(tmp_path):
+def test_an_alias_in_the_properties_applies_and_is_described_as_the_default(tmp_path):
     world = Broker(tmp_path, image_of({"t": {0: registration()}}), log_retention_hours="24")
     (entry,) = described(world, TOPIC, "t", ["retention.ms"], include_synonyms=True).configs
     assert (entry.value, entry.config_source, entry.synonyms) == ("86400000", 5, [])

@@ -1,4 +1,4 @@
-"""The broker's states, as its talk with the controller moves them."""
+"""The states of a broker, and the exchanges with the controller that change them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ME = 1
 
 
 class Config:
-    """The few keys that the lifecycle reads."""
+    """The keys that the lifecycle reads."""
 
     node_id = ME
 
@@ -48,7 +48,7 @@ class Config:
 
 
 class World:
-    """A broker's lifecycle, its metadata, and a controller that answers by script."""
+    """The lifecycle of a broker, its metadata, and a scripted controller."""
 
     def __init__(self, heartbeat: Any, registration: Any = None, **config: Any) -> None:
         loop = asyncio.get_running_loop()
@@ -171,7 +171,7 @@ def test_no_heartbeat_is_sent_before_the_own_registration_was_seen():
     run(body)
 
 
-def test_a_refused_registration_is_tried_again():
+def test_a_refused_registration_is_retried():
     async def body() -> None:
         codes = [ErrorCode.DUPLICATE_BROKER_REGISTRATION, ErrorCode.NONE]
 
@@ -218,7 +218,7 @@ def test_a_failed_directory_is_reported_at_once():
     run(body)
 
 
-def test_a_directory_failure_that_nobody_hears_of_is_a_fault():
+def test_a_directory_failure_that_cannot_be_reported_is_a_fault():
     async def body() -> None:
         def refuse(_context: Any, _request: Any) -> BrokerHeartbeatResponse:
             return BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
@@ -249,8 +249,8 @@ def test_a_broker_that_never_ran_skips_controlled_shutdown():
 
 
 def test_the_shutdown_of_another_broker_is_reported_at_once():
-    """With the offset of the records that moved its leaderships; not at the next regular heartbeat, in
-    two seconds."""
+    """The early heartbeat has the offset of the records that moved the leaderships. The next regular one
+    would be two seconds later."""
 
     async def body() -> None:
         world = await running_world(obliging)
@@ -301,7 +301,7 @@ def leaving_image() -> MetadataImage:
     )
 
 
-def test_a_controlled_shutdown_asks_again_soon_and_then_less_often():
+def test_a_controlled_shutdown_polls_with_a_growing_interval():
     async def body() -> None:
         times: list[float] = []
 
@@ -402,7 +402,7 @@ def test_a_broker_that_is_not_registered_any_more_need_not_ask_to_leave(code: Er
 
 
 def test_a_broker_that_runs_is_not_stopped_by_a_stale_broker_epoch():
-    """It may be about to register again, or an operator about to find out."""
+    """It may register again, or an operator may be about to act."""
 
     async def body() -> None:
         stale: list[bool] = []

@@ -1,4 +1,4 @@
-"""Large Metadata answers: made in steps, kept, shared."""
+"""Large Metadata responses: made in steps, cached, shared."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def context(version: int) -> RequestContext:
 
 
 def answered(world: Broker, request: MetadataRequest, version: int = 12) -> Any:
-    """What the handler gives, awaited if need be."""
+    """The response of the handler, awaited if necessary."""
     answer = world.ask(request, version)
     return answer if isinstance(answer, MetadataResponse) else world.wait(answer, ApiKey.METADATA, version)
 
@@ -129,7 +129,7 @@ def test_a_request_of_many_topics_is_refused_as_a_small_one_is(made: Any, place:
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_an_answer_made_in_steps_is_the_same(
+def test_a_response_made_in_steps_is_the_same(
     made: Any, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics = {
@@ -182,7 +182,7 @@ def test_who_asks_after_a_change_sees_it(made: Any, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_topic_changes_while_a_large_answer_is_made(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answer tells the state of one moment, and what it has encoded is not taken for the newer state."""
+    """The response has the state of one image, and its encoded topics are not used for the newer one."""
     monkeypatch.setattr(metadata_answers, "_STEP_S", -1.0)
     world = made(many(200))
     handler = world.handlers[ApiKey.METADATA]
@@ -220,7 +220,7 @@ def test_what_is_kept_is_bounded(made: Any, monkeypatch: pytest.MonkeyPatch) -> 
     )
 
 
-def test_topics_by_id_are_made_in_steps_too(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_by_id_are_encoded_in_steps_too(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata_answers, "_STEP_S", -1.0)
     world = made(many(100))
     ids = [topic_id_of(f"topic-{n:05d}") for n in range(100)]

@@ -1,4 +1,4 @@
-"""Partition: roles, watermarks, ISR changes, and who is woken."""
+"""Partition: roles, high watermarks, ISR changes, and waiting requests."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_min_isr_is_not_more_than_the_replicas(leading):
     assert log.high_watermark == 3
 
 
-def test_a_follower_that_caught_up_is_asked_into_the_isr_and_counts_at_once(leading):
+def test_a_caught_up_follower_is_added_to_the_isr_and_counts_at_once(leading):
     partition, replicas, clock = leading(replicas=(1, 2), isr=(1,))
     log = partition.log
     append(partition, 3, 1)
@@ -149,7 +149,7 @@ def test_a_fetch_of_an_older_incarnation_is_refused(leading):
     assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_follower_that_lags_is_asked_out_and_still_counts_until_the_answer(leading):
+def test_a_late_follower_is_removed_from_the_isr_and_counts_until_the_answer(leading):
     partition, replicas, clock = leading(replicas=(1, 2))
     log = partition.log
     append(partition, 3, 1)
@@ -179,11 +179,11 @@ def test_a_follower_at_the_end_is_not_late_however_long_it_is_silent(leading):
         (ErrorCode.UNKNOWN_SERVER_ERROR, True, True),
     ],
 )
-def test_a_refused_isr_change_ends_as_its_error_says(leading, error, again, pending):
+def test_a_rejected_isr_change_is_handled_by_its_error(leading, error, again, pending):
     partition, replicas, clock = leading(replicas=(1, 2), isr=(1,))
     partition.follower_fetched(2, 200, 0, 0, 0, clock.now())
     (change,) = replicas.isr_sender.changes
-    assert partition.isr_refused(change, error) is again
+    assert partition.isr_rejected(change, error) is again
     assert (partition.pending_isr is change) is pending
 
 
@@ -281,7 +281,7 @@ def test_acks_all_waits_for_the_watermark(leading, loop):
     assert future.result() == [ErrorCode.NONE]
 
 
-def test_acks_all_says_so_when_the_isr_shrank_below_the_minimum_after_the_append(leading):
+def test_acks_all_fails_when_the_isr_shrank_below_the_minimum_after_the_append(leading):
     partition, _, clock = leading({"min_insync_replicas": 2}, replicas=(1, 2))
     log = partition.log
     append(partition, 3, -1)
@@ -292,8 +292,8 @@ def test_acks_all_says_so_when_the_isr_shrank_below_the_minimum_after_the_append
 
 
 def alone(leading: Leading) -> tuple[Partition, Callable[[], bool]]:
-    """A partition with an in-sync follower that is silent, and the step that takes the follower from
-    its replicas: the leader goes on in a new leader epoch."""
+    """A partition with an in-sync follower that does not fetch, and the change that removes the follower
+    from the replicas in a new leader epoch."""
     partition, _, clock = leading(replicas=(1, 2))
     return partition, lambda: partition.make_leader(
         registration(leader_epoch=1, partition_epoch=1), clock.now()
@@ -331,25 +331,24 @@ def test_a_waiting_fetch_is_woken_when_the_leader_goes_on_alone(leading, loop):
 
 
 def test_acks_all_is_answered_when_the_controller_refuses_the_follower_that_it_waits_for(leading, loop):
-    """A follower that was asked into the ISR counts until the answer; after a refusal the committed ISR
-    does."""
+    """A pending addition to the ISR counts until the answer. After a rejection the committed ISR counts."""
     partition, replicas, clock = leading(replicas=(1, 2), isr=(1,))
     partition.follower_fetched(2, 200, 0, 0, 0, clock.now())
     (change,) = replicas.isr_sender.changes
     future = waiting_append(partition, loop)
     assert not future.done()
     replicas.metadata.image = cluster(broker(1), broker(2, fenced=True))
-    assert not partition.isr_refused(change, ErrorCode.INELIGIBLE_REPLICA)
+    assert not partition.isr_rejected(change, ErrorCode.INELIGIBLE_REPLICA)
     assert future.result() == [ErrorCode.NONE]
 
 
-def test_acks_all_is_answered_when_a_follower_that_caught_up_outside_of_the_isr_is_gone(leading, loop):
-    """Such a follower is waited for, since it is about to join. That it died is no change of the
+def test_acks_all_completes_when_a_caught_up_follower_outside_the_isr_is_fenced(leading, loop):
+    """The high watermark waits for such a follower, because it may join. Its fencing does not change the
     partition."""
     partition, replicas, clock = leading(replicas=(1, 2), isr=(1,))
     partition.follower_fetched(2, 200, 0, 0, 0, clock.now())
     (change,) = replicas.isr_sender.changes
-    partition.isr_refused(change, ErrorCode.INELIGIBLE_REPLICA)
+    partition.isr_rejected(change, ErrorCode.INELIGIBLE_REPLICA)
     future = waiting_append(partition, loop, timeout_s=60)
     assert not future.done()
     replicas.metadata.image = cluster(broker(1), broker(2, fenced=True))
@@ -364,7 +363,7 @@ def test_a_deletion_is_answered_when_the_follower_that_it_waits_for_is_no_replic
     assert partition.delete_records(3) == (3, 0)
     settled: list[ErrorCode] = []
     waiter = DelayedAcks(loop, (), 5.0, lambda _i, error: settled.append(error), lambda: settled, 1)
-    partition.add_low_watermark_waiter(3, waiter, 0)
+    partition.delayed_operations.add_deletion(3, waiter, 0)
     partition.make_leader(registration(leader_epoch=1, partition_epoch=1), clock.now())
     assert waiter.future.result() == [ErrorCode.NONE]
 
@@ -376,15 +375,15 @@ def test_a_deletion_is_answered_when_the_follower_that_it_waits_for_died(leading
     assert partition.delete_records(3) == (3, 0)
     settled: list[ErrorCode] = []
     waiter = DelayedAcks(loop, (), 5.0, lambda _i, error: settled.append(error), lambda: settled, 1)
-    partition.add_low_watermark_waiter(3, waiter, 0)
+    partition.delayed_operations.add_deletion(3, waiter, 0)
     replicas.metadata.image = cluster(broker(1), broker(2, fenced=True))
     partition.make_leader(registration(replicas=(1, 2), isr=(1,), partition_epoch=1), clock.now())
     assert waiter.future.result() == [ErrorCode.NONE]
 
 
 def test_a_retry_of_an_earlier_batch_does_not_wait_for_later_ones(leading, loop):
-    """An idempotent producer's retry waits for the offsets of its first try, which are below those that
-    already wait."""
+    """The retry of an idempotent producer waits for the offsets of its first attempt, which are below
+    those of later requests."""
     partition, _, clock = leading(replicas=(1, 2))
     first, second = (
         build_batch([(b"k", b"x", [], 0)], producer_id=9, producer_epoch=0, base_sequence=i) for i in (0, 1)
@@ -406,7 +405,7 @@ def test_losing_the_leadership_ends_what_waits(leading, loop):
     assert future.result() == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
-def test_an_append_that_nobody_copies_times_out(leading, loop):
+def test_an_append_that_is_not_replicated_times_out(leading, loop):
     partition, _, _ = leading(replicas=(1, 2))
     future = waiting_append(partition, loop, timeout_s=0.01)
     assert loop.run_until_complete(future) == [ErrorCode.REQUEST_TIMED_OUT]

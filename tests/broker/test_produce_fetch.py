@@ -1,4 +1,4 @@
-"""Produce and Fetch on real logs: what is answered, what is refused, who waits."""
+"""Produce and Fetch on real logs: responses, errors, and waiting."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_what_a_produce_is_answered(one, partition, records, acks, version, erro
     assert outcome(one.ask(produce("t", (partition, records), acks=acks), version)).error_code == error
 
 
-def test_an_unknown_topic_id_is_told(one):
+def test_an_unknown_topic_id_is_answered_with_an_error(one):
     request = produce("t", (0, batch_of(b"a")))
     request.topic_data[0].topic_id = bytes(range(16))
     assert outcome(one.ask(request, 13)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
@@ -239,7 +239,7 @@ def test_what_a_fetch_is_answered(one, partition, offset, epoch, error):
     assert part(one.ask(fetch("t", (partition, offset), epoch=epoch))).error_code == error
 
 
-def test_an_old_epoch_is_fenced_and_told_the_leader(one):
+def test_an_old_epoch_is_fenced_with_a_leader_hint(one):
     one.publish(image_of({"t": {0: registration(leader_epoch=3, partition_epoch=3)}}))
     answer = one.ask(fetch("t", (0, 0), epoch=2))
     assert part(answer).error_code == ErrorCode.FENCED_LEADER_EPOCH
@@ -247,7 +247,7 @@ def test_an_old_epoch_is_fenced_and_told_the_leader(one):
     assert [node.node_id for node in answer.node_endpoints] == [1]
 
 
-def test_a_topic_id_that_is_not_known_is_told(one):
+def test_an_unknown_topic_id_is_an_error(one):
     request = fetch("t", (0, 0))
     request.topics[0].topic_id = bytes(range(16))
     assert part(one.ask(request)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
@@ -349,7 +349,7 @@ def test_a_consumer_that_waits_at_a_follower_is_woken_by_what_the_follower_takes
     world.close()
 
 
-def test_a_reader_whose_history_differs_is_told_where(tmp_path):
+def test_a_diverging_reader_gets_the_offset_of_the_divergence(tmp_path):
     world = Broker(tmp_path, image_of({"t": {0: registration(replicas=(1, 2), leader_epoch=2)}}))
     world.ask(produce("t", (0, batch_of(b"a", b"b")), acks=1))
     request = fetch("t", (0, 5), replica_state=FetchRequest.ReplicaState(replica_id=2, replica_epoch=200))
@@ -367,7 +367,7 @@ def test_sessions_answer_only_news(one):
     assert [p.partition_index for p in news.responses[0].partitions] == [1]
 
 
-def test_a_waiting_fetch_of_a_session_that_has_gone_on_says_so(one):
+def test_a_waiting_fetch_of_an_advanced_session_fails(one):
     one.ask(fetch("t", (0, 0), (1, 0), epoch=0, session_epoch=0))
     waiting = one.ask(FetchRequest(max_wait_ms=60_000, min_bytes=1, session_id=1, session_epoch=1))
     assert isinstance(waiting, asyncio.Future)
@@ -379,7 +379,7 @@ def test_a_waiting_fetch_of_a_session_that_has_gone_on_says_so(one):
     assert (answer.error_code, answer.responses) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, [])
 
 
-def test_an_unknown_session_is_told(one):
+def test_an_unknown_session_is_an_error(one):
     answer = one.ask(FetchRequest(session_id=7, session_epoch=3))
     assert (answer.error_code, answer.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
 
@@ -411,7 +411,7 @@ def test_read_committed_stops_at_an_open_transaction_and_names_aborted_ones(one)
     assert values_in(uncommitted.records)[-1] == b"open"
 
 
-def test_a_topic_made_again_under_its_name_starts_empty(one):
+def test_a_topic_created_again_under_its_name_starts_empty(one):
     one.ask(produce("t", (0, batch_of(b"old"))))
     again = image_of({"t": {0: registration()}})
     other = again.topics.by_name["t"]._replace(id=bytes(range(16)))

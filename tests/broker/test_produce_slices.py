@@ -106,7 +106,7 @@ def test_acks_all_counts_high_watermarks_that_moved_between_the_turns(tmp_path: 
     broker.close()
 
 
-def test_a_leadership_lost_between_the_turns_is_told_for_what_was_appended(tmp_path: Path) -> None:
+def test_a_leadership_lost_between_the_turns_fails_the_appended_batches(tmp_path: Path) -> None:
     replicated = registration(replicas=(1, 2), isr=(1, 2))
     broker = Broker(tmp_path, image_of({"t": {0: replicated, 1: replicated}}))
     broker.produce_handler.turn_s = -1.0
@@ -123,7 +123,7 @@ def test_a_leadership_lost_between_the_turns_is_told_for_what_was_appended(tmp_p
 
 
 def _fetched(broker: Broker, partition: int, offset: int) -> None:
-    """The follower has everything below `offset`."""
+    """The follower fetches at `offset`."""
     request = FetchRequest(
         max_wait_ms=0,
         replica_state=FetchRequest.ReplicaState(replica_id=2, replica_epoch=-1),

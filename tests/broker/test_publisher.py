@@ -1,4 +1,4 @@
-"""From committed batches to published steps."""
+"""Committed batches become published deltas."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_record_that_cannot_be_replayed_stops_the_broker():
     run(body)
 
 
-def test_a_subscriber_that_fails_is_a_fault_and_the_others_are_told():
+def test_a_failing_subscriber_is_a_fault_and_the_others_are_called():
     async def body() -> None:
         world = World()
         world.listener.start_publishing()

@@ -1,5 +1,5 @@
-"""Requests with random and edge values: every handler answers or refuses by the protocol; none fails,
-nothing half-done stays."""
+"""Requests with random values and edge cases: every handler returns a response or an error of the
+protocol."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _NAMES = {"topic", "name", "topic_name", "resource_name"}
 
 
 def aim(value: Any, rng: random.Random) -> None:
-    """Turns random values towards what exists, so that they get past the first check."""
+    """Replaces some random values by existing names and ids, so that requests pass the first checks."""
     if isinstance(value, list):
         for item in value:
             aim(item, rng)
@@ -112,7 +112,7 @@ def test_strange_values_are_answered_by_the_protocol(
 
 
 def codes(value: Any) -> set[str]:
-    """Every error code in an answer, as text."""
+    """All error codes of a response, as text."""
     if isinstance(value, list):
         return set().union(*(codes(item) for item in value)) if value else set()
     if not isinstance(value, Struct):

@@ -1,4 +1,4 @@
-"""Topics that are made because somebody needs them."""
+"""The automatic creation of topics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .world import PROPERTIES, image_of
 
 
 class Publisher:
-    """The metadata, which gets the topic when the channel says so."""
+    """Metadata that gets the topic when the channel has created it."""
 
     def __init__(self) -> None:
         self.image = EMPTY
@@ -31,7 +31,7 @@ class Publisher:
 
 
 class Channel:
-    """A controller that creates, refuses or is silent."""
+    """A controller that creates a topic, rejects it, or does not respond."""
 
     api_versions = None
 
@@ -73,7 +73,7 @@ def creator(error: ErrorCode | None = ErrorCode.NONE) -> tuple[TopicCreator, Cha
     return TopicCreator(config, channel, publisher, loop), channel  # type: ignore[arg-type]
 
 
-def test_a_clients_topic_is_made_in_its_name_with_the_defaults():
+def test_a_clients_topic_is_created_in_its_name_with_the_defaults():
     async def body() -> None:
         make, channel = creator()
         context = RequestContext(int(ApiKey.METADATA), 12, 4, "me", "PLAINTEXT", principal="User:alice")
@@ -153,7 +153,7 @@ def test_who_gives_up_does_not_stop_the_creation():
 @pytest.mark.parametrize(
     "error", [ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.TOPIC_ALREADY_EXISTS, None]
 )
-def test_a_creation_that_fails_ends_quietly_and_may_be_tried_again(error):
+def test_a_failed_creation_raises_nothing_and_can_be_retried(error):
     async def body() -> None:
         make, channel = creator(error)
         await make.create("t")

@@ -121,9 +121,9 @@ class Broker:
             clock=self.clock,
             loop=self.loop,
             replica_lag_max_s=30.0,
+            isr_sender=Asked(),
+            directory_id_of=self.directory_ids.__getitem__,
         )
-        self.replicas.isr_sender = Asked()
-        self.replicas.directory_id_of = self.directory_ids.__getitem__
         ids = itertools.count(1)
         self.services = Services(
             config=self.config,
@@ -144,7 +144,7 @@ class Broker:
         self.replicas.apply_image(image)
 
     def publish(self, image: MetadataImage) -> None:
-        """The next step of the metadata."""
+        """Publishes an image."""
         old = self.metadata.image
         self.metadata.image = image
         delta = MetadataDelta(old, image)
@@ -171,7 +171,7 @@ class Broker:
         return REGISTRY[int(key)].response.decode(answer.encode(version), version)
 
     def wait(self, future: Any, key: ApiKey, version: int | None = None) -> Any:
-        """The answer that a future becomes."""
+        """Waits for the response of a future."""
 
         async def bounded() -> Any:
             return await asyncio.wait_for(future, 10)
@@ -180,7 +180,7 @@ class Broker:
         return self.coded(answer, int(key), REGISTRY[int(key)].max_version if version is None else version)
 
     def turn(self) -> None:
-        """Lets the loop run what is due."""
+        """Runs some turns of the event loop."""
         for _ in range(3):
             self.loop.run_until_complete(asyncio.sleep(0))
 
@@ -214,7 +214,7 @@ def produce(
 
 
 def values_in(records: Any) -> list[bytes]:
-    """The record values in what a Fetch answered."""
+    """The values of the records in a Fetch response."""
     if not records:
         return []
     return [record.value or b"" for _, batch in iter_batches(records) for record in decode_records(batch)]

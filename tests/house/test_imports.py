@@ -16,8 +16,6 @@ ROOT = Path(__file__).parents[2]
 SOURCES = {ROOT / "src": ("quorate",), ROOT: ("simulation",)}
 
 KNOWN_CIRCLES = (
-    "quorate.broker.coordinators: offset_handlers service",
-    "quorate.broker.replication: partition purgatory replica_manager",
     "quorate.net: connection dispatch server",
     "quorate.raft.core: auto_join election follower leader leader_conflict membership raft transitions "
     "voter_changes",
@@ -33,10 +31,11 @@ PURE_ROOMS = (
     "quorate.raft.core",
     "quorate.controller.handlers",
     "quorate.controller.replication",
-    "quorate.broker.coordinators.classic_group",
-    "quorate.broker.coordinators.offsets",
-    "quorate.broker.coordinators.rebalance",
-    "quorate.broker.coordinators.shard",
+    "quorate.broker.coordinators.group.classic_group",
+    "quorate.broker.coordinators.group.group_metadata_manager",
+    "quorate.broker.coordinators.group.offset_metadata_manager",
+    "quorate.broker.coordinators.group.rebalance",
+    "quorate.broker.coordinators.group.shard",
 )
 """Modules, and packages with all that is in them, that take time, randomness, files and peers as arguments.
 A module that becomes a package of its name, or moves into one that is listed, stays held to it."""

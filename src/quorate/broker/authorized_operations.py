@@ -1,5 +1,5 @@
-"""The bit fields of operations that a caller may do on a resource (KIP-430). Without an authorizer
-everybody may do all."""
+"""The bit fields of the operations that a client is authorized for on a resource (KIP-430). Without an
+authorizer all operations are authorized."""
 
 from __future__ import annotations
 

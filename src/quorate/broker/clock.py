@@ -1,4 +1,4 @@
-"""The broker's view of time: handed in, so that tests and the simulation can turn the hands."""
+"""The clocks of a broker. They are passed in, so that tests and the simulation can control the time."""
 
 from __future__ import annotations
 
@@ -7,24 +7,26 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall clock for what is stored, monotonic clock for what is waited for."""
+    """The wall clock for timestamps that are stored, and the monotonic clock for timeouts."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the Unix epoch."""
+        """The wall clock time in milliseconds since the Unix epoch."""
         ...
 
     def now(self) -> float:
-        """Monotonic seconds."""
+        """The monotonic time in seconds."""
         ...
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The clocks of the operating system."""
 
     __slots__ = ()
 
     def now_ms(self) -> int:
+        """Milliseconds since the Unix epoch."""
         return time.time_ns() // 1_000_000
 
     def now(self) -> float:
+        """Monotonic time in seconds."""
         return time.monotonic()

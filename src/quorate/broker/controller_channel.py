@@ -1,8 +1,8 @@
-"""The broker's way to the active controller, over the controller listener (also in a combined process).
+"""Sends requests to the active controller, over the controller listener also in a combined process
+(`NodeToControllerChannelManager` and `ForwardingManager` in Kafka).
 
-The leader of the metadata log is the active controller; Raft says who it is and where. A request is
-retried elsewhere when the connection breaks or the answer is NOT_CONTROLLER, until its deadline. Facts:
-KIP-590 (Envelope), KIP-631.
+The leader of the metadata log is the active controller; Raft knows its id and address. A request is retried
+until its deadline if the connection is lost or the response is NOT_CONTROLLER. KIP-590 (Envelope), KIP-631.
 """
 
 from __future__ import annotations
@@ -13,53 +13,62 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from quorate.lazy import lazy_module
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
-from quorate.protocol.api import ApiKey
+from quorate.protocol.api import ApiKey, decode_response
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.uuids import ZERO_UUID, random_uuid
 
 if TYPE_CHECKING:
     from quorate.broker.metadata.publisher import BrokerMetadataListener
     from quorate.metadata.image import MetadataImage
+    from quorate.net import client
     from quorate.net.client import Connection, NodeChannel
     from quorate.net.dispatch import RequestContext
+    from quorate.protocol.messages import create_topics, envelope, principal_data
     from quorate.protocol.schema import Request, Response
     from quorate.raft.types import LeaderAndEpoch
+else:
+    client = lazy_module("quorate.net.client")
+    create_topics = lazy_module("quorate.protocol.messages.create_topics")
+    envelope = lazy_module("quorate.protocol.messages.envelope")
+    principal_data = lazy_module("quorate.protocol.messages.principal_data")
 
-log_ = logging.getLogger("quorate.broker.controller_channel")
+logger = logging.getLogger("quorate.broker.controller_channel")
 
 FORWARD_TIMEOUT_S = 60.0
 """How long Kafka's brokers retry a forwarded request."""
-_PATIENT_S: dict[int, float] = {ApiKey.ADD_RAFT_VOTER: 45.0, ApiKey.REMOVE_RAFT_VOTER: 45.0}
-"""A new voter may have to catch up first; the leader answers within thirty seconds at the latest."""
+_ATTEMPT_TIMEOUT_S: dict[int, float] = {ApiKey.ADD_RAFT_VOTER: 45.0, ApiKey.REMOVE_RAFT_VOTER: 45.0}
+"""The time for one attempt. A new voter may have to catch up first, for which the leader waits up to 30 s."""
 _RETRY_MIN_S = 0.002
-"""A new leader is active some milliseconds after it is known: asking again soon costs nothing and saves
-start-up time."""
+"""A new leader is active some milliseconds after its election is known, so the first retry is early."""
 _RETRY_MAX_S = 0.1
 _LAST_ANSWERS_S = 0.2
-"""A controller that was replaced has so long for the answers to what it has committed; then its
-successor is asked, which may find done what it is asked to do. One that is stopped or cut off never
-answers, and no reset connection tells."""
+"""The time for a replaced controller to send the responses to what it has committed. After that its successor
+is asked, which may find the change done. A controller that is stopped or partitioned never responds, and
+its connection is not reset."""
 _WARM_S = 3.0
-"""So often a look is taken whether there is a connection to every controller."""
+"""The interval of checks that there is a connection to every controller."""
 
 
 class ControllerLocator:
-    """Who the active controller is, as Raft says, and a way to wait for another one."""
+    """Finds the active controller and waits for changes of it."""
 
     def __init__(
         self, find: Callable[[], tuple[int, str, int] | None], loop: asyncio.AbstractEventLoop
     ) -> None:
-        """`find` gives (node id, host, port) or None."""
+        """`find` returns (node id, host, port) of the active controller, or None."""
         self._find = find
         self._loop = loop
         self._change: asyncio.Future[None] | None = None
         self._watchers: list[Callable[[], None]] = []
 
     def current(self) -> tuple[int, str, int] | None:
+        """The (node id, host, port) of the active controller, or None."""
         return self._find()
 
     def leader_changed(self, _leader: LeaderAndEpoch | None = None) -> None:
+        """Called by Raft when the leader has changed."""
         for watcher in self._watchers:
             watcher()
         change, self._change = self._change, None
@@ -67,18 +76,18 @@ class ControllerLocator:
             change.set_result(None)
 
     def watch(self, watcher: Callable[[], None]) -> None:
-        """Called at every change from now on, before those who wait for it go on."""
+        """Calls `watcher` at every change, before `changed` returns."""
         self._watchers.append(watcher)
 
     async def changed(self, timeout_s: float) -> None:
-        """Returns when the leader changes, at the latest after the time given."""
+        """Waits for the next change, for at most `timeout_s`."""
         if self._change is None:
             self._change = self._loop.create_future()
         await asyncio.wait([self._change], timeout=timeout_s)
 
 
 class ControllerChannel:
-    """One connection to whoever is the active controller. Requests may be in flight together."""
+    """A connection to the active controller. Several requests may be in flight."""
 
     def __init__(
         self,
@@ -98,17 +107,17 @@ class ControllerChannel:
         self._loop = loop
         self._node: NodeChannel | None = None
         self._address: tuple[str, int] | None = None
-        self._replaced: set[NodeChannel] = set()  # may still give their last answers
+        self._replaced: set[NodeChannel] = set()  # they may still send their last responses
         self._controllers: Callable[[], Iterable[tuple[str, int]]] = tuple
         self._standbys: dict[tuple[str, int], NodeChannel] = {}
         self._warming: set[asyncio.Task[Any]] = set()
         self._warm_timer: asyncio.TimerHandle | None = None
         self._closed = False
-        locator.watch(self._leave_the_replaced)
+        locator.watch(self._leave_replaced_controller)
 
     @property
     def api_versions(self) -> dict[int, tuple[int, int]] | None:
-        """What the active controller advertises, None while that is not known."""
+        """The API versions of the active controller, or None while they are unknown."""
         connection = None if self._node is None else self._node.connection
         return None if connection is None else connection.api_versions
 
@@ -120,10 +129,13 @@ class ControllerChannel:
         patience_s: float = 0.0,
         on_lost: Callable[[], None] | None = None,
     ) -> Any:
-        """The active controller's response. Raises RequestTimedOut when none answered in time,
-        UnsupportedVersion when the controller does not know the request. patience_s: that long at least
-        for one attempt. on_lost: called when an attempt has failed that may have been carried out: a
-        controller that loses its office says NOT_CONTROLLER to what it has written, too."""
+        """Sends a request and returns the response of the active controller. Raises RequestTimedOut after
+        the timeout, UnsupportedVersion if the controller does not support the request.
+
+        `patience_s` is the minimum time for one attempt. `on_lost` is called after a failed attempt that
+        may have been carried out: a controller that loses the leadership answers NOT_CONTROLLER also for
+        changes that it has written.
+        """
         deadline = self._loop.time() + (FORWARD_TIMEOUT_S if timeout_s is None else timeout_s)
         once_s = max(self._request_timeout_s, patience_s)
         pause = _RETRY_MIN_S
@@ -145,13 +157,13 @@ class ControllerChannel:
             except UnsupportedVersion:
                 raise
             except (KafkaConnectionError, RequestTimedOut, TimeoutError, OSError) as error:
-                log_.debug("[ControllerChannel %s] %s: %s", self.name, type(request).__name__, error)
+                logger.debug("[ControllerChannel %s] %s: %s", self.name, type(request).__name__, error)
             else:
                 if getattr(response, "error_code", 0) != ErrorCode.NOT_CONTROLLER:
                     return response
             if posted and on_lost is not None:
                 on_lost()
-            if self._locator.current() != leader:  # it has changed meanwhile: nothing to wait for
+            if self._locator.current() != leader:  # it has changed meanwhile
                 pause = _RETRY_MIN_S
                 continue
             await self._locator.changed(min(max(deadline - self._loop.time(), 0.0), pause))
@@ -159,13 +171,13 @@ class ControllerChannel:
         raise RequestTimedOut(f"no active controller answered {type(request).__name__} in time")
 
     def keep_warm(self, controllers: Callable[[], Iterable[tuple[str, int]]]) -> None:
-        """From now on keeps a connection to each of `controllers`, so that the next active one need not
-        be connected to first."""
+        """Keeps connections to all `controllers`, so that the next active one is reached without delay."""
         self._controllers = controllers
         self._warm()
 
     def _warm(self) -> None:
-        """What fails is tried again at the next look; who is no controller any more is left."""
+        """Opens missing connections, and closes those to nodes that are no controllers any more. Failures are
+        retried in the next call."""
         self._warm_timer = self._loop.call_later(_WARM_S, self._warm)
         wanted = set(self._controllers()) - {self._address}
         for address in self._standbys.keys() - wanted:
@@ -182,12 +194,10 @@ class ControllerChannel:
     def _warmed(self, task: asyncio.Task[Any]) -> None:
         self._warming.discard(task)
         if not task.cancelled():
-            task.exception()  # seen
+            task.exception()  # retrieved, as asyncio logs it otherwise
 
     def _channel(self, address: tuple[str, int]) -> NodeChannel:
-        from quorate.net.client import NodeChannel
-
-        return NodeChannel(
+        return client.NodeChannel(
             *address, client_id=self._client_id, backoff_min_s=_RETRY_MIN_S, backoff_max_s=_RETRY_MAX_S
         )
 
@@ -202,13 +212,13 @@ class ControllerChannel:
             self._node = self._channel(self._address) if standby is None else standby
         return await self._node.connected()
 
-    def _leave_the_replaced(self) -> None:
+    def _leave_replaced_controller(self) -> None:
         leader = self._locator.current()
         if leader is not None and leader[1:] != self._address:
             self._leave()
 
     def _leave(self) -> None:
-        """What is in flight fails soon, and is then sent to the active controller."""
+        """Leaves the present controller. Its requests in flight fail soon and are sent to the active one."""
         node, self._node, self._address = self._node, None, None
         if node is not None:
             self._replaced.add(node)
@@ -219,6 +229,7 @@ class ControllerChannel:
         node.close()
 
     def close(self) -> None:
+        """Closes all connections. Requests in flight fail."""
         self._closed = True
         if self._warm_timer is not None:
             self._warm_timer.cancel()
@@ -234,8 +245,8 @@ class ControllerChannel:
     # --- forwarding -------------------------------------------------------------------------------
 
     async def forward(self, context: RequestContext, request: Request) -> Response | None:
-        """Carries a client's request to the active controller as it came, and its answer back. The
-        answer is held until this broker has applied what it tells of, so that the client finds it here."""
+        """Forwards a client's request to the active controller and returns its response. The response waits
+        until this broker has applied the change, so that the client sees it here."""
         frame = context.frame
         assert frame is not None, "only requests from a connection are forwarded"
         return await self.forward_frame(context, request, bytes(frame), FORWARD_TIMEOUT_S)
@@ -243,11 +254,8 @@ class ControllerChannel:
     async def forward_frame(
         self, context: RequestContext, request: Request, frame: bytes, timeout_s: float
     ) -> Response | None:
-        """`frame`: request header and body, without the length."""
-        from quorate.protocol.api import decode_response
-        from quorate.protocol.messages.envelope import EnvelopeRequest
-
-        envelope = EnvelopeRequest(
+        """Forwards a request. `frame` is its header and body, without the length."""
+        request_in_envelope = envelope.EnvelopeRequest(
             request_data=frame,
             request_principal=encode_principal(context.principal, context.token_authenticated),
             client_host_address=host_address(context.client_host),
@@ -255,22 +263,28 @@ class ControllerChannel:
         )
 
         def lost() -> None:
-            """The next try says so, and a controller that finds it done answers as it would have done
-            then."""
-            envelope.lost_tries = min(envelope.lost_tries + 1, 0x7FFF)
+            """Notes a lost attempt in the next one. A controller that finds the change done then answers as
+            if it had done it now."""
+            request_in_envelope.lost_tries = min(request_in_envelope.lost_tries + 1, 0x7FFF)
 
         started = self._loop.time()
         try:
             answer = await self.send(
-                envelope, timeout_s, patience_s=_PATIENT_S.get(context.api_key, 0.0), on_lost=lost
+                request_in_envelope,
+                timeout_s,
+                patience_s=_ATTEMPT_TIMEOUT_S.get(context.api_key, 0.0),
+                on_lost=lost,
             )
         except RequestTimedOut:
             raise KafkaError(
                 ErrorCode.REQUEST_TIMED_OUT, "The active controller did not answer in time."
             ) from None
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            # The controller does not know this version although it was advertised: the client must ask again.
-            log_.info("[ControllerChannel %s] Closing %s: version refused", self.name, context.connection_id)
+            # The controller does not support a version that was advertised: the client must ask for the
+            # versions again.
+            logger.info(
+                "[ControllerChannel %s] Closing %s: version refused", self.name, context.connection_id
+            )
             if context.connection is not None:
                 context.connection.close()
             return None
@@ -286,11 +300,13 @@ class ControllerChannel:
         return response
 
     async def _wait_for_topics(self, request: Any, response: Any, timeout_s: float) -> None:
-        """Under a controller that gives no committed offset (Apache Kafka's): wait to see the topic
-        ids. What was only validated never comes."""
-        from quorate.protocol.messages.create_topics import CreateTopicsResponse
-
-        if not isinstance(response, CreateTopicsResponse) or request.validate_only or self._publisher is None:
+        """Waits until the metadata has the created topics. Used if the controller returns no committed
+        offset, as Apache Kafka's."""
+        if (
+            not isinstance(response, create_topics.CreateTopicsResponse)
+            or request.validate_only
+            or self._publisher is None
+        ):
             return
         ids = [topic.topic_id for topic in response.topics if not topic.error_code and any(topic.topic_id)]
 
@@ -302,16 +318,14 @@ class ControllerChannel:
 
 
 def encode_principal(principal: str, token_authenticated: bool) -> bytes:
-    """A principal as Envelope carries it: int16 version 0, then Kafka's DefaultPrincipalData."""
-    from quorate.protocol.messages.principal_data import DefaultPrincipalData
-
+    """Encodes a principal for an Envelope: int16 version 0, then Kafka's DefaultPrincipalData."""
     kind, _, name = principal.partition(":")
-    data = DefaultPrincipalData(type=kind, name=name, token_authenticated=token_authenticated)
+    data = principal_data.DefaultPrincipalData(type=kind, name=name, token_authenticated=token_authenticated)
     return b"\x00\x00" + data.encode(0)
 
 
 def host_address(host: str) -> bytes:
-    """4 or 16 bytes; the loopback address for a peer without an IP address."""
+    """The 4 or 16 bytes of an address, or those of the loopback address for a peer without an IP address."""
     try:
         return ipaddress.ip_address(host.strip("[]").partition("%")[0]).packed
     except ValueError:

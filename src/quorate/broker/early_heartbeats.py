@@ -1,10 +1,10 @@
 """Decides when a broker sends a heartbeat early because another broker is in controlled shutdown. Pure:
 time is an argument.
 
-The controller lets a broker go when every active broker has reported a metadata offset at or beyond the
-records that moved the leaderships away (KIP-631, Kafka's `BrokerHeartbeatManager.lowestActiveOffset`).
-Heartbeats carry that offset. If they came at their regular interval only, each controlled shutdown
-would wait for the rest of the interval of the slowest broker.
+The controller ends a controlled shutdown when every active broker has reported a metadata offset at or
+after the records that moved the leaderships (KIP-631, `BrokerHeartbeatManager.lowestActiveOffset` in
+Kafka). Heartbeats carry that offset. With regular heartbeats only, each controlled shutdown would take up
+to the interval of the slowest broker.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from quorate.metadata.image import MetadataDelta
 
 PER_BROKER_S = 0.001
-"""All brokers together send about one early heartbeat in this time, so that a hundred of them do not
-flood the controller."""
+"""All brokers together send about one early heartbeat in this time, so that many brokers do not overload the
+controller."""
 
 
 class EarlyHeartbeats:
-    """One broker's. Distances double while the same brokers are shutting down: a shutdown that takes
-    long costs little."""
+    """The early heartbeats of one broker. Their distance doubles while the same brokers are shutting down, so
+    that a long shutdown costs little."""
 
     def __init__(self, node_id: int, interval_s: float) -> None:
-        """interval_s: between regular heartbeats."""
+        """`interval_s` is the time between regular heartbeats."""
         self._node_id = node_id
         self._interval_s = interval_s
         self._followed = False
@@ -35,10 +35,9 @@ class EarlyHeartbeats:
         self._due = float("-inf")
 
     def metadata_applied(self, delta: MetadataDelta, now: float) -> float | None:
-        """Seconds until a heartbeat is to be sent early to report this step of the metadata; instead of
-        one that was decided on before and is not due yet. None if no heartbeat is to be sent for this
-        step, or the one that is due reports it too.
-        """
+        """Returns the seconds until a heartbeat must be sent to report this delta. It replaces an early
+        heartbeat that was not sent yet. Returns None if the delta needs no heartbeat, or if the one that is
+        planned will report it."""
         others_began = self._follow(delta)
         if not self._leaving:
             return None
@@ -55,7 +54,7 @@ class EarlyHeartbeats:
         return due - now
 
     def _follow(self, delta: MetadataDelta) -> bool:
-        """Notes who is shutting down now; whether another broker began to."""
+        """Updates the set of brokers in controlled shutdown. Returns whether a broker has started one."""
         brokers = delta.new.cluster.brokers
         if brokers is delta.old.cluster.brokers and self._followed:
             return False
@@ -68,8 +67,8 @@ class EarlyHeartbeats:
         began = bool(leaving - self._leaving)
         if began:
             self._distance_s = PER_BROKER_S * len(brokers)
-            # All of them see the same step at the same moment: they report one after the other, in the
-            # order of their ids.
+            # All brokers get the delta at the same time. They report one after the other, in the order of
+            # their ids.
             self._turn_s = PER_BROKER_S * sum(
                 broker.active and broker.id < self._node_id for broker in brokers.values()
             )

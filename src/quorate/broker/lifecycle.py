@@ -1,9 +1,9 @@
-"""The broker's life as the controller sees it: registration, heartbeats, being unfenced, controlled
-shutdown (KIP-631).
+"""Registers a broker with the controller, sends heartbeats, and runs the controlled shutdown (KIP-631,
+`BrokerLifecycleManager` in Kafka).
 
 NOT_RUNNING -> STARTING (catching up with the metadata) -> RECOVERY (opening logs) -> RUNNING ->
-PENDING_CONTROLLED_SHUTDOWN -> SHUTTING_DOWN. One task sends one heartbeat at a time; whoever changes
-something that the controller should know wakes it.
+PENDING_CONTROLLED_SHUTDOWN -> SHUTTING_DOWN. One task sends one heartbeat at a time. Methods that change
+the content of the next heartbeat wake the task.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from quorate.broker.early_heartbeats import EarlyHeartbeats
+from quorate.lazy import lazy_module
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
 from quorate.protocol.errors import ErrorCode
 
@@ -24,19 +25,23 @@ if TYPE_CHECKING:
     from quorate.config.kafka_config import KafkaConfig
     from quorate.config.listeners import Endpoint
     from quorate.metadata.image import MetadataDelta
+    from quorate.protocol.messages import broker_heartbeat, broker_registration
+else:
+    broker_heartbeat = lazy_module("quorate.protocol.messages.broker_heartbeat")
+    broker_registration = lazy_module("quorate.protocol.messages.broker_registration")
 
-log_ = logging.getLogger("quorate.broker.lifecycle")
+logger = logging.getLogger("quorate.broker.lifecycle")
 
 _SHUTDOWN_RETRY_MIN_S = 0.01
 _SHUTDOWN_RETRY_MAX_S = 0.1
-"""The other brokers report their metadata offset within milliseconds, if they are of this kind
+"""The other brokers report their metadata offset within milliseconds, if they send early heartbeats
 (`early_heartbeats`)."""
 _NOT_REGISTERED = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
-"""Errors of a heartbeat whose sender was unregistered, or replaced by another incarnation."""
+"""Errors of a heartbeat whose sender was unregistered or replaced by another incarnation."""
 
 
 class BrokerState(enum.IntEnum):
-    """Kafka's numbers (metric BrokerState)."""
+    """The states of a broker, with the numbers of Kafka's metric BrokerState."""
 
     NOT_RUNNING = 0
     STARTING = 1
@@ -47,7 +52,7 @@ class BrokerState(enum.IntEnum):
 
 
 class BrokerLifecycle:
-    """Registers this incarnation and keeps it alive."""
+    """The registration and the heartbeats of one incarnation of a broker."""
 
     def __init__(
         self,
@@ -84,27 +89,27 @@ class BrokerLifecycle:
         self._task: asyncio.Task[None] | None = None
         self._registered = False
         self._ready_to_unfence = False
-        self._offline_directories: dict[bytes, bool] = {}  # -> whether the controller knows
+        self._offline_directories: dict[bytes, bool] = {}  # whether the controller was told
         self._shutdown_retry_s = _SHUTDOWN_RETRY_MIN_S
         self._early = EarlyHeartbeats(config.node_id, self._interval_s)
         self.early_heartbeat: asyncio.TimerHandle | None = None
-        """The timer of a heartbeat that is sent before its regular time; None if there is none."""
+        """The timer of the next early heartbeat, or None."""
         self.node_id: int = config.node_id
         self.state = BrokerState.NOT_RUNNING
         self.broker_epoch = -1
         self.caught_up: asyncio.Future[None] = loop.create_future()
-        """Done when the controller said so: the metadata known here is current."""
+        """Done when the controller has confirmed that this broker's metadata is current."""
         self.unfenced: asyncio.Future[None] = loop.create_future()
         self.may_stop: asyncio.Future[None] = loop.create_future()
-        """Done when the controller has moved the leaderships away, or nobody is there to ask."""
+        """Done when the controller has moved the leaderships, or a controlled shutdown is not possible."""
 
-    # --- what the broker says ---------------------------------------------------------------------
+    # --- requests of the broker -------------------------------------------------------------------
 
     def start(self, listeners: Iterable[Endpoint]) -> None:
-        """Begins to register under these advertised listeners."""
+        """Starts the registration with the advertised listeners."""
         self._listeners = tuple(listeners)
         self.state = BrokerState.STARTING
-        log_.info(
+        logger.info(
             "[BrokerLifecycle id=%d] Incarnation of broker %d in cluster %s is now STARTING.",
             self.node_id,
             self.node_id,
@@ -113,13 +118,13 @@ class BrokerLifecycle:
         self._task = self._loop.create_task(self._run())
 
     def ready_to_unfence(self) -> None:
-        """Recovery is done: ask to be unfenced, at once."""
+        """Asks the controller at once to unfence this broker. Called when the logs are open."""
         self._ready_to_unfence = True
         self._wake.set()
 
     def metadata_applied(self, delta: MetadataDelta) -> None:
-        """Follows the metadata: another broker that is shutting down waits for this one to report how
-        far it has got."""
+        """Plans an early heartbeat if another broker in controlled shutdown waits for this broker to report
+        its metadata offset."""
         pause = self._early.metadata_applied(delta, self._loop.time())
         if pause is not None and self.state == BrokerState.RUNNING:
             self._cancel_early_heartbeat()
@@ -135,14 +140,14 @@ class BrokerLifecycle:
             self.early_heartbeat = None
 
     def resend_registration(self) -> None:
-        """Registers the same incarnation again (its log directories, after metadata.version learnt of
-        them)."""
+        """Registers the same incarnation again, to report its log directories after an upgrade of
+        metadata.version."""
         self._registered = False
         self._wake.set()
 
     def directory_failed(self, directory_id: bytes) -> None:
-        """Reports a failed log directory; a controller that does not hear of it in time makes the
-        broker stop."""
+        """Reports a failed log directory. If that is not possible in `log.dir.failure.timeout.ms`, the
+        broker stops."""
         if directory_id in self._offline_directories:
             return
         self._offline_directories[directory_id] = False
@@ -163,13 +168,13 @@ class BrokerLifecycle:
             )
 
     def begin_controlled_shutdown(self) -> None:
-        """Asks the controller to move the leaderships away; skipped by a broker that never ran."""
+        """Asks the controller to move the leaderships. Skipped if the broker is not RUNNING."""
         if self.state == BrokerState.RUNNING:
-            log_.info("[BrokerLifecycle id=%d] Beginning controlled shutdown.", self.node_id)
+            logger.info("[BrokerLifecycle id=%d] Beginning controlled shutdown.", self.node_id)
             self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
             self._wake.set()
         elif self.state != BrokerState.PENDING_CONTROLLED_SHUTDOWN:
-            log_.info(
+            logger.info(
                 "[BrokerLifecycle id=%d] Skipping controlled shutdown in state %s.",
                 self.node_id,
                 self.state.name,
@@ -177,10 +182,10 @@ class BrokerLifecycle:
             self.shutting_down()
 
     def shutting_down(self) -> None:
-        """No heartbeat is sent from now on."""
+        """Stops heartbeats and ends the waits for the controller."""
         if self.state == BrokerState.SHUTTING_DOWN:
             return
-        log_.info(
+        logger.info(
             "[BrokerLifecycle id=%d] Transitioning from %s to SHUTTING_DOWN.", self.node_id, self.state.name
         )
         self.state = BrokerState.SHUTTING_DOWN
@@ -193,6 +198,7 @@ class BrokerLifecycle:
         self._wake.set()
 
     async def close(self) -> None:
+        """Stops the task."""
         self.shutting_down()
         task, self._task = self._task, None
         if task is not None:
@@ -213,7 +219,7 @@ class BrokerLifecycle:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            log_.exception("[BrokerLifecycle id=%d] failed", self.node_id)
+            logger.exception("[BrokerLifecycle id=%d] failed", self.node_id)
             self._on_fault(error)
 
     async def _sleep(self, seconds: float) -> None:
@@ -233,18 +239,17 @@ class BrokerLifecycle:
                 )
             await self._sleep(min(self._interval_s, max(deadline - self._loop.time(), 0.001)))
             if self.state == BrokerState.SHUTTING_DOWN:
-                raise asyncio.CancelledError  # wait_for may have swallowed the one that close() sent
+                raise asyncio.CancelledError  # the cancellation by `close` may have been lost in the timeout
             self._wake.clear()
 
     async def _register(self, timeout_s: float) -> bool:
-        from quorate.protocol.messages.broker_registration import BrokerRegistrationRequest
-
-        request = BrokerRegistrationRequest(
+        make = broker_registration.BrokerRegistrationRequest
+        request = make(
             broker_id=self.node_id,
             cluster_id=self._cluster_id,
             incarnation_id=self._incarnation_id,
             listeners=[
-                BrokerRegistrationRequest.Listener(
+                make.Listener(
                     name=listener.name,
                     host=listener.host,
                     port=listener.port,
@@ -253,9 +258,7 @@ class BrokerLifecycle:
                 for listener in self._listeners
             ],
             features=[
-                BrokerRegistrationRequest.Feature(
-                    name=name, min_supported_version=low, max_supported_version=high
-                )
+                make.Feature(name=name, min_supported_version=low, max_supported_version=high)
                 for name, (low, high) in sorted(self._features.items())
             ],
             rack=self._config.get("broker.rack"),
@@ -266,16 +269,16 @@ class BrokerLifecycle:
         try:
             answer = await self._channel.send(request, timeout_s)
         except (RequestTimedOut, KafkaConnectionError) as error:
-            log_.info("[BrokerLifecycle id=%d] Unable to register the broker: %s", self.node_id, error)
+            logger.info("[BrokerLifecycle id=%d] Unable to register the broker: %s", self.node_id, error)
             return False
         except UnsupportedVersion as error:
-            log_.error("[BrokerLifecycle id=%d] Unable to register the broker: %s", self.node_id, error)
+            logger.error("[BrokerLifecycle id=%d] Unable to register the broker: %s", self.node_id, error)
             return False
-        except Exception:  # the controller may be another one at the next attempt
-            log_.exception("[BrokerLifecycle id=%d] Unable to register the broker", self.node_id)
+        except Exception:  # another controller may be active at the next attempt
+            logger.exception("[BrokerLifecycle id=%d] Unable to register the broker", self.node_id)
             return False
         if answer.error_code != ErrorCode.NONE:
-            log_.info(
+            logger.info(
                 "[BrokerLifecycle id=%d] Unable to register the broker because the controller returned error "
                 "%s",
                 self.node_id,
@@ -284,7 +287,7 @@ class BrokerLifecycle:
             return False
         self.broker_epoch = answer.broker_epoch
         self._registered = True
-        log_.info(
+        logger.info(
             "[BrokerLifecycle id=%d] Successfully registered broker %d with broker epoch %d",
             self.node_id,
             self.node_id,
@@ -293,8 +296,7 @@ class BrokerLifecycle:
         return True
 
     async def _wait_for_own_registration(self) -> None:
-        """The first heartbeat is worth sending only when this broker has seen its own registration in
-        the log."""
+        """Waits until this broker's metadata contains its registration. An earlier heartbeat has no use."""
         me, epoch = self.node_id, self.broker_epoch
 
         await self._publisher.wait_until(
@@ -303,13 +305,11 @@ class BrokerLifecycle:
         )
 
     async def _communicate(self) -> float:
-        """One exchange; seconds until the next one is due by itself."""
-        from quorate.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-
+        """Sends one request and handles its response. Returns the seconds until the next regular one."""
         if not self._registered:
             return 0.0 if await self._register(self._session_s / 2) else self._interval_s
         offline = list(self._offline_directories)
-        request = BrokerHeartbeatRequest(
+        request = broker_heartbeat.BrokerHeartbeatRequest(
             broker_id=self.node_id,
             broker_epoch=self.broker_epoch,
             current_metadata_offset=self._publisher.offset,
@@ -321,10 +321,10 @@ class BrokerLifecycle:
         try:
             answer = await self._channel.send(request, self._session_s / 2)
         except (RequestTimedOut, KafkaConnectionError, UnsupportedVersion) as error:
-            log_.warning("[BrokerLifecycle id=%d] Unable to send a heartbeat: %s", self.node_id, error)
+            logger.warning("[BrokerLifecycle id=%d] Unable to send a heartbeat: %s", self.node_id, error)
             return self._interval_s
-        except Exception:  # the controller may be another one at the next attempt
-            log_.exception("[BrokerLifecycle id=%d] Unable to send a heartbeat", self.node_id)
+        except Exception:  # another controller may be active at the next attempt
+            logger.exception("[BrokerLifecycle id=%d] Unable to send a heartbeat", self.node_id)
             return self._interval_s
         if answer.error_code != ErrorCode.NONE:
             return self._refused(ErrorCode.of(answer.error_code))
@@ -333,7 +333,7 @@ class BrokerLifecycle:
         return self._answered(answer.is_caught_up, answer.is_fenced, answer.should_shut_down)
 
     def _refused(self, error: ErrorCode) -> float:
-        log_.warning(
+        logger.warning(
             "[BrokerLifecycle id=%d] Broker %d sent a heartbeat request but received error %s.",
             self.node_id,
             self.node_id,
@@ -341,7 +341,7 @@ class BrokerLifecycle:
         )
         if self.state == BrokerState.PENDING_CONTROLLED_SHUTDOWN and error in _NOT_REGISTERED:
             # The controller took every leadership from this broker when it removed the registration.
-            log_.info(
+            logger.info(
                 "[BrokerLifecycle id=%d] Ending the controlled shutdown: this incarnation is not registered "
                 "any more.",
                 self.node_id,
@@ -354,7 +354,7 @@ class BrokerLifecycle:
         match self.state:
             case BrokerState.STARTING:
                 if is_caught_up:
-                    log_.info(
+                    logger.info(
                         "[BrokerLifecycle id=%d] The broker has caught up. Transitioning from STARTING to "
                         "RECOVERY.",
                         self.node_id,
@@ -366,7 +366,7 @@ class BrokerLifecycle:
                 return 0.01
             case BrokerState.RECOVERY:
                 if not is_fenced:
-                    log_.info(
+                    logger.info(
                         "[BrokerLifecycle id=%d] The broker has been unfenced. Transitioning from RECOVERY "
                         "to RUNNING.",
                         self.node_id,
@@ -376,7 +376,7 @@ class BrokerLifecycle:
                         self.unfenced.set_result(None)
             case BrokerState.PENDING_CONTROLLED_SHUTDOWN:
                 if should_shut_down:
-                    log_.info(
+                    logger.info(
                         "[BrokerLifecycle id=%d] The controller has asked us to exit controlled shutdown.",
                         self.node_id,
                     )

@@ -1,5 +1,5 @@
-"""Levels of this process's loggers under Kafka's names (KIP-412): shown and changed while it runs, gone
-with it."""
+"""Reads and changes the levels of this process's loggers, with Kafka's names (KIP-412). Changes are not
+persistent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _level_name(level: int) -> str:
 
 
 def logger_levels() -> dict[str, str]:
-    """Logger name -> effective level."""
+    """The effective level of each logger, by name."""
     names = sorted(name for name in logging.root.manager.loggerDict if name.startswith("quorate"))
     levels = {ROOT: _level_name(logging.root.getEffectiveLevel())}
     for name in names:
@@ -35,27 +35,27 @@ def logger_levels() -> dict[str, str]:
     return levels
 
 
-def check_change(logger: str, operation: int, level: str | None) -> None:
-    """Raises INVALID_CONFIG, INVALID_REQUEST when a change is not possible."""
+def check_change(name: str, operation: int, level: str | None) -> None:
+    """Checks a change. Raises INVALID_CONFIG, INVALID_REQUEST."""
     if operation not in (SET, DELETE):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"Operation {operation} is not allowed for the BROKER_LOGGER resource"
         )
-    if logger not in logger_levels():
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {logger} does not exist!")
+    if name not in logger_levels():
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
     if operation == SET and level not in LEVELS:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
-            f"Cannot set the log level of {logger} to {level} as it is not a supported log level. "
+            f"Cannot set the log level of {name} to {level} as it is not a supported log level. "
             f"Valid log levels are {', '.join(LEVELS)}",
         )
-    if operation == DELETE and logger == ROOT:
+    if operation == DELETE and name == ROOT:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed"
         )
 
 
-def change(logger: str, operation: int, level: str | None) -> None:
-    """Applies a checked change; DELETE makes the logger inherit again."""
-    target = logging.root if logger == ROOT else logging.getLogger(logger)
+def change(name: str, operation: int, level: str | None) -> None:
+    """Applies a checked change. After DELETE the logger inherits its level."""
+    target = logging.root if name == ROOT else logging.getLogger(name)
     target.setLevel(LEVELS[level] if operation == SET and level is not None else logging.NOTSET)

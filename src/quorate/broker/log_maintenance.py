@@ -1,8 +1,7 @@
-"""What a broker does by the clock: retention, checkpoints, flushing by time, ISRs that shrink.
+"""The periodic tasks of a broker: retention, checkpoints, flushes, and ISRs that shrink.
 
-A few timers for the whole broker, whatever the number of partitions. Each run works in slices and
-yields to the loop between them; what waits for a disk runs in a thread. A directory that fails
-meanwhile is reported and left out.
+There is one task for each job, for all partitions. A run works in slices and yields to the event loop
+between them. Steps that wait for a disk run in a thread. A directory that fails is reported and skipped.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ if TYPE_CHECKING:
     from quorate.config.kafka_config import KafkaConfig
     from quorate.log.manager import LogManager, Step
 
-log_ = logging.getLogger("quorate.broker.log_maintenance")
+logger = logging.getLogger("quorate.broker.log_maintenance")
 
 _FOREVER_MS = 1 << 62
 _FIRST_RUN_S = 30.0
-"""Long intervals begin with a run soon after the start, as in Kafka: a broker restarted every hour must
-still delete."""
+"""The latest time of the first run, as in Kafka: a broker that restarts every hour must still delete old
+segments."""
 
 
 class LogMaintenance:
-    """Runs the jobs; each waits its interval between the end of one run and the next."""
+    """Runs the jobs. The interval of a job is the time between the end of a run and the next run."""
 
     def __init__(
         self,
@@ -71,13 +70,14 @@ class LogMaintenance:
         ]
 
     def start(self) -> None:
+        """Starts the tasks."""
         for name, interval_ms, job in self._jobs:
             if interval_ms < _FOREVER_MS:
                 first_s = min(interval_ms / 1000, _FIRST_RUN_S)
                 self._tasks.append(self._loop.create_task(self._run(name, first_s, interval_ms / 1000, job)))
 
     async def close(self) -> None:
-        """Returns when no job runs any more, its thread included: the logs may be closed."""
+        """Cancels the tasks and waits for their threads. After that the logs may be closed."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -105,5 +105,5 @@ class LogMaintenance:
             except LogDirFailure as error:
                 self._storage_failed(error)
             except Exception:
-                log_.exception("[Upkeep broker=%d] %s failed", self._replicas.node_id, name)
+                logger.exception("[Upkeep broker=%d] %s failed", self._replicas.node_id, name)
             await asyncio.sleep(interval_s)

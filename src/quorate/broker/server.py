@@ -1,5 +1,5 @@
-"""The broker role of a node: wires this room together, takes it through its states, and closes it in
-order."""
+"""The broker role of a node: makes the parts of a broker, starts them, and closes them in order
+(`BrokerServer` in Kafka)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from quorate.broker.metadata.publisher import BrokerMetadataListener
 from quorate.broker.replication.alter_partition import AlterPartitionManager
 from quorate.broker.replication.directory_assignments import DirectoryAssignments
 from quorate.broker.replication.fetch_session import FetchSessionCache, FetchSessions
-from quorate.broker.replication.replica_manager import FollowerFetching, ReplicaManager
+from quorate.broker.replication.replica_manager import Fetchers, ReplicaManager
 from quorate.broker.topic_creation import TopicCreator
+from quorate.lazy import lazy_module
 from quorate.log.errors import LogDirFailure
 from quorate.log.manager import LogManager
 from quorate.metadata.features import FIRST_DIRECTORIES, KRAFT_VERSION, supported_features
@@ -33,30 +34,37 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.uuids import random_uuid
 
 if TYPE_CHECKING:
+    from quorate.broker.coordinators import service as coordinators
+    from quorate.broker.replication import replica_fetcher_manager
     from quorate.config.kafka_config import KafkaConfig
     from quorate.config.listeners import Endpoint
     from quorate.log.files import OpenFiles
+    from quorate.metadata import snapshot_emitter
     from quorate.metadata.image import MetadataImage
     from quorate.metadata.shared_replay import SharedReplay
     from quorate.metadata.snapshot_emitter import SnapshotEmitter
+    from quorate.net import dispatch
     from quorate.net.dispatch import FeatureState, Handler
     from quorate.raft.runtime.client import RaftClient
+else:
+    snapshot_emitter = lazy_module("quorate.metadata.snapshot_emitter")
+    dispatch = lazy_module("quorate.net.dispatch")
+    coordinators = lazy_module("quorate.broker.coordinators.service")
+    replica_fetcher_manager = lazy_module("quorate.broker.replication.replica_fetcher_manager")
 
-log_ = logging.getLogger("quorate.broker.server")
+logger = logging.getLogger("quorate.broker.server")
 
 _SESSION_EVICTION_MS = 120_000
-"""A fetch session unused for two minutes may be pushed out, as in Kafka."""
-_SEES_ITSELF_S = 5.0
+"""A fetch session that was not used for two minutes may be evicted, as in Kafka."""
+_OWN_UNFENCING_WAIT_S = 5.0
 _CONTROLLERS_ONLY = frozenset({ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT})
-"""Answered with NOT_CONTROLLER where they reach a broker, and not advertised (KIP-631)."""
+"""APIs that a broker does not advertise and answers with NOT_CONTROLLER (KIP-631)."""
 TOPIC, BROKER = 2, 4
 
 
 class BrokerServer:
-    """One broker. `routes` are there from the beginning; whoever serves them opens the listeners when
-    `start` has returned.
-
-    `on_fault` is told what this broker cannot go on with: the node has to stop.
+    """One broker. `routes` are its handlers by API key. The listeners must not be opened before `start` has
+    returned. `on_fault` is called with an error after which the node must stop.
     """
 
     def __init__(
@@ -88,8 +96,7 @@ class BrokerServer:
             self.node_id, self.metadata, loop, self._fault, replay, self._snapshots
         )
         self._view = ConfigView(config, lambda: self._publisher.image)
-        self.configs_changed: Callable[[], None] | None = None
-        """Told when dynamic configurations of this broker have changed."""
+        self._config_listeners: list[Callable[[], None]] = []
         self.logs = LogManager(
             list(config.log_dirs),
             self._view.log_defaults(),
@@ -101,6 +108,15 @@ class BrokerServer:
         self._publisher.on_leader(self._locator.leader_changed)
         self._channels: list[ControllerChannel] = []
         self.channel = self._new_channel("forwarding")
+        self._isr_sender = AlterPartitionManager(
+            self.node_id, self._new_channel("alter-partition"), lambda: self.lifecycle.broker_epoch, loop
+        )
+        self._assignments = DirectoryAssignments(
+            self.node_id,
+            self._new_channel("directory-assignments"),
+            lambda: self.lifecycle.broker_epoch,
+            loop,
+        )
         self.replicas = ReplicaManager(
             node_id=self.node_id,
             metadata=self.metadata,
@@ -108,9 +124,13 @@ class BrokerServer:
             clock=self._clock,
             loop=loop,
             replica_lag_max_s=config.get("replica.lag.time.max.ms") / 1000,
+            isr_sender=self._isr_sender,
+            make_fetchers=self._make_fetchers,
+            storage_failed=self._storage_failed,
+            assign_directory=self._assign_directory,
+            directory_id_of=self.directory_ids.__getitem__,
         )
         self.creator = TopicCreator(config, self.channel, self._publisher, loop)
-        self.replicas.create_topic = self.creator.create
         sessions = FetchSessions(
             FetchSessionCache(
                 config.get("max.incremental.fetch.session.cache.slots"),
@@ -133,23 +153,11 @@ class BrokerServer:
             on_fault=self._fault,
             loop=loop,
         )
-        self._isr_sender = AlterPartitionManager(
-            self.node_id, self._new_channel("alter-partition"), lambda: self.lifecycle.broker_epoch, loop
-        )
-        self.replicas.isr_sender = self._isr_sender
-        self.replicas.make_fetchers = self._make_fetchers
-        self._assignments = DirectoryAssignments(
-            self.node_id,
-            self._new_channel("directory-assignments"),
-            lambda: self.lifecycle.broker_epoch,
-            loop,
-        )
-        self.replicas.assign_directory = self._assign_directory
-        self.replicas.directory_id_of = self.directory_ids.__getitem__
-        self.replicas.storage_failed = self._storage_failed
         self._loading: asyncio.Future[list[LogDirFailure]] | None = None
         self._upkeep = LogMaintenance(config, self.logs, self.replicas, self._storage_failed, loop)
-        self._groups: Any = None
+        self._coordinators = coordinators.CoordinatorService(
+            config, self.replicas, self.metadata, self.creator, self.channel, self._clock
+        )
         self.routes: dict[int, Handler] = BrokerHandlers(
             Services(
                 config=config,
@@ -167,40 +175,35 @@ class BrokerServer:
         ).routes
         for key in _CONTROLLERS_ONLY:
             self.routes[int(key)] = _not_controller
-        self._add_groups()
+        self.routes.update(self._coordinators.routes)
 
-    def _add_groups(self) -> None:
-        from quorate.broker.coordinators import GroupService
-
-        self._groups = GroupService(self._config, self.replicas, self.metadata, self.channel, self._clock)
-        self.routes.update(self._groups.routes)
-
-    # --- what others ask --------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------------
 
     @property
     def state(self) -> BrokerState:
+        """The state of the broker."""
         return self.lifecycle.state
 
     def features(self) -> FeatureState:
-        """For ApiVersions: what is supported here, and what is finalised as of the metadata that this
-        broker has."""
-        from quorate.net.dispatch import FeatureLevel, FeatureRange, FeatureState
-
+        """The features for ApiVersions: those that this node supports, and those that are finalized in this
+        broker's metadata."""
         image = self.metadata.image
         finalized = dict(image.features.finalized)
         kraft_version = self._raft.kraft_version_finalised
         if kraft_version > 0:
             finalized[KRAFT_VERSION] = kraft_version
-        return FeatureState(
+        return dispatch.FeatureState(
             supported=[
-                FeatureRange(name, low, high) for name, (low, high) in sorted(supported_features().items())
+                dispatch.FeatureRange(name, low, high)
+                for name, (low, high) in sorted(supported_features().items())
             ],
-            finalized=[FeatureLevel(name, level) for name, level in sorted(finalized.items())],
+            finalized=[dispatch.FeatureLevel(name, level) for name, level in sorted(finalized.items())],
             epoch=image.provenance.offset,
         )
 
     def narrow(self, api_key: int, low: int, high: int) -> tuple[int, int] | None:
-        """For ApiVersions: of what is forwarded, only what the active controller takes too."""
+        """The versions of an API for ApiVersions, or None. Those of a forwarded API are limited to the active
+        controller's."""
         if api_key in _CONTROLLERS_ONLY:
             return None
         known = self.channel.api_versions
@@ -215,10 +218,8 @@ class BrokerServer:
     # --- start ------------------------------------------------------------------------------------
 
     def _emitter(self) -> SnapshotEmitter:
-        from quorate.metadata.snapshot_emitter import SnapshotEmitter
-
         get = self._config.get
-        return SnapshotEmitter(
+        return snapshot_emitter.SnapshotEmitter(
             self._raft,
             self.node_id,
             max_bytes=get("metadata.log.max.record.bytes.between.snapshots"),
@@ -229,8 +230,7 @@ class BrokerServer:
     async def start(self, advertised: Iterable[Endpoint]) -> None:
         """Registers, catches up, recovers the logs, and returns when the controller has unfenced this broker.
 
-        Raises what makes it impossible: TimeoutError (no controller), KafkaError or OSError (logs),
-        CancelledError when it is shut down meanwhile.
+        Raises TimeoutError (no controller), KafkaError or OSError (logs), CancelledError (shutdown).
         """
         self._raft.register(self._publisher)
         self.lifecycle.start(advertised)
@@ -240,25 +240,24 @@ class BrokerServer:
         self._publisher.subscribe("topic configurations", self._configs_changed)
         self._publisher.subscribe("replica manager", self.replicas.apply_delta)
         self._publisher.subscribe("registration", self._registration_changed)
-        if self._groups is not None:
-            self._publisher.subscribe("group coordinator", self._groups.apply_delta)
-            await self._groups.start()
-        # The last one: what a heartbeat reports has been applied by all others.
+        self._publisher.subscribe("coordinators", self._coordinators.apply_delta)
+        await self._coordinators.start()
+        # The last subscriber: all others have applied the offset that a heartbeat reports.
         self._publisher.subscribe("lifecycle", self.lifecycle.metadata_applied)
         self._upkeep.start()
         self.lifecycle.ready_to_unfence()
         await self.lifecycle.unfenced
         me = self.node_id
-        # Clients that come now must find this broker in its own answers.
+        # Clients must find this broker in its own responses.
         await self._publisher.wait_until(
             lambda image: (broker := image.cluster.brokers.get(me)) is not None and not broker.fenced,
-            _SEES_ITSELF_S,
+            _OWN_UNFENCING_WAIT_S,
         )
         listener = self._config.controller_listener_names[0]
         self.channel.keep_warm(lambda: self._raft.node_endpoints(listener).values())
 
     async def _load_logs(self) -> None:
-        """RECOVERY: opens the logs on disk in a thread, so that Raft and heartbeats go on meanwhile."""
+        """Opens the logs on disk (RECOVERY) in a thread, so that Raft and heartbeats continue."""
         started = self._clock.now()
         image = self._publisher.image
         self.logs.reconfigure_defaults(self._view.log_defaults())
@@ -269,7 +268,7 @@ class BrokerServer:
             now = self._clock.now()
             if now - last_told >= 1.0:
                 last_told = now
-                log_.info(
+                logger.info(
                     "[BrokerServer id=%d] %d of %d logs of %s opened", self.node_id, done, found, directory
                 )
 
@@ -285,7 +284,7 @@ class BrokerServer:
         for failure in failures:
             self._report_directory(failure)
         self._configs_changed(MetadataDelta(image, self._publisher.image))
-        log_.info(
+        logger.info(
             "[BrokerServer id=%d] Opened %d logs in %d ms",
             self.node_id,
             len(self.logs),
@@ -293,27 +292,25 @@ class BrokerServer:
         )
 
     def _take_over(self, image: MetadataImage) -> None:
-        """Deletes the logs whose topic is gone, takes over the replicas that the metadata gives to this
-        broker."""
+        """Deletes stray logs and starts the replicas that the metadata assigns to this broker."""
 
         def wants_name(topic: str, partition: int) -> bool:
             known = image.topics.by_name.get(topic)
             return known is not None and self.node_id in _replicas(known.partitions.get(partition))
 
         strays = self.logs.delete_strays(functools.partial(_is_stray, image, self.node_id), wants_name)
-        # The metadata directory, which may be one more, has an id as well.
+        # `directory_ids` may also have the id of a separate metadata directory.
         readable = [directory for directory in self._config.log_dirs if directory in self.directory_ids]
         if len(readable) < len(self._config.log_dirs):
             self.replicas.online_directories = frozenset(
                 self.directory_ids[directory] for directory in readable
             )
-        # Before the replicas are taken over: those in a directory that could not be loaded are not
-        # those of a replaced disk.
+        # Before the replicas are started: a directory that could not be loaded is not a replaced disk.
         for directory in self._config.log_dirs:
             if not self.logs.is_online(directory):
                 self.replicas.go_offline((), self.directory_ids.get(directory))
         self.replicas.apply_image(image)
-        log_.info(
+        logger.info(
             "[BrokerServer id=%d] Hosting %d partitions; %d logs of deleted topics removed",
             self.node_id,
             len(self.replicas.partitions),
@@ -323,9 +320,13 @@ class BrokerServer:
     # --- metadata ---------------------------------------------------------------------------------
 
     def config_value(self, name: str) -> str | None:
-        """A key of this broker as it is in force now: dynamic, or from its properties file, or the
-        default."""
+        """The value of a broker key that is in force: dynamic, from the properties file, or default."""
         return self._view.broker_value(name)
+
+    def subscribe_configs(self, listener: Callable[[], None]) -> None:
+        """Calls `listener` now, and whenever dynamic configurations of this broker have changed."""
+        self._config_listeners.append(listener)
+        listener()
 
     def _configs_changed(self, delta: MetadataDelta) -> None:
         changed = delta.configs_changed
@@ -335,18 +336,18 @@ class BrokerServer:
         if any(kind == BROKER and name in ("", str(self.node_id)) for kind, name in changed):
             self.logs.reconfigure_defaults(self._view.log_defaults())
             topics.update(log.topic for log in self.logs.all_logs())
-            if self.configs_changed is not None:
-                self.configs_changed()
+            for listener in self._config_listeners:
+                listener()
         for name in topics:
             self.logs.reconfigure(name, delta.new.configs.topic(name))
 
     def _assign_directory(self, topic_id: bytes, partition: int, directory_id: bytes) -> None:
-        """Below that metadata.version the controller knows no directories and refuses the request."""
+        """Reports the directory of a replica, if metadata.version supports directories (KIP-858)."""
         if self._publisher.image.features.metadata_version >= FIRST_DIRECTORIES:
             self._assignments.submit(topic_id, partition, directory_id)
 
     def _registration_changed(self, delta: MetadataDelta) -> None:
-        """A registration from before metadata.version knew log directories is sent again with them."""
+        """Registers again when metadata.version has come to support log directories, to report them."""
         if delta.new.features.metadata_version < FIRST_DIRECTORIES or not (
             delta.features_changed or self.node_id in delta.brokers_changed
         ):
@@ -363,10 +364,10 @@ class BrokerServer:
         *,
         stop_serving: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Controlled shutdown where the broker runs, then everything is closed and the logs are marked clean.
+        """Runs a controlled shutdown if the broker is running, closes everything, and marks the logs clean.
 
-        stop_serving closes the listeners: clients are served until the leaderships have moved, and not
-        while logs close.
+        `stop_serving` closes the listeners. It is called when the leaderships have moved, before the logs
+        are closed.
         """
         self.replicas.is_shutting_down = True
         self.lifecycle.begin_controlled_shutdown()
@@ -374,7 +375,7 @@ class BrokerServer:
             async with asyncio.timeout(controlled_timeout_s):
                 await asyncio.shield(self.lifecycle.may_stop)
         except TimeoutError:
-            log_.warning(
+            logger.warning(
                 "[BrokerServer id=%d] The controller did not finish the controlled shutdown in time",
                 self.node_id,
             )
@@ -383,14 +384,12 @@ class BrokerServer:
             await stop_serving()
         await self.lifecycle.close()
         if self._loading is not None:
-            await asyncio.wait(
-                [self._loading]
-            )  # a thread cannot be stopped; what it opens has to be closed in order
+            # The thread cannot be stopped, and the logs that it opens must be closed below.
+            await asyncio.wait([self._loading])
         self._raft.unregister(self._publisher)
         if self._snapshots is not None:
             await self._snapshots.close()
-        if self._groups is not None:
-            await self._groups.close()
+        await self._coordinators.close()
         await self._upkeep.close()
         if self.replicas.fetchers is not None:
             await self.replicas.fetchers.close()
@@ -398,8 +397,7 @@ class BrokerServer:
         await self._assignments.close()
         for channel in self._channels:
             channel.close()
-        # In a thread: flushing takes long on a slow disk, and this node's controller may still lead the
-        # quorum.
+        # In a thread, as flushing may take long, and this node's controller may still lead the quorum.
         epoch = self.lifecycle.broker_epoch
         await self._loop.run_in_executor(None, lambda: self.logs.close(broker_epoch=epoch))
 
@@ -412,10 +410,10 @@ class BrokerServer:
         self._channels.append(channel)
         return channel
 
-    def _make_fetchers(self) -> FollowerFetching:
-        from quorate.broker.replication.replica_fetcher import ReplicaFetchers
-
-        return ReplicaFetchers(self._config, self.replicas, lambda: self.lifecycle.broker_epoch, self._loop)
+    def _make_fetchers(self, replicas: ReplicaManager) -> Fetchers:
+        return replica_fetcher_manager.ReplicaFetcherManager(
+            self._config, replicas, lambda: self.lifecycle.broker_epoch, self._loop
+        )
 
     def _find_controller(self) -> tuple[int, str, int] | None:
         leader = self._raft.leader_and_epoch.leader_id
@@ -427,12 +425,11 @@ class BrokerServer:
         return -1 if latest is None else latest.offset
 
     def _storage_failed(self, failure: LogDirFailure) -> None:
-        """A directory broke: its partitions go offline, the others go on; without any directory left
-        the broker stops."""
+        """Takes the partitions of a failed directory offline. The broker stops if it was the last one."""
         directory = Path(failure.directory)
         if not self.logs.is_online(directory):
             return
-        log_.error("[BrokerServer id=%d] Log directory %s failed: %s", self.node_id, directory, failure)
+        logger.error("[BrokerServer id=%d] Log directory %s failed: %s", self.node_id, directory, failure)
         self.replicas.go_offline(self.logs.mark_offline(directory), self.directory_ids[directory])
         self._report_directory(failure)
 
@@ -443,7 +440,7 @@ class BrokerServer:
             self.lifecycle.directory_failed(self.directory_ids[Path(failure.directory)])
 
     def _fault(self, error: BaseException) -> None:
-        log_.error("[BrokerServer id=%d] Cannot go on: %s", self.node_id, error)
+        logger.error("[BrokerServer id=%d] Cannot go on: %s", self.node_id, error)
         if self._on_fault_given is not None:
             self._on_fault_given(error)
 
@@ -456,7 +453,7 @@ def _not_controller(_context: Any, _request: Any) -> Any:
 
 
 def _is_stray(image: MetadataImage, node_id: int, topic: str, partition: int, topic_id: bytes | None) -> bool:
-    """Whether the metadata gives this log to no broker, or to another one."""
+    """Whether the metadata does not assign this log to this broker."""
     found = image.topics.by_name.get(topic) if topic_id is None else image.topics.by_id.get(topic_id)
     return found is None or node_id not in _replicas(found.partitions.get(partition))
 

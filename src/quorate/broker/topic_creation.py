@@ -1,16 +1,19 @@
-"""Creation of topics that a client or a coordinator needs and that are not there yet.
+"""Creates topics that a client or a coordinator needs (`AutoTopicCreationManager` in Kafka).
 
-One creation per name is under way at a time; whoever asks for the same name meanwhile gets the same
-future. It is done when this broker's metadata has the topic, or when the controller refused.
+There is one creation of a name at a time, and concurrent callers share its future. The future is done when
+this broker's metadata has the topic, or when the controller has rejected the creation.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from quorate.broker.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from quorate.lazy import lazy_module
+from quorate.protocol.api import REGISTRY, ApiKey, encode_request
 from quorate.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -18,15 +21,18 @@ if TYPE_CHECKING:
     from quorate.broker.metadata.publisher import BrokerMetadataListener
     from quorate.config.kafka_config import KafkaConfig
     from quorate.net.dispatch import RequestContext
+    from quorate.protocol.messages import create_topics
     from quorate.protocol.messages.create_topics import CreateTopicsRequest
+else:
+    create_topics = lazy_module("quorate.protocol.messages.create_topics")
 
-log_ = logging.getLogger("quorate.broker.topic_creation")
+logger = logging.getLogger("quorate.broker.topic_creation")
 
 _VISIBLE_WAIT_S = 5.0
 
 
 class TopicCreator:
-    """Asks the controller."""
+    """Creates topics through the active controller."""
 
     def __init__(
         self,
@@ -42,10 +48,9 @@ class TopicCreator:
         self._under_way: dict[str, asyncio.Task[None]] = {}
 
     def create(self, name: str, context: RequestContext | None = None) -> asyncio.Future[None]:
-        """Creates a topic with this broker's defaults, or, for an internal one, with its own settings;
-        for a client (`context`) in that client's name. The future never fails: failures are logged, the
-        caller looks at the metadata.
-        """
+        """Creates a topic with this broker's defaults, or an internal topic with its settings. With `context`
+        the request is forwarded in the name of that client. The future never fails: errors are logged,
+        and the caller checks the metadata."""
         task = self._under_way.get(name)
         if task is None:
             task = self._under_way[name] = self._loop.create_task(self._create(name, context))
@@ -53,13 +58,13 @@ class TopicCreator:
         return asyncio.shield(task)
 
     async def _create(self, name: str, context: RequestContext | None) -> None:
-        from quorate.protocol.messages.create_topics import CreateTopicsRequest
-
         if name in self._publisher.image.topics.by_name:
             return
         timeout_s = self._config.request_timeout_ms / 1000
-        request = CreateTopicsRequest(topics=[self._topic(name)], timeout_ms=self._config.request_timeout_ms)
-        log_.info(
+        request = create_topics.CreateTopicsRequest(
+            topics=[self._topic(name)], timeout_ms=self._config.request_timeout_ms
+        )
+        logger.info(
             "[TopicCreator broker=%d] Asking the controller to create topic %s", self._config.node_id, name
         )
         try:
@@ -68,13 +73,13 @@ class TopicCreator:
             else:
                 response = await self._forward(request, context, timeout_s)
         except (KafkaError, OSError, TimeoutError) as error:
-            log_.warning(
+            logger.warning(
                 "[TopicCreator broker=%d] Creating topic %s failed: %s", self._config.node_id, name, error
             )
             return
         for topic in response.topics if response is not None else ():
             if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                log_.warning(
+                logger.warning(
                     "[TopicCreator broker=%d] Topic %s was not created: %s %s",
                     self._config.node_id,
                     name,
@@ -85,10 +90,6 @@ class TopicCreator:
         await self._publisher.wait_until(lambda image: name in image.topics.by_name, _VISIBLE_WAIT_S)
 
     async def _forward(self, request: CreateTopicsRequest, context: RequestContext, timeout_s: float) -> Any:
-        from dataclasses import replace
-
-        from quorate.protocol.api import REGISTRY, ApiKey, encode_request
-
         version = REGISTRY[ApiKey.CREATE_TOPICS].max_version
         known = self._channel.api_versions
         if known is not None and ApiKey.CREATE_TOPICS in known:
@@ -100,8 +101,6 @@ class TopicCreator:
         return await self._channel.forward_frame(inner, request, frame, timeout_s)
 
     def _topic(self, name: str) -> CreateTopicsRequest.CreatableTopic:
-        from quorate.protocol.messages.create_topics import CreateTopicsRequest
-
         config = self._config
         configs: dict[str, str] = {}
         if name == GROUP_METADATA_TOPIC:
@@ -125,12 +124,12 @@ class TopicCreator:
         else:
             partitions = config.num_partitions
             replicas = config.default_replication_factor
-        return CreateTopicsRequest.CreatableTopic(
+        return create_topics.CreateTopicsRequest.CreatableTopic(
             name=name,
             num_partitions=partitions,
             replication_factor=replicas,
             configs=[
-                CreateTopicsRequest.CreatableTopicConfig(name=key, value=value)
+                create_topics.CreateTopicsRequest.CreatableTopicConfig(name=key, value=value)
                 for key, value in configs.items()
             ],
         )

@@ -1,4 +1,4 @@
-"""What names a topic may have, and which topics are the system's own."""
+"""Legal names of topics, and the names of internal topics."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def is_internal(topic: str) -> bool:
-    """Whether clients may not write to the topic."""
+    """Whether the topic belongs to a coordinator and clients must not write to it."""
     return topic in INTERNAL_TOPICS
 
 
 def topic_name_problem(topic: str) -> str | None:
-    """Why this cannot be a topic's name, None when it can."""
+    """The reason why a name is not legal, or None if it is."""
     if not topic:
         return "the empty string is not allowed"
     if topic in (".", ".."):

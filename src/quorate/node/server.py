@@ -353,8 +353,7 @@ class KafkaServer:
         dispatcher = Dispatcher(ListenerKind.BROKER, features=broker.features, narrow=broker.narrow)
         dispatcher.register_all(broker.routes)
         await self._serve(config.broker_listeners, dispatcher, allowed)
-        broker.configs_changed = partial(self._limit_connections, broker, allowed)
-        broker.configs_changed()
+        broker.subscribe_configs(partial(self._limit_connections, broker, allowed))
 
     async def _serve(self, endpoints: tuple[Endpoint, ...], dispatcher: Dispatcher, allowed: int) -> None:
         get = self.config.get

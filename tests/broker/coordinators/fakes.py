@@ -1,4 +1,4 @@
-"""What the group service stands on: real replicas with logs in a temporary directory; metadata, a
+"""The surroundings of the coordinators: real replicas with logs in a temporary directory; metadata, a
 controller channel and a clock that the test sets."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from quorate.broker.coordinators.service import GroupService
+from quorate.broker.coordinators.service import CoordinatorService
 from quorate.broker.metadata.cache import MetadataCache
 from quorate.broker.replication.replica_manager import ReplicaManager
 from quorate.log.config import LogConfig
@@ -29,10 +29,8 @@ OFFSETS = "__consumer_offsets"
 
 
 class Replicas(ReplicaManager):
-    """A broker's real replicas of the offsets topic, whose follower, broker 2, fetches as the test says.
-
-    `hold`: the follower stays behind, and the high watermark with it, until `release`.
-    """
+    """The real replicas of `__consumer_offsets`. Its follower, broker 2, fetches at once, or after
+    `release` if `hold` is set; until then the high watermark does not rise."""
 
     def __init__(self, directory: Path, clock: FakeClock, partitions: int = 4) -> None:
         self._image = {index: registration((1, 2), leader=2) for index in range(partitions)}
@@ -50,13 +48,12 @@ class Replicas(ReplicaManager):
             clock=clock,
             loop=asyncio.get_running_loop(),
             replica_lag_max_s=30.0,
+            isr_sender=Asked(),
         )
-        self.isr_sender = Asked()
         self.hold = False
         self.fail_with: Exception | None = None
         self.made: list[str] = []
         self.made_when: asyncio.Future[None] = self.loop.create_future()
-        self.create_topic = self._make
         self.apply_image(self.metadata.image)
 
     def log(self, partition: int) -> PartitionLog:
@@ -65,7 +62,7 @@ class Replicas(ReplicaManager):
         return found
 
     def batches(self, partition: int) -> list[bytes]:
-        """The batches that stand in a partition's log, committed or not."""
+        """The batches of a partition's log, committed or not."""
         log = self.log(partition)
         if log.log_end_offset == log.log_start_offset:
             return []
@@ -77,7 +74,7 @@ class Replicas(ReplicaManager):
         partition_id: int,
         batch: bytes,
         *,
-        origin: AppendOrigin | None = None,
+        origin: AppendOrigin = AppendOrigin.COORDINATOR,
         timeout_s: float = 5.0,
     ) -> asyncio.Future[int]:
         if self.fail_with is not None:
@@ -88,7 +85,7 @@ class Replicas(ReplicaManager):
         return appended
 
     def catch_up(self, partition: int) -> None:
-        """The follower has fetched up to the log's end."""
+        """Lets the follower fetch up to the end of the log."""
         led = self.partition(OFFSETS, partition)
         if led.is_leader:
             end = led.log.log_end_offset
@@ -99,7 +96,7 @@ class Replicas(ReplicaManager):
             self.catch_up(partition)
 
     def lead(self, partition: int, epoch: int | None = 0) -> None:
-        """The next leader of a partition is this broker, or, with an epoch of None, broker 2."""
+        """Elects this broker as the leader of a partition, or broker 2 if the epoch is None."""
         was = self._image[partition]
         self._image[partition] = registration(
             (1, 2),
@@ -112,14 +109,14 @@ class Replicas(ReplicaManager):
         if epoch is not None and not self.hold:
             self.catch_up(partition)
 
-    def _make(self, name: str) -> asyncio.Future[None]:
+    def create(self, name: str) -> asyncio.Future[None]:
         self.made.append(name)
         return self.made_when
 
 
 @dataclass
 class FakeMetadata:
-    """Topics by name with their partition counts; everything is led by broker 1."""
+    """Topics by name with their numbers of partitions. Broker 1 leads all partitions."""
 
     topics: dict[str, int] = field(default_factory=dict)
     ids: dict[bytes, str] = field(default_factory=dict)
@@ -146,7 +143,7 @@ class FakeMetadata:
 
 
 class FakeClock:
-    """The loop's monotonic time; a wall clock that can be turned."""
+    """The loop's monotonic time, and a wall clock that the test can change."""
 
     offset_ms = 0
 
@@ -181,8 +178,8 @@ def settings(**changes: Any) -> FakeSettings:
 
 
 class World:
-    """A group service with everything around it; all four offsets partitions are led unless `lead` says
-    otherwise."""
+    """The coordinators of a broker with their surroundings. All four offsets partitions are led unless
+    `lead` is False."""
 
     def __init__(self, *, lead: bool = True, **changes: Any) -> None:
         self.clock = FakeClock()
@@ -193,7 +190,9 @@ class World:
         self.answers: list[Any] = []
         self.settings = settings(**changes)
         self._lead = lead
-        self.service = GroupService(self.settings, self.replicas, self.metadata, self, self.clock)
+        self.service = CoordinatorService(
+            self.settings, self.replicas, self.metadata, self.replicas, self, self.clock
+        )
 
     async def send(self, request: Any) -> Any:
         self.sent.append(request)
@@ -217,14 +216,16 @@ class World:
         self._directory.cleanup()
 
     async def loaded(self) -> None:
-        for runtime in self.service.driver.runtimes():
+        for runtime in self.service.groups.runtime.contexts():
             if runtime.loader is not None:
                 await runtime.loader
 
     async def restart(self) -> None:
-        """The broker stops and starts again on the same logs."""
+        """Restarts the coordinators on the same logs."""
         await self.service.close()
-        self.service = GroupService(self.settings, self.replicas, self.metadata, self, self.clock)
+        self.service = CoordinatorService(
+            self.settings, self.replicas, self.metadata, self.replicas, self, self.clock
+        )
         await self.service.start()
         await self.loaded()
 

@@ -1,14 +1,15 @@
-"""Drives a shard as the driver does, with a list for the log, a settable clock, and appends that
-succeed, fail or wait as the test says.
-"""
+"""Runs a shard as the runtime does, with a list for the log and a clock that the test sets. Appends
+succeed, fail or wait as the test demands."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from quorate.broker.coordinators.model import Caller, GroupConfig, Instant, Outcome, Record
-from quorate.broker.coordinators.shard import Shard
+from quorate.broker.coordinators.group.config import GroupCoordinatorConfig
+from quorate.broker.coordinators.group.model import Caller, Record
+from quorate.broker.coordinators.group.shard import GroupCoordinatorShard
+from quorate.broker.coordinators.result import CoordinatorResult, Instant
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.heartbeat import HeartbeatRequest
 from quorate.protocol.messages.join_group import JoinGroupRequest
@@ -19,9 +20,9 @@ START_MS = 1_700_000_000_000
 
 
 class Harness:
-    def __init__(self, config: GroupConfig | None = None) -> None:
-        self.config = config or GroupConfig()
-        self.shard = Shard(self.config)
+    def __init__(self, config: GroupCoordinatorConfig | None = None) -> None:
+        self.config = config or GroupCoordinatorConfig()
+        self.shard = GroupCoordinatorShard(self.config)
         self.now = 100.0
         self.log: list[Record] = []
         self.answers: dict[int, Any] = {}
@@ -29,7 +30,7 @@ class Harness:
         self.fresh = 0
         self.fail_with = ErrorCode.NONE
         self.hold = False
-        self.held: list[Outcome] = []
+        self.held: list[CoordinatorResult] = []
         self.shard.loaded(self.at)
 
     @property
@@ -40,7 +41,7 @@ class Harness:
         self.token += 1
         return self.token
 
-    def carry_out(self, outcome: Outcome, before: Any) -> None:
+    def carry_out(self, outcome: CoordinatorResult, before: Any) -> None:
         for token, answer in outcome.replies:
             assert token not in self.answers, f"request {token} answered twice"
             self.answers[token] = answer
@@ -70,14 +71,14 @@ class Harness:
                 self.carry_out(outcome.after(error, self.at), self.shard.state)
 
     def step(self, call: Any, *args: Any) -> int:
-        """Runs a step of the shard whose second last argument is the token; the token."""
+        """Runs a step of the shard, whose second last argument is the token. Returns the token."""
         token = self.next_token()
         before = self.shard.state
         self.carry_out(call(*args, token, self.at), before)
         return token
 
     def advance(self, seconds: float) -> None:
-        """Time passes, timers fire one after the other at their own instants."""
+        """Advances the clock. Timers fire in order, each at its own time."""
         end = self.now + seconds
         while True:
             deadline = self.shard.next_deadline()
@@ -116,7 +117,7 @@ class Harness:
         caller = Caller(version, client, "/127.0.0.1", f"id{self.fresh}")
         token = self.next_token()
         before = self.shard.state
-        self.carry_out(self.shard.join(request, caller, token, self.at), before)
+        self.carry_out(self.shard.groups.join(request, caller, token, self.at), before)
         return token
 
     def sync(
@@ -134,27 +135,27 @@ class Harness:
         request = SyncGroupRequest(
             group_id=group, member_id=member_id, generation_id=generation, assignments=entries
         )
-        return self.step(self.shard.sync, request)
+        return self.step(self.shard.groups.sync, request)
 
     def heartbeat(self, member_id: str, generation: int, *, group: str = "g") -> int:
         request = HeartbeatRequest(group_id=group, member_id=member_id, generation_id=generation)
-        return int(self.shard.heartbeat(request, self.at).error_code)
+        return int(self.shard.groups.heartbeat(request, self.at).error_code)
 
     def leave(self, *identities: tuple[str, str | None], group: str = "g") -> int:
         members = [LeaveGroupRequest.MemberIdentity(member_id=m, group_instance_id=i) for m, i in identities]
-        return self.step(self.shard.leave, LeaveGroupRequest(group_id=group, members=members))
+        return self.step(self.shard.groups.leave, LeaveGroupRequest(group_id=group, members=members))
 
     # -- stories
     # ----------------------------------------------------------------------------------------------
 
     def new_member(self, **kwargs: Any) -> tuple[str, int]:
-        """Joins twice, as a client of KIP-394 does: (member id, token of the second join)."""
+        """Joins twice, as a client of KIP-394 does. Returns (member id, token of the second join)."""
         first = self.answers[self.join(**kwargs)]
         assert first.error_code == ErrorCode.MEMBER_ID_REQUIRED
         return first.member_id, self.join(first.member_id, **kwargs)
 
     def stable_group(self, count: int = 2, **kwargs: Any) -> list[str]:
-        """A Stable group of `count` dynamic members; the leader comes first."""
+        """Makes a Stable group of `count` dynamic members. The leader is the first one."""
         joined = [self.new_member(**kwargs) for _ in range(count)]
         self.advance(self.config.initial_rebalance_delay_ms / 1000 * 2 + 0.01)
         answers = [self.answers[token] for _, token in joined]

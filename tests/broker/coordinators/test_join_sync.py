@@ -1,18 +1,19 @@
-"""Joining, syncing and leaving classic groups, as Kafka's coordinator answers it."""
+"""JoinGroup, SyncGroup and LeaveGroup of classic groups, with the responses of Kafka's coordinator."""
 
 from __future__ import annotations
 
 import pytest
 
-from quorate.broker.coordinators.classic_group import GroupState, Member
-from quorate.broker.coordinators.model import GroupConfig, GroupRecord
+from quorate.broker.coordinators.group.classic_group import ClassicGroupMember, ClassicGroupState
+from quorate.broker.coordinators.group.config import GroupCoordinatorConfig
+from quorate.broker.coordinators.group.model import GroupRecord
 from quorate.protocol.errors import ErrorCode
 from tests.broker.coordinators.harness import Harness
 
 E = ErrorCode
 
 
-def state(h: Harness, group: str = "g") -> GroupState:
+def state(h: Harness, group: str = "g") -> ClassicGroupState:
     found = h.shard.classic_group(group)
     assert found is not None
     return found.state
@@ -58,8 +59,8 @@ def test_initial_delay_is_bounded_by_the_rebalance_timeout() -> None:
     assert h.now <= 100 + 9.1
 
 
-def test_without_delay_the_first_member_is_a_generation_of_its_own() -> None:
-    h = Harness(GroupConfig(initial_rebalance_delay_ms=0))
+def test_without_delay_the_first_member_is_a_generation() -> None:
+    h = Harness(GroupCoordinatorConfig(initial_rebalance_delay_ms=0))
     member_id, token = h.new_member()
     answer = h.answers[token]
     assert (answer.error_code, answer.generation_id, answer.leader) == (E.NONE, 1, member_id)
@@ -85,7 +86,7 @@ def test_assignment_reaches_followers_that_synced_before_and_after_the_leader() 
     parked = h.sync(early, 1)
     assert parked not in h.answers
     lead = h.sync(leader, 1, {early: b"E", late: b"L", leader: b"D"})
-    assert state(h) is GroupState.STABLE
+    assert state(h) is ClassicGroupState.STABLE
     after = h.sync(late, 1)
     assert [bytes(h.answers[t].assignment) for t in (parked, lead, after)] == [b"E", b"D", b"L"]
     assert h.answers[after].protocol_name == "range"
@@ -98,7 +99,7 @@ def test_a_follower_answer_waits_until_the_assignment_is_committed() -> None:
     h.hold = True
     token = h.sync(member_id, 1, {member_id: b"A"})
     assert token not in h.answers
-    assert state(h) is GroupState.COMPLETING_REBALANCE
+    assert state(h) is ClassicGroupState.COMPLETING_REBALANCE
     h.release()
     assert bytes(h.answers[token].assignment) == b"A"
 
@@ -122,7 +123,7 @@ def test_an_assignment_that_cannot_be_stored_fails_the_sync_and_rebalances(
     h.fail_with = append
     token = h.sync(member_id, 1, {member_id: b"A"})
     assert h.answers[token].error_code == told
-    assert state(h) is GroupState.PREPARING_REBALANCE
+    assert state(h) is ClassicGroupState.PREPARING_REBALANCE
 
 
 def test_members_without_an_assignment_get_an_empty_one() -> None:
@@ -175,12 +176,12 @@ def test_unknown_member_of_unknown_group() -> None:
     assert h.heartbeat("nobody", 1) == E.UNKNOWN_MEMBER_ID
 
 
-def test_stable_follower_rejoining_unchanged_is_told_of_its_generation() -> None:
+def test_an_unchanged_follower_that_rejoins_gets_its_generation() -> None:
     h = Harness()
     _, follower = h.stable_group(2)
     answer = h.answers[h.join(follower)]
     assert (answer.error_code, answer.generation_id) == (E.NONE, 1)
-    assert state(h) is GroupState.STABLE
+    assert state(h) is ClassicGroupState.STABLE
 
 
 def test_stable_follower_with_new_metadata_causes_a_rebalance() -> None:
@@ -197,10 +198,10 @@ def test_leader_rejoining_unchanged_causes_a_rebalance() -> None:
     h = Harness()
     leader, _ = h.stable_group(2)
     assert h.join(leader) not in h.answers
-    assert state(h) is GroupState.PREPARING_REBALANCE
+    assert state(h) is ClassicGroupState.PREPARING_REBALANCE
 
 
-def test_join_lost_after_completion_is_answered_again() -> None:
+def test_a_repeated_join_after_completion_is_answered_again() -> None:
     h = Harness()
     joined = [h.new_member() for _ in range(2)]
     h.advance(6.1)
@@ -208,7 +209,7 @@ def test_join_lost_after_completion_is_answered_again() -> None:
     follower = next(m for m, _ in joined if m != leader)
     assert len(h.answers[h.join(leader)].members) == 2
     assert h.answers[h.join(follower)].members == []
-    assert state(h) is GroupState.COMPLETING_REBALANCE
+    assert state(h) is ClassicGroupState.COMPLETING_REBALANCE
 
 
 def test_repeated_join_of_a_parked_member_answers_the_first() -> None:
@@ -263,7 +264,7 @@ def test_session_expiry_removes_the_last_member_and_empties_the_group() -> None:
     h = Harness()
     h.stable_group(1)
     h.advance(10.1)
-    assert state(h) is GroupState.EMPTY
+    assert state(h) is ClassicGroupState.EMPTY
     last = h.log[-1]
     assert isinstance(last, GroupRecord) and last.value is not None
     assert (last.value.generation, last.value.members, last.value.protocol) == (2, (), None)
@@ -286,7 +287,7 @@ def test_pending_member_expires_after_its_session_timeout() -> None:
 
 
 def test_a_parked_new_member_expires_after_five_minutes() -> None:
-    h = Harness(GroupConfig(max_session_timeout_ms=10_000_000))
+    h = Harness(GroupCoordinatorConfig(max_session_timeout_ms=10_000_000))
     leader = h.stable_group(1, session_ms=4_000_000, rebalance_ms=4_000_000)[0]
     _, token = h.new_member()
     h.advance(299)
@@ -297,7 +298,7 @@ def test_a_parked_new_member_expires_after_five_minutes() -> None:
 
 
 def test_group_max_size_turns_away_whoever_is_too_many() -> None:
-    h = Harness(GroupConfig(max_size=2))
+    h = Harness(GroupCoordinatorConfig(max_size=2))
     h.stable_group(2)
     assert h.answers[h.join()].error_code == E.GROUP_MAX_SIZE_REACHED
 
@@ -316,7 +317,7 @@ def test_last_member_leaving_empties_the_group_at_once() -> None:
     (member_id,) = h.stable_group(1)
     token = h.leave((member_id, None))
     assert h.answers[token].members[0].error_code == E.NONE
-    assert state(h) is GroupState.EMPTY
+    assert state(h) is ClassicGroupState.EMPTY
 
 
 def test_leave_is_answered_when_the_empty_generation_is_stored() -> None:
@@ -358,4 +359,4 @@ def test_sync_checks_generation_and_protocol() -> None:
     assert h.answers[h.sync(member_id, 9)].error_code == E.ILLEGAL_GENERATION
     assert h.answers[h.sync("x", 1)].error_code == E.UNKNOWN_MEMBER_ID
     group = h.shard.classic_group("g")
-    assert group is not None and isinstance(group.members[member_id], Member)
+    assert group is not None and isinstance(group.members[member_id], ClassicGroupMember)

@@ -1,4 +1,4 @@
-"""Records of the offsets topic: bytes both ways, what Apache Kafka wrote, hostile bytes, and the
+"""The records of `__consumer_offsets`: encoding, decoding, logs of Apache Kafka, invalid bytes, and the
 partition of a group."""
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.broker.coordinators.loader import ShardLoader
-from quorate.broker.coordinators.model import (
-    CommittedOffset,
-    ForeignRecord,
-    ForeignType,
-    GroupConfig,
+from quorate.broker.coordinators.group.config import GroupCoordinatorConfig
+from quorate.broker.coordinators.group.model import (
     GroupRecord,
+    OffsetAndMetadata,
     OffsetRecord,
     StoredGroup,
     StoredMember,
+    UnsupportedGroupRecord,
+    UnsupportedGroupType,
 )
+from quorate.broker.coordinators.group.record_serde import decode_record, encode_record
+from quorate.broker.coordinators.group.shard import GroupCoordinatorShard
+from quorate.broker.coordinators.loader import CoordinatorLoader
 from quorate.broker.coordinators.partitioning import java_string_hash, partition_for
-from quorate.broker.coordinators.record_codec import UnknownRecordTypeError, decode_record, encode_record
-from quorate.broker.coordinators.shard import Shard
+from quorate.broker.coordinators.shard import UnknownRecordTypeError
 from quorate.protocol.errors import DecodeError
 from quorate.records.batch import decode_records, iter_batches
 from tests.support.golden import KINDS, unpack_golden
@@ -36,7 +37,7 @@ offset_records = st.builds(
     partition=st.integers(0, 2**31 - 1),
     value=st.none()
     | st.builds(
-        CommittedOffset,
+        OffsetAndMetadata,
         offset=st.integers(-1, 2**63 - 1),
         leader_epoch=st.integers(-1, 2**31 - 1),
         metadata=text,
@@ -98,22 +99,22 @@ def test_cut_records_raise_one_kind_of_error(record: OffsetRecord | GroupRecord,
 @pytest.mark.parametrize(
     ("kind", "group_type", "member"),
     [
-        (3, ForeignType.CONSUMER, None),
-        (5, ForeignType.CONSUMER, "m"),
-        (8, ForeignType.CONSUMER, None),
-        (16, ForeignType.CONSUMER, None),
-        (10, ForeignType.SHARE, "m"),
-        (15, ForeignType.SHARE, None),
-        (19, ForeignType.STREAMS, "m"),
-        (23, ForeignType.STREAMS, None),
+        (3, UnsupportedGroupType.CONSUMER, None),
+        (5, UnsupportedGroupType.CONSUMER, "m"),
+        (8, UnsupportedGroupType.CONSUMER, None),
+        (16, UnsupportedGroupType.CONSUMER, None),
+        (10, UnsupportedGroupType.SHARE, "m"),
+        (15, UnsupportedGroupType.SHARE, None),
+        (19, UnsupportedGroupType.STREAMS, "m"),
+        (23, UnsupportedGroupType.STREAMS, None),
     ],
 )
 def test_foreign_records_are_kept_byte_for_byte(
-    kind: int, group_type: ForeignType, member: str | None
+    kind: int, group_type: UnsupportedGroupType, member: str | None
 ) -> None:
     key = kind.to_bytes(2, "big") + b"\0\1g\0\1m"
     record = decode_record(key, b"\0\0anything")
-    assert record == ForeignRecord("g", group_type, kind, key, b"\0\0anything", member)
+    assert record == UnsupportedGroupRecord("g", group_type, kind, key, b"\0\0anything", member)
     assert encode_record(record) == (key, b"\0\0anything")
 
 
@@ -159,8 +160,8 @@ def test_what_kafka_wrote_is_loaded_and_would_be_written_the_same(
 ) -> None:
     found = {}
     for path in golden_logs(tmp_path, kind, state):
-        shard = Shard(GroupConfig())
-        loader = ShardLoader(shard)
+        shard = GroupCoordinatorShard(GroupCoordinatorConfig())
+        loader = CoordinatorLoader("GroupCoordinator", shard, decode_record)
         data = path.read_bytes()
         loader.replay_bytes(data, 0)
         for group_id, offsets in shard.state.offsets.items():
@@ -188,10 +189,10 @@ def test_a_load_gives_way_to_others_between_slices(tmp_path: Path) -> None:
         replicas = Replicas(tmp_path, FakeClock())
         replicas.lead(0)
         for index in range(300):
-            record = OffsetRecord("g", "t" * 40, index, CommittedOffset(index))
+            record = OffsetRecord("g", "t" * 40, index, OffsetAndMetadata(index))
             replicas.append_internal(OFFSETS, 0, build_batch([(*encode_record(record), (), 1)] * 20))
-        shard = Shard(GroupConfig())
-        loader = ShardLoader(shard)
+        shard = GroupCoordinatorShard(GroupCoordinatorConfig())
+        loader = CoordinatorLoader("GroupCoordinator", shard, decode_record)
         work = asyncio.ensure_future(loader.load(replicas.log(0)))
         while not work.done():
             turns += 1
@@ -205,7 +206,7 @@ def test_a_load_gives_way_to_others_between_slices(tmp_path: Path) -> None:
 
 
 def test_a_log_whose_end_was_compacted_away_is_loaded(tmp_path: Path) -> None:
-    """As Kafka's cleaner may leave it: segments without records below the log's end."""
+    """Kafka's cleaner may leave segments without records below the end of the log."""
     from quorate.records.batch import build_batch
     from tests.broker.coordinators.fakes import OFFSETS, FakeClock, Replicas
 
@@ -226,8 +227,8 @@ def test_a_log_whose_end_was_compacted_away_is_loaded(tmp_path: Path) -> None:
         replicas.logs.load()
         replicas.lead(0)
         assert (replicas.log(0).log_start_offset, replicas.log(0).log_end_offset) == (0, 2)
-        shard = Shard(GroupConfig())
-        assert await ShardLoader(shard).load(replicas.log(0)) == 2
+        shard = GroupCoordinatorShard(GroupCoordinatorConfig())
+        assert await CoordinatorLoader("GroupCoordinator", shard, decode_record).load(replicas.log(0)) == 2
         assert not shard.state.groups
         replicas.logs.close(broker_epoch=1)
 

@@ -1,6 +1,5 @@
-"""Random histories of groups: members join, sync, heartbeat, stall, die and leave, appends fail; after
-every step the group keeps its promises.
-"""
+"""Random histories of groups: members join, sync, heartbeat, stall, fail and leave, and appends fail. The
+invariants of the group hold after every step."""
 
 from __future__ import annotations
 
@@ -11,9 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from quorate.broker.coordinators.classic_group import ClassicGroup, GroupState
-from quorate.broker.coordinators.model import GroupConfig, GroupRecord, group_from_record
-from quorate.broker.coordinators.shard import Shard
+from quorate.broker.coordinators.group.classic_group import ClassicGroup, ClassicGroupState
+from quorate.broker.coordinators.group.config import GroupCoordinatorConfig
+from quorate.broker.coordinators.group.model import GroupRecord, group_from_record
+from quorate.broker.coordinators.group.shard import GroupCoordinatorShard
 from quorate.protocol.errors import ErrorCode
 from tests.broker.coordinators.harness import Harness
 
@@ -22,7 +22,7 @@ SESSION_MS = 10_000
 
 
 class Client:
-    """A member as a client library behaves: it retries what it is told to retry, and syncs what it joined."""
+    """A member that behaves as a client library: it retries retriable errors and syncs after a join."""
 
     def __init__(self, number: int, instance: str | None) -> None:
         self.number = number
@@ -103,14 +103,14 @@ def check(h: Harness, clients: list[Client]) -> None:
     if group.leader_id is not None:
         assert group.leader_id in group.members
     assert set(group.static_members.values()) == {m.member_id for m in group.members.values() if m.is_static}
-    if group.state is GroupState.EMPTY:
+    if group.state is ClassicGroupState.EMPTY:
         assert not group.members
-    if group.state is GroupState.STABLE:
+    if group.state is ClassicGroupState.STABLE:
         # A static member that replaced itself waits for its record alone.
         assert not waiting or (h.held and all(m.is_static for m in waiting))
         assert not [m for m in group.members.values() if m.sync_token is not None]
-    if group.state is GroupState.PREPARING_REBALANCE:
-        assert h.shard.timers.next_deadline() is not None, "a rebalance always ends"
+    if group.state is ClassicGroupState.PREPARING_REBALANCE:
+        assert h.shard.timer.next_deadline() is not None, "a rebalance always ends"
     # No two live clients hold different generations that the coordinator still accepts.
     current = [c for c in clients if c.assignment is not None and c.member_id in group.members]
     accepted = [c for c in current if c.generation == group.generation_id]
@@ -122,8 +122,8 @@ def check(h: Harness, clients: list[Client]) -> None:
 
 
 def stored(h: Harness) -> ClassicGroup | None:
-    """The group as a restart would load it."""
-    shard = Shard(h.config)
+    """The group as loaded after a restart."""
+    shard = GroupCoordinatorShard(h.config)
     for offset, record in enumerate(h.log):
         shard.replay(record, offset)
     return shard.classic_group("g")
@@ -138,7 +138,7 @@ def stored(h: Harness) -> ClassicGroup | None:
 )
 def test_any_history_keeps_the_invariants_and_settles(seed: int, count: int, static: int, delay: int) -> None:
     rng = random.Random(seed)
-    h = Harness(GroupConfig(initial_rebalance_delay_ms=delay, max_size=rng.choice([3, 100])))
+    h = Harness(GroupCoordinatorConfig(initial_rebalance_delay_ms=delay, max_size=rng.choice([3, 100])))
     clients = [Client(i, f"i{i}" if i < static else None) for i in range(count)]
     for _ in range(120):
         client = rng.choice(clients)
@@ -175,7 +175,7 @@ def test_any_history_keeps_the_invariants_and_settles(seed: int, count: int, sta
     group = h.shard.classic_group("g")
     assert group is not None
     if h.config.max_size >= count:
-        assert group.state is GroupState.STABLE
+        assert group.state is ClassicGroupState.STABLE
         assert {c.generation for c in clients} == {group.generation_id}
         assert {c.member_id for c in clients} == set(group.members)
         loaded = stored(h)
@@ -187,19 +187,19 @@ def test_any_history_keeps_the_invariants_and_settles(seed: int, count: int, sta
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_dead_members_are_gone_after_their_session(count: int) -> None:
+def test_dead_members_are_removed_after_their_session_timeout(count: int) -> None:
     h = Harness()
     members = h.stable_group(count, session_ms=SESSION_MS)
     h.advance(SESSION_MS / 1000 + 61)
     group = h.shard.classic_group("g")
     assert group is not None and not group.members, members
-    assert group.state is GroupState.EMPTY
+    assert group.state is ClassicGroupState.EMPTY
 
 
 def test_a_loaded_group_gives_its_members_a_session_to_show_themselves() -> None:
     h = Harness()
     first, second = h.stable_group(2)
-    shard = Shard(h.config)
+    shard = GroupCoordinatorShard(h.config)
     for offset, record in enumerate(h.log):
         shard.replay(record, offset)
     h.shard = shard
@@ -215,16 +215,16 @@ def test_a_loaded_group_gives_its_members_a_session_to_show_themselves() -> None
 def test_a_loaded_group_over_capacity_rebalances() -> None:
     h = Harness()
     h.stable_group(3)
-    shard = Shard(GroupConfig(max_size=2))
+    shard = GroupCoordinatorShard(GroupCoordinatorConfig(max_size=2))
     for offset, record in enumerate(h.log):
         shard.replay(record, offset)
     for outcome in shard.loaded(h.at):
         assert not outcome.records
     group = shard.classic_group("g")
-    assert group is not None and group.state is GroupState.PREPARING_REBALANCE
+    assert group is not None and group.state is ClassicGroupState.PREPARING_REBALANCE
 
 
-def test_every_stored_group_record_loads_as_itself() -> None:
+def test_every_group_record_record_loads_as_itself() -> None:
     h = Harness()
     h.stable_group(3)
     for record in h.log:

@@ -1,11 +1,10 @@
-"""Static members (KIP-345): a known instance id comes back without a rebalance, and fences who held it
-before."""
+"""Static members (KIP-345): a known instance id joins without a rebalance and fences the previous member."""
 
 from __future__ import annotations
 
 import pytest
 
-from quorate.broker.coordinators.classic_group import GroupState
+from quorate.broker.coordinators.group.classic_group import ClassicGroupState
 from quorate.protocol.errors import ErrorCode
 from tests.broker.coordinators.harness import Harness
 
@@ -38,12 +37,12 @@ def test_follower_that_restarts_keeps_its_assignment_without_rebalance() -> None
     assert (answer.error_code, answer.generation_id, answer.skip_assignment) == (E.NONE, 1, False)
     assert answer.member_id != ids["i2"]
     group = h.shard.classic_group("g")
-    assert group is not None and group.state is GroupState.STABLE
+    assert group is not None and group.state is ClassicGroupState.STABLE
     assert bytes(h.answers[h.sync(answer.member_id, 1)].assignment) == b"i2"
 
 
 @pytest.mark.parametrize(("version", "skips", "members"), [(9, True, 2), (8, False, 0)])
-def test_leader_that_restarts_is_told_to_skip_the_assignment(version: int, skips: bool, members: int) -> None:
+def test_a_restarted_leader_must_skip_the_assignment(version: int, skips: bool, members: int) -> None:
     h = Harness()
     ids = stable_static(h)
     answer = h.answers[h.join(instance="i1", version=version)]
@@ -70,7 +69,7 @@ def test_a_restart_that_cannot_be_stored_is_reverted() -> None:
     assert h.heartbeat(ids["i2"], 1) == E.NONE
 
 
-def test_restart_during_completing_rebalance_starts_anew() -> None:
+def test_a_restart_during_completing_rebalance_starts_a_rebalance() -> None:
     h = Harness()
     tokens = [h.join(instance=name) for name in ("i1", "i2")]
     h.advance(6.1)
@@ -107,10 +106,10 @@ def test_static_members_stay_through_a_rebalance_that_they_miss() -> None:
     ids = stable_static(h)
     leader = ids["i1"]
     token = h.join(leader, instance="i1", rebalance_ms=5_000, session_ms=600_000)
-    h.shard.touch(h.shard.classic_group("g"), ids["i2"], h.at)  # type: ignore[arg-type]
+    h.shard.sessions.restart(h.shard.classic_group("g"), ids["i2"], h.at)  # type: ignore[arg-type]
     for _ in range(13):
         h.advance(5)
         if token in h.answers:
             break
-        h.shard.touch(h.shard.classic_group("g"), ids["i2"], h.at)  # type: ignore[arg-type]
+        h.shard.sessions.restart(h.shard.classic_group("g"), ids["i2"], h.at)  # type: ignore[arg-type]
     assert {m.member_id for m in h.answers[token].members} == set(ids.values())

@@ -1,5 +1,5 @@
-"""What a coordinator answers while its records are not committed: nothing that an election could still
-take back."""
+"""The responses of a coordinator with uncommitted records. No response depends on records that an
+election could revert."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from typing import Any
 
 import pytest
 
-from quorate.broker.coordinators.loader import ShardLoader
-from quorate.broker.coordinators.model import Instant, Outcome, ShardState
-from quorate.broker.coordinators.shard import Shard
+from quorate.broker.coordinators.group.model import ShardState
+from quorate.broker.coordinators.group.offset_metadata_manager import OffsetMetadataManager
+from quorate.broker.coordinators.group.rebalance import Rebalancer
+from quorate.broker.coordinators.group.record_serde import decode_record
+from quorate.broker.coordinators.group.shard import GroupCoordinatorShard
+from quorate.broker.coordinators.loader import CoordinatorLoader
+from quorate.broker.coordinators.result import CoordinatorResult, Instant
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -21,8 +25,7 @@ from quorate.protocol.messages.list_groups import ListGroupsRequest
 from quorate.protocol.messages.offset_delete import OffsetDeleteRequest
 from quorate.protocol.messages.sync_group import SyncGroupRequest
 from quorate.records.batch import parse_header
-from tests.broker.coordinators.fakes import World
-from tests.broker.coordinators.test_service import (
+from tests.broker.coordinators.client import (
     commit_request,
     fetch_request,
     fetched,
@@ -30,6 +33,7 @@ from tests.broker.coordinators.test_service import (
     join_request,
     joined,
 )
+from tests.broker.coordinators.fakes import World
 
 E = ErrorCode
 SHORT_MS = 30
@@ -109,7 +113,7 @@ async def test_commits_become_visible_one_by_one_as_they_commit() -> None:
         w.replicas.hold = True
         for offset in (1, 2):
             assert await commit(w, offset) == E.COORDINATOR_NOT_AVAILABLE
-        partition = w.service.partition_for("g")
+        partition = w.service.groups.partition_for("g")
         led = w.replicas.partition("__consumer_offsets", partition)
         led.follower_fetched(2, -1, 1, 0, led.log.log_end_offset, w.clock.now())
         assert await offsets(w) == {("t", 0): 1}
@@ -141,7 +145,7 @@ async def test_a_deletion_that_timed_out_leaves_the_offset_until_it_commits() ->
 
 
 @in_loop
-async def test_the_deletion_of_a_group_is_told_only_when_it_is_committed() -> None:
+async def test_the_deletion_of_a_group_is_visible_only_when_it_is_committed() -> None:
     request = DeleteGroupsRequest(groups_names=["g"])
     async with World(offsets_commit_timeout_ms=SHORT_MS) as w:
         assert await commit(w, 1) == E.NONE
@@ -181,7 +185,7 @@ async def test_an_append_that_fails_in_whatever_way_leaves_the_state_of_the_log(
         answer = await w.call(ApiKey.DELETE_GROUPS, DeleteGroupsRequest(groups_names=["g"]), 2)
         assert answer.results[0].error_code != E.NONE
         join = await w.call(ApiKey.JOIN_GROUP, join_request(group="g3"), 9)
-        w.service.topics_deleted(frozenset({"t"}))
+        w.service.groups.topics_deleted(frozenset({"t"}))
         w.replicas.fail_with = None
         assert await offsets(w) == {("t", 0): 1}
         assert await offsets(w, stable=True) == {("t", 0): 1}
@@ -208,12 +212,12 @@ async def test_a_defect_in_a_step_ends_that_request_only() -> None:
     async with World() as w:
         assert await commit(w, 1) == E.NONE
 
-        def broken(shard: Shard, token: Any, at: Instant) -> Outcome:
+        def broken(shard: GroupCoordinatorShard, token: Any, at: Instant) -> CoordinatorResult:
             shard.state = ShardState()
             raise AssertionError("a defect")
 
         with pytest.raises(KafkaError) as told:
-            await w.service.driver.write(w.service.partition_for("g"), broken)
+            await w.service.groups.runtime.write(w.service.groups.partition_for("g"), broken)
         assert told.value.code == E.UNKNOWN_SERVER_ERROR
         assert await offsets(w) == {("t", 0): 1}
         assert await commit(w, 3) == E.NONE
@@ -229,9 +233,9 @@ async def test_what_cannot_be_replayed_is_not_appended(monkeypatch: pytest.Monke
             raise AssertionError("a defect")
 
         with monkeypatch.context() as patched:
-            patched.setattr(Shard, "replay_offset", broken)
+            patched.setattr(OffsetMetadataManager, "replay_offset", broken)
             assert await commit(w, 2) == E.UNKNOWN_SERVER_ERROR
-        assert len(w.replicas.batches(w.service.partition_for("g"))) == 1
+        assert len(w.replicas.batches(w.service.groups.partition_for("g"))) == 1
         assert await offsets(w) == {("t", 0): 1}
 
 
@@ -239,11 +243,11 @@ async def test_what_cannot_be_replayed_is_not_appended(monkeypatch: pytest.Monke
 async def test_a_defect_after_the_append_is_answered() -> None:
     async with World() as w:
 
-        def after(error: ErrorCode, at: Instant) -> Outcome:
+        def after(error: ErrorCode, at: Instant) -> CoordinatorResult:
             raise AssertionError("a defect")
 
         with pytest.raises(KafkaError) as told:
-            await w.service.driver.write(0, lambda shard, token, at: Outcome(after=after))
+            await w.service.groups.runtime.write(0, lambda shard, token, at: CoordinatorResult(after=after))
         assert told.value.code == E.UNKNOWN_SERVER_ERROR
 
 
@@ -257,17 +261,17 @@ async def test_a_defect_in_one_timer_does_not_stop_the_others(monkeypatch: pytes
             first = await w.call(ApiKey.JOIN_GROUP, request, 9)
             request.member_id = first.member_id
             members[group] = (await w.call(ApiKey.JOIN_GROUP, request, 9)).member_id
-        original = Shard.expire
+        original = Rebalancer.expire
 
-        def expire(shard: Shard, due: Any, at: Instant) -> Outcome:
-            if due.group_id == "a":
+        def expire(rebalancer: Rebalancer, event: Any, at: Instant) -> CoordinatorResult:
+            if event.group_id == "a":
                 raise AssertionError("a defect")
-            return original(shard, due, at)
+            return original(rebalancer, event, at)
 
-        monkeypatch.setattr(Shard, "expire", expire)
+        monkeypatch.setattr(Rebalancer, "expire", expire)
 
         def empty(group: str) -> bool:
-            shard = w.service.driver.runtime(w.service.partition_for(group)).shard
+            shard = w.service.groups.runtime.context(w.service.groups.partition_for(group)).shard
             found = shard.classic_group(group)
             return found is not None and not found.members
 
@@ -278,12 +282,12 @@ async def test_a_defect_in_one_timer_does_not_stop_the_others(monkeypatch: pytes
 
 @in_loop
 async def test_every_shard_gets_its_turn_when_time_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    from quorate.broker.coordinators import driver
+    from quorate.broker.coordinators import runtime
 
-    monkeypatch.setattr(driver, "RING_S", 0.0)
+    monkeypatch.setattr(runtime, "TIMER_SLICE_S", 0.0)
     async with World(group_min_session_timeout_ms=10) as w:
         groups = [
-            next(name for name in map(str, range(100)) if w.service.partition_for(name) == p)
+            next(name for name in map(str, range(100)) if w.service.groups.partition_for(name) == p)
             for p in range(4)
         ]
         for group in groups:
@@ -299,7 +303,7 @@ async def test_every_shard_gets_its_turn_when_time_is_short(monkeypatch: pytest.
 
 
 @in_loop
-async def test_a_client_that_goes_away_takes_nothing_along() -> None:
+async def test_a_cancelled_fetch_leaves_no_state() -> None:
     async with World(offsets_commit_timeout_ms=SHORT_MS) as w:
         w.replicas.hold = True
         waiting = [
@@ -323,9 +327,9 @@ async def test_a_client_that_goes_away_takes_nothing_along() -> None:
 
 
 async def fail_over(w: World, group: str = "g") -> None:
-    """The partition leaves this broker and comes back; what its log has beyond the high watermark stays
-    so while `hold`."""
-    partition = w.service.partition_for(group)
+    """Moves the partition to the other broker and back. Records beyond the high watermark stay
+    uncommitted while `hold` is set."""
+    partition = w.service.groups.partition_for(group)
     w.replicas.lead(partition, None)
     w.replicas.lead(partition)
     await w.loaded()
@@ -339,7 +343,7 @@ async def test_a_coordinator_serves_though_its_log_is_not_all_committed() -> Non
         other = next(
             name
             for name in map(str, range(100))
-            if w.service.partition_for(name) == w.service.partition_for("g")
+            if w.service.groups.partition_for(name) == w.service.groups.partition_for("g")
         )
         w.replicas.hold = True
         assert await commit(w, 7, group=other) == E.COORDINATOR_NOT_AVAILABLE
@@ -354,7 +358,7 @@ async def test_a_coordinator_serves_though_its_log_is_not_all_committed() -> Non
 
 
 @in_loop
-async def test_what_a_former_leader_left_uncommitted_is_waited_for_and_not_told() -> None:
+async def test_reads_wait_for_uncommitted_records_of_a_former_leader() -> None:
     async with World(offsets_commit_timeout_ms=SHORT_MS) as w:
         assert await commit(w, 1) == E.NONE
         w.replicas.hold = True
@@ -386,7 +390,7 @@ async def test_a_new_coordinator_writes_on_what_it_loaded() -> None:
 
 
 @in_loop
-async def test_an_assignment_is_told_again_only_when_it_is_committed() -> None:
+async def test_an_assignment_is_repeated_only_when_it_is_committed() -> None:
     async with World(offsets_commit_timeout_ms=SHORT_MS) as w:
         member = await joined(w, 9)
         w.replicas.hold = True
@@ -431,15 +435,15 @@ async def test_a_leader_that_syncs_twice_cannot_change_the_assignment_on_its_way
 
 @pytest.mark.parametrize("seed", range(12))
 @in_loop
-async def test_reads_are_always_what_the_log_says_up_to_the_high_watermark(seed: int) -> None:
-    """Commits, deletions, failures, delays and failovers in any order; after each of them the offsets
-    that are told are those of a coordinator that reads the committed part of the log anew."""
+async def test_reads_always_equal_the_log_up_to_the_high_watermark(seed: int) -> None:
+    """Commits, deletions, failures, delays and failovers in random order. After each of them the offsets
+    are those of a coordinator that loads the committed part of the log."""
     rng = random.Random(seed)
     async with World(offsets_commit_timeout_ms=1) as w:
-        partition = w.service.partition_for("g")
-        groups = [name for name in ("g", *map(str, range(60))) if w.service.partition_for(name) == partition][
-            :3
-        ]
+        partition = w.service.groups.partition_for("g")
+        groups = [
+            name for name in ("g", *map(str, range(60))) if w.service.groups.partition_for(name) == partition
+        ][:3]
         acknowledged: dict[str, int] = {}
         for number in range(60):
             group = rng.choice(groups)
@@ -483,8 +487,8 @@ async def test_reads_are_always_what_the_log_says_up_to_the_high_watermark(seed:
 async def reread(w: World, partition: int) -> dict[str, dict[tuple[str, int], int]]:
     """The offsets of all groups in the committed part of the log."""
     log = w.replicas.log(partition)
-    shard = Shard(w.service.config)
-    loader = ShardLoader(shard)
+    shard = GroupCoordinatorShard(w.service.groups.config)
+    loader = CoordinatorLoader("GroupCoordinator", shard, decode_record)
     for batch in w.replicas.batches(partition):
         header = parse_header(batch)
         if header.next_offset <= log.high_watermark:

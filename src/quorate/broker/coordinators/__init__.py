@@ -1,24 +1,22 @@
-"""Group coordinator: classic consumer groups, committed offsets, and ids for idempotent producers.
+"""The coordinators of a broker: state machines whose records are the partitions of internal topics.
 
-A pure core (`classic_group`, `rebalance`, `classic`, `offsets`, joined in `shard`) and its asyncio
-shell (`driver`, `service`). `model` has the values that flow between them; `records` the schemas of the
-internal topics, `record_codec` their bytes.
+    service          the APIs of all coordinators: what `quorate.broker.server` registers
+    group/           the group coordinator: classic groups and committed offsets
+    producer_ids     ids for idempotent producers
+
+Shared by all coordinators:
+
+    runtime          runs the shards of the partitions that this broker leads
+    context          one partition of the internal topic: its shard, and the committed state
+    shard            the interface of a shard
+    result           the result of a step of a shard
+    timer            the timers of a shard
+    loader           replays a log into a shard
+    high_watermark   reads and awaits the high watermark of a partition
+    responses        turns the future of a step into a response
+    partitioning     the partition of a group or a transactional id
+    records/         the schemas of the records in the internal topics
+
+`quorate.broker.server` imports `service`; tools import `records`. Shards are pure, and the runtime is the
+only module that owns timers and tasks.
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from quorate.broker.coordinators.service import GroupService
-
-__all__ = ["GroupService"]
-
-
-def __getattr__(name: str) -> Any:
-    # The record schemas below this package are wanted by tools too, which should not pay for the service.
-    if name == "GroupService":
-        from quorate.broker.coordinators.service import GroupService
-
-        return GroupService
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

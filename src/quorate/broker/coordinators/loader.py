@@ -1,4 +1,5 @@
-"""Reads an offsets partition back into a shard: in slices, so that a long log does not hold up the loop."""
+"""Replays the log of a partition into a shard, in slices that do not block the event loop
+(`CoordinatorLoader` in Kafka)."""
 
 from __future__ import annotations
 
@@ -7,27 +8,26 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from quorate.broker.coordinators.model import NO_PRODUCER_ID, OffsetRecord
-from quorate.broker.coordinators.record_codec import UnknownRecordTypeError, decode_record
-from quorate.broker.coordinators.shard import Shard
+from quorate.broker.coordinators.shard import NO_PRODUCER_ID, CoordinatorShard, UnknownRecordTypeError
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.page_cache import resident_bytes
 from quorate.protocol.regions import FileRegion
+from quorate.records.batch import control_records, decode_records, iter_batches, verify_crc
+from quorate.records.control import ControlRecordType
 
-log = logging.getLogger("quorate.group")
+logger = logging.getLogger("quorate.group")
 
 SLICE_BYTES = 256 * 1024
-"""Read and replayed between two turns of the loop: a few milliseconds of decoding."""
-
+"""Bytes that are replayed in one turn of the event loop: a few milliseconds of decoding."""
 
 READ_AHEAD_ROUNDS = 8
-"""An index leads to a batch header, which leads to the next one. What is not found by then is read in
-the event loop."""
+"""Rounds of reading pages in a thread: an index leads to a batch header, which leads to the next one.
+Pages that are still missing then are read in the event loop."""
 
 
 async def _read(source: Any, offset: int) -> bytes:
-    """The batches at `offset`. What is not in the page cache is read in a thread: a broker that takes
-    over from one that died has often not looked at these files for days."""
+    """Reads the batches at `offset`. Pages that are not in the page cache are read in a thread: a broker
+    that takes over from a failed one has often not used these files for days."""
     loop = asyncio.get_running_loop()
     for _ in range(READ_AHEAD_ROUNDS):
         try:
@@ -36,7 +36,7 @@ async def _read(source: Any, offset: int) -> bytes:
                 break
             await loop.run_in_executor(None, _bytes_of, cold)
         except (OSError, EOFError):
-            break  # a missing index is made anew by the read, which meets any other error again
+            break  # the read below rebuilds a missing index and raises any other error again
     parts = source.read(offset, SLICE_BYTES).parts
     if all(
         resident_bytes(part.fd_owner.fileno(), part.position, part.length) == part.length for part in parts
@@ -49,22 +49,29 @@ def _bytes_of(regions: Iterable[FileRegion]) -> bytes:
     return b"".join(region.read() for region in regions)
 
 
-class ShardLoader:
-    """Replays a log into `shard`. `records` counts what was replayed, `topics` are those of the offsets
-    in it; `replayed` is told the end offset of every batch."""
+class CoordinatorLoader:
+    """Replays a log into a shard and counts the `records`."""
 
-    __slots__ = ("_replayed", "_unknown_types", "records", "shard", "topics")
+    __slots__ = ("_decode_record", "_name", "_replayed", "_unknown_types", "records", "shard")
 
-    def __init__(self, shard: Shard, replayed: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        shard: CoordinatorShard,
+        decode_record: Callable[[bytes, bytes | None], Any],
+        replayed: Callable[[int], None] | None = None,
+    ) -> None:
+        """`name` is for the log. `replayed` is called with the end offset of every batch."""
+        self._name = name
         self.shard = shard
+        self._decode_record = decode_record
         self._replayed = replayed
         self.records = 0
-        self.topics: set[str] = set()
         self._unknown_types: set[int] = set()
 
     async def load(self, source: Any) -> int:
-        """Replays from the log's start to what was its end when the load began; that end. Raises
-        KafkaError, DecodeError."""
+        """Replays the log from its start to its present end. Returns that end. Raises KafkaError,
+        DecodeError."""
         if source is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log is not here")
         end: int = source.log_end_offset
@@ -72,7 +79,7 @@ class ShardLoader:
         while offset < end:
             data = await _read(source, offset)
             if not data:
-                break  # all that stood between here and the end was compacted away
+                break  # all records from here to the end were compacted away
             reached = self.replay_bytes(data, offset)
             if reached <= offset:
                 raise KafkaError(
@@ -84,14 +91,12 @@ class ShardLoader:
         return end
 
     def replay_bytes(self, data: bytes, first_offset: int) -> int:
-        """Replays whole batches from `first_offset` on; the offset after the last. Raises
-        CORRUPT_MESSAGE for a damaged one."""
-        from quorate.records.batch import decode_records, iter_batches, verify_crc
-
+        """Replays whole batches from `first_offset` on. Returns the offset after the last one. Raises
+        CORRUPT_MESSAGE if a batch is damaged."""
         reached = first_offset
         for header, batch in iter_batches(data):
             if not verify_crc(batch):
-                # Better no coordinator for these groups than one that remembers wrongly.
+                # Without its coordinator a group is unavailable, with a wrong state it would lose data.
                 raise KafkaError(
                     ErrorCode.CORRUPT_MESSAGE,
                     f"the batch at offset {header.base_offset} has a wrong checksum",
@@ -110,23 +115,18 @@ class ShardLoader:
 
     def _replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
         try:
-            record = decode_record(key, value)
+            record = self._decode_record(key, value)
         except UnknownRecordTypeError as error:
             if error.record_type not in self._unknown_types:
                 self._unknown_types.add(error.record_type)
-                log.warning(
-                    "[GroupCoordinator] Records of unknown type %d are left alone.", error.record_type
+                logger.warning(
+                    "[%s] Records of unknown type %d are left alone.", self._name, error.record_type
                 )
             return
         self.shard.replay(record, offset, producer_id)
         self.records += 1
-        if isinstance(record, OffsetRecord) and record.value is not None:
-            self.topics.add(record.topic)
 
     def _replay_marker(self, batch: memoryview, producer_id: int) -> None:
-        from quorate.records.batch import control_records
-        from quorate.records.control import ControlRecordType
-
         for kind, _ in control_records(batch):
             if kind in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
                 self.shard.replay_end_transaction(producer_id, committed=kind == ControlRecordType.COMMIT)

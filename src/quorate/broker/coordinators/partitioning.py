@@ -1,16 +1,12 @@
-"""Which partition of an internal topic a group or a transactional id lives in, exactly as Java computes
-it."""
+"""The partition of an internal topic for a group or a transactional id, as Java computes it."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-GROUP_METADATA_TOPIC = "__consumer_offsets"
-TRANSACTION_STATE_TOPIC = "__transaction_state"
-
 
 def java_string_hash(text: str) -> int:
-    """`String.hashCode`: over UTF-16 code units, in 32 bit arithmetic, signed."""
+    """Java's `String.hashCode`: over UTF-16 code units, in signed 32 bit arithmetic."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for index in range(0, len(units), 2):
@@ -20,7 +16,7 @@ def java_string_hash(text: str) -> int:
 
 @lru_cache(maxsize=4096)
 def partition_for(key: str, count: int) -> int:
-    """The partition of a key among `count`: the absolute hash, where the one int without an absolute
-    value counts as 0."""
+    """The absolute hash of the key modulo `count`. The smallest int, which has no absolute value, counts as
+    0, as in Kafka's `Utils.abs`."""
     value = java_string_hash(key)
     return (0 if value == -(2**31) else abs(value)) % count

@@ -1,34 +1,40 @@
-"""Producer ids: blocks of them come from the controller, single ones go to idempotent producers. KIP-360,
-`AllocateProducerIds`.
-"""
+"""Allocates ids for idempotent producers from blocks that the controller gives (AllocateProducerIds,
+`RPCProducerIdManager` in Kafka)."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from quorate.lazy import lazy_module
 from quorate.protocol.errors import ErrorCode, KafkaError
 
-log = logging.getLogger("quorate.broker.producers")
+if TYPE_CHECKING:
+    from quorate.protocol.messages import allocate_producer_ids
+else:
+    allocate_producer_ids = lazy_module("quorate.protocol.messages.allocate_producer_ids")
+
+logger = logging.getLogger("quorate.broker.producers")
 
 PREFETCH_AT = 0.9
-"""Part of a block after which the next one is asked for, so that nobody waits at its end."""
+"""The used part of a block after which the next block is requested, so that no producer waits for it."""
 BLOCK_WAIT_S = 1.0
-"""How long a request waits for a block, which the controller gives in milliseconds. Longer than that,
-the answers behind it on the connection must not be held up: the client is told to ask again, as Kafka
-does at once."""
+"""How long a request waits for a block, which usually arrives within milliseconds. After that the client is
+told to retry, because later responses of its connection wait for this one. Kafka does not wait at all."""
 
 
 class Channel(Protocol):
-    """What is used of the controller channel."""
+    """The member of the controller channel that is used here."""
 
-    def send(self, request: Any) -> Awaitable[Any]: ...
+    def send(self, request: Any) -> Awaitable[Any]:
+        """Sends a request to the active controller."""
+        ...
 
 
 class ProducerIdManager:
-    """Hands out ids that no other broker gives: `next_id` waits only when no block is here."""
+    """Gives each producer an id that no other broker gives."""
 
     __slots__ = (
         "_block_end",
@@ -52,12 +58,13 @@ class ProducerIdManager:
         self._fetching: asyncio.Task[None] | None = None
 
     def close(self) -> None:
+        """Cancels the request for a block."""
         if self._fetching is not None:
             self._fetching.cancel()
 
     async def next_id(self) -> int:
-        """A producer id. Raises COORDINATOR_LOAD_IN_PROGRESS (retriable) when the controller gives no
-        block."""
+        """Returns a new producer id. Raises COORDINATOR_LOAD_IN_PROGRESS, which is retriable, if there is no
+        block in time."""
         while self._next >= self._block_end:
             if self._next_block is not None:
                 self._next, self._block_end = self._next_block
@@ -86,18 +93,18 @@ class ProducerIdManager:
         return self._fetching
 
     async def _fetch_block(self) -> None:
-        from quorate.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
-
         epoch = self._broker_epoch()
         if epoch is None:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The broker is not registered yet.")
-        request = AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=epoch)
+        request = allocate_producer_ids.AllocateProducerIdsRequest(
+            broker_id=self._broker_id, broker_epoch=epoch
+        )
         try:
             answer = await self._channel.send(request)
-        except OSError as error:  # lost connections and time-outs both are
+        except OSError as error:  # includes lost connections and timeouts
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"No producer ids: {error}") from error
         if answer.error_code:
-            log.warning(
+            logger.warning(
                 "[ProducerIdManager id=%d] No producer ids: %s",
                 self._broker_id,
                 ErrorCode.of(answer.error_code).name,
@@ -105,12 +112,12 @@ class ProducerIdManager:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         start, length = answer.producer_id_start, answer.producer_id_len
         self._next_block = (start, start + length)
-        log.info(
+        logger.info(
             "[ProducerIdManager id=%d] Got producer ids %d to %d.", self._broker_id, start, start + length - 1
         )
 
 
 def _retrieved(task: asyncio.Task[None]) -> None:
-    """A block that nobody waits for and that did not come is asked for again by the next request."""
+    """Retrieves the exception of a failed request for a block. The next producer repeats the request."""
     if not task.cancelled():
         task.exception()

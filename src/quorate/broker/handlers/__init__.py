@@ -1,7 +1,12 @@
-"""The broker's request handlers, one module per API or small family.
+"""The request handlers of a broker, one module for each API or small family of APIs (`KafkaApis` in Kafka).
 
-A handler module has `routes(services) -> dict[int, Handler]`; it is imported when the first request of
-its kind comes, so that a broker that nobody asks for them never loads it.
+    produce, fetch, list_offsets, delete_records, offset_for_leader_epoch
+    metadata, describe_cluster, describe_topic_partitions, describe_producers
+    describe_configs, alter_configs, list_config_resources, log_dirs
+    security     ACLs, quotas, SCRAM credentials and delegation tokens
+
+Each module has a function `routes(services) -> dict[int, Handler]`. It is imported by the first request of
+its APIs. `quorate.broker.server` imports this package, and nothing imports the modules.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Services:
-    """What handlers work with."""
+    """The parts of the broker that handlers use."""
 
     config: KafkaConfig
     cluster_id: str
@@ -88,11 +93,11 @@ FORWARDED = frozenset(
         ApiKey.REMOVE_RAFT_VOTER,
     }
 )
-"""APIs that a broker only carries to the active controller, in an Envelope (KIP-590)."""
+"""APIs whose requests a broker only forwards to the active controller, in an Envelope (KIP-590)."""
 
 
 class BrokerHandlers:
-    """`routes`: every API that this room answers, by key."""
+    """The handlers of this package, in `routes` by API key."""
 
     __slots__ = ("_loaded", "_services", "routes")
 

@@ -1,8 +1,8 @@
 """AlterConfigs (33), versions 0 to 2, and IncrementalAlterConfigs (44), versions 0 and 1, on a broker
 (KIP-339, KIP-412).
 
-A broker checks what only it can check (requests about brokers: is it me, is the key dynamic, is the
-value right), changes the levels of its own loggers, and carries the rest to the controller.
+A broker validates requests about brokers (its id, dynamic keys, values), changes the levels of its own
+loggers, and forwards the other resources to the controller.
 """
 
 from __future__ import annotations
@@ -12,32 +12,37 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from quorate.broker import log_levels
+from quorate.config.broker_defs import BROKER_CONFIGS
 from quorate.config.definitions import ConfigError, ConfigType, Scope
+from quorate.config.listeners import parse_connections_per_ip
 from quorate.protocol.api import ApiKey, encode_request
 from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.alter_configs import AlterConfigsResponse
+from quorate.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
 
 if TYPE_CHECKING:
     from quorate.broker.handlers import Services
     from quorate.net.dispatch import Handler, RequestContext
 
-log_ = logging.getLogger("quorate.broker.alter_configs")
+logger = logging.getLogger("quorate.broker.alter_configs")
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 _FORWARD_S = 60.0
 _OPENED_AT_START = frozenset({"listeners", "listener.security.protocol.map"})
-"""Dynamic in Kafka; taken here they would do nothing."""
+"""Keys that are dynamic in Kafka. Here a change of them would have no effect."""
 
 
 class AlterConfigsHandler:
-    """Both APIs: the older one replaces all keys of a resource, the newer one changes some."""
+    """The handler of both APIs. AlterConfigs replaces all keys of a resource, IncrementalAlterConfigs changes
+    some of them."""
 
     def __init__(self, services: Services, *, incremental: bool) -> None:
         self._services = services
         self._incremental = incremental
 
     async def __call__(self, context: RequestContext, request: Any) -> Any:
-        refused: dict[int, KafkaError] = {}  # by position; NONE for what is done already
+        refused: dict[int, KafkaError] = {}  # by position; NONE for resources that are done
         seen: dict[tuple[int, str], int] = {}
         for position, resource in enumerate(request.resources):
             key = (resource.resource_type, resource.resource_name)
@@ -52,7 +57,7 @@ class AlterConfigsHandler:
                 if self._check(request, resource):
                     refused[position] = KafkaError(ErrorCode.NONE)
             except KafkaError as error:
-                log_.info(
+                logger.info(
                     "[AlterConfigs broker=%d] Resource %d %r refused: %s",
                     self._services.node_id,
                     resource.resource_type,
@@ -82,7 +87,7 @@ class AlterConfigsHandler:
         return response
 
     def _check(self, request: Any, resource: Any) -> bool:
-        """True when the resource needs no controller. Raises what is wrong with it."""
+        """Validates a resource. Returns whether it is done and needs no controller. Raises KafkaError."""
         names = [config.name for config in resource.configs]
         if len(set(names)) != len(names):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
@@ -124,8 +129,6 @@ class AlterConfigsHandler:
             )
 
     def _check_broker(self, resource: Any) -> None:
-        from quorate.config.broker_defs import BROKER_CONFIGS
-
         values = self._resulting(resource)
         if opened := [name for name in values if name in _OPENED_AT_START]:
             raise _invalid(
@@ -161,12 +164,10 @@ class AlterConfigsHandler:
         self._check_connections(values)
 
     def _check_connections(self, values: Mapping[str, str]) -> None:
-        """What the definitions of single keys do not say of the limits on connections."""
+        """Validates the limits on connections, which depend on two keys."""
         single, overrides = "max.connections.per.ip", "max.connections.per.ip.overrides"
         if single not in values and overrides not in values:
             return
-        from quorate.config.listeners import parse_connections_per_ip
-
         config = self._services.config
         try:
             excepted = parse_connections_per_ip(overrides, values.get(overrides, config.get(overrides)))
@@ -178,11 +179,9 @@ class AlterConfigsHandler:
             )
 
     def _resulting(self, resource: Any) -> dict[str, str]:
-        """The broker resource's keys as they would be after the change."""
+        """The keys of a broker resource after the change."""
         if not self._incremental:
             return {config.name: config.value for config in resource.configs}
-        from quorate.config.broker_defs import BROKER_CONFIGS
-
         values = dict(self._services.metadata.image.configs.get(BROKER, resource.resource_name))
         for config in resource.configs:
             name, operation = config.name, config.config_operation
@@ -214,18 +213,13 @@ class AlterConfigsHandler:
 
     def _response(self) -> Any:
         if self._incremental:
-            from quorate.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
-
             return IncrementalAlterConfigsResponse()
-        from quorate.protocol.messages.alter_configs import AlterConfigsResponse
-
         return AlterConfigsResponse()
 
     def _result(self, code: int, message: str | None, kind: int, name: str) -> Any:
         response = self._response()
-        make = type(
-            response
-        ).AlterConfigsResourceResponse  # both messages give their results the same name and the same fields
+        # Both responses have results of the same name with the same fields.
+        make = type(response).AlterConfigsResourceResponse
         return make(error_code=code, error_message=message, resource_type=kind, resource_name=name)
 
 
@@ -234,6 +228,7 @@ def _invalid(text: str, names: Iterable[str]) -> KafkaError:
 
 
 def routes(services: Services) -> dict[int, Handler]:
+    """The handlers of this module."""
     return {
         int(ApiKey.ALTER_CONFIGS): AlterConfigsHandler(services, incremental=False),
         int(ApiKey.INCREMENTAL_ALTER_CONFIGS): AlterConfigsHandler(services, incremental=True),

@@ -1,5 +1,5 @@
-"""DeleteRecords (21), versions 0 to 2: raises the log start offset; answered when the live followers
-have done it too."""
+"""DeleteRecords (21), versions 0 to 2: raises the log start offset. The response waits until the live
+followers have done so, too."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from quorate.broker.replication.partition import Partition
     from quorate.net.dispatch import Handler, RequestContext
 
-log_ = logging.getLogger("quorate.broker.delete_records")
+logger = logging.getLogger("quorate.broker.delete_records")
 
 
 def delete(services: Services, _context: RequestContext, request: DeleteRecordsRequest) -> Any:
+    """Deletes records up to the given offsets."""
     response = DeleteRecordsResponse()
     waiting: list[tuple[Partition, int, DeleteRecordsResponse.DeleteRecordsPartitionResult]] = []
     for topic in request.topics:
@@ -49,12 +50,12 @@ def delete(services: Services, _context: RequestContext, request: DeleteRecordsR
             except KafkaError as error:
                 result.error_code = error.code
             except Exception:
-                log_.exception("[DeleteRecords] %s-%d failed", topic.name, part.partition_index)
+                logger.exception("[DeleteRecords] %s-%d failed", topic.name, part.partition_index)
                 result.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
         response.topics.append(
             DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=results)
         )
-    # What was answered as deleted stays deleted, even if the process dies right after the answer.
+    # Deleted records must stay deleted if the process fails right after the response.
     steps = [step for step in services.logs.checkpoint_log_start_offsets() if step is not None]
     durable = None
     if steps:
@@ -70,14 +71,14 @@ def delete(services: Services, _context: RequestContext, request: DeleteRecordsR
 
     waiter = DelayedAcks(services.loop, (), request.timeout_ms / 1000, settle, lambda: response, len(waiting))
     for index, (partition, wanted, _) in enumerate(waiting):
-        partition.add_low_watermark_waiter(wanted, waiter, index)
+        partition.delayed_operations.add_deletion(wanted, waiter, index)
     return waiter.future if durable is None else _answer_when(durable, waiter.future)
 
 
 async def _answer_when(
     durable: asyncio.Future[None], response: DeleteRecordsResponse | asyncio.Future[Any]
 ) -> DeleteRecordsResponse:
-    """The response once the checkpoint is written. Raises LogDirFailure, which answers
+    """Returns the response when the checkpoint is written. Raises LogDirFailure, which becomes
     KAFKA_STORAGE_ERROR."""
     await asyncio.shield(durable)
     return response if isinstance(response, DeleteRecordsResponse) else await response
@@ -90,4 +91,5 @@ def _report(services: Services, durable: asyncio.Future[None]) -> None:
 
 
 def routes(services: Services) -> dict[int, Handler]:
+    """The handlers of this module."""
     return {int(ApiKey.DELETE_RECORDS): lambda context, request: delete(services, context, request)}

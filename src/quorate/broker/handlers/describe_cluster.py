@@ -1,7 +1,7 @@
 """DescribeCluster (60), versions 0 to 2.
 
-1 endpoint type: a broker answers for brokers only (KIP-919) · 2 fenced brokers on request · start time
-of brokers in a tagged field of ours, in every version.
+1 endpoint type: a broker describes brokers only (KIP-919) · 2 fenced brokers on request. All versions have
+the start time of brokers in a tagged field of Quorate.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ _BROKERS, _CONTROLLERS = 1, 2
 def describe(
     services: Services, context: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
+    """Describes the brokers of the cluster."""
     metadata = services.metadata
     if context.api_version >= 1 and request.endpoint_type != _BROKERS:
         known = request.endpoint_type == _CONTROLLERS
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            error_message="The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+            error_message="The request was sent to an endpoint of type BROKER, but we wanted an endpoint of "
+            "type CONTROLLER"
             if known
             else f"Unsupported endpoint type {request.endpoint_type}",
         )
@@ -56,4 +58,5 @@ def describe(
 
 
 def routes(services: Services) -> dict[int, Handler]:
+    """The handlers of this module."""
     return {int(ApiKey.DESCRIBE_CLUSTER): lambda context, request: describe(services, context, request)}

@@ -13,7 +13,9 @@ from quorate.broker.log_levels import logger_levels
 from quorate.broker.metadata import config_view as source
 from quorate.broker.metadata.config_view import ConfigView, Synonym
 from quorate.broker.topic_names import topic_name_problem
+from quorate.config.broker_defs import BROKER_CONFIGS
 from quorate.config.definitions import ConfigDef, ConfigType, Scope
+from quorate.config.group_defs import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from quorate.config.topic_defs import TOPIC_CONFIGS
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from quorate.broker.handlers import Services
     from quorate.net.dispatch import Handler, RequestContext
 
-log_ = logging.getLogger("quorate.broker.describe_configs")
+logger = logging.getLogger("quorate.broker.describe_configs")
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
@@ -31,7 +33,7 @@ Result = DescribeConfigsResponse.DescribeConfigsResult
 
 
 class DescribeConfigsHandler:
-    """Reads the view."""
+    """Describes the configurations of resources."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -41,7 +43,7 @@ class DescribeConfigsHandler:
         response = DescribeConfigsResponse()
         answered: set[tuple[object, ...]] = set()
         for resource in request.resources:
-            # Described once, however often it is asked for: a few bytes ask for some hundred kilobytes.
+            # A repeated resource is described once, because each takes some hundred kilobytes.
             asked = (
                 resource.resource_type,
                 resource.resource_name,
@@ -88,9 +90,9 @@ class DescribeConfigsHandler:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
                 self._check_broker_id(name, "")
                 return [
-                    Entry(name=logger, value=level, config_source=source.LOGGER)
-                    for logger, level in logger_levels().items()
-                    if keys is None or logger in keys
+                    Entry(name=logger_name, value=level, config_source=source.LOGGER)
+                    for logger_name, level in logger_levels().items()
+                    if keys is None or logger_name in keys
                 ]
             case x if x in (CLIENT_METRICS, GROUP):
                 return self._own(request, resource.resource_type, name, keys)
@@ -111,7 +113,7 @@ class DescribeConfigsHandler:
                 definition is not None and definition.internal and key not in overrides
             ):
                 continue
-            if definition is None:  # set by a newer peer: shown, but of unknown type, and so not its value
+            if definition is None:  # set by a newer node: the type is unknown, and the value is hidden
                 entries.append(Entry(name=key, value=None, config_source=source.TOPIC, is_sensitive=True))
                 continue
             entries.append(
@@ -126,8 +128,6 @@ class DescribeConfigsHandler:
         return entries
 
     def _broker(self, request: DescribeConfigsRequest, name: str, keys: set[str] | None) -> list[Entry]:
-        from quorate.config.broker_defs import BROKER_CONFIGS
-
         view = self._view
         if name:
             self._check_broker_id(name, " or empty string")
@@ -162,9 +162,7 @@ class DescribeConfigsHandler:
     def _own(
         self, request: DescribeConfigsRequest, kind: int, name: str, keys: set[str] | None
     ) -> list[Entry]:
-        """Groups and client metrics: their own keys over the defaults."""
-        from quorate.config.group_defs import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
-
+        """Describes a group or a client metrics subscription: its own keys, then the defaults."""
         if not name:
             what = "Group name" if kind == GROUP else "Client metrics subscription name"
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} must not be empty")
@@ -234,4 +232,5 @@ def _entry(
 
 
 def routes(services: Services) -> dict[int, Handler]:
+    """The handlers of this module."""
     return {int(ApiKey.DESCRIBE_CONFIGS): DescribeConfigsHandler(services)}

@@ -1,4 +1,4 @@
-"""DescribeProducers (61), version 0: the producers whose state a partition keeps (KIP-664)."""
+"""DescribeProducers (61), version 0: the producer states of partitions (KIP-664)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 def describe(
     services: Services, _context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
+    """Describes the producers of each partition."""
     response = DescribeProducersResponse()
     for topic in request.topics:
         partitions = []
@@ -51,4 +52,5 @@ def describe(
 
 
 def routes(services: Services) -> dict[int, Handler]:
+    """The handlers of this module."""
     return {int(ApiKey.DESCRIBE_PRODUCERS): lambda context, request: describe(services, context, request)}

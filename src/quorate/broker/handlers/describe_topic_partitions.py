@@ -1,5 +1,5 @@
-"""DescribeTopicPartitions (75), version 0 (KIP-966): partitions with their eligible leader replicas, in
-pages."""
+"""DescribeTopicPartitions (75), version 0 (KIP-966): pages of partitions with their eligible leader
+replicas."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 def describe(
     services: Services, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
+    """Describes a page of partitions."""
     cursor = request.cursor
     first = cursor.topic_name if cursor is not None else ""
     everything = not request.topics
@@ -53,6 +54,7 @@ def describe(
 
 
 def routes(services: Services) -> dict[int, Handler]:
+    """The handlers of this module."""
     return {
         int(ApiKey.DESCRIBE_TOPIC_PARTITIONS): lambda context, request: describe(services, context, request)
     }

@@ -1,11 +1,11 @@
 """Fetch (1), versions 4 to 18.
 
 7 sessions (KIP-227) · 9 current leader epoch · 11 rack, reading from followers · 12 last fetched epoch,
-diverging epochs · 13 topic ids · 15 replica state in a tagged field · 16 leader hints (KIP-951) · 18 a
-reader's high watermark.
+diverging epochs · 13 topic ids · 15 replica state in a tagged field · 16 leader hints (KIP-951) · 18 the
+follower's high watermark.
 
-The answer holds file regions; a request that has to wait hangs on its partitions
-(quorate.broker.replication.purgatory). Left out: preferred read replicas (no replica selector is
+The response holds file regions. A request without enough data waits in
+`quorate.broker.replication.purgatory`. Not supported: preferred read replicas (no replica selector is
 configured by default), quotas.
 """
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 TopicAnswer = FetchResponse.FetchableTopicResponse
 PartitionAnswer = FetchResponse.PartitionData
 _READ_AHEAD_ROUNDS = 8
-"""An index leads to a batch header, which leads to the next one. What is not found by then is read in
-the event loop."""
+"""Rounds of reading pages in a thread: an index leads to a batch header, which leads to the next one.
+Pages that are still missing then are read in the event loop."""
 
 _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class FetchHandler:
-    """Reads for consumers and followers."""
+    """Reads batches for consumers and followers."""
 
     __slots__ = ("_max_bytes", "_services")
 
@@ -102,7 +102,7 @@ class FetchHandler:
                 try:
                     cold += log.cold_regions(part.fetch_offset)
                 except (OSError, KafkaError):
-                    continue  # reading it meets the error again, and knows what to do
+                    continue  # the read raises the error again and handles it
         return cold
 
     async def _read_ahead(
@@ -115,12 +115,12 @@ class FetchHandler:
         wanted: list[FetchPartition],
         params: FetchParams,
     ) -> FetchResponse:
-        """Reads as `_read` once the pages that lead to the records are in the page cache."""
+        """Loads the indexes and batch headers into the page cache in a thread, then reads as `_read`."""
         for _ in range(_READ_AHEAD_ROUNDS):
             try:
                 await self._services.loop.run_in_executor(None, _touch, cold)
             except (OSError, EOFError):
-                break  # as above
+                break  # the read raises the error again
             cold = self._cold_regions(wanted)
             if not cold:
                 break
@@ -136,7 +136,7 @@ class FetchHandler:
         wanted: list[FetchPartition],
         params: FetchParams,
     ) -> FetchResponse | asyncio.Future[Any]:
-        """The answer, or a future for it where the request has to wait for more bytes."""
+        """Returns the response, or a future for it if the request has to wait for more bytes."""
         services = self._services
         results = read(services.replicas, params, wanted, note_follower=True)
         size = 0
@@ -181,9 +181,8 @@ class FetchHandler:
                     part.fetch_offset,
                     part.log_start_offset,
                     part.partition_max_bytes,
-                    max(
-                        part.current_leader_epoch, NO_EPOCH
-                    ),  # any negative one means none here, unlike in ListOffsets
+                    # Any negative epoch means none here, unlike in ListOffsets.
+                    max(part.current_leader_epoch, NO_EPOCH),
                     part.last_fetched_epoch,
                 )
         return wanted
@@ -222,7 +221,7 @@ class FetchHandler:
         results: list[ReadResult],
     ) -> FetchResponse:
         read_answers: dict[PartitionKey, PartitionAnswer] = {}
-        old_storage = context.api_version <= 5  # such clients do not know KAFKA_STORAGE_ERROR
+        old_storage = context.api_version <= 5  # these versions have no KAFKA_STORAGE_ERROR
         for key, part, result in zip(keys, wanted, results, strict=True):
             error = result.error
             if old_storage and error == ErrorCode.KAFKA_STORAGE_ERROR:
@@ -295,4 +294,5 @@ def _touch(regions: list[FileRegion]) -> None:
 
 
 def routes(services: Services) -> dict[int, Handler]:
+    """The handlers of this module."""
     return {int(ApiKey.FETCH): FetchHandler(services)}

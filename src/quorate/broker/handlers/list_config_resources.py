@@ -1,4 +1,4 @@
-"""ListConfigResources (74), versions 0 and 1: which resources have configuration (KIP-714, KIP-1142).
+"""ListConfigResources (74), versions 0 and 1: the resources that can have configurations (KIP-714, KIP-1142).
 Version 0 lists client metrics only."""
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ _ALL = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC)
 def list_resources(
     services: Services, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
+    """Lists the resources of the requested types."""
     supported = _ALL if context.api_version >= 1 else (CLIENT_METRICS,)
     wanted = (
         set(request.resource_types) if context.api_version >= 1 and request.resource_types else set(supported)
@@ -53,6 +54,7 @@ def list_resources(
 
 
 def routes(services: Services) -> dict[int, Handler]:
+    """The handlers of this module."""
     return {
         int(ApiKey.LIST_CONFIG_RESOURCES): lambda context, request: list_resources(services, context, request)
     }

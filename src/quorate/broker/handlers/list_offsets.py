@@ -1,7 +1,7 @@
 """ListOffsets (2), versions 1 to 10.
 
 2 isolation level · 4 leader epochs · 5 OFFSET_NOT_AVAILABLE · 7 -3 max timestamp · 8 -4 earliest local
-· 9 -5 latest tiered · 10 timeout for remote storage (there is none here, nothing waits).
+· 9 -5 latest tiered · 10 timeout for remote storage (not supported, so nothing waits).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from quorate.log.partition_log import PartitionLog
     from quorate.net.dispatch import Handler, RequestContext
 
-log_ = logging.getLogger("quorate.broker.list_offsets")
+logger = logging.getLogger("quorate.broker.list_offsets")
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 _SINCE = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
@@ -29,7 +29,7 @@ Answer = ListOffsetsResponse.ListOffsetsPartitionResponse
 
 
 class ListOffsetsHandler:
-    """Offsets by timestamp, and the special ones."""
+    """Finds offsets by timestamp, including the special timestamps."""
 
     __slots__ = ("_services",)
 
@@ -62,7 +62,7 @@ class ListOffsetsHandler:
                         code = ErrorCode.LEADER_NOT_AVAILABLE
                     answer.error_code = code
                 except Exception:
-                    log_.exception("[ListOffsets] Lookup in %s-%d failed", topic.name, part.partition_index)
+                    logger.exception("[ListOffsets] Lookup in %s-%d failed", topic.name, part.partition_index)
                     answer.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
             response.topics.append(
                 ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers)
@@ -95,7 +95,7 @@ class ListOffsetsHandler:
             if part.timestamp not in (EARLIEST, EARLIEST_LOCAL) and (
                 found is None or found[1] >= last_fetchable
             ):
-                # Right after an election the watermark may lag: "not there" would be a guess then.
+                # Right after an election the high watermark may lag, and the offset may exist above it.
                 self._check_available(partition, log, from_client)
                 found = None
         if found is not None:
@@ -110,13 +110,12 @@ class ListOffsetsHandler:
             raise KafkaError(
                 ErrorCode.OFFSET_NOT_AVAILABLE,
                 f"The high watermark {log.high_watermark} of {partition.topic}-{partition.partition} lags "
-                "behind the "
-                f"start of this leader epoch, {start}.",
+                f"behind the start of this leader epoch, {start}.",
             )
 
 
 def _search(log: PartitionLog, timestamp: int) -> tuple[int, int, int] | None:
-    """(timestamp, offset, leader epoch) for everything but LATEST."""
+    """Returns (timestamp, offset, leader epoch) for any timestamp except LATEST."""
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
         return -1, start, log.epoch_for_offset(start)
@@ -128,4 +127,5 @@ def _search(log: PartitionLog, timestamp: int) -> tuple[int, int, int] | None:
 
 
 def routes(services: Services) -> dict[int, Handler]:
+    """The handlers of this module."""
     return {int(ApiKey.LIST_OFFSETS): ListOffsetsHandler(services)}

@@ -1,7 +1,7 @@
 """DescribeLogDirs (35), versions 1 to 4, and AlterReplicaLogDirs (34), versions 1 and 2 (KIP-113, KIP-827).
 
-Moving a replica between directories is left out: the request is answered with the error that each
-replica would get where a move cannot begin, NONE where the replica is there already.
+Moving a replica between directories is not supported. A replica that is already in the directory gets NONE,
+others get Kafka's error if the move is not possible, or OPERATION_NOT_ATTEMPTED.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from quorate.broker.handlers import Services
     from quorate.net.dispatch import Handler, RequestContext
 
-log_ = logging.getLogger("quorate.broker.log_dirs")
+logger = logging.getLogger("quorate.broker.log_dirs")
 
 _LONGEST_DIRECTORY_NAME = 255
 
@@ -31,6 +31,7 @@ _LONGEST_DIRECTORY_NAME = 255
 def describe(
     services: Services, _context: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
+    """Describes the log directories and their replicas."""
     wanted: set[tuple[str, int]] | None = None
     if request.topics is not None:
         wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
@@ -50,7 +51,7 @@ def describe(
             if hosted is not None and not hosted.is_leader:
                 lag = max(0, log.high_watermark - log.log_end_offset)
             add(log.dir.parent, log.topic, log.partition, log.size_bytes, lag)
-    # Replicas that nobody has written to have no log yet: they are empty, where the metadata puts them.
+    # Replicas without records have no log yet. They are empty and in the directory that is assigned to them.
     for (name, index), partition in services.replicas.partitions.items():
         assert name is not None
         if (wanted is None or (name, index) in wanted) and services.logs.get(name, index) is None:
@@ -65,7 +66,7 @@ def describe(
         try:
             space = shutil.disk_usage(directory)
         except OSError:
-            log_.exception("[DescribeLogDirs] %s", directory)
+            logger.exception("[DescribeLogDirs] %s", directory)
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             continue
         result.total_bytes, result.usable_bytes = space.total, space.free
@@ -81,6 +82,7 @@ def describe(
 def alter(
     services: Services, _context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
+    """Returns the error of each move."""
     answers: dict[str, list[AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
@@ -88,7 +90,7 @@ def alter(
                 answers.setdefault(topic.name, []).append(
                     AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult(
                         partition_index=partition,
-                        error_code=_move(services, topic.name, partition, Path(directory.path)),
+                        error_code=_move_error(services, topic.name, partition, Path(directory.path)),
                     )
                 )
     return AlterReplicaLogDirsResponse(
@@ -99,7 +101,7 @@ def alter(
     )
 
 
-def _move(services: Services, topic: str, partition: int, target: Path) -> ErrorCode:
+def _move_error(services: Services, topic: str, partition: int, target: Path) -> ErrorCode:
     if len(f"{topic}-{partition}.{'0' * 32}-future") > _LONGEST_DIRECTORY_NAME:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if target not in services.config.log_dirs:
@@ -115,6 +117,7 @@ def _move(services: Services, topic: str, partition: int, target: Path) -> Error
 
 
 def routes(services: Services) -> dict[int, Handler]:
+    """The handlers of this module."""
     return {
         int(ApiKey.DESCRIBE_LOG_DIRS): lambda context, request: describe(services, context, request),
         int(ApiKey.ALTER_REPLICA_LOG_DIRS): lambda context, request: alter(services, context, request),

@@ -1,11 +1,11 @@
 """Metadata (3), versions 0 to 13.
 
-0 no way to ask for none · 1 null means all topics · 4 auto creation can be declined · 6
-LISTENER_NOT_FOUND · 8 authorized operations · 9 start time of brokers in a tagged field of ours · 10
-topic ids in answers · 12 topics asked for by id · 13 a top-level error.
+0 no topics means all topics · 1 null means all topics · 4 auto creation can be declined · 6
+LISTENER_NOT_FOUND · 8 authorized operations · 9 start time of brokers in a tagged field of Quorate · 10
+topic ids in responses · 12 requests by topic id · 13 a top-level error.
 
-A topic that is created automatically is usually answered at once as usable: the answer waits (briefly)
-until this broker has applied the creation, where Kafka lets the client ask again.
+If a topic is created automatically, the response waits for a short time until this broker has applied the
+creation. Kafka does not wait, and the client retries.
 """
 
 from __future__ import annotations
@@ -28,22 +28,21 @@ if TYPE_CHECKING:
     from quorate.net.dispatch import Handler, RequestContext
 
 _CREATION_WAIT_S = 1.0
-"""How long an answer may wait for automatic creation: far above what it takes, far below clients'
-request timeouts."""
+"""How long a response may wait for automatic creation: far more than it takes, and far less than the request
+timeouts of clients."""
 
 _MOST_PARTITIONS = 10_000
-"""What one CreateTopics may create. Kafka asks for all missing topics of a request in one, which is
-then refused as a whole."""
-
+"""The number of partitions that one CreateTopics may create. Kafka creates all missing topics of a request
+with one CreateTopics, which is then rejected as a whole."""
 
 _AT_ONCE = 2000
-"""Topics of a request that are looked at in one turn of the loop: a millisecond or two."""
+"""Topics of a request that are processed in one turn of the event loop: one to two milliseconds."""
 
 Wanted = MetadataRequest.MetadataRequestTopic
 
 
 class MetadataHandler:
-    """Brokers, topics, leaders."""
+    """Describes brokers, topics and leaders."""
 
     __slots__ = ("_answers", "_services")
 
@@ -65,11 +64,11 @@ class MetadataHandler:
         _check(wanted, version)
         ids = {topic.topic_id for topic in wanted if topic.topic_id != ZERO_UUID}
         names = dict.fromkeys([topic.name for topic in wanted if topic.name is not None])
-        return self._told(context, request, ids, names)
+        return self._respond(context, request, ids, names)
 
     async def _many(self, context: RequestContext, request: MetadataRequest, wanted: list[Wanted]) -> Any:
-        """The same a few thousand topics at a time. The request's elements are freed as they are read:
-        all at once would take long, too."""
+        """Answers a request for many topics, some thousand in each turn of the event loop. The elements of
+        the request are freed as they are read, because freeing all at once would take long, too."""
         for begin in range(0, len(wanted), _AT_ONCE):
             _check(wanted[begin : begin + _AT_ONCE], context.api_version)
             await asyncio.sleep(0)
@@ -82,13 +81,13 @@ class MetadataHandler:
             ids.update([topic.topic_id for topic in part if topic.topic_id != ZERO_UUID])
             names.update(dict.fromkeys([topic.name for topic in reversed(part) if topic.name is not None]))
             await asyncio.sleep(0)
-        answer = self._told(context, request, ids, names)
+        answer = self._respond(context, request, ids, names)
         return await answer if iscoroutine(answer) else answer
 
-    def _told(
+    def _respond(
         self, context: RequestContext, request: MetadataRequest, ids: set[bytes], names: dict[str, None]
     ) -> Any:
-        """By ids if there are any, by names otherwise."""
+        """Answers a request by topic ids if it has any, else by names."""
         services = self._services
         version = context.api_version
         if ids:
@@ -128,7 +127,7 @@ class MetadataHandler:
         return await answer if iscoroutine(answer) else answer
 
     def _named(self, context: RequestContext, request: MetadataRequest, names: list[str]) -> Any:
-        """Topics that do not exist come first in the answer."""
+        """Answers a request by names. Topics that do not exist come first in the response."""
         by_name = self._services.metadata.image.topics.by_name
         return self._answers.some_topics(
             _shape(context, request),
@@ -146,7 +145,7 @@ class MetadataHandler:
 
 
 def _check(wanted: list[Wanted], version: int) -> None:
-    """Raises KafkaError (INVALID_REQUEST) for a topic that this version cannot name so."""
+    """Raises INVALID_REQUEST if a topic has a name or an id that the version does not allow."""
     for topic in wanted:
         if topic.name is None and topic.topic_id == ZERO_UUID and version >= 12:
             raise KafkaError(
@@ -171,4 +170,5 @@ def _shape(context: RequestContext, request: MetadataRequest) -> Shape:
 
 
 def routes(services: Services) -> dict[int, Handler]:
+    """The handlers of this module."""
     return {int(ApiKey.METADATA): MetadataHandler(services)}

@@ -1,4 +1,5 @@
-"""OffsetForLeaderEpoch (23), versions 2 to 4: where an epoch ends (KIP-101, KIP-279, KIP-320)."""
+"""OffsetForLeaderEpoch (23), versions 2 to 4: the end offset of a leader epoch (KIP-101, KIP-279,
+KIP-320)."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 def lookup(
     services: Services, _context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
+    """Returns the end offset of each requested epoch."""
     response = OffsetForLeaderEpochResponse()
     for topic in request.topics:
         results = []
@@ -40,4 +42,5 @@ def lookup(
 
 
 def routes(services: Services) -> dict[int, Handler]:
+    """The handlers of this module."""
     return {int(ApiKey.OFFSET_FOR_LEADER_EPOCH): lambda context, request: lookup(services, context, request)}

@@ -1,13 +1,13 @@
-"""Produce (0), versions 3 to 13. Versions 0 to 2 are advertised, as Kafka does for old librdkafka, and
-refused.
+"""Produce (0), versions 3 to 13. Versions 0 to 2 are advertised, as Kafka does for old versions of
+librdkafka, and rejected.
 
 3 transactional id · 5 log start offset · 7 zstd · 8 record errors · 10 leader hints (KIP-951) · 12
 transactions without AddPartitionsToTxn (TV2) · 13 topic ids.
 
-The append happens in the synchronous part, so requests of one connection are appended in their order;
-only acks=all may wait. A request whose appends take longer than a turn of the event loop should is
-carried on in further turns, and the requests of its connection that come meanwhile wait behind it. Left
-out: transactional batches (INVALID_TXN_STATE until transactions come), quotas.
+The append is done in the synchronous part of the handler, so the requests of a connection are appended in
+their order. Only acks=all may wait. If the appends of a request take too long for a turn of the event
+loop, they continue in further turns, and later requests of the connection wait for them. Not supported:
+transactional batches (INVALID_TXN_STATE), quotas.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
     from quorate.net.dispatch import Handler, RequestContext
     from quorate.protocol.schema import Records
 
-log_ = logging.getLogger("quorate.broker.produce")
+logger = logging.getLogger("quorate.broker.produce")
 
 TopicAnswer = ProduceResponse.TopicProduceResponse
 PartitionAnswer = ProduceResponse.PartitionProduceResponse
 
 TURN_S = 0.004
-"""Time for the appends of one request in one turn of the event loop: making the files of a new
-partition takes up to a millisecond, and one request may write to thousands."""
+"""Time for the appends of one request in one turn of the event loop. Creating the files of a new partition
+takes up to a millisecond, and one request may write to thousands of partitions."""
 
 _ZSTD = 4
 _ZSTD_SINCE = 7
 _NONE = int(ErrorCode.NONE)
-_EXPECTED = frozenset(  # not worth a log line: the client learns and acts
+_EXPECTED = frozenset(  # not logged: the client handles them
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -69,22 +69,21 @@ _WITHOUT_LOG_START = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-"""Errors of an append after which Kafka does not tell the log's start offset; it does after all others."""
+"""Errors of an append after which Kafka's response has no log start offset. After all others it has one."""
 
 _MAGIC = 16
 _LEAST_OLD_SIZE = 14
-"""What follows the offset and the size of a record of magic 0, itself without the offset and the size;
-Kafka reads no further in what claims to be less."""
+"""The minimum size of a record of magic 0, without its offset and size fields. Kafka does not look at the
+magic of a smaller record."""
 
 
 def check_records(
     records: Records | None, version: int, transactional_id: str | None = None
 ) -> memoryview | bytes:
-    """The batch, if it is what a Produce request may carry for a partition: exactly one, of magic 2,
-    with zstd only where readers of that version know it. Raises INVALID_RECORD,
-    UNSUPPORTED_COMPRESSION_TYPE, CORRUPT_MESSAGE, INVALID_TXN_STATE,
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transactional batch in a request that names no
-    transactional id."""
+    """Returns the records of a partition if they are exactly one batch of magic 2, with a compression that
+    the version allows. Raises INVALID_RECORD, UNSUPPORTED_COMPRESSION_TYPE, CORRUPT_MESSAGE,
+    INVALID_TXN_STATE, or TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transactional batch in a request
+    without a transactional id."""
     nothing = f"Produce requests with version {version} must have at least one record batch"
     if not isinstance(records, memoryview | bytes) or len(records) == 0:
         raise KafkaError(ErrorCode.INVALID_RECORD, nothing)
@@ -99,7 +98,7 @@ def check_records(
             "version 2",
         )
     header = parse_header(records)
-    if header.size_bytes > len(records):  # not one that is whole
+    if header.size_bytes > len(records):  # an incomplete batch
         raise KafkaError(ErrorCode.INVALID_RECORD, nothing)
     if header.size_bytes < len(records):
         raise KafkaError(
@@ -123,7 +122,7 @@ def check_records(
 
 
 class ProduceHandler:
-    """Appends and acknowledges."""
+    """Appends batches, and responds when they are acknowledged."""
 
     __slots__ = ("_services", "_unfinished", "turn_s")
 
@@ -131,7 +130,7 @@ class ProduceHandler:
         self._services = services
         self.turn_s = TURN_S
         self._unfinished: dict[ServerConnection | None, asyncio.Task[Any]] = {}
-        """The appends of each connection that are carried on in further turns, the last one of each."""
+        """The last unfinished task of each connection whose appends need further turns."""
 
     def __call__(self, context: RequestContext, request: ProduceRequest) -> Any:
         if context.api_version < 3:
@@ -145,7 +144,7 @@ class ProduceHandler:
                 next(appends)
             except StopIteration as done:
                 return done.value
-        task = self._services.loop.create_task(_carry_on(appends, before))
+        task = self._services.loop.create_task(_finish_appends(appends, before))
         self._unfinished[context.connection] = task
         task.add_done_callback(functools.partial(self._appended, context.connection))
         return _answer_of(task)
@@ -155,7 +154,8 @@ class ProduceHandler:
             del self._unfinished[connection]
 
     def _append_all(self, context: RequestContext, request: ProduceRequest) -> Generator[None, None, Any]:
-        """Appends partition by partition; yields where the turn is over. Returns what the handler answers."""
+        """Appends to the partitions in order and yields when the time of a turn is over. Returns the
+        handler's result."""
         version, acks, loop = context.api_version, request.acks, self._services.loop
         answer = ProduceResponse()
         failed = False
@@ -175,9 +175,7 @@ class ProduceHandler:
             answer.responses.append(topic_answer)
             for data in topic_data.partition_data:
                 if loop.time() > turn_ends:
-                    if (
-                        delayed is None
-                    ):  # from here on the high watermarks may move before the answer is ready
+                    if delayed is None:  # in other turns the high watermarks may move before the last append
                         delayed = DelayedAcks(loop, waits, None, settle, lambda: answer)
                     yield
                     turn_ends = loop.time() + self.turn_s
@@ -199,7 +197,7 @@ class ProduceHandler:
                     self._failed(context, answer, name, part, error)
                 except Exception:
                     failed = True
-                    log_.exception(
+                    logger.exception(
                         "[Produce broker=%d] Appending to %s-%d failed",
                         self._services.node_id,
                         name,
@@ -271,7 +269,7 @@ class ProduceHandler:
         error: KafkaError,
     ) -> None:
         if error.code not in _EXPECTED:
-            log_.info(
+            logger.info(
                 "[Produce broker=%d] Append to %s-%d by %s refused: %s",
                 self._services.node_id,
                 name,
@@ -283,8 +281,7 @@ class ProduceHandler:
         part.base_offset = -1
         part.log_append_time_ms = -1
         if context.api_version >= 8:
-            # Kafka gives its text only where records were refused; elsewhere the code's own text is
-            # known to the client.
+            # Kafka sends a message only for rejected records. For other errors the client knows the text.
             record_errors = getattr(error, "record_errors", None)
             if record_errors:
                 part.error_message = error.message
@@ -314,9 +311,9 @@ class ProduceHandler:
             )
 
     def _close(self, context: RequestContext, answer: ProduceResponse) -> None:
-        """acks=0 has no answer that could carry the error: closing makes the client look up its
-        metadata again."""
-        log_.info(
+        """Closes the connection. With acks=0 there is no response for the error, and the client refreshes its
+        metadata after a lost connection."""
+        logger.info(
             "[Produce broker=%d] Closing connection %s after an error with acks=0: %s",
             self._services.node_id,
             context.connection_id,
@@ -331,11 +328,10 @@ class ProduceHandler:
             context.connection.close()
 
 
-async def _carry_on(appends: Generator[None, None, Any], before: asyncio.Task[Any] | None) -> Any:
-    """Runs the appends to their end, a slice in each turn, behind those of `before`; what the handler
-    answers.
+async def _finish_appends(appends: Generator[None, None, Any], before: asyncio.Task[Any] | None) -> Any:
+    """Completes the appends, a slice in each turn, after those of `before`. Returns the handler's result.
 
-    It is not cancelled with its connection: what was begun is appended whole, as if it had been one turn.
+    The task is not cancelled when its connection is lost: all batches of a request are appended.
     """
     if before is not None:
         await asyncio.wait([before])
@@ -353,4 +349,5 @@ async def _answer_of(task: asyncio.Task[Any]) -> Any:
 
 
 def routes(services: Services) -> dict[int, Handler]:
+    """The handlers of this module."""
     return {int(ApiKey.PRODUCE): ProduceHandler(services)}

@@ -1,10 +1,9 @@
-"""What a broker tells from its own image about security and quotas: DescribeAcls (29),
-DescribeClientQuotas (48), DescribeUserScramCredentials (50), DescribeDelegationToken (41); and what it
-does not even pass on.
+"""The APIs of security and quotas: DescribeAcls (29), delegation tokens (38 to 41), DescribeClientQuotas
+(48), AlterClientQuotas (49) and DescribeUserScramCredentials (50).
 
-Without an authorizer ACLs are not in force, and DescribeAcls says so. Delegation tokens (38 to 41) are
-for clients that have shown who they are, which nobody can on a plaintext listener. Client quotas are
-not enforced: AlterClientQuotas (49) removes them only.
+Without an authorizer there are no ACLs, and DescribeAcls returns SECURITY_DISABLED. Delegation tokens need
+an authenticated client, which a plaintext listener does not have. Client quotas are not enforced, and
+AlterClientQuotas can only remove them.
 """
 
 from __future__ import annotations
@@ -14,6 +13,11 @@ from typing import TYPE_CHECKING, Any
 from quorate.net.dispatch import SecurityProtocol
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.describe_acls import DescribeAclsResponse
+from quorate.protocol.messages.describe_client_quotas import DescribeClientQuotasResponse
+from quorate.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsResponse,
+)
 from quorate.security.unenforced import refuse_quotas, token_refusal
 
 if TYPE_CHECKING:
@@ -31,16 +35,15 @@ _QUOTA_ENTITIES = ("user", "client-id", "ip")
 
 
 def describe_acls(_services: Services, _context: RequestContext, _request: Any) -> Any:
-    from quorate.protocol.messages.describe_acls import DescribeAclsResponse
-
+    """Answers SECURITY_DISABLED, as there is no authorizer."""
     return DescribeAclsResponse(
         error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
     )
 
 
 def tokens(services: Services, context: RequestContext, request: Any) -> Any:
-    """Create, renew, expire and describe: refused in Kafka's order, first the channel, then whether
-    there are tokens at all."""
+    """Rejects requests about delegation tokens in Kafka's order: first because of the connection, then
+    because tokens are disabled."""
     if context.security_protocol == SecurityProtocol.PLAINTEXT or context.token_authenticated:
         code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
         return token_refusal(request, code, context.principal, context.api_version)
@@ -52,14 +55,13 @@ def tokens(services: Services, context: RequestContext, request: Any) -> Any:
 
 
 def alter_quotas(services: Services, context: RequestContext, request: Any) -> Any:
+    """Forwards a request that only removes quotas. Raises for others."""
     refuse_quotas(request)
     return services.channel.forward(context, request)
 
 
 def describe_quotas(services: Services, _context: RequestContext, request: Any) -> Any:
-    """Quotas whose entity matches every component of the filter (KIP-546)."""
-    from quorate.protocol.messages.describe_client_quotas import DescribeClientQuotasResponse as Response
-
+    """Describes the quotas whose entity matches every component of the filter (KIP-546)."""
     exact: dict[str, str | None] = {}
     any_name: set[str] = set()
     for part in request.components:
@@ -75,7 +77,7 @@ def describe_quotas(services: Services, _context: RequestContext, request: Any) 
             "Invalid entity filter component combination. IP filter component should not be used with "
             "user or clientId filter component.",
         )
-    response = Response()
+    response = DescribeClientQuotasResponse()
     assert response.entries is not None
     for entity, values in services.metadata.image.client_quotas.entities.items():
         names = dict(entity)
@@ -86,9 +88,15 @@ def describe_quotas(services: Services, _context: RequestContext, request: Any) 
         if not exact.keys() <= names.keys():
             continue
         response.entries.append(
-            Response.EntryData(
-                entity=[Response.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
-                values=[Response.ValueData(key=key, value=value) for key, value in sorted(values.items())],
+            DescribeClientQuotasResponse.EntryData(
+                entity=[
+                    DescribeClientQuotasResponse.EntityData(entity_type=kind, entity_name=name)
+                    for kind, name in entity
+                ],
+                values=[
+                    DescribeClientQuotasResponse.ValueData(key=key, value=value)
+                    for key, value in sorted(values.items())
+                ],
             )
         )
     return response
@@ -119,18 +127,16 @@ def _check_component(part: Any, exact: dict[str, str | None], any_name: set[str]
 
 
 def describe_scram(services: Services, _context: RequestContext, request: Any) -> Any:
-    """Who has which mechanism with how many iterations; never a secret (KIP-554)."""
-    from quorate.protocol.messages.describe_user_scram_credentials import (
-        DescribeUserScramCredentialsResponse as Response,
-    )
-
+    """Describes the mechanisms and iterations of users, without their secrets (KIP-554)."""
     credentials: dict[str, dict[int, int]] = {}
     for (mechanism, user), record in services.metadata.image.scram.credentials.items():
         credentials.setdefault(user, {})[mechanism] = record.iterations
     asked = [user.name for user in request.users] if request.users else sorted(credentials)
-    response = Response(error_message=None)
+    response = DescribeUserScramCredentialsResponse(error_message=None)
     for name in dict.fromkeys(asked):
-        result = Response.DescribeUserScramCredentialsResult(user=name, error_message=None)
+        result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult(
+            user=name, error_message=None
+        )
         response.results.append(result)
         if asked.count(name) > 1:
             result.error_code = ErrorCode.DUPLICATE_RESOURCE
@@ -142,13 +148,16 @@ def describe_scram(services: Services, _context: RequestContext, request: Any) -
             result.error_message = f"Attempt to describe a user credential that does not exist: {name}"
         else:
             result.credential_infos = [
-                Response.CredentialInfo(mechanism=mechanism, iterations=iterations)
+                DescribeUserScramCredentialsResponse.CredentialInfo(
+                    mechanism=mechanism, iterations=iterations
+                )
                 for mechanism, iterations in sorted(credentials[name].items())
             ]
     return response
 
 
 def routes(services: Services) -> dict[int, Handler]:
+    """The handlers of this module."""
     return {
         int(ApiKey.DESCRIBE_ACLS): lambda context, request: describe_acls(services, context, request),
         int(ApiKey.DESCRIBE_CLIENT_QUOTAS): lambda context, request: describe_quotas(

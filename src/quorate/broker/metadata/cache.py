@@ -1,6 +1,7 @@
-"""The broker's published metadata: the latest image, and the answers that are read from it.
+"""The broker's published metadata: the latest image, and the responses that are read from it
+(`KRaftMetadataCache` in Kafka).
 
-The image is a value: whoever takes `cache.image` sees one consistent state, whatever is published meanwhile.
+The image is an immutable value. A caller that keeps `cache.image` sees one consistent state.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from quorate.broker.topic_names import is_internal, topic_name_problem
+from quorate.lazy import lazy_module
 from quorate.metadata.image import EMPTY
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.uuids import ZERO_UUID
@@ -22,8 +24,13 @@ if TYPE_CHECKING:
         PartitionImage,
         TopicImage,
     )
+    from quorate.protocol.messages import describe_topic_partitions
+    from quorate.protocol.messages import metadata as messages
     from quorate.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsResponse
     from quorate.protocol.messages.metadata import MetadataResponse
+else:
+    messages = lazy_module("quorate.protocol.messages.metadata")
+    describe_topic_partitions = lazy_module("quorate.protocol.messages.describe_topic_partitions")
 
 _LOST_DIRECTORY = bytes(15) + b"\x02"
 _RESERVED_DIRECTORIES = frozenset({bytes(16), bytes(15) + b"\x01"})  # migrating, unassigned: count as online
@@ -41,43 +48,51 @@ class MetadataCache:
     # --- topics -----------------------------------------------------------------------------------
 
     def topic(self, name: str) -> TopicImage | None:
+        """The topic of this name, or None."""
         return self.image.topics.by_name.get(name)
 
     def topic_name(self, topic_id: bytes) -> str | None:
+        """The name of a topic, or None."""
         topic = self.image.topics.by_id.get(topic_id)
         return None if topic is None else topic.name
 
     def topic_id(self, name: str) -> bytes:
+        """The id of a topic, or the zero UUID."""
         topic = self.image.topics.by_name.get(name)
         return ZERO_UUID if topic is None else topic.id
 
     def partition(self, topic: str, partition: int) -> PartitionImage | None:
+        """The partition, or None."""
         found = self.image.topics.by_name.get(topic)
         return None if found is None else found.partitions.get(partition)
 
     def contains(self, topic: str, partition: int) -> bool:
+        """Whether the partition exists."""
         return self.partition(topic, partition) is not None
 
     # --- brokers ----------------------------------------------------------------------------------
 
     def broker(self, broker_id: int) -> BrokerRegistration | None:
+        """The registration of a broker, or None."""
         return self.image.cluster.brokers.get(broker_id)
 
     def alive_broker_epoch(self, broker_id: int) -> int | None:
-        """The broker epoch of a registered broker that is not fenced."""
+        """The broker epoch of a registered broker that is not fenced, else None."""
         broker = self.image.cluster.brokers.get(broker_id)
         return None if broker is None or broker.fenced else broker.epoch
 
     def is_fenced(self, broker_id: int) -> bool:
+        """Whether the broker is registered and fenced."""
         broker = self.image.cluster.brokers.get(broker_id)
         return broker is not None and broker.fenced
 
     def is_shutting_down(self, broker_id: int) -> bool:
+        """Whether the broker is in controlled shutdown."""
         broker = self.image.cluster.brokers.get(broker_id)
         return broker is not None and broker.in_controlled_shutdown
 
     def alive_nodes(self, listener: str) -> list[tuple[BrokerRegistration, Endpoint]]:
-        """Unfenced brokers with their endpoint on this listener, by id."""
+        """The unfenced brokers that have the listener, with their endpoints, ordered by id."""
         return [
             (broker, endpoint)
             for _, broker in sorted(self.image.cluster.brokers.items())
@@ -85,12 +100,13 @@ class MetadataCache:
         ]
 
     def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
+        """The endpoint of a broker on a listener, or None."""
         broker = self.image.cluster.brokers.get(broker_id)
         return None if broker is None else broker.endpoint(listener)
 
     def some_alive_broker(self, preferred: int) -> int:
-        """The id that answers give as "controller" (KIP-631: some live broker): this broker if it is
-        alive; -1: none."""
+        """The id of the "controller" in responses, which is any live broker (KIP-631): this broker if it is
+        unfenced, else another one, else -1."""
         brokers = self.image.cluster.brokers
         me = brokers.get(preferred)
         if me is not None and not me.fenced:
@@ -98,17 +114,15 @@ class MetadataCache:
         return min((broker.id for broker in brokers.values() if not broker.fenced), default=-1)
 
     def current_leader(self, topic: str, partition: int) -> tuple[int, int]:
-        """(leader id, leader epoch) for the hints of KIP-951; -1, -1 where not known."""
+        """Returns (leader id, leader epoch) for the hints of KIP-951, or (-1, -1)."""
         image = self.partition(topic, partition)
         return (-1, -1) if image is None else (image.leader, image.leader_epoch)
 
-    # --- answers ----------------------------------------------------------------------------------
+    # --- responses --------------------------------------------------------------------------------
 
     def metadata_topic(self, topic: TopicImage) -> MetadataResponse.MetadataResponseTopic:
-        """A topic as Metadata tells it, without its partitions (see `metadata_partitions`)."""
-        from quorate.protocol.messages.metadata import MetadataResponse
-
-        return MetadataResponse.MetadataResponseTopic(
+        """A topic of a Metadata response, without its partitions."""
+        return messages.MetadataResponse.MetadataResponseTopic(
             name=topic.name, topic_id=topic.id, is_internal=is_internal(topic.name)
         )
 
@@ -120,13 +134,11 @@ class MetadataCache:
         filter_unavailable: bool = False,
         listener_errors: bool = True,
     ) -> Iterator[MetadataResponse.MetadataResponsePartition]:
-        """The partitions of a topic as Metadata tells them. `filter_unavailable` (v0) drops dead
-        replicas from the lists; `listener_errors` (v6+) tells a leader without this listener apart from
-        an unknown one."""
-        from quorate.protocol.messages.metadata import MetadataResponse
-
+        """The partitions of a topic of a Metadata response. `filter_unavailable` (v0) drops dead replicas
+        from the lists. `listener_errors` (v6+) gives LISTENER_NOT_FOUND for a leader without the
+        listener."""
         cluster = self.image.cluster
-        make = MetadataResponse.MetadataResponsePartition
+        make = messages.MetadataResponse.MetadataResponsePartition
         for partition_id, image in topic.partitions.items():
             replicas = (
                 _alive(cluster, image.replicas, listener) if filter_unavailable else list(image.replicas)
@@ -152,11 +164,9 @@ class MetadataCache:
             )
 
     def metadata_brokers(self, listener: str) -> list[MetadataResponse.MetadataResponseBroker]:
-        """The live brokers as Metadata tells them."""
-        from quorate.protocol.messages.metadata import MetadataResponse
-
+        """The live brokers of a Metadata response."""
         return [
-            MetadataResponse.MetadataResponseBroker(
+            messages.MetadataResponse.MetadataResponseBroker(
                 node_id=broker.id,
                 host=endpoint.host,
                 port=endpoint.port,
@@ -175,22 +185,20 @@ class MetadataCache:
         *,
         ignore_unknown: bool,
     ) -> DescribeTopicPartitionsResponse:
-        """Up to `limit` partitions of these topics (sorted names), and the cursor for the rest."""
-        from quorate.protocol.messages.describe_topic_partitions import (
-            DescribeTopicPartitionsResponse as Answer,
-        )
-
-        answer = Answer()
+        """Describes up to `limit` partitions of topics, whose names are sorted. The cursor of the response is
+        where the next request continues."""
+        make = describe_topic_partitions.DescribeTopicPartitionsResponse
+        answer = make()
         left = limit
         for name in names:
             if left <= 0:
-                answer.next_cursor = Answer.Cursor(topic_name=name, partition_index=0)
+                answer.next_cursor = make.Cursor(topic_name=name, partition_index=0)
                 break
             topic = self.topic(name)
             if topic is None:
                 if not ignore_unknown:
                     answer.topics.append(
-                        Answer.DescribeTopicPartitionsResponseTopic(
+                        make.DescribeTopicPartitionsResponseTopic(
                             error_code=unknown_topic_error(name), name=name, is_internal=is_internal(name)
                         )
                     )
@@ -199,12 +207,12 @@ class MetadataCache:
             end = min(len(topic.partitions), start + left)
             partitions = list(self._described_partitions(topic, listener, start, end))
             answer.topics.append(
-                Answer.DescribeTopicPartitionsResponseTopic(
+                make.DescribeTopicPartitionsResponseTopic(
                     name=name, topic_id=topic.id, is_internal=is_internal(name), partitions=partitions
                 )
             )
             if end < len(topic.partitions):
-                answer.next_cursor = Answer.Cursor(topic_name=name, partition_index=end)
+                answer.next_cursor = make.Cursor(topic_name=name, partition_index=end)
                 break
             left -= len(partitions)
         return answer
@@ -212,11 +220,9 @@ class MetadataCache:
     def _described_partitions(
         self, topic: TopicImage, listener: str, start: int, end: int
     ) -> Iterator[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition]:
-        from quorate.protocol.messages.describe_topic_partitions import (
-            DescribeTopicPartitionsResponse as Answer,
+        make = (
+            describe_topic_partitions.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
         )
-
-        make = Answer.DescribeTopicPartitionsResponsePartition
         cluster = self.image.cluster
         for partition_id in range(start, end):
             image = topic.partitions.get(partition_id)
@@ -237,7 +243,7 @@ class MetadataCache:
 
 
 def unknown_topic_error(name: str) -> ErrorCode:
-    """What is told about a topic that is not there."""
+    """The error for a topic that does not exist."""
     if topic_name_problem(name) is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -255,8 +261,8 @@ def _alive(cluster: ClusterImage, ids: Iterable[int], listener: str) -> list[int
 
 
 def _offline(cluster: ClusterImage, image: PartitionImage, listener: str) -> list[int]:
-    """Replicas that cannot be read: broker gone or fenced, without this listener, or their directory
-    failed."""
+    """Replicas that cannot be read: their broker is not registered, is fenced, or lacks the listener, or
+    their directory failed."""
     offline = []
     brokers = cluster.brokers
     for broker_id, directory in zip(image.replicas, image.directories, strict=False):

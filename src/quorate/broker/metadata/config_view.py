@@ -1,8 +1,8 @@
-"""What is configured here, and where each value comes from: topic, dynamic broker, dynamic default,
-properties file, default.
+"""The configuration of topics and of this broker, with the source of each value: topic, dynamic broker,
+dynamic default, properties file, default.
 
-The order and the lists of synonyms are Kafka's (KIP-226, KIP-524), down to its rule that a value which
-only an alias of a key sets (`log.retention.hours` for `log.retention.ms`) is told as the key's default.
+The order and the synonyms are Kafka's (KIP-226, KIP-524), and so is this rule: a value that is set only by
+an alias of a key (`log.retention.hours` for `log.retention.ms`) is described as the key's default.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from quorate.config.broker_defs import BROKER_CONFIGS
 from quorate.config.topic_defs import TOPIC_CONFIGS
 from quorate.log.config import LogConfig
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 UNKNOWN, TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC_BROKER, DEFAULT, LOGGER, CLIENT_METRICS, GROUP = (
     range(9)
 )
-"""Sources as DescribeConfigs numbers them."""
+"""Sources of values, with their numbers in DescribeConfigs."""
 
 _ALIASES = (
     ("log.roll.ms", "log.roll.hours"),
@@ -34,7 +35,7 @@ _UNITS = {".hours": 3_600_000, ".minutes": 60_000}
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """A value that a key would have, were those before it absent."""
+    """A value of a key that applies if the synonyms before it in a list are not set."""
 
     name: str
     value: str | None
@@ -42,7 +43,7 @@ class Synonym:
 
 
 def as_text(value: Any) -> str | None:
-    """A parsed value as Kafka writes it."""
+    """Formats a parsed value as Kafka does."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -55,7 +56,7 @@ def as_text(value: Any) -> str | None:
 
 
 def broker_aliases(name: str) -> tuple[str, ...]:
-    """The broker keys that mean the same as this one, the strongest first."""
+    """The broker keys with the same meaning as this one, in the order of precedence."""
     if name == "log.flush.interval.ms":
         return ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
     for aliases in _ALIASES:
@@ -65,7 +66,7 @@ def broker_aliases(name: str) -> tuple[str, ...]:
 
 
 class ConfigView:
-    """Reads the node's properties and the image together; keeps no state of its own."""
+    """Reads configurations from the node's properties and the image. It has no state of its own."""
 
     def __init__(self, config: KafkaConfig, image: Callable[[], MetadataImage]) -> None:
         self.config = config
@@ -74,10 +75,11 @@ class ConfigView:
     # --- topics -----------------------------------------------------------------------------------
 
     def topic_overrides(self, topic: str) -> Mapping[str, str]:
+        """The keys that are set for a topic."""
         return self._image().configs.topic(topic)
 
     def topic_defaults(self) -> dict[str, str]:
-        """What a topic without keys of its own has, as texts; keys without a value are left out."""
+        """The values for topics without own keys, as text. Keys without a value are omitted."""
         return {
             name: text
             for name, definition in TOPIC_CONFIGS.items()
@@ -85,12 +87,13 @@ class ConfigView:
         }
 
     def log_defaults(self) -> LogConfig:
-        """What logs have without configs of their topic."""
+        """The configuration of logs of topics without own keys."""
         expiration_ms = self.broker_value("producer.id.expiration.ms")
         assert expiration_ms is not None  # it has a default
         return LogConfig(producer_id_expiration_ms=int(expiration_ms)).with_overrides(self.topic_defaults())
 
     def topic_value(self, definition: ConfigDef, overrides: Mapping[str, str]) -> str | None:
+        """The value of a key for a topic with these overrides."""
         if definition.name in overrides:
             return overrides[definition.name]
         return self._inherited(definition)
@@ -105,6 +108,7 @@ class ConfigView:
         return definition.default
 
     def topic_synonyms(self, definition: ConfigDef, overrides: Mapping[str, str]) -> list[Synonym]:
+        """The values of a key for a topic, in the order of precedence."""
         found: list[Synonym] = []
         if definition.synonyms:
             found = self.broker_synonyms(definition.synonyms[0], sensitive=definition.sensitive)
@@ -116,19 +120,21 @@ class ConfigView:
     # --- brokers ----------------------------------------------------------------------------------
 
     def dynamic_broker(self) -> Mapping[str, str]:
+        """The dynamic keys of this broker."""
         return self._image().configs.broker(self.config.node_id)
 
     def dynamic_default(self) -> Mapping[str, str]:
+        """The dynamic keys of all brokers."""
         return self._image().configs.cluster_default()
 
     def broker_names(self) -> Iterator[str]:
-        from quorate.config.broker_defs import BROKER_CONFIGS
-
+        """The names of all broker keys, sorted."""
         seen = {name for name, definition in BROKER_CONFIGS.items() if not definition.internal}
         seen.update(self.config.originals)
         return iter(sorted(seen))
 
     def broker_value(self, name: str) -> str | None:
+        """The value of a broker key that is in force."""
         for layer in (self.dynamic_broker(), self.dynamic_default()):
             if name in layer:
                 return layer[name]
@@ -138,8 +144,7 @@ class ConfigView:
             return self.config.originals.get(name)
 
     def broker_synonyms(self, name: str, *, sensitive: bool, only_default: bool = False) -> list[Synonym]:
-        from quorate.config.broker_defs import BROKER_CONFIGS
-
+        """The values of a broker key, in the order of precedence."""
         aliases = broker_aliases(name)
         found = []
         layers = (

@@ -1,9 +1,9 @@
-"""Metadata answers, encoded a few milliseconds at a time and kept for the next request.
+"""Encodes Metadata responses in steps of a few milliseconds and caches them.
 
-An answer about ten thousand topics takes a tenth of a second to make. It is therefore made in steps,
-between which the event loop serves others, from the one image that was the latest when the request
-came. Topics stay encoded until they or the cluster change, and whole answers about all topics until any
-topic changes; requests for the same answer share it.
+A response about ten thousand topics takes 100 ms. Therefore it is made in steps, and the event loop
+serves other requests in between. All steps read the image that was the latest one when the request
+arrived. Encoded topics are cached until they or the cluster change, and responses about all topics until
+any topic changes. Requests for the same response share it.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ Partition = MetadataResponse.MetadataResponsePartition
 Steps = Generator[None, None, MetadataResponse]
 
 _STEP_S = 0.003
-"""Work between two turns of the loop: no callback should take more than 5 ms."""
+"""The time of a step. No callback of the event loop should take more than 5 ms."""
 
 _GROUP = 32
-"""Topics, or partitions of a large topic, between two looks at the clock: half a millisecond where
-nothing is kept."""
+"""Topics, or partitions of a large topic, between two reads of the clock: half a millisecond if none of them
+is cached."""
 
 _KEPT_BYTES = 64 << 20
-"""Encoded topics that are kept: about a million partitions."""
+"""The size of the cache of encoded topics: about a million partitions."""
 
 _ENTRY_BYTES = 200
-"""What a kept topic takes besides its encoded bytes, roughly."""
+"""The approximate overhead of a cached topic."""
 
 _KEPT_ANSWERS_BYTES = 32 << 20
-"""Whole answers that are kept, of all listeners and versions together."""
+"""The size of the cache of responses about all topics, of all listeners and versions."""
 
 
 class Shape(NamedTuple):
-    """What else besides the image decides how an answer looks."""
+    """The parameters of a response besides the image."""
 
     listener: str
     version: int
@@ -54,13 +54,13 @@ class Shape(NamedTuple):
 
     @property
     def of_topics(self) -> tuple[str, int, bool]:
-        """The part of it that decides how a topic looks."""
+        """The parameters of an encoded topic."""
         return self.listener, self.version, self.topic_operations
 
 
 class _Topics:
-    """Encoded topics and brokers, valid for one state of the cluster: `by_shape[shape][topic id]` is
-    (topic, encoded)."""
+    """Encoded topics and brokers for one state of the cluster. `by_shape[shape][topic id]` is (topic, encoded
+    topic)."""
 
     __slots__ = ("brokers", "by_shape", "bytes", "cluster")
 
@@ -72,7 +72,7 @@ class _Topics:
 
 
 class EncodedMetadataResponses:
-    """Makes the answers of one broker."""
+    """The encoded responses of one broker."""
 
     def __init__(
         self, metadata: MetadataCache, cluster_id: str, node_id: int, loop: asyncio.AbstractEventLoop
@@ -86,11 +86,11 @@ class EncodedMetadataResponses:
         self._whole_bytes = 0
         self._whole_of: tuple[TopicsImage, ClusterImage] | None = None
         self._making = asyncio.Lock()
-        """Held while an answer is made in steps, so that there is one step in a turn of the loop,
-        however many wait."""
+        """Held while a response is made in steps, so that each turn of the loop has only one step."""
 
     def all_topics(self, shape: Shape) -> Any:
-        """The answer about all topics: an EncodedResponse, or a task for one, which must not be cancelled."""
+        """Returns the response about all topics: an EncodedResponse, or a task for it, which callers share
+        and must not cancel."""
         image = self._metadata.image
         if (
             self._whole_of is None
@@ -115,9 +115,8 @@ class EncodedMetadataResponses:
         return task
 
     def some_topics(self, shape: Shape, topics: Iterable[TopicImage | Topic]) -> Any:
-        """The answer about these topics (those that do not exist as they are to be told): a response or
-        a coroutine. The topics are those of the latest image; `topics` may be an iterator that looks
-        them up one by one."""
+        """Returns the response about some topics, or a coroutine for it. `topics` are topics of the latest
+        image, or response entries for topics that do not exist. It may be a lazy iterator."""
         steps = self._steps(self._metadata.image, shape, topics)
         try:
             next(steps)
@@ -154,7 +153,7 @@ class EncodedMetadataResponses:
             self._whole_bytes += len(response.body)
 
     def _steps(self, image: MetadataImage, shape: Shape, topics: Iterable[TopicImage | Topic]) -> Steps:
-        """Makes an answer; yields where others should have their turn."""
+        """Makes a response. Yields when the time of a step is over."""
         view = MetadataCache(image)
         version = shape.version
         with_operations = shape.topic_operations and version >= 8
@@ -167,7 +166,7 @@ class EncodedMetadataResponses:
             before = len(chunks)
             for topic in islice(items, _GROUP):
                 if isinstance(topic, Topic):
-                    if with_operations and topic.name is not None:  # allowed to do all that, were it there
+                    if with_operations and topic.name is not None:  # as for an existing topic
                         topic.topic_authorized_operations = TOPIC_OPERATIONS
                     chunks.append(encode(topic))
                     continue
@@ -224,7 +223,7 @@ class EncodedMetadataResponses:
     def _large_topic(
         partitions: Iterator[Partition], version: int, encoded: EncodedStructs
     ) -> Iterator[None]:
-        """Encodes the partitions, a group at a time."""
+        """Encodes the partitions of a large topic. Yields after each group."""
         encode = struct_encoder(MetadataResponse, Partition, version)
         while group := [encode(partition) for partition in islice(partitions, _GROUP)]:
             encoded += group
@@ -233,8 +232,8 @@ class EncodedMetadataResponses:
     def _kept(
         self, image: MetadataImage, shape: Shape
     ) -> tuple[_Topics, dict[bytes, tuple[TopicImage, bytes]]]:
-        """Where topics encoded under this state of the cluster are kept; for an older state than the
-        latest, nowhere."""
+        """Returns the cache for this state of the cluster. For an older state than the latest it is empty and
+        is not kept."""
         store = self._topics
         if store.cluster is not image.cluster:
             store = _Topics(image.cluster)

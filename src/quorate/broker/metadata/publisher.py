@@ -1,9 +1,8 @@
-"""Follows the metadata log on a broker: committed batches become images, and the steps between images
-are published.
+"""Follows the metadata log on a broker: makes images from committed batches and publishes the deltas
+between them (`BrokerMetadataPublisher` in Kafka).
 
-The broker role reads through the interface that an observer uses, also in a combined process.
-Subscribers are called in the order in which they registered, each with the whole step; what a
-subscriber reads from the cache is already the new image.
+The broker reads the log as an observer does, also in a combined process. Subscribers are called in the
+order of their registration, each with the whole delta. The cache has the new image at that time.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ if TYPE_CHECKING:
     from quorate.raft.runtime.delivery import Steps
     from quorate.raft.types import CommittedBatch, LeaderAndEpoch, OffsetEpoch
 
-log_ = logging.getLogger("quorate.broker.metadata")
+logger = logging.getLogger("quorate.broker.metadata")
 
 Subscriber = Callable[["MetadataDelta"], None]
 
 
 class BrokerMetadataListener:
-    """A RaftListener. Until `start_publishing`, images are made but not shown: a broker that is
-    catching up must not act on history."""
+    """A RaftListener that publishes images. Before `start_publishing` images are not published, because a
+    broker that is catching up must not act on old metadata."""
 
     def __init__(
         self,
@@ -57,13 +56,14 @@ class BrokerMetadataListener:
         self._conditions: list[tuple[Callable[[MetadataImage], bool], asyncio.Future[None]]] = []
         self._order = itertools.count()
         self.image: MetadataImage = EMPTY
-        """The image of everything delivered, published or not; in a combined node it may be ahead of that."""
+        """The image of all delivered batches, published or not. In a combined node it may be ahead."""
         self.offset = -1
-        """The last metadata offset that was delivered, control records included; what heartbeats report."""
+        """The last delivered offset, including control records. Heartbeats report it."""
 
     # --- RaftListener -----------------------------------------------------------------------------
 
     def on_commit(self, batches: list[CommittedBatch]) -> Steps | None:
+        """Applies committed batches."""
         if not batches:
             return None
         if too_many_at_once(batches):
@@ -92,7 +92,8 @@ class BrokerMetadataListener:
             self._snapshots.committed(image, self.offset, size, self._loop.time())
 
     def on_snapshot(self, snapshot_id: OffsetEpoch, batches: Iterator[CommittedBatch]) -> Steps:
-        log_.info(
+        """Loads a snapshot."""
+        logger.info(
             "[MetadataListener id=%d] Loading snapshot %d-%d",
             self._node_id,
             snapshot_id.offset,
@@ -111,24 +112,26 @@ class BrokerMetadataListener:
         self._advance(image)
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:
+        """Calls the listeners for the new leader."""
         for listener in self._leader_listeners:
             listener(leader)
 
     def on_high_watermark(self, hwm: int) -> None:
-        pass
+        """Does nothing: only committed batches are delivered."""
 
     # --- publishing -------------------------------------------------------------------------------
 
     def subscribe(self, name: str, subscriber: Subscriber) -> None:
-        """`name` is for the log."""
+        """Calls `subscriber` with every delta. `name` is for the log."""
         self._subscribers.append((name, subscriber))
 
     def on_leader(self, listener: Callable[[LeaderAndEpoch], None]) -> None:
+        """Calls `listener` after every change of the leader of the metadata log."""
         self._leader_listeners.append(listener)
 
     def start_publishing(self) -> MetadataImage:
-        """Shows the current image in the cache; from now on each step is published. The caller acts on
-        this first image."""
+        """Publishes the current image to the cache, and from now on each delta. Returns the image, which the
+        caller applies, as subscribers get no delta for it."""
         self._publishing = True
         self._cache.image = self.image
         return self.image
@@ -143,7 +146,7 @@ class BrokerMetadataListener:
                     try:
                         subscriber(delta)
                     except Exception as error:
-                        log_.exception(
+                        logger.exception(
                             "[MetadataListener id=%d] %s failed to take metadata up to offset %d",
                             self._node_id,
                             name,
@@ -160,7 +163,7 @@ class BrokerMetadataListener:
     # --- waiting ----------------------------------------------------------------------------------
 
     async def wait_for_offset(self, offset: int, timeout_s: float) -> bool:
-        """Whether everything up to `offset` was delivered within the time."""
+        """Waits until `offset` was delivered. Returns False after the timeout."""
         if offset <= self.offset:
             return True
         future: asyncio.Future[None] = self._loop.create_future()
@@ -173,8 +176,8 @@ class BrokerMetadataListener:
         return True
 
     async def wait_until(self, condition: Callable[[MetadataImage], bool], timeout_s: float | None) -> bool:
-        """Whether an image for which `condition` holds was delivered within the time; looked at once
-        per delivery."""
+        """Waits for an image that satisfies `condition`, which is called once for each delivery. Returns
+        False after the timeout."""
         if condition(self.image):
             return True
         future: asyncio.Future[None] = self._loop.create_future()

@@ -1,1 +1,17 @@
-"""Replication of a broker's partitions: leaders, followers, ISR changes, purgatory, fetch sessions."""
+"""Replication of the partitions that a broker hosts.
+
+    replica_manager          hosts partitions, follows the metadata, appends for coordinators
+    partition                one replica: role, ISR, high watermark
+    replica_state            a leader's followers, and its ISR change in flight
+    purgatory                requests that wait for a partition
+    log_reader               reads partitions for Fetch
+    fetch_session            fetch sessions of the broker (KIP-227)
+    replica_fetcher_manager  starts and stops fetchers
+    replica_fetcher          copies partitions from one leader
+    fetch_session_handler    fetch sessions of the fetcher
+    alter_partition          sends ISR changes to the controller
+    directory_assignments    reports log directories to the controller
+
+The other packages of the broker import `replica_manager`, `partition`, `purgatory`, `log_reader` and
+`fetch_session`; `quorate.broker.server` joins all of them.
+"""

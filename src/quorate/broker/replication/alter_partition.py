@@ -1,5 +1,5 @@
-"""Sends ISR changes to the controller (AlterPartition, KIP-497): one request in flight, what is queued
-meanwhile goes with the next."""
+"""Sends ISR changes to the controller (AlterPartition, KIP-497). One request is in flight at a time;
+changes that are submitted meanwhile are sent with the next one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from quorate.lazy import lazy_module
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
 from quorate.protocol.errors import ErrorCode
 
@@ -16,22 +17,25 @@ if TYPE_CHECKING:
     from quorate.broker.controller_channel import ControllerChannel
     from quorate.broker.replication.partition import Partition
     from quorate.broker.replication.replica_state import PendingIsr
+    from quorate.protocol.messages import alter_partition
     from quorate.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+else:
+    alter_partition = lazy_module("quorate.protocol.messages.alter_partition")
 
-log_ = logging.getLogger("quorate.broker.replication.alter_partition")
+logger = logging.getLogger("quorate.broker.replication.alter_partition")
 
 _RETRY_MIN_S = 0.05
 _RETRY_MAX_S = 1.0
 
 _Key = tuple[bytes, int]
-
+"""(topic id, partition)"""
 
 MAX_PARTITIONS = 1_000
-"""In one request: one that comes back as a follower of very many partitions joins their ISRs in some."""
+"""Partitions in one request. A broker that rejoins very many ISRs causes several requests."""
 
 
 class AlterPartitionManager:
-    """An IsrSender over the controller channel."""
+    """Queues ISR changes and sends them over the controller channel."""
 
     def __init__(
         self,
@@ -48,12 +52,13 @@ class AlterPartitionManager:
         self._task: asyncio.Task[None] | None = None
 
     def submit(self, partition: Partition, pending: PendingIsr) -> None:
-        """Queues the newest wish for a partition; an older one that was not sent yet is dropped."""
+        """Queues a change. An older one of the same partition that was not sent yet is dropped."""
         self._queue[(partition.topic_id, partition.partition)] = (partition, pending)
         if self._task is None:
             self._task = self._loop.create_task(self._send())
 
     async def close(self) -> None:
+        """Cancels the request in flight and drops the queue."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -68,10 +73,8 @@ class AlterPartitionManager:
                 }
                 try:
                     settled = await self._exchange(sent)
-                except (
-                    Exception
-                ):  # without another try the ISR would be frozen until the partition changes otherwise
-                    log_.exception("[AlterPartition broker=%d] Request failed", self._node_id)
+                except Exception:  # without a retry no ISR change of these partitions could be sent again
+                    logger.exception("[AlterPartition broker=%d] Request failed", self._node_id)
                     settled = set()
                 if len(settled) == len(sent):
                     pause = _RETRY_MIN_S
@@ -87,16 +90,16 @@ class AlterPartitionManager:
             self._task = None
 
     async def _exchange(self, sent: dict[_Key, tuple[Partition, PendingIsr]]) -> set[_Key]:
-        """Sends one request; returns the partitions of which nothing has to be sent again."""
+        """Sends one request. Returns the partitions that need no retry."""
         settled: set[_Key] = set()
         try:
             answer = await self._channel.send(self._request(sent), None)
         except (RequestTimedOut, KafkaConnectionError, UnsupportedVersion) as error:
-            log_.warning("[AlterPartition broker=%d] Request failed: %s", self._node_id, error)
+            logger.warning("[AlterPartition broker=%d] Request failed: %s", self._node_id, error)
             return settled
         if answer.error_code != ErrorCode.NONE:
             error_code = ErrorCode.of(answer.error_code)
-            log_.warning(
+            logger.warning(
                 "[AlterPartition broker=%d] The controller answered %s", self._node_id, error_code.name
             )
             return settled
@@ -110,12 +113,12 @@ class AlterPartitionManager:
     def _settle(
         self, partition: Partition, pending: PendingIsr, part: AlterPartitionResponse.PartitionData
     ) -> bool:
-        """Tells a partition its answer; false when the request is to be sent again."""
+        """Applies the controller's answer for a partition. Returns False if the change must be sent again."""
         if part.error_code == ErrorCode.NONE:
             try:
                 partition.isr_altered(pending, tuple(part.isr), part.leader_epoch, part.partition_epoch)
-            except Exception:  # of this partition's log; the others must have their answers
-                log_.exception(
+            except Exception:  # an error of this partition's log must not keep the others from their answers
+                logger.exception(
                     "[AlterPartition broker=%d] %s-%d failed to take its new ISR",
                     self._node_id,
                     partition.topic,
@@ -123,7 +126,7 @@ class AlterPartitionManager:
                 )
             return True
         code = ErrorCode.of(part.error_code)
-        log_.info(
+        logger.info(
             "[AlterPartition broker=%d] ISR %s of %s-%d was refused: %s",
             self._node_id,
             list(pending.isr),
@@ -131,25 +134,25 @@ class AlterPartitionManager:
             partition.partition,
             code.name,
         )
-        return not partition.isr_refused(pending, code)
+        return not partition.isr_rejected(pending, code)
 
     def _request(self, sent: dict[_Key, tuple[Partition, PendingIsr]]) -> AlterPartitionRequest:
-        from quorate.protocol.messages.alter_partition import AlterPartitionRequest as Request
-
         topics: dict[bytes, AlterPartitionRequest.TopicData] = {}
         epoch = self._broker_epoch()
-        # Version 3 names the broker epochs; version 2 only the ids. The codec drops what the version lacks.
-        names_epochs = self._names_epochs()
+        # Version 3 has broker ids with epochs, version 2 only ids.
+        sends_epochs = self._sends_epochs()
         for (topic_id, index), (partition, pending) in sent.items():
-            topic = topics.setdefault(topic_id, Request.TopicData(topic_id=topic_id))
-            data = Request.PartitionData(
+            topic = topics.setdefault(
+                topic_id, alter_partition.AlterPartitionRequest.TopicData(topic_id=topic_id)
+            )
+            data = alter_partition.AlterPartitionRequest.PartitionData(
                 partition_index=index,
                 leader_epoch=pending.leader_epoch,
                 partition_epoch=pending.partition_epoch,
             )
-            if names_epochs:
+            if sends_epochs:
                 data.new_isr_with_epochs = [
-                    Request.BrokerState(
+                    alter_partition.AlterPartitionRequest.BrokerState(
                         broker_id=replica, broker_epoch=self._epoch_of(partition, replica, epoch)
                     )
                     for replica in pending.isr
@@ -157,9 +160,11 @@ class AlterPartitionManager:
             else:
                 data.new_isr = list(pending.isr)
             topic.partitions.append(data)
-        return Request(broker_id=self._node_id, broker_epoch=epoch, topics=list(topics.values()))
+        return alter_partition.AlterPartitionRequest(
+            broker_id=self._node_id, broker_epoch=epoch, topics=list(topics.values())
+        )
 
-    def _names_epochs(self) -> bool:
+    def _sends_epochs(self) -> bool:
         known = self._channel.api_versions
         return known is None or known.get(56, (2, 3))[1] >= 3
 
@@ -167,6 +172,6 @@ class AlterPartitionManager:
         if replica == self._node_id:
             return own_epoch
         state = partition.followers.get(replica)
-        # -1 skips the check for a member of old whose Fetch has not come yet: were it restarted, the
-        # controller had taken it out of the ISR and changed the partition epoch.
+        # -1 skips the check for a member whose Fetch has not arrived in this leader epoch. If it had
+        # restarted, the controller would have removed it from the ISR and changed the partition epoch.
         return -1 if state is None or state.broker_epoch is None else state.broker_epoch

@@ -1,8 +1,9 @@
-"""Tells the controller in which log directory a replica is, where the metadata says otherwise (KIP-858).
+"""Reports the log directories of replicas to the controller, if the metadata has other ones (KIP-858,
+`AssignmentsManager` in Kafka).
 
-The controller assigns new replicas to the only directory of a broker by itself. A broker with one
-directory still has to tell of them after its disk was replaced: the new directory has another id, and a
-replica in an unknown directory is never elected.
+The controller assigns new replicas of a broker with one directory to it. Such a broker must report them
+after its disk was replaced: the new directory has another id, and a replica in an unknown directory is
+never elected.
 """
 
 from __future__ import annotations
@@ -13,16 +14,20 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from quorate.lazy import lazy_module
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
 from quorate.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from quorate.broker.controller_channel import ControllerChannel
+    from quorate.protocol.messages import assign_replicas_to_dirs
+else:
+    assign_replicas_to_dirs = lazy_module("quorate.protocol.messages.assign_replicas_to_dirs")
 
-log_ = logging.getLogger("quorate.broker.directories")
+logger = logging.getLogger("quorate.broker.directories")
 
 MAX_ASSIGNMENTS = 2250
-"""Replicas in one request, as in Kafka: the controller's batch for them stays below its limit."""
+"""Replicas in one request, as in Kafka. The controller's batch for them stays below its size limit."""
 _RETRY_MIN_S = 0.1
 _RETRY_MAX_S = 10.0
 
@@ -32,13 +37,15 @@ _FINAL = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
 )
-"""After the errors among these there is nothing to tell any more: the replica is not this broker's."""
+"""Codes after which a replica is not reported again. After an error among them this broker does not have
+the replica any more."""
 
 _Key = tuple[bytes, int]
+"""(topic id, partition)"""
 
 
 class DirectoryAssignments:
-    """Sends what was submitted, newest wins, one request in flight."""
+    """Queues the newest directory of each replica and sends one request at a time."""
 
     def __init__(
         self,
@@ -55,11 +62,13 @@ class DirectoryAssignments:
         self._task: asyncio.Task[None] | None = None
 
     def submit(self, topic_id: bytes, partition: int, directory_id: bytes) -> None:
+        """Queues the directory of a replica, in place of one that was queued before."""
         self._queue[(topic_id, partition)] = directory_id
         if self._task is None:
             self._task = self._loop.create_task(self._run())
 
     async def close(self) -> None:
+        """Cancels the request in flight and drops the queue."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -69,18 +78,18 @@ class DirectoryAssignments:
         pause = _RETRY_MIN_S
         try:
             while self._queue:
-                await asyncio.sleep(0)  # what the same metadata step submits goes into one request
+                await asyncio.sleep(0)  # all replicas of one metadata delta go into one request
                 sent = dict(itertools.islice(self._queue.items(), MAX_ASSIGNMENTS))
                 try:
                     settled = await self._send(sent)
-                except Exception:  # without another try the controller would go on with the wrong directories
-                    log_.exception("[DirectoryAssignments broker=%d] Request failed", self._node_id)
+                except Exception:  # without a retry the controller keeps the wrong directories
+                    logger.exception("[DirectoryAssignments broker=%d] Request failed", self._node_id)
                     settled = set()
                 for key, directory_id in sent.items():
                     if self._queue[key] == directory_id:  # else another directory was submitted meanwhile
                         del self._queue[key]
                         if key not in settled:
-                            self._queue[key] = directory_id  # behind those that were not sent yet
+                            self._queue[key] = directory_id  # after those that were not sent yet
                 if len(settled) == len(sent):
                     pause = _RETRY_MIN_S
                 else:
@@ -90,22 +99,21 @@ class DirectoryAssignments:
             self._task = None
 
     async def _send(self, sent: dict[_Key, bytes]) -> set[_Key]:
-        """Sends one request; returns the replicas of which nothing has to be sent again."""
-        from quorate.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest as Request
-
+        """Sends one request. Returns the replicas that need no retry."""
+        make = assign_replicas_to_dirs.AssignReplicasToDirsRequest
         directories: dict[bytes, dict[bytes, list[int]]] = {}
         for (topic_id, partition), directory_id in sent.items():
             directories.setdefault(directory_id, {}).setdefault(topic_id, []).append(partition)
-        request = Request(
+        request = make(
             broker_id=self._node_id,
             broker_epoch=self._broker_epoch(),
             directories=[
-                Request.DirectoryData(
+                make.DirectoryData(
                     id=directory_id,
                     topics=[
-                        Request.TopicData(
+                        make.TopicData(
                             topic_id=topic_id,
-                            partitions=[Request.PartitionData(partition_index=index) for index in partitions],
+                            partitions=[make.PartitionData(partition_index=index) for index in partitions],
                         )
                         for topic_id, partitions in topics.items()
                     ],
@@ -117,11 +125,11 @@ class DirectoryAssignments:
         try:
             answer = await self._channel.send(request)
         except (RequestTimedOut, KafkaConnectionError, UnsupportedVersion) as error:
-            log_.warning("[DirectoryAssignments broker=%d] Request failed: %s", self._node_id, error)
+            logger.warning("[DirectoryAssignments broker=%d] Request failed: %s", self._node_id, error)
             return settled
         if answer.error_code != ErrorCode.NONE:
             error_code = ErrorCode.of(answer.error_code)
-            log_.warning(
+            logger.warning(
                 "[DirectoryAssignments broker=%d] The controller answered %s", self._node_id, error_code.name
             )
             return settled

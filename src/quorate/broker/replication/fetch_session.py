@@ -1,8 +1,8 @@
-"""Incremental fetch sessions (KIP-227): a fetcher names only the partitions that change, the broker
-answers only those with news.
+"""Incremental fetch sessions on the broker (KIP-227). A fetcher sends only the partitions that changed,
+and the broker answers only those that have something new.
 
-Pure: the clock and the random numbers are arguments. A session's partitions keep their order; one that
-gave data goes to the end, so that under a response limit each gets its turn.
+Pure: time and random numbers are arguments. The partitions of a session keep their order. A partition
+that returned data moves to the end, so that each gets its turn under a response limit.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 INVALID_SESSION_ID = 0
 INITIAL_EPOCH = 0
-"""A full request that asks for a session."""
+"""Epoch of a full request that asks for a session."""
 FINAL_EPOCH = -1
-"""A full request that wants none, and closes the one that it names."""
+"""Epoch of a full request that asks for no session and closes the given one."""
 
 # Partitions are keyed by topic id where the request carries one, else by name.
 PartitionKey = tuple["bytes | str", int]
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch that must follow; wraps to 1, since 0 and -1 have meanings of their own."""
+    """The epoch of the next request. Wraps to 1, because 0 and -1 have special meanings."""
     if epoch < 0:
         return FINAL_EPOCH
     return 1 if epoch == 0x7FFFFFFF else epoch + 1
@@ -35,9 +35,9 @@ def next_epoch(epoch: int) -> int:
 
 @dataclass(slots=True)
 class FetchPartition:
-    """What a fetcher wants of one partition, and, inside of a session, what it was last told."""
+    """One partition of a Fetch: the fetcher's position and, in a session, the offsets last sent to it."""
 
-    topic: str | None  # None: the topic id is not known (yet)
+    topic: str | None  # None if this broker does not know the topic id
     topic_id: bytes
     partition: int
     fetch_offset: int
@@ -49,7 +49,7 @@ class FetchPartition:
     sent_log_start_offset: int = -1
 
     def update(self, other: FetchPartition) -> None:
-        """Takes the request's side of `other`, keeps what was answered."""
+        """Takes the position from `other` and keeps the offsets that were sent."""
         self.fetch_offset = other.fetch_offset
         self.log_start_offset = other.log_start_offset
         self.max_bytes = other.max_bytes
@@ -59,7 +59,7 @@ class FetchPartition:
 
 @dataclass(slots=True)
 class FetchSession:
-    """One fetcher's remembered partitions."""
+    """The partitions of one fetcher, kept between its requests."""
 
     id: int
     privileged: bool  # a follower's
@@ -80,7 +80,8 @@ def _records_size(data: FetchResponse.PartitionData) -> int:
 
 
 class FetchContext:
-    """One Fetch request under way: which partitions it is about, and which of the answers go out."""
+    """One Fetch request: the partitions to read, and the selection of the answers to send. This class is
+    used without a session."""
 
     __slots__ = ("error", "partitions")
 
@@ -93,12 +94,12 @@ class FetchContext:
     def finish(
         self, answers: dict[PartitionKey, FetchResponse.PartitionData], now_ms: int
     ) -> tuple[ErrorCode, int, dict[PartitionKey, FetchResponse.PartitionData]]:
-        """(top-level error, session id, answers to send)."""
+        """Returns (top-level error, session id, answers to send)."""
         return self.error, INVALID_SESSION_ID, answers if self.error == ErrorCode.NONE else {}
 
 
 class FullFetchContext(FetchContext):
-    """A full request; a session is made for it if there is room."""
+    """A full request, for which a session is created if the cache has room."""
 
     __slots__ = ("_cache", "_privileged", "_uses_topic_ids")
 
@@ -132,7 +133,7 @@ class FullFetchContext(FetchContext):
 
 
 class IncrementalFetchContext(FetchContext):
-    """A request within a session: its partitions are the session's."""
+    """A request in a session. It reads all partitions of the session."""
 
     __slots__ = ("_expected_epoch", "_session")
 
@@ -145,7 +146,7 @@ class IncrementalFetchContext(FetchContext):
         self, answers: dict[PartitionKey, FetchResponse.PartitionData], now_ms: int
     ) -> tuple[ErrorCode, int, dict[PartitionKey, FetchResponse.PartitionData]]:
         session = self._session
-        if session.epoch != self._expected_epoch:  # the same request came twice while this one was waiting
+        if session.epoch != self._expected_epoch:  # this request was repeated while it waited
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id, {}
         news: dict[PartitionKey, FetchResponse.PartitionData] = {}
         partitions = session.partitions
@@ -164,7 +165,7 @@ class IncrementalFetchContext(FetchContext):
                 or answer.diverging_epoch.epoch >= 0
             ):
                 news[key] = answer
-                # After an error the watermark is forgotten, so that the recovery is told.
+                # After an error the high watermark is forgotten, so that the next success is sent.
                 part.sent_high_watermark = -1 if failed else answer.high_watermark
                 part.sent_log_start_offset = answer.log_start_offset
                 if size > 0:
@@ -176,8 +177,8 @@ class IncrementalFetchContext(FetchContext):
 class FetchSessionCache:
     """The sessions of one broker, at most `max_entries` (max.incremental.fetch.session.cache.slots).
 
-    A new session may push out one that nobody used for `eviction_ms`, or a smaller one of lower
-    standing that is `eviction_ms` old; a follower's may push out any consumer's.
+    A new session may evict one that was not used for `eviction_ms`, or a smaller one of the same or lower
+    privilege that is `eviction_ms` old. The session of a follower may evict that of any consumer.
     """
 
     __slots__ = ("_eviction_ms", "_max_entries", "_new_id", "_sessions")
@@ -195,20 +196,22 @@ class FetchSessionCache:
         return iter(self._sessions.values())
 
     def get(self, session_id: int) -> FetchSession | None:
+        """The session of this id, or None."""
         return self._sessions.get(session_id)
 
     def remove(self, session_id: int) -> None:
+        """Closes a session, if it exists."""
         self._sessions.pop(session_id, None)
 
     def touch(self, session: FetchSession, now_ms: int) -> None:
-        """Marks the session as the most recently used."""
+        """Marks the session as the most recently used one."""
         session.last_used_ms = now_ms
         self._sessions[session.id] = self._sessions.pop(session.id)
 
     def maybe_create(
         self, now_ms: int, *, privileged: bool, uses_topic_ids: bool, size: int
     ) -> FetchSession | None:
-        """A new, empty session, or None when nothing may be pushed out for it."""
+        """Returns a new, empty session, or None if the cache is full and no session may be evicted."""
         if len(self._sessions) >= self._max_entries and not self._evict(now_ms, privileged, size):
             return None
         session_id = self._new_id()
@@ -221,7 +224,7 @@ class FetchSessionCache:
         return session
 
     def _evict(self, now_ms: int, privileged: bool, size: int) -> bool:
-        oldest = next(iter(self._sessions.values()), None)  # the dictionary is in order of use
+        oldest = next(iter(self._sessions.values()), None)  # ordered by last use
         if oldest is None:
             return False
         if now_ms - oldest.last_used_ms > self._eviction_ms:
@@ -243,7 +246,7 @@ class FetchSessionCache:
 
 @dataclass(slots=True)
 class FetchSessions:
-    """Finds the context of each Fetch request."""
+    """Makes the context of each Fetch request (`FetchManager` in Kafka)."""
 
     cache: FetchSessionCache
     topic_name: Callable[[bytes], str | None]
@@ -259,8 +262,8 @@ class FetchSessions:
         forgotten: Iterable[PartitionKey],
         now_ms: int,
     ) -> FetchContext:
-        """The context of a request; carries FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or
-        FETCH_SESSION_TOPIC_ID_ERROR where the session does not fit."""
+        """Returns the context of a request. Its error is FETCH_SESSION_ID_NOT_FOUND,
+        INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR if the session does not match."""
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session_id != INVALID_SESSION_ID:
                 self.cache.remove(session_id)

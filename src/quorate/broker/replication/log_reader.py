@@ -1,8 +1,7 @@
-"""Reading of hosted partitions for Fetch: bounds, epochs, isolation, and the decision whether a waiting
-Fetch has enough.
+"""Reads hosted partitions for Fetch: checks bounds, leader epochs and isolation, and decides whether a
+waiting Fetch has enough data.
 
-The answers hold file regions, not bytes: the records of a partition go from the page cache to the
-socket untouched.
+Results hold file regions, not bytes: records are sent from the page cache to the socket without a copy.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ if TYPE_CHECKING:
     from quorate.log.partition_log import PartitionLog
     from quorate.protocol.regions import FileRegion
 
-log_ = logging.getLogger("quorate.broker.fetch")
+logger = logging.getLogger("quorate.broker.fetch")
 UNKNOWN_OFFSET = -1
 
 
 class Isolation(enum.IntEnum):
-    """Up to where a reader may read."""
+    """The offset at which a reader's view of a log ends."""
 
     LOG_END = 0  # followers
     HIGH_WATERMARK = 1  # consumers, read_uncommitted
@@ -37,7 +36,7 @@ class Isolation(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FetchParams:
-    """The request-wide part of a Fetch."""
+    """The parameters that a Fetch gives for all its partitions."""
 
     replica_id: int  # -1: a consumer
     replica_epoch: int
@@ -49,12 +48,13 @@ class FetchParams:
 
     @property
     def is_from_follower(self) -> bool:
+        """Whether the reader is another broker, not a consumer."""
         return self.replica_id >= 0
 
 
 @dataclass(slots=True)
 class ReadResult:
-    """What reading one partition gave. After an error all offsets are -1."""
+    """The result of reading one partition. After an error all offsets are -1."""
 
     error: ErrorCode = ErrorCode.NONE
     high_watermark: int = UNKNOWN_OFFSET
@@ -67,7 +67,7 @@ class ReadResult:
 
 
 def upper_offset(log: PartitionLog, isolation: Isolation) -> int:
-    """The offset at which this reader's view of the log ends."""
+    """The offset at which a view with this isolation ends."""
     if isolation is Isolation.HIGH_WATERMARK:
         return log.high_watermark
     if isolation is Isolation.LOG_END:
@@ -78,8 +78,8 @@ def upper_offset(log: PartitionLog, isolation: Isolation) -> int:
 def read(
     manager: ReplicaManager, params: FetchParams, wanted: Sequence[FetchPartition], *, note_follower: bool
 ) -> list[ReadResult]:
-    """Reads each partition in turn under the request's limit. The first non-empty one may exceed limits
-    by one batch, so that a reader always gets on."""
+    """Reads the partitions in order, up to the limit of the request. The first non-empty one may exceed
+    the limits by one batch, so that a reader always makes progress."""
     left = params.max_bytes
     min_one = True
     results = []
@@ -108,7 +108,7 @@ def _read_partition(
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
         partition.check_leader(part.current_leader_epoch, only_leader=params.only_leader)
         if params.is_from_follower and not partition.has_follower(params.replica_id):
-            # With the epoch given and right, the follower is ahead of this broker's metadata: it will retry.
+            # With the current leader epoch the follower is ahead of this broker's metadata and will retry.
             unknown = ErrorCode.NOT_LEADER_OR_FOLLOWER if part.current_leader_epoch == -1 else None
             raise KafkaError(
                 unknown or ErrorCode.UNKNOWN_LEADER_EPOCH,
@@ -120,7 +120,9 @@ def _read_partition(
             manager.note_storage_failure(error)
         return ReadResult(error.code)
     except Exception:
-        log_.exception("[Fetch broker=%d] Reading %s-%s failed", manager.node_id, part.topic, part.partition)
+        logger.exception(
+            "[Fetch broker=%d] Reading %s-%s failed", manager.node_id, part.topic, part.partition
+        )
         return ReadResult(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
@@ -135,7 +137,7 @@ def _read_log(
 ) -> ReadResult:
     log = partition.log
     offset = part.fetch_offset
-    # The end before the read: what is appended meanwhile must not keep a follower out of sync.
+    # The end before the read: records that are appended meanwhile must not make a follower late.
     end = log.log_end_offset
     start = log.log_start_offset
     result = ReadResult(ErrorCode.NONE, log.high_watermark, log.last_stable_offset, start)
@@ -169,8 +171,8 @@ def _read_log(
 
 
 def _diverging(log: PartitionLog, part: FetchPartition) -> tuple[int, int] | None:
-    """Where the reader's history leaves this log's (KIP-595). Raises OFFSET_OUT_OF_RANGE if the epoch
-    is not known."""
+    """Returns the (epoch, end offset) at which the reader's log diverges from this one, or None (KIP-595).
+    Raises OFFSET_OUT_OF_RANGE if the epoch is unknown."""
     known = log.end_offset_for_epoch(part.last_fetched_epoch)
     if known is None or known[0] < 0 or known[1] < 0:
         raise KafkaError(
@@ -184,8 +186,8 @@ def _diverging(log: PartitionLog, part: FetchPartition) -> tuple[int, int] | Non
 
 
 def is_ready(manager: ReplicaManager, params: FetchParams, wanted: Sequence[FetchPartition]) -> bool:
-    """Whether a waiting Fetch would now be answered: enough bytes, or something that the reader must be
-    told."""
+    """Whether a waiting Fetch can be answered: it has enough bytes, or a partition has an error or a
+    divergence to report."""
     available = 0
     for part in wanted:
         partition = manager.partitions.get((part.topic, part.partition)) if part.topic is not None else None
@@ -198,7 +200,7 @@ def is_ready(manager: ReplicaManager, params: FetchParams, wanted: Sequence[Fetc
             return True
         upper = upper_offset(log, params.isolation)
         if part.fetch_offset > upper or part.fetch_offset < log.log_start_offset:
-            return True  # truncated, or deleted, under the reader
+            return True  # truncated or deleted since the first read
         if part.fetch_offset < upper:
             if params.min_bytes <= 1:
                 return True

@@ -1,46 +1,63 @@
-"""One replica on this broker: its role, its ISR, its high watermark, and who waits for it.
+"""One replica on this broker: its role, its ISR, its high watermark, and the requests that wait for it
+(`Partition` in Kafka).
 
-A partition holds its log lazily: the log object is made when somebody reads or writes, so that a delta
-with thousands of new partitions costs next to nothing, and no file is made before the first append.
-Everything runs on the event loop; nothing locks. Facts: KIP-497 (pending ISR), KIP-101 and KIP-320
-(leader epochs), KIP-841.
+The log object is made on the first read or write. Therefore a delta with thousands of new partitions is
+cheap, and no file is made before the first append. Everything runs on the event loop without locks.
+KIP-497 (pending ISR), KIP-101 and KIP-320 (leader epochs), KIP-841 (broker epochs in the ISR).
 """
 
 from __future__ import annotations
 
 import logging
-from bisect import bisect_right
-from collections import deque
-from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from quorate.broker.replication.purgatory import DelayedOperations
 from quorate.broker.replication.replica_state import FollowerState, PendingIsr
 from quorate.log.errors import LogDirFailure
 from quorate.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from quorate.broker.replication.purgatory import DelayedAcks, DelayedFetch
-    from quorate.broker.replication.replica_manager import ReplicaManager
+    from quorate.broker.clock import Clock
+    from quorate.broker.metadata.cache import MetadataCache
     from quorate.log.partition_log import PartitionLog
     from quorate.log.producer_state import AppendOrigin
     from quorate.log.results import AppendInfo
     from quorate.metadata.image import PartitionImage
 
-log_ = logging.getLogger("quorate.broker.replication.partition")
+logger = logging.getLogger("quorate.broker.replication.partition")
 NO_LEADER = -1
 NO_EPOCH = -1
 
 
+class PartitionHost(Protocol):
+    """The members of the `ReplicaManager` that a partition uses."""
+
+    node_id: int
+    clock: Clock
+    metadata: MetadataCache
+    replica_lag_max_s: float
+    accepts_appends: bool
+
+    def open_log(self, partition: Partition) -> PartitionLog:
+        """Opens or creates the log. Raises KAFKA_STORAGE_ERROR."""
+        ...
+
+    def alter_isr(self, partition: Partition, pending: PendingIsr) -> None:
+        """Sends an ISR change to the controller."""
+        ...
+
+    def note_storage_failure(self, error: BaseException) -> None:
+        """Takes the log directory offline if `error` is a LogDirFailure."""
+        ...
+
+
 class Partition:
-    """A hosted replica, leader or follower."""
+    """A replica that this broker hosts, as leader or as follower."""
 
     __slots__ = (
-        "_ack_waiters",
-        "_fetch_waiters",
+        "_delayed",
+        "_host",
         "_log",
-        "_manager",
         "adding_replicas",
         "followers",
         "is_leader",
@@ -48,7 +65,6 @@ class Partition:
         "leader_epoch",
         "leader_epoch_start",
         "leader_id",
-        "low_watermark_waiters",
         "partition",
         "partition_epoch",
         "pending_isr",
@@ -57,8 +73,8 @@ class Partition:
         "topic_id",
     )
 
-    def __init__(self, manager: ReplicaManager, topic: str, partition: int, topic_id: bytes) -> None:
-        self._manager = manager
+    def __init__(self, host: PartitionHost, topic: str, partition: int, topic_id: bytes) -> None:
+        self._host = host
         self.topic = topic
         self.partition = partition
         self.topic_id = topic_id
@@ -67,16 +83,15 @@ class Partition:
         self.leader_epoch = NO_EPOCH
         self.partition_epoch = NO_EPOCH
         self.leader_epoch_start: int | None = None
-        """LEO when this leader epoch began; None while the log has not been touched since."""
+        """The LEO at the start of this leader epoch, or None if the log was not used in it yet."""
         self.replicas: tuple[int, ...] = ()
         self.adding_replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
         self.pending_isr: PendingIsr | None = None
         self.followers: dict[int, FollowerState] = {}
-        self.low_watermark_waiters: list[tuple[int, DelayedAcks, int]] | None = None
         self._log: PartitionLog | None = None
-        self._fetch_waiters: dict[DelayedFetch, None] | None = None  # in order of arrival, quick to leave
-        self._ack_waiters: deque[tuple[int, DelayedAcks, int]] | None = None
+        self._delayed: DelayedOperations | None = None
+        """None until the first request waits: most partitions of a large broker are idle."""
 
     def __repr__(self) -> str:
         return f"Partition({self.topic}-{self.partition} leader={self.leader_id} epoch={self.leader_epoch})"
@@ -85,13 +100,14 @@ class Partition:
 
     @property
     def log(self) -> PartitionLog:
-        """The log; made, and told of the leader epoch, on first use. Raises KAFKA_STORAGE_ERROR."""
+        """The log. The first use in a leader epoch opens it and records the epoch in it. Raises
+        KAFKA_STORAGE_ERROR."""
         log = self._log
         if log is None:
             try:
-                log = self._log = self._manager.open_log(self)
+                log = self._log = self._host.open_log(self)
             except LogDirFailure as error:
-                self._manager.note_storage_failure(error)
+                self._host.note_storage_failure(error)
                 raise
         if self.is_leader and self.leader_epoch_start is None:
             self._begin_leader_epoch(log)
@@ -99,20 +115,23 @@ class Partition:
 
     @property
     def has_log(self) -> bool:
-        """Whether the log object exists already (looking does not make it)."""
+        """Whether the log has been opened. Reading this property does not open it."""
         return self._log is not None
 
     def forget_log(self) -> PartitionLog | None:
-        """Lets go of the log (the partition is deleted or its directory failed). No answer of the
-        controller that comes later may make another one under its name."""
+        """Drops and returns the log, because the partition was deleted or its directory failed.
+
+        Ends a pending change of the ISR too: an answer of the controller that arrives later must not
+        make another log of this name.
+        """
         log, self._log = self._log, None
         self.pending_isr = None
         self.leader_epoch_start = None
         return log
 
     def _begin_leader_epoch(self, log: PartitionLog) -> None:
-        # Epochs are noted even where nothing is appended in them: a follower that has records of a
-        # later epoch than this leader's last one must find out where to cut.
+        # An epoch is recorded even if nothing is appended in it: a follower whose last records have a later
+        # epoch than this leader's must be able to find where to truncate.
         self.leader_epoch_start = log.log_end_offset
         log.assign_epoch(self.leader_epoch, log.log_end_offset)
         self.maybe_advance(log)
@@ -120,9 +139,8 @@ class Partition:
     # --- role -------------------------------------------------------------------------------------
 
     def make_leader(self, image: PartitionImage, now: float) -> bool:
-        """Takes the leader role as the metadata says; true when it was not the leader before. Older
-        partition epochs than the known one are skipped: AlterPartition's answer may be ahead of the
-        log."""
+        """Becomes or stays the leader. Returns whether it was not the leader before. An image with an older
+        partition epoch is ignored: AlterPartition's answer may be ahead of the metadata log."""
         if image.partition_epoch < self.partition_epoch:
             return False
         was_leader = self.is_leader
@@ -130,7 +148,7 @@ class Partition:
         self._assign(image)
         self.isr = image.isr
         self.pending_isr = None
-        me = self._manager.node_id
+        me = self._host.node_id
         if len(image.replicas) > 1 or self.followers:
             self.followers = {
                 replica: self.followers.get(replica) or FollowerState()
@@ -147,12 +165,12 @@ class Partition:
                     state.reset(now, end, new_leader=not was_leader, in_sync=replica in image.isr)
         if self._log is not None:
             self.maybe_advance(self.log)
-        if self.low_watermark_waiters:
-            self._wake_low_watermark()  # a follower that they wait for may be no replica any more
+        # Deletions may have waited for a follower that is not a replica any more.
+        self._complete_deletions()
         return not was_leader
 
     def make_follower(self, image: PartitionImage) -> bool:
-        """Takes the follower role; true when the leader epoch is new, so that fetching must begin anew."""
+        """Becomes or stays a follower. Returns whether the leader epoch is new, so that fetching restarts."""
         if image.partition_epoch < self.partition_epoch:
             return False
         new_epoch = image.leader_epoch > self.leader_epoch
@@ -165,7 +183,7 @@ class Partition:
         self.pending_isr = None
         self.followers = {}
         if was_leader or new_epoch:
-            self.fail_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self.fail_delayed_operations(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return new_epoch
 
     def _assign(self, image: PartitionImage) -> None:
@@ -175,40 +193,40 @@ class Partition:
         self.adding_replicas = image.adding_replicas
 
     def check_leader(self, current_leader_epoch: int, *, only_leader: bool = True) -> None:
-        """Raises what a request with this view of the partition must be told: FENCED_LEADER_EPOCH,
-        UNKNOWN_LEADER_EPOCH or NOT_LEADER_OR_FOLLOWER. An epoch of -1 is not checked."""
+        """Checks the leader epoch of a request, unless it is -1, and the role. Raises FENCED_LEADER_EPOCH,
+        UNKNOWN_LEADER_EPOCH or NOT_LEADER_OR_FOLLOWER."""
         if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
             if current_leader_epoch < self.leader_epoch:
                 raise KafkaError(
                     ErrorCode.FENCED_LEADER_EPOCH,
                     f"The requested leader epoch {current_leader_epoch} of {self.topic}-{self.partition} is "
-                    "older "
-                    f"than the current one, {self.leader_epoch}.",
+                    f"older than the current one, {self.leader_epoch}.",
                 )
             raise KafkaError(
                 ErrorCode.UNKNOWN_LEADER_EPOCH,
                 f"The requested leader epoch {current_leader_epoch} of {self.topic}-{self.partition} is "
-                "newer "
-                f"than the one known here, {self.leader_epoch}.",
+                f"newer than the one known here, {self.leader_epoch}.",
             )
         if only_leader and not self.is_leader:
             raise self.not_leader()
 
     def not_leader(self) -> KafkaError:
+        """The error of a request that only the leader serves."""
         return KafkaError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            f"Broker {self._manager.node_id} is not the leader of {self.topic}-{self.partition}.",
+            f"Broker {self._host.node_id} is not the leader of {self.topic}-{self.partition}.",
         )
 
     # --- writing ----------------------------------------------------------------------------------
 
     def effective_min_isr(self, log: PartitionLog) -> int:
+        """min.insync.replicas, at most the number of replicas."""
         return min(log.config.min_insync_replicas, len(self.followers) + 1)
 
     def append(self, records: bytes | memoryview, acks: int, now_ms: int, origin: AppendOrigin) -> AppendInfo:
-        """Appends as the leader. Raises NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, and what the log
-        raises."""
-        if not (self.is_leader and self._manager.accepts_appends):
+        """Appends as the leader. Raises NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, and errors of the
+        log."""
+        if not (self.is_leader and self._host.accepts_appends):
             raise self.not_leader()
         log = self.log
         if acks == -1 and self.followers and len(self.isr) < self.effective_min_isr(log):
@@ -220,33 +238,33 @@ class Partition:
         try:
             info = log.append_as_leader(records, self.leader_epoch, now_ms, origin)
         except LogDirFailure as error:
-            self._manager.note_storage_failure(error)
+            self._host.note_storage_failure(error)
             raise
         self.maybe_advance(log)
-        if self.followers and self._fetch_waiters:  # followers wait for the LEO
+        if self.followers:  # they wait for the LEO
             self._wake_fetches()
         return info
 
     def maximal_isr(self) -> tuple[int, ...]:
-        """The ISR that the high watermark must wait for: with an expansion already counted."""
+        """The ISR that the high watermark waits for. A pending expansion already counts (KIP-497)."""
         pending = self.pending_isr
         return pending.isr if pending is not None and pending.expands else self.isr
 
     def maybe_advance(self, log: PartitionLog | None = None) -> bool:
-        """Moves the leader's high watermark as far as the replicas allow it; whether it moved."""
+        """Raises the leader's high watermark as far as its followers allow. Returns whether it moved."""
         log = log or self.log
         end = log.log_end_offset
         if self.followers:
             if len(self.isr) < self.effective_min_isr(log):
                 return False
-            now = self._manager.clock.now()
-            max_lag_s = self._manager.replica_lag_max_s
+            now = self._host.clock.now()
+            max_lag_s = self._host.replica_lag_max_s
             isr = self.maximal_isr()
             new = end
             for replica, state in self.followers.items():
                 if state.log_end_offset < new and (
                     replica in isr
-                    # One that is about to join is waited for, or it would never catch up with a busy leader.
+                    # Also waits for a caught-up follower outside the ISR, so that it can join a busy leader.
                     or (state.is_caught_up(end, now, max_lag_s) and self._is_isr_eligible(replica, state))
                 ):
                     new = state.log_end_offset
@@ -254,26 +272,25 @@ class Partition:
         return self._move_high_watermark(log, end)
 
     def _move_high_watermark(self, log: PartitionLog, offset: int) -> bool:
-        """The one place where the high watermark of a hosted replica rises: what waits for it is woken
-        here. Whether it rose."""
+        """Raises the high watermark and wakes the requests that wait for it. All increases go through this
+        method. Returns whether it rose."""
         if offset <= log.high_watermark:
             return False
         log.high_watermark = offset
-        if self._fetch_waiters:
-            self._wake_fetches()
-        if self._ack_waiters:
-            self._wake_acks(log)
+        delayed = self._delayed
+        if delayed is not None:
+            if delayed.fetches:
+                delayed.wake_fetches()
+            if delayed.appends:
+                delayed.complete_appends(offset, self.ack_error(log))
         return True
 
     def _move_log_start(self, log: PartitionLog, offset: int, reason: str) -> None:
-        """The one place where the log start of a hosted replica is raised for another reason than
-        retention. Wakes readers, who may wait at an offset that is gone, and deletions. Raises
-        OFFSET_OUT_OF_RANGE above the high watermark."""
+        """Raises the log start offset for any other reason than retention. Wakes deletions, and fetches
+        that may wait at a deleted offset. Raises OFFSET_OUT_OF_RANGE above the high watermark."""
         if log.increment_log_start_offset(offset, reason):
-            if self._fetch_waiters:
-                self._wake_fetches()
-            if self.low_watermark_waiters:
-                self._wake_low_watermark()
+            self._wake_fetches()
+            self._complete_deletions()
 
     # --- followers --------------------------------------------------------------------------------
 
@@ -286,12 +303,12 @@ class Partition:
         leader_end_offset: int,
         now: float,
     ) -> None:
-        """Notes how far a follower has got. Raises NOT_LEADER_OR_FOLLOWER for a Fetch of an older
-        incarnation."""
+        """Records the progress of a follower. Raises NOT_LEADER_OR_FOLLOWER for a Fetch of an older
+        incarnation of the follower."""
         state = self.followers.get(replica_id)
         if state is None:
             return
-        known_epoch = self._manager.metadata.alive_broker_epoch(replica_id)
+        known_epoch = self._host.metadata.alive_broker_epoch(replica_id)
         if broker_epoch != -1 and known_epoch is not None and known_epoch > broker_epoch:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -303,14 +320,14 @@ class Partition:
         self._maybe_expand_isr(replica_id, state)
         if previous_end != state.log_end_offset:
             self.maybe_advance()
-        if self.low_watermark_waiters:
-            self._wake_low_watermark()
+        self._complete_deletions()
 
     def has_follower(self, replica_id: int) -> bool:
+        """Whether the broker is another replica of this partition."""
         return replica_id in self.followers
 
     def _is_isr_eligible(self, replica: int, state: FollowerState) -> bool:
-        metadata = self._manager.metadata
+        metadata = self._host.metadata
         if metadata.is_fenced(replica) or metadata.is_shutting_down(replica) or state.broker_epoch is None:
             return False
         return state.broker_epoch == -1 or state.broker_epoch == metadata.alive_broker_epoch(replica)
@@ -322,7 +339,7 @@ class Partition:
         start = self.leader_epoch_start
         if start is None or state.log_end_offset < log.high_watermark or state.log_end_offset < start:
             return
-        self._ask_isr((*self.isr, replica), expands=True)
+        self._request_isr((*self.isr, replica), expands=True)
 
     def maybe_shrink_isr(self, now: float, max_lag_s: float) -> None:
         """Asks for an ISR without the followers that have not caught up for `max_lag_s`."""
@@ -337,56 +354,56 @@ class Partition:
         ]
         if late:
             kept = tuple(replica for replica in self.isr if replica not in late)
-            log_.info(
+            logger.info(
                 "[Partition %s-%d broker=%d] Shrinking ISR from %s to %s. Leader: high watermark %d, end "
                 "offset %d. Late: %s",
                 self.topic,
                 self.partition,
-                self._manager.node_id,
+                self._host.node_id,
                 ",".join(map(str, self.isr)),
                 ",".join(map(str, kept)),
                 self.log.high_watermark,
                 end,
                 ", ".join(f"{replica} at {self.followers[replica].log_end_offset}" for replica in late),
             )
-            self._ask_isr(kept, expands=False)
+            self._request_isr(kept, expands=False)
 
-    def _ask_isr(self, isr: tuple[int, ...], *, expands: bool) -> None:
+    def _request_isr(self, isr: tuple[int, ...], *, expands: bool) -> None:
         pending = PendingIsr(isr, expands, self.leader_epoch, self.partition_epoch)
         self.pending_isr = pending
-        self._manager.alter_isr(self, pending)
+        self._host.alter_isr(self, pending)
 
     def isr_altered(
         self, pending: PendingIsr, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int
     ) -> None:
-        """The controller's answer to an AlterPartition."""
+        """Applies the controller's answer to an AlterPartition."""
         if self.pending_isr is not pending:
-            return  # the metadata log was faster, or the role changed
+            return  # the metadata log was faster or the role changed
         if leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
             return
         self.pending_isr = None
         self.isr = isr
         self.partition_epoch = partition_epoch
-        log_.info(
+        logger.info(
             "[Partition %s-%d broker=%d] ISR updated to %s and partition epoch to %d",
             self.topic,
             self.partition,
-            self._manager.node_id,
+            self._host.node_id,
             ",".join(map(str, isr)),
             partition_epoch,
         )
         self.maybe_advance()
 
-    def isr_refused(self, pending: PendingIsr, error: ErrorCode) -> bool:
-        """The controller refused; true when the same request is to be sent again."""
+    def isr_rejected(self, pending: PendingIsr, error: ErrorCode) -> bool:
+        """Handles the error of an AlterPartition. Returns whether the same request must be sent again."""
         if self.pending_isr is not pending:
             return False
         if error in (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED):
-            # The only errors that prove that nothing was applied: back to the committed ISR.
+            # Only these errors prove that the change was not applied: the committed ISR is in force again.
             self.pending_isr = None
-            self.maybe_advance()  # it waited for the replica that was to join
+            self.maybe_advance()  # it had waited for the replica that was to join
             return False
-        # After these the metadata log brings the truth, and with it the end of the pending state.
+        # After these the metadata log brings the current ISR, which ends the pending state.
         return error not in (
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             ErrorCode.UNKNOWN_TOPIC_ID,
@@ -396,14 +413,14 @@ class Partition:
             ErrorCode.NEW_LEADER_ELECTED,
         )
 
-    # --- what a follower takes over from its leader -----------------------------------------------
+    # --- following --------------------------------------------------------------------------------
 
     def follow_offsets(self, high_watermark: int, log_start_offset: int) -> None:
-        """Takes over the leader's high watermark, as far as this log goes, and its log start.
+        """Adopts the leader's high watermark, limited to the end of this log, and its log start offset.
 
-        The high watermark comes first, as in ReplicaFetcherThread.processPartitionData: the log start
-        may lie at it, and cannot pass the one that is known here. A log start that lies behind this log
-        is left to the next Fetch, which the leader answers with OFFSET_OUT_OF_RANGE.
+        The high watermark comes first, as in ReplicaFetcherThread.processPartitionData, because the log
+        start offset must not exceed it. A log start offset after the end of this log is ignored: the
+        leader answers the next Fetch with OFFSET_OUT_OF_RANGE.
         """
         log = self.log
         self._move_high_watermark(log, min(high_watermark, log.log_end_offset))
@@ -411,13 +428,12 @@ class Partition:
             self._move_log_start(log, log_start_offset, "leader offset incremented")
 
     def truncate_to(self, offset: int) -> None:
-        """Drops this follower's records from `offset` on. Consumers that read from it look again:
-        theirs may be gone."""
+        """Drops this follower's records from `offset` on. Wakes consumers that wait at a dropped offset."""
         self.log.truncate_to(offset)
         self._wake_fetches()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drops all records of this follower; its log goes on at `offset`."""
+        """Drops all records of this follower. Its log continues at `offset`."""
         self.log.truncate_fully_and_start_at(offset)
         self._wake_fetches()
 
@@ -426,15 +442,16 @@ class Partition:
     def low_watermark(self) -> int:
         """The lowest log start offset of the live replicas."""
         low = self.log.log_start_offset
-        metadata = self._manager.metadata
+        metadata = self._host.metadata
         for replica, state in self.followers.items():
             if metadata.alive_broker_epoch(replica) is not None:
                 low = min(low, state.log_start_offset)
         return low
 
     def delete_records(self, offset: int) -> tuple[int, int]:
-        """Raises the log start to `offset` (-1: the high watermark); (offset asked for, low watermark).
-        Raises NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION, OFFSET_OUT_OF_RANGE."""
+        """Raises the log start offset to `offset`, or to the high watermark for -1. Returns (the new log
+        start offset, low watermark). Raises NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION,
+        OFFSET_OUT_OF_RANGE."""
         if not self.is_leader:
             raise self.not_leader()
         log = self.log
@@ -454,66 +471,34 @@ class Partition:
         self._move_log_start(log, wanted, "client delete records request")
         return wanted, self.low_watermark()
 
-    # --- who waits --------------------------------------------------------------------------------
+    # --- waiting requests -------------------------------------------------------------------------
 
-    def add_fetch_waiter(self, waiter: DelayedFetch) -> None:
-        if self._fetch_waiters is None:
-            self._fetch_waiters = {}
-        self._fetch_waiters[waiter] = None
-
-    def remove_fetch_waiter(self, waiter: DelayedFetch) -> None:
-        if self._fetch_waiters is not None:
-            self._fetch_waiters.pop(waiter, None)
-
-    def add_ack_waiter(self, required: int, waiter: DelayedAcks, index: int) -> None:
-        waiters = self._ack_waiters
-        if waiters is None:
-            waiters = self._ack_waiters = deque()
-        while waiters and waiters[0][1].is_done:  # timed out, or its client went away
-            waiters.popleft()
-        entry = (required, waiter, index)
-        if waiters and waiters[-1][0] > required:  # a retry, answered with the offsets of its first try
-            waiters.insert(bisect_right(waiters, required, key=itemgetter(0)), entry)
-        else:
-            waiters.append(entry)
-
-    def add_low_watermark_waiter(self, required: int, waiter: DelayedAcks, index: int) -> None:
-        if self.low_watermark_waiters is None:
-            self.low_watermark_waiters = []
-        self.low_watermark_waiters.append((required, waiter, index))
-
-    def _wake_fetches(self) -> None:
-        for waiter in self._fetch_waiters or ():
-            waiter.wake()
-
-    def _wake_acks(self, log: PartitionLog) -> None:
-        waiters = self._ack_waiters
-        high_watermark = log.high_watermark
-        while waiters and waiters[0][0] <= high_watermark:
-            _, waiter, index = waiters.popleft()
-            waiter.acked(index, self.ack_error(log))
+    @property
+    def delayed_operations(self) -> DelayedOperations:
+        """The requests that wait for this partition."""
+        delayed = self._delayed
+        if delayed is None:
+            delayed = self._delayed = DelayedOperations()
+        return delayed
 
     def ack_error(self, log: PartitionLog) -> ErrorCode:
-        """What an append that reached the high watermark is answered: the ISR may have shrunk below the
-        minimum after the append."""
+        """The code that answers an append below the high watermark: the ISR may have shrunk below
+        min.insync.replicas after the append."""
         if self.followers and len(self.maximal_isr()) < self.effective_min_isr(log):
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return ErrorCode.NONE
 
-    def _wake_low_watermark(self) -> None:
-        low = self.low_watermark()
-        waiters = self.low_watermark_waiters or []
-        self.low_watermark_waiters = [entry for entry in waiters if entry[0] > low]
-        for required, waiter, index in waiters:
-            if required <= low:
-                waiter.acked(index, ErrorCode.NONE)
+    def fail_delayed_operations(self, error: ErrorCode) -> None:
+        """Ends the waiting requests after this replica got another role or was removed."""
+        if self._delayed is not None:
+            self._delayed.fail(error)
 
-    def fail_waiters(self, error: ErrorCode) -> None:
-        """The role or the partition is gone: acks and deletions end with `error`, fetches look again
-        and find out."""
-        for name in ("_ack_waiters", "low_watermark_waiters"):
-            waiters: Iterable[tuple[int, DelayedAcks, int]] = getattr(self, name) or ()
-            setattr(self, name, None)
-            for _, waiter, index in waiters:
-                waiter.acked(index, error)
-        self._wake_fetches()
+    def _wake_fetches(self) -> None:
+        delayed = self._delayed
+        if delayed is not None and delayed.fetches:
+            delayed.wake_fetches()
+
+    def _complete_deletions(self) -> None:
+        delayed = self._delayed
+        if delayed is not None and delayed.has_deletions:
+            delayed.complete_deletions(self.low_watermark())

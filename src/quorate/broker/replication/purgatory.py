@@ -1,28 +1,102 @@
-"""Requests that wait: a Fetch for data, a Produce for its replicas, DeleteRecords for the followers'
-low watermark.
+"""The requests that wait for a partition: a Fetch for data, a Produce with acks=all for its replicas, a
+DeleteRecords for the low watermark of the followers.
 
-Nothing polls. A waiting request hangs on the partitions that it waits for, and on one timer; an append
-or a moved watermark wakes it. It ends in a future, which the connection awaits; a connection that goes
-away cancels the future.
+Nothing polls. A waiting request is registered with the partitions that it waits for and has one timer;
+an append or a moved watermark wakes it. Its answer is a future, which the connection awaits. If the
+connection is lost, a Fetch is cancelled (`quorate.net.dispatch.WAITS_ONLY`); the other requests wait to
+their end, as their effect does not depend on who reads the answer.
+
+`Partition` stands above this module: here it is only `HasDelayedOperations`.
 """
 
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import Any, Protocol
 
 from quorate.protocol.errors import ErrorCode
 
-if TYPE_CHECKING:
-    from quorate.broker.replication.partition import Partition
+
+class DelayedOperations:
+    """The requests that wait for one partition, by what they wait for (`DelayedOperations` in Kafka)."""
+
+    __slots__ = ("_deletions", "appends", "fetches")
+
+    def __init__(self) -> None:
+        self.fetches: dict[DelayedFetch, None] = {}
+        """In order of arrival; a dictionary, because a Fetch that ends early is removed from the middle."""
+        self.appends: deque[tuple[int, DelayedAcks, int]] = deque()
+        """(offset that the high watermark must reach, request, index of the append in it), by offset."""
+        self._deletions: list[tuple[int, DelayedAcks, int]] = []
+
+    @property
+    def has_deletions(self) -> bool:
+        """Whether a DeleteRecords waits for the low watermark."""
+        return bool(self._deletions)
+
+    def add_append(self, required: int, request: DelayedAcks, index: int) -> None:
+        """Calls `request.acked(index, ...)` when the high watermark reaches `required`."""
+        appends = self.appends
+        while appends and appends[0][1].is_done:  # timed out
+            appends.popleft()
+        entry = (required, request, index)
+        if appends and appends[-1][0] > required:
+            # A producer's retry is answered with the offsets of its first attempt.
+            appends.insert(bisect_right(appends, required, key=itemgetter(0)), entry)
+        else:
+            appends.append(entry)
+
+    def add_deletion(self, required: int, request: DelayedAcks, index: int) -> None:
+        """Calls `request.acked(index, ...)` when the low watermark reaches `required`."""
+        self._deletions.append((required, request, index))
+
+    def wake_fetches(self) -> None:
+        """Lets every waiting Fetch check whether it has enough to answer."""
+        for fetch in self.fetches:
+            fetch.wake()
+
+    def complete_appends(self, high_watermark: int, error: ErrorCode) -> None:
+        """Settles the appends below the high watermark with `error` (NONE: acknowledged)."""
+        appends = self.appends
+        while appends and appends[0][0] <= high_watermark:
+            _, request, index = appends.popleft()
+            request.acked(index, error)
+
+    def complete_deletions(self, low_watermark: int) -> None:
+        """Settles the deletions below the low watermark."""
+        deletions = self._deletions
+        self._deletions = [entry for entry in deletions if entry[0] > low_watermark]
+        for required, request, index in deletions:
+            if required <= low_watermark:
+                request.acked(index, ErrorCode.NONE)
+
+    def fail(self, error: ErrorCode) -> None:
+        """Ends appends and deletions with `error`, because the replica has another role or is gone.
+        Fetches are woken and find the reason themselves."""
+        appends, self.appends = self.appends, deque()
+        deletions, self._deletions = self._deletions, []
+        for _, request, index in (*appends, *deletions):
+            request.acked(index, error)
+        self.wake_fetches()
+
+
+class HasDelayedOperations(Protocol):
+    """The only member of a `Partition` that a waiting request uses."""
+
+    @property
+    def delayed_operations(self) -> DelayedOperations: ...
 
 
 class DelayedAcks:
-    """Waits until each of several appends is on enough replicas (acks=all).
+    """Waits until each of several appends is on enough replicas (acks=all), or each of several
+    deletions is done by the live followers.
 
-    `settle(index, error)` is told once for every append: with NONE, with the error that ended the wait,
-    or with REQUEST_TIMED_OUT; `finish()` then makes the future's value.
+    `settle(index, error)` is called once for each of them: with NONE, with the error that ended the
+    wait, or with REQUEST_TIMED_OUT. Then `finish()` makes the value of the future.
     """
 
     __slots__ = ("_count", "_finish", "_loop", "_open", "_settle", "_timer", "future")
@@ -30,16 +104,16 @@ class DelayedAcks:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        waits: Sequence[tuple[Partition, int]],
+        waits: Sequence[tuple[HasDelayedOperations, int]],
         timeout_s: float | None,
         settle: Callable[[int, ErrorCode], None],
         finish: Callable[[], Any],
         count: int = 0,
     ) -> None:
-        """`waits`: (partition, offset that its high watermark must reach); or `count` of what the
-        caller registers.
+        """`waits` are (partition, offset that its high watermark must reach). Without them, `count` is
+        the number of deletions that the caller registers with their partitions.
 
-        Without `timeout_s` more appends may be added, and nothing is finished before `start`.
+        Without `timeout_s` more appends may be added, and the request does not finish before `start`.
         """
         self.future: asyncio.Future[Any] = loop.create_future()
         self._loop = loop
@@ -49,22 +123,22 @@ class DelayedAcks:
         self._finish = finish
         self._timer = None if timeout_s is None else loop.call_later(timeout_s, self._expire)
         for index, (partition, required) in enumerate(waits):
-            partition.add_ack_waiter(required, self, index)
+            partition.delayed_operations.add_append(required, self, index)
 
-    def add(self, partition: Partition, required: int) -> None:
-        """One more append to wait for; only before `start`."""
+    def add(self, partition: HasDelayedOperations, required: int) -> None:
+        """Adds an append to wait for. Not allowed after `start`."""
         index, self._count = self._count, self._count + 1
         self._open.add(index)
-        partition.add_ack_waiter(required, self, index)
+        partition.delayed_operations.add_append(required, self, index)
 
     def start(self, timeout_s: float) -> None:
-        """All appends are known: the time runs."""
+        """Starts the timeout after the last append has been added."""
         self._timer = self._loop.call_later(timeout_s, self._expire)
         if not self._open:
             self._complete()
 
     def acked(self, index: int, error: ErrorCode) -> None:
-        """One append is settled."""
+        """Settles one append or deletion. Calls after its first one have no effect."""
         if index not in self._open:
             return
         self._open.discard(index)
@@ -74,6 +148,7 @@ class DelayedAcks:
 
     @property
     def is_done(self) -> bool:
+        """Whether nothing is waited for any more."""
         return (not self._open and self._timer is not None) or self.future.done()
 
     def _expire(self) -> None:
@@ -88,19 +163,19 @@ class DelayedAcks:
         if not self.future.done():
             try:
                 self.future.set_result(self._finish())
-            except Exception as error:  # a bug must end this request only, not the produce of another client
+            except Exception as error:  # a defect ends this request only, not the append that completed it
                 self.future.set_exception(error)
 
 
 class DelayedFetch:
-    """Waits until `ready()` says so, at most `max_wait_s`; then `finish()` makes the answer."""
+    """Waits until `ready()` is true, for at most `max_wait_s`. Then `finish()` makes the answer."""
 
     __slots__ = ("_finish", "_loop", "_partitions", "_ready", "_timer", "_woken", "future")
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        partitions: Sequence[Partition],
+        partitions: Sequence[HasDelayedOperations],
         max_wait_s: float,
         ready: Callable[[], bool],
         finish: Callable[[], Any],
@@ -112,13 +187,12 @@ class DelayedFetch:
         self._finish = finish
         self._woken = False
         for partition in partitions:
-            partition.add_fetch_waiter(self)
+            partition.delayed_operations.fetches[self] = None
         self._timer = loop.call_later(max_wait_s, self._complete)
         self.future.add_done_callback(self._released)
 
     def wake(self) -> None:
-        """Something changed in one of the partitions; looked at once per turn of the loop, whatever
-        number of appends a turn brings."""
+        """Schedules a check of `ready()`. All appends of one turn of the event loop cause one check."""
         if not self._woken:
             self._woken = True
             self._loop.call_soon(self._check)
@@ -142,5 +216,5 @@ class DelayedFetch:
     def _release(self) -> None:
         self._timer.cancel()
         for partition in self._partitions:
-            partition.remove_fetch_waiter(self)
+            partition.delayed_operations.fetches.pop(self, None)
         self._partitions = ()

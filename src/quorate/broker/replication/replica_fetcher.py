@@ -1,9 +1,9 @@
-"""The follower side of replication: one task for each leader that this broker follows, which copies
-batches as they are.
+"""The follower side of replication: one task for each leader that this broker follows copies its batches
+unchanged (`ReplicaFetcherThread` in Kafka).
 
-Truncation follows the leader epochs (KIP-101, KIP-279, KIP-595): a Fetch carries the epoch of the
-follower's last record; a leader whose history differs answers with the epoch and offset where the two
-part, and the follower cuts there.
+Logs are truncated by leader epochs (KIP-101, KIP-279, KIP-595). A Fetch carries the epoch of the
+follower's last record. A leader with another history answers with the epoch and the offset at which the
+histories diverge, and the follower truncates its log there.
 """
 
 from __future__ import annotations
@@ -12,10 +12,15 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
-from quorate.broker.replication.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, next_epoch
+from quorate.broker.replication.fetch_session import FINAL_EPOCH, INITIAL_EPOCH
+from quorate.broker.replication.fetch_session_handler import (
+    FetchPosition,
+    FetchSessionHandler,
+    TopicIdPartition,
+)
 from quorate.log.results import UnexpectedAppendOffset
 from quorate.net.client import NodeChannel
 from quorate.net.errors import NetError
@@ -24,24 +29,36 @@ from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
 from quorate.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 
 if TYPE_CHECKING:
+    from quorate.broker.clock import Clock
+    from quorate.broker.metadata.cache import MetadataCache
     from quorate.broker.replication.partition import Partition
-    from quorate.broker.replication.replica_manager import ReplicaManager
     from quorate.config.kafka_config import KafkaConfig
+    from quorate.log.manager import LogManager
     from quorate.log.partition_log import PartitionLog
 
-log_ = logging.getLogger("quorate.broker.replication.replica_fetcher")
+logger = logging.getLogger("quorate.broker.replication.replica_fetcher")
 
 _LATEST, _EARLIEST = -1, -2
-_MAX_DOUBLINGS = 6  # of the backoff after unexpected errors: 64 s with the default of 1 s
+_MAX_DOUBLINGS = 6
+"""Of the backoff after unexpected errors: 64 s with the default of 1 s."""
 
-Key = tuple[bytes, int]
-Wish = tuple[int, int, int, int]
-"""(fetch offset, log start offset, current leader epoch, last fetched epoch), as last sent."""
+
+class FetcherHost(Protocol):
+    """The members of the `ReplicaManager` that a fetcher uses."""
+
+    node_id: int
+    clock: Clock
+    logs: LogManager
+    metadata: MetadataCache
+
+    def note_storage_failure(self, error: BaseException) -> None:
+        """Takes the log directory offline if `error` is a LogDirFailure."""
+        ...
 
 
 @dataclass(slots=True)
-class _Followed:
-    """A partition that is being copied."""
+class _FetchState:
+    """The progress of one partition that is being copied (`PartitionFetchState` in Kafka)."""
 
     partition: Partition
     leader_epoch: int
@@ -49,88 +66,17 @@ class _Followed:
     last_fetched_epoch: int
     delayed_until: float = 0.0
     failures: int = 0
-    """Unexpected errors since the last answer that could be used."""
+    """Unexpected errors since the last response that could be used."""
 
 
-@dataclass(slots=True)
-class ClientFetchSession:
-    """The fetcher's half of a fetch session (KIP-227): sends what changed since the last request."""
-
-    session_id: int = 0
-    epoch: int = INITIAL_EPOCH
-    sent: dict[Key, Wish] = field(default_factory=dict)
-
-    def next(self, wanted: dict[Key, Wish]) -> tuple[dict[Key, Wish], list[Key]]:
-        """(what to send, what to forget)."""
-        if self.epoch == INITIAL_EPOCH:
-            self.sent = dict(wanted)
-            return wanted, []
-        changed = {key: wish for key, wish in wanted.items() if self.sent.get(key) != wish}
-        forgotten = [key for key in self.sent if key not in wanted]
-        self.sent = dict(wanted)
-        return changed, forgotten
-
-    def answered(self, error: int, session_id: int) -> bool:
-        """Whether the answer is of use; an error of the session makes the next request a full one."""
-        if error != ErrorCode.NONE:
-            self.reset()
-            return False
-        if self.epoch == INITIAL_EPOCH:
-            self.session_id = session_id
-            self.epoch = next_epoch(INITIAL_EPOCH) if session_id else INITIAL_EPOCH
-        else:
-            self.epoch = next_epoch(self.epoch)
-        return True
-
-    def reset(self) -> None:
-        self.session_id, self.epoch, self.sent = 0, INITIAL_EPOCH, {}
-
-
-class ReplicaFetchers:
-    """A FollowerFetching: the fetchers of this broker by leader."""
-
-    def __init__(
-        self,
-        config: KafkaConfig,
-        replicas: ReplicaManager,
-        broker_epoch: Callable[[], int],
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        self._config = config
-        self._replicas = replicas
-        self._broker_epoch = broker_epoch
-        self._loop = loop
-        self._fetchers: dict[int, LeaderFetcher] = {}
-
-    def start_following(self, partition: Partition) -> None:
-        fetcher = self._fetchers.get(partition.leader_id)
-        if fetcher is None:
-            fetcher = self._fetchers[partition.leader_id] = LeaderFetcher(
-                partition.leader_id, self._config, self._replicas, self._broker_epoch, self._loop
-            )
-        fetcher.add(partition)
-
-    def stop_following(self, partition: Partition) -> None:
-        for leader_id, fetcher in list(self._fetchers.items()):
-            if fetcher.remove(partition) and fetcher.is_idle:
-                del self._fetchers[leader_id]
-                fetcher.stop()
-
-    async def close(self) -> None:
-        fetchers, self._fetchers = list(self._fetchers.values()), {}
-        for fetcher in fetchers:
-            fetcher.stop()
-        await asyncio.gather(*(fetcher.stopped() for fetcher in fetchers))
-
-
-class LeaderFetcher:
-    """Copies from one leader."""
+class ReplicaFetcher:
+    """Copies partitions from one leader."""
 
     def __init__(
         self,
         leader_id: int,
         config: KafkaConfig,
-        replicas: ReplicaManager,
+        replicas: FetcherHost,
         broker_epoch: Callable[[], int],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
@@ -145,39 +91,44 @@ class LeaderFetcher:
         self._partition_bytes: int = config.get("replica.fetch.max.bytes")
         self._backoff_s: float = config.get("replica.fetch.backoff.ms") / 1000
         self._timeout_s: float = config.get("replica.socket.timeout.ms") / 1000
-        self._followed: dict[Key, _Followed] = {}
-        self._out_of_range: list[Key] = []
+        self._states: dict[TopicIdPartition, _FetchState] = {}
+        self._out_of_range: list[TopicIdPartition] = []
         self._truncated: list[PartitionLog] = []
-        self._session = ClientFetchSession()
+        self._session = FetchSessionHandler()
         self._channel: NodeChannel | None = None
         self._address: tuple[str, int] | None = None
         self._task = loop.create_task(self._run())
 
     @property
     def is_idle(self) -> bool:
-        return not self._followed
+        """Whether no partition is left to copy."""
+        return not self._states
 
     def add(self, partition: Partition) -> None:
+        """Copies the partition in its present leader epoch, from the end of its log."""
         log = partition.log
-        # A log without epochs may hold what a former leader never committed: only what is below the
-        # watermark is sure.
+        # A log without leader epochs may end with records that a former leader never committed: only
+        # those below the high watermark are certain.
         known = log.latest_epoch
         if known is None and log.log_end_offset > log.high_watermark:
             partition.truncate_to(log.high_watermark)
             self._replicas.logs.lower_checkpoints([log])
-        self._followed[(partition.topic_id, partition.partition)] = _Followed(
+        self._states[(partition.topic_id, partition.partition)] = _FetchState(
             partition, partition.leader_epoch, log.log_end_offset, -1 if known is None else known
         )
 
     def remove(self, partition: Partition) -> bool:
-        return self._followed.pop((partition.topic_id, partition.partition), None) is not None
+        """Stops copying the partition. Returns whether it was copied by this fetcher."""
+        return self._states.pop((partition.topic_id, partition.partition), None) is not None
 
     def stop(self) -> None:
+        """Cancels the task and closes the connection."""
         self._task.cancel()
         if self._channel is not None:
             self._channel.close()
 
     async def stopped(self) -> None:
+        """Waits for the cancelled task to end."""
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
@@ -186,7 +137,7 @@ class LeaderFetcher:
                 if not await self._round():
                     await asyncio.sleep(self._backoff_s / 10)
             except (NetError, OSError) as error:
-                log_.info(
+                logger.info(
                     "[ReplicaFetcher broker=%d leader=%d] %s; retrying",
                     self._replicas.node_id,
                     self.leader_id,
@@ -195,24 +146,24 @@ class LeaderFetcher:
                 self._session.reset()
                 await asyncio.sleep(self._backoff_s)
             except Exception:
-                log_.exception(
+                logger.exception(
                     "[ReplicaFetcher broker=%d leader=%d] failed", self._replicas.node_id, self.leader_id
                 )
                 self._session.reset()
                 await asyncio.sleep(self._backoff_s)
 
     async def _round(self) -> bool:
-        """One Fetch; false when there was nothing to ask."""
+        """Sends one Fetch and processes its response. Returns False if the fetcher should pause."""
         now = self._loop.time()
-        due = {key: followed for key, followed in self._followed.items() if followed.delayed_until <= now}
+        due = {key: state for key, state in self._states.items() if state.delayed_until <= now}
         if not due:
             return False
         channel = self._leader_channel()
         if channel is None:
             return False
         response = await channel.call(self._request(due), self._timeout_s + self._max_wait_ms / 1000)
-        if not self._session.answered(response.error_code, response.session_id):
-            log_.info(
+        if not self._session.handle_response(response.error_code, response.session_id):
+            logger.info(
                 "[ReplicaFetcher broker=%d leader=%d] Fetch session refused: %s",
                 self._replicas.node_id,
                 self.leader_id,
@@ -222,98 +173,98 @@ class LeaderFetcher:
                 ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH,
             )
-        self._take_all(due, response)
+        self._process_response(due, response)
         await self._reset_out_of_range()
         return True
 
-    def _take_all(self, due: dict[Key, _Followed], response: FetchResponse) -> None:
-        """Takes over what was answered for each partition that is still followed."""
+    def _process_response(self, due: dict[TopicIdPartition, _FetchState], response: FetchResponse) -> None:
+        """Processes the data of each partition that is still copied in the same leader epoch."""
         for topic in response.responses:
             for data in topic.partitions:
                 key = (topic.topic_id, data.partition_index)
-                followed = due.get(key)
-                if followed is None or not self._is_followed(key, followed):
+                state = due.get(key)
+                if state is None or not self._is_current(key, state):
                     continue
                 if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     self._out_of_range.append(key)
                     continue
-                with self._only_delaying(followed):
-                    self._take(followed, data)
-                if data.records and self._is_followed(key, followed):
-                    # Behind the others, as in Kafka's PartitionStates: a leader that keeps no session
-                    # fills its answer in the order of the request.
-                    self._followed[key] = self._followed.pop(key)
+                with self._delaying_on_error(state):
+                    self._process_partition(state, data)
+                if data.records and self._is_current(key, state):
+                    # Moved behind the others, as in Kafka's PartitionStates: a leader without a session
+                    # fills its response in the order of the request.
+                    self._states[key] = self._states.pop(key)
         self._lower_checkpoints()
 
     async def _reset_out_of_range(self) -> None:
-        """Asks the leader where its log begins and ends, after the other partitions were served: the
-        answers may take long."""
+        """Asks the leader for the start and the end of its logs. The other partitions are processed
+        before, because the responses may take long."""
         out_of_range, self._out_of_range = self._out_of_range, []
         for key in out_of_range:
-            followed = self._followed.get(key)
-            if followed is not None:
-                with self._only_delaying(followed):
-                    await self._reset_to_leader(key, followed)
-                # Now and not behind the loop: this broker may lead the partition before the next answer
-                # comes.
+            state = self._states.get(key)
+            if state is not None:
+                with self._delaying_on_error(state):
+                    await self._reset_to_leader(key, state)
+                # Not after the loop: this broker may lead the partition before the next response arrives.
                 self._lower_checkpoints()
 
-    def _is_followed(self, key: Key, followed: _Followed) -> bool:
-        """Whether the partition is followed since `followed` was made: not removed, and not in another
-        leader epoch."""
-        return self._followed.get(key) is followed
+    def _is_current(self, key: TopicIdPartition, state: _FetchState) -> bool:
+        """Whether `state` is still the state of the partition, which was neither removed nor added again
+        in another leader epoch."""
+        return self._states.get(key) is state
 
     def _lower_checkpoints(self) -> None:
-        """To be called before anything is awaited, so before anything is appended behind a cut."""
+        """Lowers the checkpoints of the truncated logs on disk. Must be called before the next await, and
+        so before records are appended after the truncation."""
         truncated, self._truncated = self._truncated, []
         if truncated:
             try:
                 self._replicas.logs.lower_checkpoints(truncated)
             except KafkaError as failure:
-                log_.error(
+                logger.error(
                     "[ReplicaFetcher broker=%d leader=%d] %s", self._replicas.node_id, self.leader_id, failure
                 )
                 self._replicas.note_storage_failure(failure)
 
     @contextlib.contextmanager
-    def _only_delaying(self, followed: _Followed) -> Iterator[None]:
-        """An error inside, unless it is the connection's, delays this partition alone.
+    def _delaying_on_error(self, state: _FetchState) -> Iterator[None]:
+        """Delays this partition alone if its data cannot be processed. Errors of the connection are raised.
 
-        Kafka gives a partition up whose data cannot be processed for an unexpected reason, until its
-        leader changes. Here it is tried again, less often each time.
+        After an unexpected error Kafka stops copying the partition until its leader changes. Here it is
+        retried with a growing backoff.
         """
         try:
             yield
-            followed.failures = 0
+            state.failures = 0
         except KafkaError as failure:
-            self._delay(followed, self._backoff_s)
-            log_.error(
+            self._delay(state, self._backoff_s)
+            logger.error(
                 "[ReplicaFetcher broker=%d leader=%d] %s: %s",
                 self._replicas.node_id,
                 self.leader_id,
-                followed.partition,
+                state.partition,
                 failure,
             )
             self._replicas.note_storage_failure(failure)
         except NetError:
-            self._delay(followed, self._backoff_s)
-            raise  # the leader cannot be reached: the other partitions would wait for it in vain
+            self._delay(state, self._backoff_s)
+            raise  # the leader cannot be reached for the other partitions either
         except Exception:
-            delay_s = self._backoff_s * (1 << min(followed.failures, _MAX_DOUBLINGS))
-            followed.failures += 1
-            self._delay(followed, delay_s)
-            log_.exception(
+            delay_s = self._backoff_s * (1 << min(state.failures, _MAX_DOUBLINGS))
+            state.failures += 1
+            self._delay(state, delay_s)
+            logger.exception(
                 "[ReplicaFetcher broker=%d leader=%d] Unexpected error at offset %d of %s; trying again in "
                 "%.1f s",
                 self._replicas.node_id,
                 self.leader_id,
-                followed.fetch_offset,
-                followed.partition,
+                state.fetch_offset,
+                state.partition,
                 delay_s,
             )
 
-    def _delay(self, followed: _Followed, delay_s: float) -> None:
-        followed.delayed_until = self._loop.time() + delay_s
+    def _delay(self, state: _FetchState, delay_s: float) -> None:
+        state.delayed_until = self._loop.time() + delay_s
 
     def _leader_channel(self) -> NodeChannel | None:
         endpoint = self._replicas.metadata.endpoint(self.leader_id, self._listener)
@@ -329,8 +280,8 @@ class LeaderFetcher:
             self._session.reset()
         return self._channel
 
-    def _request(self, due: dict[Key, _Followed]) -> FetchRequest:
-        wanted: dict[Key, Wish] = {
+    def _request(self, due: dict[TopicIdPartition, _FetchState]) -> FetchRequest:
+        wanted: dict[TopicIdPartition, FetchPosition] = {
             key: (f.fetch_offset, f.partition.log.log_start_offset, f.leader_epoch, f.last_fetched_epoch)
             for key, f in due.items()
         }
@@ -368,26 +319,26 @@ class LeaderFetcher:
             forgotten_topics_data=list(dropped.values()),
         )
 
-    def _take(self, followed: _Followed, data: FetchResponse.PartitionData) -> None:
-        """Raises KafkaError, or whatever a fault of this broker raises."""
+    def _process_partition(self, state: _FetchState, data: FetchResponse.PartitionData) -> None:
+        """Appends or truncates. Raises KafkaError, and any exception after a defect of this broker."""
         if data.error_code == ErrorCode.NONE:
             if data.diverging_epoch.epoch >= 0 or data.diverging_epoch.end_offset >= 0:
-                self._truncate(followed, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+                self._truncate(state, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
             else:
-                self._append(followed, data)
+                self._append(state, data)
         else:
-            # Leader or metadata are about to change (or the topic to go): the metadata log brings the news.
-            log_.debug(
+            # The leader changes or the topic is deleted: the metadata log will tell this broker.
+            logger.debug(
                 "[ReplicaFetcher broker=%d leader=%d] %s: error %d",
                 self._replicas.node_id,
                 self.leader_id,
-                followed.partition,
+                state.partition,
                 data.error_code,
             )
-            self._delay(followed, self._backoff_s)
+            self._delay(state, self._backoff_s)
 
-    def _append(self, followed: _Followed, data: FetchResponse.PartitionData) -> None:
-        partition = followed.partition
+    def _append(self, state: _FetchState, data: FetchResponse.PartitionData) -> None:
+        partition = state.partition
         log = partition.log
         records = data.records
         if isinstance(records, memoryview | bytes) and len(records):
@@ -396,19 +347,20 @@ class LeaderFetcher:
             except UnexpectedAppendOffset as unexpected:
                 if log.log_end_offset != log.log_start_offset or unexpected.last_offset < log.log_end_offset:
                     raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(unexpected)) from unexpected
-                # The leader's log starts inside of this batch (DeleteRecords): an empty log begins
-                # where the batch does.
+                # The leader's log starts inside this batch (DeleteRecords): the empty log here starts at
+                # the first offset of the batch.
                 partition.truncate_fully_and_start_at(unexpected.first_offset)
                 self._replicas.logs.lower_checkpoints([log])
                 log.append_as_follower(records, self._replicas.clock.now_ms())
-            followed.fetch_offset = log.log_end_offset
-            followed.last_fetched_epoch = -1 if log.latest_epoch is None else log.latest_epoch
+            state.fetch_offset = log.log_end_offset
+            state.last_fetched_epoch = -1 if log.latest_epoch is None else log.latest_epoch
         partition.follow_offsets(data.high_watermark, data.log_start_offset)
 
-    def _truncate(self, followed: _Followed, leader_epoch: int, leader_end: int) -> None:
-        """Cuts where the leader's history and this one part; where this log never saw the leader's
-        epoch, at the end of the epoch before, and the next Fetch goes on from there."""
-        partition = followed.partition
+    def _truncate(self, state: _FetchState, leader_epoch: int, leader_end: int) -> None:
+        """Truncates the log at the offset where it diverges from the leader's. If this log does not have
+        the leader's epoch, it is truncated to the end of the epoch before, and the next Fetch continues
+        the search."""
+        partition = state.partition
         log = partition.log
         end = log.log_end_offset
         if leader_end < 0:
@@ -423,7 +375,7 @@ class LeaderFetcher:
                 target = min(mine[1], end)
             else:
                 target = min(mine[1], leader_end, end)
-        log_.info(
+        logger.info(
             "[ReplicaFetcher broker=%d leader=%d] Truncating %s-%d from %d to %d (leader's epoch %d ends at "
             "%d)",
             self._replicas.node_id,
@@ -436,7 +388,7 @@ class LeaderFetcher:
             leader_end,
         )
         if target < log.high_watermark:
-            log_.warning(
+            logger.warning(
                 "[ReplicaFetcher broker=%d leader=%d] Truncating %s-%d to %d, below its high watermark %d",
                 self._replicas.node_id,
                 self.leader_id,
@@ -447,44 +399,44 @@ class LeaderFetcher:
             )
         partition.truncate_to(target)
         self._truncated.append(log)
-        followed.fetch_offset = log.log_end_offset
-        followed.last_fetched_epoch = -1 if log.latest_epoch is None else log.latest_epoch
+        state.fetch_offset = log.log_end_offset
+        state.last_fetched_epoch = -1 if log.latest_epoch is None else log.latest_epoch
 
-    async def _reset_to_leader(self, key: Key, followed: _Followed) -> None:
-        """This log ends behind the leader's (an unclean election), or before its start (retention
-        passed it by)."""
-        partition = followed.partition
+    async def _reset_to_leader(self, key: TopicIdPartition, state: _FetchState) -> None:
+        """Handles OFFSET_OUT_OF_RANGE: this log ends after the leader's log (unclean election) or before
+        its start (the leader has deleted the records in between)."""
+        partition = state.partition
         log = partition.log
-        leader_end = await self._leader_offset(followed, _LATEST)
-        # What was asked for another leader epoch, or for a replica that is gone, must not cut this log.
-        if not self._is_followed(key, followed):
+        leader_end = await self._leader_offset(state, _LATEST)
+        # A response for another leader epoch, or for a removed replica, must not truncate this log.
+        if not self._is_current(key, state):
             return
         if leader_end < log.log_end_offset:
             partition.truncate_to(leader_end)
             self._truncated.append(log)
-            followed.fetch_offset = leader_end
+            state.fetch_offset = leader_end
         else:
-            leader_start = await self._leader_offset(followed, _EARLIEST)
-            if not self._is_followed(key, followed):
+            leader_start = await self._leader_offset(state, _EARLIEST)
+            if not self._is_current(key, state):
                 return
             if leader_start > log.log_end_offset:
                 partition.truncate_fully_and_start_at(leader_start)
                 self._truncated.append(log)
-            # A start inside of this log comes with the next Fetch, together with the high watermark
-            # that it must not pass.
-            followed.fetch_offset = max(leader_start, log.log_end_offset)
-        followed.last_fetched_epoch = -1 if log.latest_epoch is None else log.latest_epoch
-        log_.info(
+            # A start inside this log arrives with the next Fetch, with the high watermark that it must not
+            # exceed.
+            state.fetch_offset = max(leader_start, log.log_end_offset)
+        state.last_fetched_epoch = -1 if log.latest_epoch is None else log.latest_epoch
+        logger.info(
             "[ReplicaFetcher broker=%d leader=%d] %s-%d was out of the leader's range, fetching from %d",
             self._replicas.node_id,
             self.leader_id,
             partition.topic,
             partition.partition,
-            followed.fetch_offset,
+            state.fetch_offset,
         )
 
-    async def _leader_offset(self, followed: _Followed, timestamp: int) -> int:
-        partition = followed.partition
+    async def _leader_offset(self, state: _FetchState, timestamp: int) -> int:
+        partition = state.partition
         channel = self._leader_channel()
         if channel is None:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
@@ -496,7 +448,7 @@ class LeaderFetcher:
                     partitions=[
                         ListOffsetsRequest.ListOffsetsPartition(
                             partition_index=partition.partition,
-                            current_leader_epoch=followed.leader_epoch,
+                            current_leader_epoch=state.leader_epoch,
                             timestamp=timestamp,
                         )
                     ],

@@ -1,8 +1,8 @@
-"""The replicas of this broker: which there are, who leads them, appends, and the upkeep that runs on timers.
+"""The replicas of this broker: follows the metadata, opens logs, appends for coordinators, and shrinks ISRs.
 
-Metadata changes arrive as deltas and cost in proportion to what they change for this broker: making a
-partition object touches no disk. Handlers call straight into the partitions; there is one event loop
-and no lock.
+Metadata changes arrive as deltas. The cost of a delta is proportional to its changes for this broker, and
+a new partition does not touch the disk. Handlers call the partitions directly; everything runs on one
+event loop without locks.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from quorate.broker.replication.partition import Partition
 from quorate.broker.replication.purgatory import DelayedAcks
 from quorate.log.errors import LogDirFailure
 from quorate.log.manager import RESERVED_DIRECTORY_IDS
+from quorate.log.producer_state import AppendOrigin
 from quorate.metadata.image import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.uuids import uuid_text
@@ -28,33 +29,40 @@ if TYPE_CHECKING:
     from quorate.broker.replication.replica_state import PendingIsr
     from quorate.log.manager import LogManager
     from quorate.log.partition_log import PartitionLog
-    from quorate.log.producer_state import AppendOrigin
     from quorate.metadata.image import MetadataDelta, MetadataImage, PartitionImage, TopicImage
 
-log_ = logging.getLogger("quorate.broker.replicas")
+logger = logging.getLogger("quorate.broker.replicas")
 
 LeadershipListener = Callable[[str, int, "int | None"], None]
-"""(topic, partition, leader epoch; None when this broker does not lead it any more)."""
+"""Called with (topic, partition, leader epoch), or None as the epoch when this broker stops leading it."""
 
 
 class IsrSender(Protocol):
-    """Carries ISR changes to the controller."""
+    """Sends ISR changes to the controller."""
 
-    def submit(self, partition: Partition, pending: PendingIsr) -> None: ...
+    def submit(self, partition: Partition, pending: PendingIsr) -> None:
+        """Sends a change. The controller's answer reaches the partition later."""
+        ...
 
 
-class FollowerFetching(Protocol):
+class Fetchers(Protocol):
     """Copies partitions from their leaders."""
 
-    def start_following(self, partition: Partition) -> None: ...
+    def start_following(self, partition: Partition) -> None:
+        """Copies the partition from its present leader."""
+        ...
 
-    def stop_following(self, partition: Partition) -> None: ...
+    def stop_following(self, partition: Partition) -> None:
+        """Stops copying the partition, if it is copied."""
+        ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Stops all fetchers and waits for their tasks."""
+        ...
 
 
 class ReplicaManager:
-    """Hosted partitions by (topic, partition)."""
+    """Hosts partitions, by (topic, partition)."""
 
     def __init__(
         self,
@@ -65,7 +73,17 @@ class ReplicaManager:
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         replica_lag_max_s: float,
+        isr_sender: IsrSender | None = None,
+        make_fetchers: Callable[[ReplicaManager], Fetchers] | None = None,
+        storage_failed: Callable[[LogDirFailure], None] | None = None,
+        assign_directory: Callable[[bytes, int, bytes], None] | None = None,
+        directory_id_of: Callable[[Path], bytes] = lambda _directory: bytes(16),
     ) -> None:
+        """`make_fetchers` is called when the first partition is followed: a broker of a cluster of one
+        needs no fetchers. `storage_failed` is called when reading or writing a log shows that its
+        directory is broken. `assign_directory` is called with (topic id, partition, directory id) when a
+        replica is in another directory than the metadata says.
+        """
         self.node_id = node_id
         self.metadata = metadata
         self.logs = logs
@@ -73,41 +91,35 @@ class ReplicaManager:
         self.loop = loop
         self.replica_lag_max_s = replica_lag_max_s
         self.partitions: dict[tuple[str | None, int], Partition] = {}
-        self.isr_sender: IsrSender | None = None
-        self.fetchers: FollowerFetching | None = None
-        self.make_fetchers: Callable[[], FollowerFetching] | None = None
-        """Makes `fetchers` when the first partition is followed: a broker of a cluster of one never
-        needs them."""
-        self.storage_failed: Callable[[LogDirFailure], None] | None = None
-        """Told when reading or writing a log found its directory broken."""
-        self.assign_directory: Callable[[bytes, int, bytes], None] | None = None
-        """(topic id, partition, directory id): told where a replica is when the metadata says otherwise."""
-        self.directory_id_of: Callable[[Path], bytes] = lambda _directory: bytes(16)
+        self.isr_sender = isr_sender
+        self.fetchers: Fetchers | None = None
+        self._make_fetchers = make_fetchers
+        self.storage_failed = storage_failed
+        self.assign_directory = assign_directory
+        self.directory_id_of = directory_id_of
         self.is_shutting_down = False
         self.accepts_appends = True
-        """False on a broker that leaves and hears no controller which could move its leaderships, and
-        on one whose controlled shutdown is over. What it took then would be on no other replica."""
-        self.create_topic: Callable[[str], asyncio.Future[None]] | None = None
+        """False during a controlled shutdown without a reachable controller, which could move the
+        leaderships, and after a controlled shutdown. Records appended then would be on no other replica."""
         self._leadership: list[tuple[str | None, LeadershipListener]] = []
         self._offline: dict[tuple[str, int], bytes] = {}
-        """Partitions whose directory failed, with their topic ids."""
+        """Partitions in a failed directory, with their topic ids."""
         self._offline_directories: set[bytes] = set()
         self.online_directories: frozenset[bytes] | None = None
-        """Set when a directory could not be read at the start: what its id is, nobody knows; it is none
-        of these."""
+        """Set if a directory could not be read at start. Its id is unknown, but is none of these."""
 
     # --- looking up -------------------------------------------------------------------------------
 
     def partition(self, topic: str, partition: int) -> Partition:
-        """The hosted partition. Raises NOT_LEADER_OR_FOLLOWER when another broker has it,
-        UNKNOWN_TOPIC_OR_PARTITION when nobody does, KAFKA_STORAGE_ERROR when its directory failed."""
+        """The hosted partition. Raises NOT_LEADER_OR_FOLLOWER if only other brokers host it,
+        UNKNOWN_TOPIC_OR_PARTITION if it does not exist, KAFKA_STORAGE_ERROR if its directory failed."""
         found = self.partitions.get((topic, partition))
         if found is not None:
             return found
         raise self.missing(topic, partition)
 
     def missing(self, topic: str, partition: int) -> KafkaError:
-        """Why a partition is not hosted."""
+        """The error that says why a partition is not hosted."""
         if (topic, partition) in self._offline:
             return KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
@@ -121,13 +133,13 @@ class ReplicaManager:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {topic}-{partition}.")
 
     def local_log(self, topic: str, partition: int) -> PartitionLog | None:
-        """The log of a hosted partition, None when it is not hosted."""
+        """The log of a partition, or None if it is not hosted."""
         found = self.partitions.get((topic, partition))
         return None if found is None else found.log
 
     def open_log(self, partition: Partition) -> PartitionLog:
-        """The log as found on disk, or a new one (which makes no file yet) in the directory that the
-        metadata names."""
+        """Opens the log on disk, or creates one in the directory that the metadata assigns. A new log has
+        no files before its first append."""
         log = self.logs.get(partition.topic, partition.partition)
         if log is None:
             image = self.metadata.partition(partition.topic, partition.partition)
@@ -150,12 +162,12 @@ class ReplicaManager:
                 now_ms=self.clock.now_ms(),
             )
             self._check_directory(partition.topic_id, partition.partition, directory, log)
-        elif log.topic_id is None:  # its partition.metadata was lost, or comes from before topics had ids
+        elif log.topic_id is None:  # its partition.metadata was lost or has no topic id
             log.adopt_topic_id(partition.topic_id)
         return log
 
     def assigned_directory(self, partition: Partition) -> Path:
-        """Where the metadata puts a replica; the first online directory where it does not say."""
+        """The directory that the metadata assigns to a replica, else the first online one."""
         image = self.metadata.partition(partition.topic, partition.partition)
         online = self.logs.online_dirs()
         if image is not None and self.node_id in image.replicas:
@@ -174,12 +186,11 @@ class ReplicaManager:
                 self.assign_directory(topic_id, partition, actual)
 
     def _check_leaderless(self, partition: Partition, image: PartitionImage) -> None:
-        """Handles a leaderless partition whose log was here, in a directory that this broker does not
-        have any more.
+        """Handles a leaderless partition whose log was in a directory that this broker no longer has.
 
-        The controller elects this replica once it is assigned to another directory (KIP-858). That is
-        right if there is no other replica. If there is one, it would truncate its log to the empty one
-        of this broker, so that the partition stays offline until the operator chooses.
+        The controller elects this replica as soon as it is assigned to another directory (KIP-858). That
+        is right if there is no other replica. Otherwise the other replicas would truncate their logs to
+        the empty one of this broker. Therefore the partition stays offline until the operator decides.
         """
         me = self.node_id
         directory = image.directory(me)
@@ -191,10 +202,10 @@ class ReplicaManager:
         ):
             return
         if len(image.replicas) == 1:
-            log_.warning(
+            logger.warning(
                 "[ReplicaManager broker=%d] The log of %s-%d was in log directory %s, which this broker does "
-                "not have any "
-                "more, and there is no other replica. The partition begins anew without records.",
+                "not have any more, and there is no other replica. The partition begins anew without "
+                "records.",
                 me,
                 partition.topic,
                 partition.partition,
@@ -202,12 +213,10 @@ class ReplicaManager:
             )
             self.open_log(partition)
         elif image.isr == (me,) or (not (image.isr or image.elr) and image.last_known_elr == (me,)):
-            log_.warning(
+            logger.warning(
                 "[ReplicaManager broker=%d] The log of %s-%d was in log directory %s, which this broker does "
-                "not have any "
-                "more, and no other replica is in sync. The partition stays offline: elect another replica "
-                "by an unclean "
-                "leader election, or delete the topic.",
+                "not have any more, and no other replica is in sync. The partition stays offline: elect "
+                "another replica by an unclean leader election, or delete the topic.",
                 me,
                 partition.topic,
                 partition.partition,
@@ -215,9 +224,9 @@ class ReplicaManager:
             )
 
     def go_offline(self, keys: Iterable[tuple[str, int]], directory_id: bytes | None = None) -> None:
-        """The logs of these partitions are lost with their directory: they are served no more.
-        `directory_id` adds those that the metadata puts there and that have no log yet: one made
-        elsewhere would forget what the directory may hold."""
+        """Stops serving partitions whose directory failed. `directory_id` also includes those that the
+        metadata assigns to it and whose log was not opened yet: a new log in another directory would
+        lack the records that the failed one may hold."""
         lost = list(keys)
         if directory_id is not None or self.online_directories is not None:
             if directory_id is not None:
@@ -242,12 +251,12 @@ class ReplicaManager:
             was_leader = gone.is_leader
             gone.is_leader = False
             gone.forget_log()
-            gone.fail_waiters(ErrorCode.KAFKA_STORAGE_ERROR)
+            gone.fail_delayed_operations(ErrorCode.KAFKA_STORAGE_ERROR)
             if was_leader and self._leadership:
-                self._tell_leadership(gone, None)
+                self._notify_leadership(gone, None)
 
     def _is_offline(self, directory_id: bytes) -> bool:
-        """Whether a replica that the metadata puts there must not be looked for, or made, elsewhere."""
+        """Whether the directory failed. A replica assigned to it must not be created in another one."""
         if directory_id in self._offline_directories:
             return True
         online = self.online_directories
@@ -256,24 +265,25 @@ class ReplicaManager:
         )
 
     def note_storage_failure(self, error: BaseException) -> None:
-        """Passes a broken directory on; any other error is none of this broker's disks."""
+        """Reports a LogDirFailure to the broker. Other errors do not concern a directory."""
         if isinstance(error, LogDirFailure) and self.storage_failed is not None:
             self.storage_failed(error)
 
     def leaders(self) -> Iterator[Partition]:
+        """The partitions that this broker leads."""
         return (partition for partition in self.partitions.values() if partition.is_leader)
 
     # --- leadership -------------------------------------------------------------------------------
 
     def subscribe_leadership(self, listener: LeadershipListener, topic: str | None = None) -> None:
-        """Calls `listener` whenever this broker starts or stops leading a partition (of `topic`), and
-        at once for those that it leads already."""
+        """Calls `listener` whenever this broker starts or stops leading a partition (of `topic`). Calls it
+        at once for the partitions that it already leads."""
         self._leadership.append((topic, listener))
         for partition in self.partitions.values():
             if partition.is_leader and topic in (None, partition.topic):
                 listener(partition.topic, partition.partition, partition.leader_epoch)
 
-    def _tell_leadership(self, partition: Partition, epoch: int | None) -> None:
+    def _notify_leadership(self, partition: Partition, epoch: int | None) -> None:
         for topic, listener in self._leadership:
             if topic is None or topic == partition.topic:
                 listener(partition.topic, partition.partition, epoch)
@@ -281,15 +291,15 @@ class ReplicaManager:
     # --- metadata ---------------------------------------------------------------------------------
 
     def apply_image(self, image: MetadataImage) -> None:
-        """Takes over every replica that an image gives this broker (start-up)."""
+        """Starts every replica that the first image assigns to this broker."""
         by_id = image.topics.by_id
         for topic_id, partition_id in image.topics.partitions_of(self.node_id):
             topic = by_id[topic_id]
             self._apply_partition(topic, partition_id, topic.partitions[partition_id])
 
     def apply_delta(self, delta: MetadataDelta) -> None:
-        """Follows a step of the metadata: deleted partitions first, since a topic may have come back
-        under its name."""
+        """Applies a metadata delta. Deleted partitions come first in it, because a deleted topic may have
+        been created again under its name."""
         if not delta.topics_touched:
             return
         me = self.node_id
@@ -328,7 +338,7 @@ class ReplicaManager:
                 elif image.leader < 0:
                     self._check_leaderless(partition, image)
         except (KafkaError, OSError) as error:
-            log_.exception("[ReplicaManager broker=%d] Could not take over %s-%d", self.node_id, *key)
+            logger.exception("[ReplicaManager broker=%d] Could not take over %s-%d", self.node_id, *key)
             self.note_storage_failure(error)
 
     def _become_leader(self, partition: Partition, image: PartitionImage) -> None:
@@ -337,13 +347,13 @@ class ReplicaManager:
             self.fetchers.stop_following(partition)
         new_leader = partition.make_leader(image, self.clock.now())
         if self._leadership and (new_leader or partition.leader_epoch != epoch):
-            self._tell_leadership(partition, partition.leader_epoch)
+            self._notify_leadership(partition, partition.leader_epoch)
 
     def _become_follower(self, partition: Partition, image: PartitionImage) -> None:
         was_leader = partition.is_leader
         new_epoch = partition.make_follower(image)
         if self._leadership and was_leader and not partition.is_leader:
-            self._tell_leadership(partition, None)
+            self._notify_leadership(partition, None)
         if self.is_shutting_down and (image.leader < 0 or self.node_id not in image.isr):
             if self.fetchers is not None:
                 self.fetchers.stop_following(partition)
@@ -351,8 +361,8 @@ class ReplicaManager:
             if self.fetchers is not None:
                 self.fetchers.stop_following(partition)
             if image.leader >= 0:
-                if self.fetchers is None and self.make_fetchers is not None:
-                    self.fetchers = self.make_fetchers()
+                if self.fetchers is None and self._make_fetchers is not None:
+                    self.fetchers = self._make_fetchers(self)
                 if self.fetchers is not None:
                     self.fetchers.start_following(partition)
 
@@ -367,9 +377,9 @@ class ReplicaManager:
             self.fetchers.stop_following(partition)
         was_leader = partition.is_leader
         partition.is_leader = False
-        partition.fail_waiters(self.missing(topic, partition_id).code)
+        partition.fail_delayed_operations(self.missing(topic, partition_id).code)
         if was_leader and self._leadership:
-            self._tell_leadership(partition, None)
+            self._notify_leadership(partition, None)
         partition.forget_log()
         log = self.logs.get(topic, partition_id)
         if log is not None and log.topic_id in (None, topic_id):
@@ -378,7 +388,7 @@ class ReplicaManager:
             except LogDirFailure as error:
                 self.note_storage_failure(error)
 
-    # --- appends of the broker's own coordinators -------------------------------------------------
+    # --- coordinators -----------------------------------------------------------------------------
 
     def append_internal(
         self,
@@ -386,20 +396,16 @@ class ReplicaManager:
         partition_id: int,
         batch: bytes,
         *,
-        origin: AppendOrigin | None = None,
+        origin: AppendOrigin = AppendOrigin.COORDINATOR,
         timeout_s: float = 5.0,
     ) -> asyncio.Future[int]:
-        """Appends as a coordinator; the future gives the offset of the batch once its high watermark
-        passed it.
+        """Appends a batch for a coordinator. The future returns the offset of the batch when the high
+        watermark has passed it.
 
-        The append itself happens before this returns, so calls are ordered. Raises, or the future fails
-        with, NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, NOT_ENOUGH_REPLICAS, REQUEST_TIMED_OUT
-        or what the log raises.
+        The batch is in the log when this returns, so batches have the order of the calls. Raises, or
+        fails the future with, NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, NOT_ENOUGH_REPLICAS,
+        REQUEST_TIMED_OUT, or an error of the log.
         """
-        if origin is None:
-            from quorate.log.producer_state import AppendOrigin as Origin
-
-            origin = Origin.COORDINATOR
         partition = self.partition(topic, partition_id)
         info = partition.append(batch, -1, self.clock.now_ms(), origin)
         log = partition.log
@@ -424,24 +430,19 @@ class ReplicaManager:
         )
         return waiter.future
 
-    def ensure_topic(self, name: str) -> asyncio.Future[None]:
-        """Has the controller create one of the internal topics; done when this broker's metadata has it."""
-        assert self.create_topic is not None, "the broker is not started"
-        return self.create_topic(name)
-
     # --- ISR --------------------------------------------------------------------------------------
 
     def alter_isr(self, partition: Partition, pending: PendingIsr) -> None:
+        """Sends an ISR change to the controller."""
         if self.isr_sender is not None:
             self.isr_sender.submit(partition, pending)
 
     def shrink_isrs(self) -> None:
-        """Drops followers that lag from the ISRs (run every half lag time; costs nothing for
-        unreplicated partitions).
+        """Asks for ISRs without the followers that lag. Called twice in `replica.lag.time.max.ms`.
 
-        Looks at the high watermarks again, too: one that waits for a follower that is about to join may
-        go on when that one is fenced or has not caught up for too long, and one that waits for
-        min.insync.replicas when the topic asks for less. Neither is a change of the partition.
+        Also advances the high watermarks: one may have waited for a follower outside the ISR that was
+        caught up and is now fenced or late, or for a min.insync.replicas that was lowered. Neither
+        changes the partition's metadata.
         """
         now = self.clock.now()
         for partition in self.partitions.values():

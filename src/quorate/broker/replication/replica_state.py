@@ -1,7 +1,5 @@
-"""What a leader knows of its followers, and the changes of an ISR that it has asked for. Pure values.
-
-Facts: KIP-497 (AlterPartition), KIP-841 (broker epochs in the ISR).
-"""
+"""The state of a leader's followers and of the ISR change in flight. KIP-497 (AlterPartition), KIP-841
+(broker epochs in the ISR)."""
 
 from __future__ import annotations
 
@@ -12,7 +10,8 @@ UNKNOWN_OFFSET = -1
 
 @dataclass(slots=True)
 class FollowerState:
-    """A follower as its Fetch requests show it. Times are monotonic seconds; 0.0 is "never"."""
+    """The state of a follower, from its Fetch requests (`ReplicaState` in Kafka). Times are monotonic
+    seconds, 0.0 for never."""
 
     log_start_offset: int = UNKNOWN_OFFSET
     log_end_offset: int = UNKNOWN_OFFSET
@@ -24,9 +23,9 @@ class FollowerState:
     def fetched(
         self, offset: int, log_start_offset: int, now: float, leader_end_offset: int, broker_epoch: int
     ) -> None:
-        """Notes a Fetch. A follower counts as caught up now if it reads at the leader's end, and as
-        caught up at its previous Fetch if it now reads where the leader ended then: so a busy
-        partition's follower can stay in the ISR without ever reading at the very end."""
+        """Records a Fetch. A follower that reads at the leader's end has caught up now. One that reads at or
+        after the leader's end of its previous Fetch had caught up at that Fetch. Therefore the follower
+        of a busy partition stays in the ISR although it never reads at the very end."""
         if offset >= leader_end_offset:
             self.last_caught_up = max(self.last_caught_up, now)
         elif offset >= self.last_fetch_leader_end_offset:
@@ -38,7 +37,7 @@ class FollowerState:
         self.broker_epoch = broker_epoch
 
     def reset(self, now: float, leader_end_offset: int, *, new_leader: bool, in_sync: bool) -> None:
-        """Starts a leader epoch: an ISR member gets a whole lag time of patience, anybody else none."""
+        """Starts a leader epoch: a member of the ISR counts as caught up now, others as never caught up."""
         self.last_caught_up = now if in_sync else 0.0
         if new_leader:
             self.log_start_offset = self.log_end_offset = UNKNOWN_OFFSET
@@ -50,13 +49,14 @@ class FollowerState:
             self.last_fetch = now if in_sync else 0.0
 
     def is_caught_up(self, leader_end_offset: int, now: float, max_lag_s: float) -> bool:
+        """Whether the follower may be in the ISR (`replica.lag.time.max.ms`)."""
         return self.log_end_offset == leader_end_offset or now - self.last_caught_up <= max_lag_s
 
 
 @dataclass(frozen=True, slots=True)
 class PendingIsr:
-    """An ISR that the controller was asked for. Until it answers, an expansion already counts (stricter), a
-    shrinking does not count yet."""
+    """An ISR that was sent to the controller and is not acknowledged yet. Meanwhile the high watermark waits
+    for the larger of the two ISRs: for the new one if it expands, else for the old one."""
 
     isr: tuple[int, ...]
     expands: bool

@@ -1,106 +1,125 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete and TxnOffsetCommit in all their versions."""
+"""OffsetCommit (2 to 9), OffsetFetch (1 to 9), OffsetDelete (0) and TxnOffsetCommit (0 to 5)."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from quorate.broker.coordinators.context import Answer
+from quorate.broker.coordinators.group.model import Caller, ShardState, offsets_differ
+from quorate.broker.coordinators.group.offset_metadata_manager import commit_error
+from quorate.broker.coordinators.group.shard import GroupCoordinatorShard
+from quorate.broker.coordinators.responses import respond
+from quorate.broker.coordinators.runtime import CoordinatorRuntime
+from quorate.lazy import lazy_module
+from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from quorate.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from quorate.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from quorate.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
-    from quorate.broker.coordinators.driver import Answer, GroupDriver
-    from quorate.broker.coordinators.model import ShardState
-    from quorate.broker.coordinators.shard import Shard
-    from quorate.net.dispatch import RequestContext
+    from quorate.net.dispatch import Handler, RequestContext
+    from quorate.protocol.messages import txn_offset_commit
+else:
+    txn_offset_commit = lazy_module("quorate.protocol.messages.txn_offset_commit")
 
 TURN_S = 0.003
-"""For the groups of one OffsetFetch in one turn of the event loop: administrators ask for all offsets
+"""Time for the groups of one OffsetFetch in one turn of the event loop. Administrators request all offsets
 of all groups at once."""
 
 MULTI_GROUP_VERSION = 8
-"""From this OffsetFetch version a request names several groups."""
+"""From this OffsetFetch version a request has several groups."""
 
 
-class OffsetHandlers:
-    """Part of the group service that deals in offsets."""
+class Topics(Protocol):
+    """The members of the broker's metadata cache that are used here."""
 
-    driver: GroupDriver
-    metadata: Any
+    def topic_name(self, topic_id: bytes) -> str | None: ...
 
-    def partition_for(self, group_id: str) -> int:
-        raise NotImplementedError
+    def partition(self, topic: str, partition: int) -> Any: ...
 
-    # -- OffsetCommit
-    # ----------------------------------------------------------------------------------------------
+
+class OffsetRequests:
+    """The handlers of the offset APIs, in `routes` by API key."""
+
+    def __init__(
+        self,
+        runtime: CoordinatorRuntime[GroupCoordinatorShard],
+        metadata: Topics,
+        partition_for: Callable[[str], int],
+    ) -> None:
+        """`partition_for` returns the partition of a group."""
+        self._runtime = runtime
+        self._metadata = metadata
+        self._partition_for = partition_for
+        self.routes: dict[int, Handler] = {
+            ApiKey.OFFSET_COMMIT: self.offset_commit,
+            ApiKey.OFFSET_FETCH: self.offset_fetch,
+            ApiKey.OFFSET_DELETE: self.offset_delete,
+            ApiKey.TXN_OFFSET_COMMIT: self.txn_offset_commit,
+        }
+
+    # --- OffsetCommit -----------------------------------------------------------------------------
 
     def offset_commit(self, ctx: RequestContext, request: Any) -> Any:
-        """Stores offsets of partitions that exist; the answer has the topics in no particular order, as
-        Kafka's."""
-        from quorate.broker.coordinators.offsets import commit_error
-        from quorate.broker.coordinators.service import settle
-        from quorate.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-
+        """Stores offsets of existing partitions. The order of topics in the response is undefined, as in
+        Kafka."""
         known, refused = [], []
         for topic in request.topics:
             name = topic.name
             if not name and topic.topic_id != ZERO_UUID:
-                name = self.metadata.topic_name(topic.topic_id) or ""
-            here, gone = self._split(name, topic.partitions)
-            if gone:
+                name = self._metadata.topic_name(topic.topic_id) or ""
+            existing, missing = self._split(name, topic.partitions)
+            if missing:
                 by_id = topic.topic_id != ZERO_UUID and not name
                 code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 answers = [
                     OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=p, error_code=code)
-                    for p in gone
+                    for p in missing
                 ]
                 refused.append(
                     OffsetCommitResponse.OffsetCommitResponseTopic(
                         name=name, topic_id=topic.topic_id, partitions=answers
                     )
                 )
-            if here:
+            if existing:
                 known.append(
                     OffsetCommitRequest.OffsetCommitRequestTopic(
-                        name=name, topic_id=topic.topic_id, partitions=here
+                        name=name, topic_id=topic.topic_id, partitions=existing
                     )
                 )
         if not known:
             return merge(refused, OffsetCommitResponse())
         request.topics = known
-        caller = self._caller_of(ctx)
-        answer = self.driver.write(
-            self.partition_for(request.group_id),
-            lambda shard, token, at: shard.commit(request, caller, token, at),
+        caller = Caller(ctx.api_version)
+        answer = self._runtime.write(
+            self._partition_for(request.group_id),
+            lambda shard, token, at: shard.offsets.commit(request, caller, token, at),
         )
 
-        return settle(
+        return respond(
             answer, partial(merge, refused), lambda e: merge(refused, commit_error(request, e.code))
         )
 
     def _split(self, topic: str, partitions: list[Any]) -> tuple[list[Any], list[int]]:
-        """Partitions of a request that exist, and the indexes of those that do not."""
-        here, gone = [], []
+        """Returns (partitions of a request that exist, indexes of those that do not)."""
+        existing, missing = [], []
         for partition in partitions:
-            if topic and self.metadata.partition(topic, partition.partition_index) is not None:
-                here.append(partition)
+            if topic and self._metadata.partition(topic, partition.partition_index) is not None:
+                existing.append(partition)
             else:
-                gone.append(partition.partition_index)
-        return here, gone
+                missing.append(partition.partition_index)
+        return existing, missing
 
-    def _caller_of(self, ctx: RequestContext) -> Any:
-        from quorate.broker.coordinators.model import Caller
-
-        return Caller(ctx.api_version)
-
-    # -- OffsetFetch
-    # ----------------------------------------------------------------------------------------------
+    # --- OffsetFetch ------------------------------------------------------------------------------
 
     async def offset_fetch(self, ctx: RequestContext, request: Any) -> Any:
-        from quorate.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-
+        """Returns the committed offsets of groups."""
         if ctx.api_version >= MULTI_GROUP_VERSION:
             groups = request.groups
         else:
@@ -150,56 +169,54 @@ class OffsetHandlers:
         )
 
     def _fetch_group(self, group: Any, require_stable: bool) -> Answer:
-        partition = self.partition_for(group.group_id)
+        partition = self._partition_for(group.group_id)
 
-        def fetch(shard: Shard, state: ShardState) -> Any:
-            return shard.fetch(state, group, require_stable=require_stable)
+        def fetch(shard: GroupCoordinatorShard, state: ShardState) -> Any:
+            return shard.offsets.fetch(state, group, require_stable=require_stable)
 
         if require_stable:
-            return self.driver.read_newest(partition, fetch)
-        return self.driver.read_committed(partition, group.group_id, fetch)
+            return self._runtime.read_newest(partition, fetch)
+        return self._runtime.read_committed(partition, fetch, partial(offsets_differ, group.group_id))
 
-    # -- OffsetDelete, TxnOffsetCommit
-    # ----------------------------------------------------------------------------------------------
+    # --- OffsetDelete, TxnOffsetCommit ------------------------------------------------------------
 
     def offset_delete(self, ctx: RequestContext, request: Any) -> Any:
-        from quorate.broker.coordinators.service import settle
-        from quorate.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-
+        """Deletes offsets of topics to which no member of the group is subscribed."""
         if not request.group_id:
             return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         known, refused = [], []
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for topic in request.topics:
-            here, gone = self._split(topic.name, topic.partitions)
-            if gone:
+            existing, missing = self._split(topic.name, topic.partitions)
+            if missing:
                 answers = [
                     OffsetDeleteResponse.OffsetDeleteResponsePartition(partition_index=p, error_code=code)
-                    for p in gone
+                    for p in missing
                 ]
                 refused.append(
                     OffsetDeleteResponse.OffsetDeleteResponseTopic(name=topic.name, partitions=answers)
                 )
-            if here:
-                known.append(OffsetDeleteRequest.OffsetDeleteRequestTopic(name=topic.name, partitions=here))
+            if existing:
+                known.append(
+                    OffsetDeleteRequest.OffsetDeleteRequestTopic(name=topic.name, partitions=existing)
+                )
         wanted = OffsetDeleteRequest(group_id=request.group_id, topics=known)
-        answer = self.driver.write(
-            self.partition_for(request.group_id), lambda shard, token, _: shard.delete_offsets(wanted, token)
+        answer = self._runtime.write(
+            self._partition_for(request.group_id),
+            lambda shard, token, _: shard.offsets.delete_offsets(wanted, token),
         )
 
-        return settle(answer, partial(merge, refused), lambda e: OffsetDeleteResponse(error_code=e.code))
+        return respond(answer, partial(merge, refused), lambda e: OffsetDeleteResponse(error_code=e.code))
 
     def txn_offset_commit(self, ctx: RequestContext, request: Any) -> Any:
-        """Transactions are not served yet: every partition is refused with an error that clients take
-        as final."""
-        from quorate.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
-
-        return TxnOffsetCommitResponse(
+        """Transactions are not supported yet. Clients treat the error of the partitions as final."""
+        response = txn_offset_commit.TxnOffsetCommitResponse
+        return response(
             topics=[
-                TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(
+                response.TxnOffsetCommitResponseTopic(
                     name=topic.name,
                     partitions=[
-                        TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition(
+                        response.TxnOffsetCommitResponsePartition(
                             partition_index=p.partition_index,
                             error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                         )
@@ -212,8 +229,9 @@ class OffsetHandlers:
 
 
 def merge(refused: list[Any], response: Any) -> Any:
-    """Adds the topics that never reached the coordinator to its answer. As Kafka's response builders
-    do, it joins topics of one name, those that the request named twice too, unless nothing was refused."""
+    """Adds the topics that the coordinator did not get to its response. Topics of the same name are joined,
+    also those that the request has twice, but only if a topic was refused: as Kafka's response builders
+    do."""
     if not refused:
         return response
     by_name: dict[str, Any] = {}
@@ -226,8 +244,8 @@ def merge(refused: list[Any], response: Any) -> Any:
 
 
 def fetch_code(code: ErrorCode) -> ErrorCode:
-    """Consumers before 3.9 know of an OffsetFetch's failures only those that make them look for the
-    coordinator again."""
+    """The code of a failed group. Consumers before 3.9 handle only those errors of OffsetFetch that make them
+    look for the coordinator again."""
     if code in (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -238,9 +256,7 @@ def fetch_code(code: ErrorCode) -> ErrorCode:
 
 
 def fetch_error(group: Any, code: ErrorCode, api_version: int) -> Any:
-    """A failed group; before version 2 there is no place for its error but on each partition."""
-    from quorate.protocol.messages.offset_fetch import OffsetFetchResponse
-
+    """The response for a failed group. Before version 2 only partitions have an error code."""
     if api_version >= 2:
         return OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
     return OffsetFetchResponse.OffsetFetchResponseGroup(

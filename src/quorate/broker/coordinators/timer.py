@@ -1,7 +1,8 @@
-"""Deadlines of a coordinator, as data: the core sets them, the driver only asks which one comes next.
+"""The timers of a shard, as data (`CoordinatorTimer` in Kafka). The shard sets them, and the runtime asks
+for the next deadline.
 
-A timer carries a plain event (what fell due), never a callback, so that the whole state of a
-coordinator can be printed, compared and simulated.
+A timer has an event, not a callback, so that the state of a coordinator can be printed, compared and
+simulated.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import Generic, TypeVar
 E = TypeVar("E")
 
 
-class Timers(Generic[E]):
-    """Keyed deadlines in monotonic seconds; setting a key again replaces its deadline.
+class CoordinatorTimer(Generic[E]):
+    """Deadlines in monotonic seconds, by key.
 
-    Cancelled and replaced entries stay in the heap until they surface, and the heap is rebuilt when
-    more than half of it is stale: a heartbeat every 3 s for each member must cost O(log n) and no
-    growing memory.
+    Cancelled and replaced entries stay in the heap until they are at its top. The heap is rebuilt when
+    more than half of its entries are stale. Therefore a heartbeat of a member costs O(log n), and memory
+    does not grow.
     """
 
     __slots__ = ("_heap", "_live", "_sequence")
@@ -35,7 +36,7 @@ class Timers(Generic[E]):
         return key in self._live
 
     def set(self, key: Hashable, deadline: float, event: E) -> None:
-        """Arms `key` for `deadline`, instead of what it was armed for before."""
+        """Sets or replaces the deadline of `key`."""
         self._sequence += 1
         self._live[key] = (deadline, self._sequence, event)
         heapq.heappush(self._heap, (deadline, self._sequence, key))
@@ -44,11 +45,11 @@ class Timers(Generic[E]):
             heapq.heapify(self._heap)
 
     def cancel(self, key: Hashable) -> None:
-        """Disarms `key`; no error when it is not armed."""
+        """Removes the deadline of `key`, if it has one."""
         self._live.pop(key, None)
 
     def next_deadline(self) -> float | None:
-        """The earliest armed deadline."""
+        """The earliest deadline, or None."""
         while self._heap:
             deadline, sequence, key = self._heap[0]
             live = self._live.get(key)
@@ -58,9 +59,8 @@ class Timers(Generic[E]):
         return None
 
     def due(self, now: float) -> Iterator[E]:
-        """Disarms and yields, in order of their deadlines, the events due at `now`; what a consumer
-        arms meanwhile is seen too.
-        """
+        """Removes and yields the events whose deadline has passed, in the order of their deadlines. Includes
+        those that are set during the iteration."""
         while True:
             deadline = self.next_deadline()
             if deadline is None or deadline > now:

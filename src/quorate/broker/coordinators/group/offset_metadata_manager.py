@@ -1,8 +1,8 @@
-"""Committed offsets of the groups of one offsets partition: commit, fetch, delete, expire;
-transactional ones that a log holds are kept until their marker.
+"""The committed offsets of the groups of one partition of `__consumer_offsets`: commit, fetch, deletion and
+expiry (`OffsetMetadataManager` in Kafka). Transactional offsets in the log are pending until their marker.
 
-Pure, as `classic.py` is. `OffsetRules.replay_offset` is the only place where offsets change, on load as
-in service.
+Pure, as `group_metadata_manager.py`. Only `replay_offset` and `replay_end_transaction` change offsets,
+during loading and in service.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from dataclasses import dataclass, replace
 
 from immutables import Map
 
-from quorate.broker.coordinators.classic import ClassicRules
-from quorate.broker.coordinators.classic_answers import append_error
-from quorate.broker.coordinators.classic_group import ClassicGroup, GroupState, Token
-from quorate.broker.coordinators.model import (
-    NO_PRODUCER_ID,
+from quorate.broker.coordinators.group.classic_group import ClassicGroup, ClassicGroupState
+from quorate.broker.coordinators.group.config import GroupCoordinatorConfig
+from quorate.broker.coordinators.group.model import (
     Caller,
-    CommittedOffset,
-    ForeignGroup,
     GroupRecord,
-    Instant,
+    OffsetAndMetadata,
     OffsetRecord,
-    Outcome,
     PartitionKey,
     Record,
     ShardState,
+    StateStore,
+    UnsupportedGroup,
 )
+from quorate.broker.coordinators.group.sessions import MemberSessions
+from quorate.broker.coordinators.result import CoordinatorResult, Instant, Token, operation_error
+from quorate.broker.coordinators.shard import NO_PRODUCER_ID
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from quorate.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -35,65 +35,72 @@ from quorate.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFet
 from quorate.protocol.uuids import ZERO_UUID
 
 GROUP_NOT_FOUND_VERSION = 9
-"""From this OffsetCommit version an unknown group is told as such; before, ILLEGAL_GENERATION."""
+"""From this OffsetCommit version the error for an unknown group is GROUP_ID_NOT_FOUND. Before it is
+ILLEGAL_GENERATION."""
 INVALID_OFFSET = -1
 MAX_TIMESTAMP_MS = 2**63 - 1
-"""What the record has room for. Kafka's sum overflows: such an offset expires at once."""
+"""The largest timestamp of a record. In Kafka the sum overflows, and such an offset expires at once."""
 
 EXPIRY_SLICE = 500
-"""Offsets that one step of an expiry looks at, and may have to delete: a few milliseconds of the event
-loop."""
+"""Offsets that one step of an expiry checks and may delete: a few milliseconds of the event loop."""
 
 DELETION_SLICE = 5000
-"""Offsets that one step of the deletion of topics looks at: one to three milliseconds of the event loop."""
+"""Offsets that one step of a deletion of topics checks: one to three milliseconds of the event loop."""
 
 TOMBSTONE_COST = 40
-"""What an offset that is deleted counts of it: its record is encoded, replayed and appended."""
+"""The share of DELETION_SLICE that a deleted offset takes: its record is encoded, replayed and appended."""
 
-_NO_OFFSETS: Map[PartitionKey, CommittedOffset] = Map()
+_NO_OFFSETS: Map[PartitionKey, OffsetAndMetadata] = Map()
 
 
 @dataclass(slots=True)
 class ExpiryCursor:
-    """Where an expiry that is made in several steps goes on: the groups that are left, and of the last
-    of them the partitions that are left (None: not begun)."""
+    """The remainder of an expiry that is done in several steps: the remaining groups, and the remaining
+    partitions of the last one (None: not started)."""
 
     groups: list[str]
     partitions: list[PartitionKey] | None = None
 
     def next_group(self) -> None:
+        """Removes the last group."""
         self.groups.pop()
         self.partitions = None
 
 
 @dataclass(slots=True)
 class TopicsDeletion:
-    """Deletes the offsets of topics in several steps: what `offsets` holds and was not committed again
-    since. A topic may come back under its name before the last step."""
+    """The remainder of a deletion of topics that is done in several steps. It deletes the entries of
+    `offsets` that were not committed again since, because a topic may be created again under its name
+    before the last step."""
 
     topics: frozenset[str]
-    offsets: Map[str, Map[PartitionKey, CommittedOffset]]
+    offsets: Map[str, Map[PartitionKey, OffsetAndMetadata]]
     groups: list[str]
     pending: list[tuple[str, str, int]]
-    """Of open transactions: (group, topic, partition)."""
+    """Offsets of open transactions: (group, topic, partition)."""
     partitions: list[PartitionKey] | None = None
-    """Those that are left of the last group; None: not begun."""
+    """The remaining partitions of the last group (None: not started)."""
 
 
-class OffsetRules(ClassicRules):
-    """Adds offsets to the classic rules."""
+class OffsetMetadataManager:
+    """The committed offsets of a shard."""
 
-    __slots__ = ()
+    __slots__ = ("_config", "_sessions", "_store")
 
-    # -- OffsetCommit
-    # ----------------------------------------------------------------------------------------------
+    def __init__(self, config: GroupCoordinatorConfig, store: StateStore, sessions: MemberSessions) -> None:
+        self._config = config
+        self._store = store
+        self._sessions = sessions
 
-    def commit(self, request: OffsetCommitRequest, caller: Caller, token: Token, at: Instant) -> Outcome:
-        """Stores offsets; partitions whose metadata is too long are refused one by one. Raises
-        KafkaError when the member may not commit.
-        """
+    # --- OffsetCommit -----------------------------------------------------------------------------
+
+    def commit(
+        self, request: OffsetCommitRequest, caller: Caller, token: Token, at: Instant
+    ) -> CoordinatorResult:
+        """Stores offsets. Partitions with too long metadata get an error. Raises KafkaError if the member
+        may not commit."""
         self._validate_commit(request, caller, at)
-        out = Outcome()
+        out = CoordinatorResult()
         response = OffsetCommitResponse()
         expire_ms = (
             None
@@ -105,10 +112,10 @@ class OffsetRules(ClassicRules):
             for partition in topic.partitions:
                 metadata = partition.committed_metadata
                 code = ErrorCode.NONE
-                if metadata is not None and java_length(metadata) > self.config.offset_metadata_max_bytes:
+                if metadata is not None and java_length(metadata) > self._config.offset_metadata_max_bytes:
                     code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
-                    value = CommittedOffset(
+                    value = OffsetAndMetadata(
                         offset=partition.committed_offset,
                         leader_epoch=partition.committed_leader_epoch,
                         metadata=metadata or "",
@@ -130,52 +137,50 @@ class OffsetRules(ClassicRules):
                 )
             )
 
-        def stored(error: ErrorCode, _: Instant) -> Outcome:
+        def stored(error: ErrorCode, _: Instant) -> CoordinatorResult:
             if error is not ErrorCode.NONE:
-                return Outcome(replies=[(token, commit_error(request, append_error(error)))])
-            return Outcome(replies=[(token, response)])
+                return CoordinatorResult(replies=[(token, commit_error(request, operation_error(error)))])
+            return CoordinatorResult(replies=[(token, response)])
 
         out.after = stored
         return out
 
     def _validate_commit(self, request: OffsetCommitRequest, caller: Caller, at: Instant) -> None:
-        group = self.state.groups.get(request.group_id)
+        group = self._store.state.groups.get(request.group_id)
         generation = request.generation_id_or_member_epoch
         if group is None:
             if generation < 0:
-                return  # an admin client, or a consumer without membership: replaying the record makes the simple group
+                return  # from an admin client or a consumer without a group: replay makes a simple group
             unknown = caller.api_version >= GROUP_NOT_FOUND_VERSION
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if unknown else ErrorCode.ILLEGAL_GENERATION)
-        if isinstance(group, ForeignGroup):
+        if isinstance(group, UnsupportedGroup):
             if generation < 0 and group.is_empty:
                 return
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        if group.state is GroupState.DEAD:
+        if group.state is ClassicGroupState.DEAD:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        if generation < 0 and group.state is GroupState.EMPTY:
+        if generation < 0 and group.state is ClassicGroupState.EMPTY:
             return
         if generation >= 0 or request.member_id or request.group_instance_id is not None:
             group.validate_member(request.member_id, request.group_instance_id)
             if generation != group.generation_id:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        elif group.state is not GroupState.EMPTY:
+        elif group.state is not ClassicGroupState.EMPTY:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        if group.state is GroupState.COMPLETING_REBALANCE:
-            # It knows the newest generation, so it rejoins and commits anew; what it would commit now may be
-            # another's already.
+        if group.state is ClassicGroupState.COMPLETING_REBALANCE:
+            # The member knows the newest generation and can commit after its sync. The partitions may be
+            # assigned to another member by then.
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
-        if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
-            self.touch(group, request.member_id, at)
+        if group.state in (ClassicGroupState.STABLE, ClassicGroupState.PREPARING_REBALANCE):
+            self._sessions.restart(group, request.member_id, at)
 
-    # -- OffsetFetch
-    # ----------------------------------------------------------------------------------------------
+    # --- OffsetFetch ------------------------------------------------------------------------------
 
     def fetch(
         self, state: ShardState, request: OffsetFetchRequest.OffsetFetchRequestGroup, *, require_stable: bool
     ) -> OffsetFetchResponse.OffsetFetchResponseGroup:
-        """Offsets of one group in `state` (the committed one, or the newest for a stable read); topics
-        None asks for all. Unknown ones are -1.
-        """
+        """Reads offsets of a group from `state`: the committed state, or the newest one for a stable read.
+        Without topics all offsets are returned. Unknown offsets are -1."""
         known = (
             state.offsets.get(request.group_id, _NO_OFFSETS)
             if request.group_id in state.groups
@@ -219,25 +224,24 @@ class OffsetRules(ClassicRules):
             )
         return response
 
-    # -- deletion and expiry
-    # ----------------------------------------------------------------------------------------------
+    # --- deletion and expiry ----------------------------------------------------------------------
 
-    def delete_offsets(self, request: OffsetDeleteRequest, token: Token) -> Outcome:
-        """Deletes single offsets, of topics that no member reads. Raises GROUP_ID_NOT_FOUND,
+    def delete_offsets(self, request: OffsetDeleteRequest, token: Token) -> CoordinatorResult:
+        """Deletes offsets of topics to which no member is subscribed. Raises GROUP_ID_NOT_FOUND,
         NON_EMPTY_GROUP."""
-        group = self.state.groups.get(request.group_id)
+        group = self._store.state.groups.get(request.group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         if isinstance(group, ClassicGroup):
-            if group.state is GroupState.DEAD:
+            if group.state is ClassicGroupState.DEAD:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-            if group.state is not GroupState.EMPTY and not group.uses_consumer_protocol:
+            if group.state is not ClassicGroupState.EMPTY and not group.uses_consumer_protocol:
                 raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
-        known = self.state.offsets.get(request.group_id, _NO_OFFSETS)
-        out = Outcome()
+        known = self._store.state.offsets.get(request.group_id, _NO_OFFSETS)
+        out = CoordinatorResult()
         response = OffsetDeleteResponse()
         for topic in request.topics:
-            # Which topics members of another protocol read is not known here: all of them may be.
+            # The subscriptions of unsupported groups are not known here.
             subscribed = (
                 group.is_subscribed_to(topic.name) if isinstance(group, ClassicGroup) else not group.is_empty
             )
@@ -250,38 +254,37 @@ class OffsetRules(ClassicRules):
                 )
                 if not subscribed and (
                     (topic.name, index) in known
-                    or self.state.has_pending(request.group_id, topic.name, index)
+                    or self._store.state.has_pending(request.group_id, topic.name, index)
                 ):
                     out.records.append(OffsetRecord(request.group_id, topic.name, index, None))
             response.topics.append(
                 OffsetDeleteResponse.OffsetDeleteResponseTopic(name=topic.name, partitions=answers)
             )
 
-        def stored(error: ErrorCode, _: Instant) -> Outcome:
+        def stored(error: ErrorCode, _: Instant) -> CoordinatorResult:
             failed = error is not ErrorCode.NONE
-            answer = OffsetDeleteResponse(error_code=append_error(error)) if failed else response
-            return Outcome(replies=[(token, answer)])
+            answer = OffsetDeleteResponse(error_code=operation_error(error)) if failed else response
+            return CoordinatorResult(replies=[(token, answer)])
 
         out.after = stored
         return out
 
     def offset_tombstones(self, group_id: str) -> list[Record]:
-        """Deletes all offsets of a group, pending ones too."""
-        partitions = set(self.state.offsets.get(group_id, _NO_OFFSETS)) | set(
-            self.state.pending_partitions(group_id)
+        """Tombstones for all offsets of a group, including pending ones."""
+        partitions = set(self._store.state.offsets.get(group_id, _NO_OFFSETS)) | set(
+            self._store.state.pending_partitions(group_id)
         )
         return [OffsetRecord(group_id, topic, partition, None) for topic, partition in sorted(partitions)]
 
     def deletion_of(self, topics: frozenset[str]) -> TopicsDeletion:
-        """The deletion of the offsets of topics that the cluster no longer has; `delete_of_topics`
-        makes its steps."""
-        state = self.state
+        """Starts the deletion of the offsets of deleted topics. Its steps are done by `delete_of_topics`."""
+        state = self._store.state
         pending = [key for entries in state.pending.values() for key in sorted(entries) if key[1] in topics]
         return TopicsDeletion(topics, state.offsets, list(state.offsets), pending)
 
-    def delete_of_topics(self, deletion: TopicsDeletion) -> Outcome:
-        """Looks at `DELETION_SLICE` offsets at most and moves `deletion` past them."""
-        out = Outcome(atomic=False)
+    def delete_of_topics(self, deletion: TopicsDeletion) -> CoordinatorResult:
+        """Checks at most `DELETION_SLICE` offsets and removes them from `deletion`."""
+        out = CoordinatorResult(atomic=False)
         out.records += [OffsetRecord(group_id, topic, p, None) for group_id, topic, p in deletion.pending]
         deletion.pending = []
         budget = DELETION_SLICE
@@ -289,7 +292,7 @@ class OffsetRules(ClassicRules):
             budget -= 1
             group_id = deletion.groups[-1]
             known = deletion.offsets[group_id]
-            current = self.state.offsets.get(group_id, _NO_OFFSETS)
+            current = self._store.state.offsets.get(group_id, _NO_OFFSETS)
             if deletion.partitions is None:
                 deletion.partitions = list(known)
             while budget > 0 and deletion.partitions:
@@ -303,12 +306,12 @@ class OffsetRules(ClassicRules):
                 deletion.partitions = None
         return out
 
-    def expire_offsets(self, cursor: ExpiryCursor, at: Instant) -> Outcome:
-        """Deletes offsets past `offsets.retention.minutes`, and classic groups that are empty and have
-        none left. Looks at `EXPIRY_SLICE` offsets or groups and moves `cursor` past them; everything is
-        judged by the state of this step."""
-        out = Outcome(atomic=False)
-        state = self.state
+    def expire_offsets(self, cursor: ExpiryCursor, at: Instant) -> CoordinatorResult:
+        """Deletes offsets older than `offsets.retention.minutes`, and empty classic groups without offsets.
+        Checks at most `EXPIRY_SLICE` offsets or groups, by their present state, and removes them from
+        `cursor`."""
+        out = CoordinatorResult(atomic=False)
+        state = self._store.state
         budget = EXPIRY_SLICE
         while budget > 0 and cursor.groups:
             budget -= 1
@@ -329,7 +332,7 @@ class OffsetRules(ClassicRules):
             for key in piece:
                 value = offsets.get(key)
                 if value is None or since is None:
-                    continue  # changed since the cursor came to this group
+                    continue  # changed since the cursor reached this group
                 topic, partition = key
                 if (
                     self._is_expired(value, since(value), at.wall_ms)
@@ -343,26 +346,24 @@ class OffsetRules(ClassicRules):
             cursor.next_group()
             if (
                 deleted == len(offsets)
-                and group.state is GroupState.EMPTY
+                and group.state is ClassicGroupState.EMPTY
                 and not group.pending_join
                 and not (state.pending and state.pending_partitions(group_id))
             ):
                 out.records.append(GroupRecord(group_id, None))
         return out
 
-    def _is_expired(self, value: CommittedOffset, since_ms: int, now_ms: int) -> bool:
+    def _is_expired(self, value: OffsetAndMetadata, since_ms: int, now_ms: int) -> bool:
         if value.expire_timestamp_ms is not None:
-            return now_ms >= value.expire_timestamp_ms  # its request named the time itself
-        return now_ms - since_ms >= self.config.offsets_retention_ms
+            return now_ms >= value.expire_timestamp_ms  # given by its request
+        return now_ms - since_ms >= self._config.offsets_retention_ms
 
-    # -- replay
-    # ----------------------------------------------------------------------------------------------
+    # --- replay -----------------------------------------------------------------------------------
 
     def replay_offset(self, record: OffsetRecord, offset: int, producer_id: int) -> None:
-        """Applies an offset record that stands at `offset`; with a producer id it waits for that
-        transaction's marker.
-        """
-        state = self.state
+        """Applies an offset record at `offset` of the log. With a producer id it is pending until the marker
+        of the transaction."""
+        state = self._store.state
         group_id, key = record.group_id, (record.topic, record.partition)
         if record.value is None:
             known = state.offsets.get(group_id)
@@ -376,7 +377,7 @@ class OffsetRules(ClassicRules):
                 state = replace(
                     state, pending=Map({pid: entries for pid, entries in kept.items() if entries})
                 )
-            self.state = state
+            self._store.state = state
             return
         value = replace(record.value, record_offset=offset)
         groups = state.groups
@@ -386,43 +387,44 @@ class OffsetRules(ClassicRules):
             )
         if producer_id == NO_PRODUCER_ID:
             known = state.offsets.get(group_id, _NO_OFFSETS)
-            self.state = replace(
+            self._store.state = replace(
                 state, groups=groups, offsets=state.offsets.set(group_id, known.set(key, value))
             )
         else:
             entries = state.pending.get(producer_id, Map())
             pending = state.pending.set(producer_id, entries.set((group_id, *key), value))
-            self.state = replace(state, groups=groups, pending=pending)
+            self._store.state = replace(state, groups=groups, pending=pending)
 
     def replay_end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Settles a producer's pending offsets. One that was committed later outside of the transaction
-        stays: compaction keeps only the newest record.
-        """
-        entries = self.state.pending.get(producer_id)
+        """Commits or drops the pending offsets of a producer. A later offset that was committed outside the
+        transaction stays, as compaction would keep it."""
+        entries = self._store.state.pending.get(producer_id)
         if entries is None:
             return
-        offsets = self.state.offsets
+        offsets = self._store.state.offsets
         if committed:
             for (group_id, topic, partition), value in entries.items():
                 known = offsets.get(group_id, _NO_OFFSETS)
                 existing = known.get((topic, partition))
                 if existing is None or value.record_offset > existing.record_offset:
                     offsets = offsets.set(group_id, known.set((topic, partition), value))
-        self.state = replace(self.state, offsets=offsets, pending=self.state.pending.delete(producer_id))
+        self._store.state = replace(
+            self._store.state, offsets=offsets, pending=self._store.state.pending.delete(producer_id)
+        )
 
 
-def expiry_clock(group: ClassicGroup) -> Callable[[CommittedOffset], int] | None:
-    """From when an offset's retention counts: since the group is empty, or since the commit; None:
-    nothing expires now.
-    """
+def expiry_clock(group: ClassicGroup) -> Callable[[OffsetAndMetadata], int] | None:
+    """Returns a function for the start of an offset's retention time: when the group became empty, or when
+    the offset was committed. Returns None if no offset of the group may expire now
+    (`OffsetExpirationCondition` in Kafka)."""
     if group.protocol_type is not None:
-        if group.state is GroupState.EMPTY:
+        if group.state is ClassicGroupState.EMPTY:
             emptied = group.state_timestamp_ms
             return lambda value: value.commit_timestamp_ms if emptied is None else emptied
         if (
             group.uses_consumer_protocol
             and group.subscribed_topics is not None
-            and group.state is GroupState.STABLE
+            and group.state is ClassicGroupState.STABLE
         ):
             return lambda value: value.commit_timestamp_ms
         return None
@@ -430,12 +432,12 @@ def expiry_clock(group: ClassicGroup) -> Callable[[CommittedOffset], int] | None
 
 
 def java_length(text: str) -> int:
-    """`String.length`: UTF-16 code units, in which Kafka measures `offset.metadata.max.bytes`."""
+    """Java's `String.length` in UTF-16 code units, to which Kafka applies `offset.metadata.max.bytes`."""
     return len(text) if text.isascii() else len(text.encode("utf-16-be")) // 2
 
 
 def commit_error(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
-    """An OffsetCommit answer that gives every partition the same error."""
+    """The response to an OffsetCommit with the same error for all partitions."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponse.OffsetCommitResponseTopic(

@@ -1,25 +1,25 @@
-"""Records of `__consumer_offsets` as bytes: a key whose first int16 is the record's type, a value whose
-first int16 is its version, no value to delete.
+"""Encodes and decodes the records of `__consumer_offsets` (`GroupCoordinatorRecordSerde` in Kafka). A key
+starts with the record type as int16, a value with its version as int16. A record without value deletes.
 
-Types 0 to 2 are offsets and classic groups. The others belong to coordinators that are not here
-(KIP-848, KIP-932, KIP-1071); all their keys begin with the group id, which is all that is read of them.
+Types 0 to 2 are offsets and classic groups. The other types belong to groups that this coordinator does
+not serve (KIP-848, KIP-932, KIP-1071). Of their records only the group id, with which all keys begin, and
+the member id are decoded.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from typing import Final
 
-from quorate.broker.coordinators.model import (
-    CommittedOffset,
-    ForeignRecord,
-    ForeignType,
+from quorate.broker.coordinators.group.model import (
     GroupRecord,
+    OffsetAndMetadata,
     OffsetRecord,
     Record,
     StoredGroup,
     StoredMember,
+    UnsupportedGroupRecord,
+    UnsupportedGroupType,
 )
 from quorate.broker.coordinators.records import (
     GroupMetadataKey,
@@ -29,6 +29,7 @@ from quorate.broker.coordinators.records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from quorate.broker.coordinators.shard import UnknownRecordTypeError
 from quorate.protocol.errors import DecodeError
 from quorate.protocol.primitives import text
 
@@ -37,35 +38,23 @@ OFFSET_COMMIT: Final = 1
 GROUP_METADATA: Final = 2
 
 GROUP_VALUE_VERSION: Final = 3
-"""What Apache Kafka 4.1 writes; 4 is read."""
+"""The version that Apache Kafka 4.1 writes. Version 4 is read, too."""
 OFFSET_VALUE_VERSION: Final = 4
 EXPIRING_OFFSET_VALUE_VERSION: Final = 1
-"""The only version with an expire timestamp, for requests that name a retention time."""
+"""The only version with an expire timestamp, for requests that give a retention time."""
 
-FOREIGN_TYPES: Final[dict[int, ForeignType]] = (
-    dict.fromkeys((3, 4, 5, 6, 7, 8, 16), ForeignType.CONSUMER)
-    | dict.fromkeys((10, 11, 12, 13, 14, 15), ForeignType.SHARE)
-    | dict.fromkeys((17, 19, 20, 21, 22, 23), ForeignType.STREAMS)
+UNSUPPORTED_RECORD_TYPES: Final[dict[int, UnsupportedGroupType]] = (
+    dict.fromkeys((3, 4, 5, 6, 7, 8, 16), UnsupportedGroupType.CONSUMER)
+    | dict.fromkeys((10, 11, 12, 13, 14, 15), UnsupportedGroupType.SHARE)
+    | dict.fromkeys((17, 19, 20, 21, 22, 23), UnsupportedGroupType.STREAMS)
 )
 _MEMBER_TYPES: Final = frozenset({5, 10, 19})
 
 _INT16 = struct.Struct(">h")
 
 
-class UnknownRecordTypeError(Exception):
-    """A record type that Apache Kafka 4.1 does not have; it is skipped and left alone."""
-
-    def __init__(self, record_type: int) -> None:
-        super().__init__(f"unknown record type {record_type}")
-        self.record_type = record_type
-
-
-def encode_records(records: Sequence[Record]) -> list[tuple[bytes, bytes | None]]:
-    """Key and value of each record."""
-    return [encode_record(record) for record in records]
-
-
 def encode_record(record: Record) -> tuple[bytes, bytes | None]:
+    """Encodes a record to (key, value)."""
     match record:
         case OffsetRecord(group_id=group_id, topic=topic, partition=partition, value=offset):
             key = _INT16.pack(OFFSET_COMMIT) + OffsetCommitKey(
@@ -75,11 +64,11 @@ def encode_record(record: Record) -> tuple[bytes, bytes | None]:
         case GroupRecord(group_id=group_id, value=group):
             key = _INT16.pack(GROUP_METADATA) + GroupMetadataKey(group=group_id).encode(0)
             return key, None if group is None else _encode_group(group)
-        case ForeignRecord(key=key, value=value):
+        case UnsupportedGroupRecord(key=key, value=value):
             return key, value
 
 
-def _encode_offset(value: CommittedOffset) -> bytes:
+def _encode_offset(value: OffsetAndMetadata) -> bytes:
     expires = value.expire_timestamp_ms is not None
     version = EXPIRING_OFFSET_VALUE_VERSION if expires else OFFSET_VALUE_VERSION
     message = OffsetCommitValue(
@@ -118,7 +107,7 @@ def _encode_group(value: StoredGroup) -> bytes:
 
 
 def decode_record(key: bytes, value: bytes | None) -> Record:
-    """The record of a key and value. Raises UnknownRecordTypeError, DecodeError."""
+    """Decodes a record. Raises UnknownRecordTypeError, DecodeError."""
     if len(key) < 2:
         raise DecodeError("a coordinator record's key has no type")
     record_type = _INT16.unpack_from(key)[0]
@@ -133,12 +122,12 @@ def decode_record(key: bytes, value: bytes | None) -> Record:
         return OffsetRecord(
             legacy_key.group, legacy_key.topic, legacy_key.partition, _decode_legacy_offset(value)
         )
-    group_type = FOREIGN_TYPES.get(record_type)
+    group_type = UNSUPPORTED_RECORD_TYPES.get(record_type)
     if group_type is None:
         raise UnknownRecordTypeError(record_type)
     group_id, pos = _read_string(key, 2)
     member_id = _read_string(key, pos)[0] if record_type in _MEMBER_TYPES else None
-    return ForeignRecord(group_id, group_type, record_type, key, value, member_id)
+    return UnsupportedGroupRecord(group_id, group_type, record_type, key, value, member_id)
 
 
 def _value_version(value: bytes, highest: int, name: str) -> int:
@@ -150,12 +139,12 @@ def _value_version(value: bytes, highest: int, name: str) -> int:
     return version
 
 
-def _decode_offset(value: bytes | None) -> CommittedOffset | None:
+def _decode_offset(value: bytes | None) -> OffsetAndMetadata | None:
     if value is None:
         return None
     version = _value_version(value, 4, "OffsetCommitValue")
     message, _ = OffsetCommitValue.read(value, 2, version)
-    return CommittedOffset(
+    return OffsetAndMetadata(
         offset=message.offset,
         leader_epoch=message.leader_epoch,
         metadata=message.metadata,
@@ -165,12 +154,12 @@ def _decode_offset(value: bytes | None) -> CommittedOffset | None:
     )
 
 
-def _decode_legacy_offset(value: bytes | None) -> CommittedOffset | None:
+def _decode_legacy_offset(value: bytes | None) -> OffsetAndMetadata | None:
     if value is None:
         return None
     version = _value_version(value, 0, "LegacyOffsetCommitValue")
     message, _ = LegacyOffsetCommitValue.read(value, 2, version)
-    return CommittedOffset(
+    return OffsetAndMetadata(
         offset=message.offset, metadata=message.metadata, commit_timestamp_ms=message.commit_timestamp
     )
 

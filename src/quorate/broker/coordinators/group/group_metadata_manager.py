@@ -1,11 +1,9 @@
-"""Rules of the classic group protocol: what JoinGroup, SyncGroup, Heartbeat and LeaveGroup ask of a group.
+"""The requests of classic groups: JoinGroup, SyncGroup, Heartbeat and LeaveGroup, and the replay of group
+records (`GroupMetadataManager` in Kafka).
 
-    Empty -> PreparingRebalance -> CompletingRebalance -> Stable -> PreparingRebalance ...; Empty again
-    without members
-
-Pure: time and fresh ids come in with the call, answers and records go out in an `Outcome`; how a group
-moves between its states is in `rebalance.py`. Facts: KIP-62, KIP-345 (static members), KIP-394 (member
-id before joining), KIP-814 (skip the assignment).
+Pure: time and random ids are arguments, responses and records are returned in a `CoordinatorResult`. The
+transitions of a group are in `rebalance.py`. KIP-62, KIP-345 (static members), KIP-394 (member id before
+joining), KIP-814 (skip the assignment).
 """
 
 from __future__ import annotations
@@ -13,75 +11,91 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from quorate.broker.coordinators.classic_answers import (
-    append_error,
+from quorate.broker.coordinators.group.classic_group import (
+    UNKNOWN_MEMBER_ID,
+    ClassicGroup,
+    ClassicGroupMember,
+    ClassicGroupState,
+)
+from quorate.broker.coordinators.group.classic_responses import (
     check_sync,
     current_members,
-    foreign_tombstones,
     join_error,
     join_reason,
-    joined,
+    join_response,
     rebalance_timeout,
     request_protocols,
     sync_error,
-    synced,
+    sync_response,
+    unsupported_group_tombstones,
 )
-from quorate.broker.coordinators.classic_group import (
-    UNKNOWN_MEMBER_ID,
-    ClassicGroup,
-    GroupState,
-    Member,
-    Token,
-)
-from quorate.broker.coordinators.model import (
+from quorate.broker.coordinators.group.config import GroupCoordinatorConfig
+from quorate.broker.coordinators.group.model import (
     Caller,
-    ForeignGroup,
-    ForeignType,
-    Instant,
-    Outcome,
     Record,
-    empty_group,
-    stored_group,
+    StateStore,
+    UnsupportedGroup,
+    UnsupportedGroupType,
+    empty_group_record,
+    group_record,
 )
-from quorate.broker.coordinators.rebalance import RebalanceRules
+from quorate.broker.coordinators.group.rebalance import Rebalancer
+from quorate.broker.coordinators.group.sessions import MemberSessions
+from quorate.broker.coordinators.group.timer_events import TimerEvent
+from quorate.broker.coordinators.result import CoordinatorResult, Instant, Token, operation_error
+from quorate.broker.coordinators.timer import CoordinatorTimer
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from quorate.protocol.messages.join_group import JoinGroupRequest
 from quorate.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from quorate.protocol.messages.sync_group import SyncGroupRequest
 
-log = logging.getLogger("quorate.group")
+logger = logging.getLogger("quorate.group")
 
 KNOWN_MEMBER_ID_VERSION = 4
-"""From this JoinGroup version a new dynamic member is first given its id and must join again with it."""
+"""From this JoinGroup version a new dynamic member gets its id first and must join again with it."""
 SKIP_ASSIGNMENT_VERSION = 9
-"""From this JoinGroup version a static leader that comes back is told to lead without computing an
+"""From this JoinGroup version a static leader that returns is told that it leads and must not compute a new
 assignment."""
 
 
-class ClassicRules(RebalanceRules):
-    """Adds the requests of the classic protocol to the moves of a group."""
+class GroupMetadataManager:
+    """The classic groups of a shard."""
 
-    __slots__ = ()
+    __slots__ = ("_config", "_rebalancer", "_sessions", "_store", "_timer")
 
-    # -- JoinGroup
-    # ----------------------------------------------------------------------------------------------
+    def __init__(
+        self,
+        config: GroupCoordinatorConfig,
+        store: StateStore,
+        timer: CoordinatorTimer[TimerEvent],
+        sessions: MemberSessions,
+        rebalancer: Rebalancer,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._timer = timer
+        self._sessions = sessions
+        self._rebalancer = rebalancer
 
-    def join(self, request: JoinGroupRequest, caller: Caller, token: Token, at: Instant) -> Outcome:
-        """Lets a member in, or parks it until the rebalance that its coming starts is complete."""
-        out = Outcome(replay=False)
+    # --- JoinGroup --------------------------------------------------------------------------------
+
+    def join(self, request: JoinGroupRequest, caller: Caller, token: Token, at: Instant) -> CoordinatorResult:
+        """Adds or updates a member. Most requests start a rebalance and wait for its end."""
+        out = CoordinatorResult(replay=False)
         tombstones: list[Record] = []
         group_id, member_id = request.group_id, request.member_id
-        known = self.state.groups.get(group_id)
-        if isinstance(known, ForeignGroup):
-            if not known.is_empty or known.group_type is not ForeignType.CONSUMER:
+        state = self._store.state
+        known = state.groups.get(group_id)
+        if isinstance(known, UnsupportedGroup):
+            if not known.is_empty or known.group_type is not UnsupportedGroupType.CONSUMER:
                 out.replies.append(
                     (token, join_error(UNKNOWN_MEMBER_ID, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
                 )
                 return out
-            # An empty group of the newer protocol becomes a classic one when a classic member comes.
-            tombstones = foreign_tombstones(known)
-            self.state = replace(self.state, groups=self.state.groups.delete(group_id))
+            # An empty consumer group (KIP-848) becomes a classic one when a classic member joins.
+            tombstones = unsupported_group_tombstones(known)
+            self._store.state = replace(state, groups=state.groups.delete(group_id))
             known = None
         group = known
         is_new_group = group is None
@@ -91,7 +105,7 @@ class ClassicRules(RebalanceRules):
                 out.records = tombstones
                 return out
             group = ClassicGroup(group_id, state_timestamp_ms=at.wall_ms)
-            self._put_group(group)
+            self._store.put_group(group)
         if not self._accepts(group, member_id):
             group.remove(member_id)
             out.replies.append((token, join_error(UNKNOWN_MEMBER_ID, ErrorCode.GROUP_MAX_SIZE_REACHED)))
@@ -102,30 +116,31 @@ class ClassicRules(RebalanceRules):
         if is_new_group and not out.records and out.after is None:
             answered = bool(out.replies)
 
-            def stored(error: ErrorCode, _: Instant) -> Outcome:
+            def stored(error: ErrorCode, _: Instant) -> CoordinatorResult:
                 if error is ErrorCode.NONE or answered:
-                    return Outcome()
-                return Outcome(replies=[(token, join_error(UNKNOWN_MEMBER_ID, append_error(error)))])
+                    return CoordinatorResult()
+                return CoordinatorResult(
+                    replies=[(token, join_error(UNKNOWN_MEMBER_ID, operation_error(error)))]
+                )
 
-            out.records = [empty_group(group)]
+            out.records = [empty_group_record(group)]
             out.after = stored
         out.records[:0] = tombstones
         return out
 
     def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
-        """Whether `group.max.size` leaves room. While members rejoin, those already parked are counted,
-        so that the last ones are turned away.
-        """
+        """Whether `group.max.size` leaves room for a member. During the join phase only members that have
+        joined are counted, so that the last ones are rejected."""
         match group.state:
-            case GroupState.EMPTY | GroupState.DEAD:
+            case ClassicGroupState.EMPTY | ClassicGroupState.DEAD:
                 return True
-            case GroupState.PREPARING_REBALANCE:
+            case ClassicGroupState.PREPARING_REBALANCE:
                 member = group.members.get(member_id)
                 return (
                     member is not None and member.awaits_join
-                ) or group.awaiting_join_count < self.config.max_size
+                ) or group.awaiting_join_count < self._config.max_size
             case _:
-                return member_id in group.members or len(group.members) < self.config.max_size
+                return member_id in group.members or len(group.members) < self._config.max_size
 
     def _join_new(
         self,
@@ -134,10 +149,10 @@ class ClassicRules(RebalanceRules):
         caller: Caller,
         token: Token,
         at: Instant,
-        out: Outcome,
+        out: CoordinatorResult,
     ) -> None:
         protocols = request_protocols(request)
-        if group.state is GroupState.DEAD:
+        if group.state is ClassicGroupState.DEAD:
             out.replies.append((token, join_error(UNKNOWN_MEMBER_ID, ErrorCode.COORDINATOR_NOT_AVAILABLE)))
             return
         if not group.supports_protocols(request.protocol_type, [name for name, _ in protocols]):
@@ -148,7 +163,7 @@ class ClassicRules(RebalanceRules):
         if instance_id is not None:
             old_id = group.static_members.get(instance_id)
             if old_id is not None:
-                log.info(
+                logger.info(
                     "[Group %s] Static member %s joins in state %s with unknown member id; it replaces "
                     "member %s.",
                     group.group_id, instance_id, group.state.value, old_id,
@@ -157,8 +172,8 @@ class ClassicRules(RebalanceRules):
                 return
         elif caller.api_version >= KNOWN_MEMBER_ID_VERSION:
             group.pending_join.add(new_id)
-            self._arm_heartbeat(group, new_id, request.session_timeout_ms, at)
-            log.info(
+            self._sessions.start(group, new_id, request.session_timeout_ms, at)
+            logger.info(
                 "[Group %s] New dynamic member in state %s is asked to rejoin as %s.",
                 group.group_id,
                 group.state.value,
@@ -175,11 +190,11 @@ class ClassicRules(RebalanceRules):
         caller: Caller,
         token: Token,
         at: Instant,
-        out: Outcome,
+        out: CoordinatorResult,
     ) -> None:
         member_id = request.member_id
         protocols = request_protocols(request)
-        if group.state is GroupState.DEAD:
+        if group.state is ClassicGroupState.DEAD:
             out.replies.append((token, join_error(member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)))
             return
         if not group.supports_protocols(request.protocol_type, [name for name, _ in protocols]):
@@ -187,7 +202,7 @@ class ClassicRules(RebalanceRules):
             return
         if member_id in group.pending_join:
             if request.group_instance_id is not None:
-                # A pending member is always dynamic: this request mixes two clients' identities.
+                # A pending member is always dynamic. This request has the ids of two clients.
                 out.replies.append((token, join_error(member_id, ErrorCode.UNKNOWN_SERVER_ERROR)))
                 return
             self._add_member(group, request, caller, member_id, token, at, out)
@@ -200,15 +215,15 @@ class ClassicRules(RebalanceRules):
         member = group.members[member_id]
         same = member.protocols == protocols
         match group.state:
-            case GroupState.PREPARING_REBALANCE:
+            case ClassicGroupState.PREPARING_REBALANCE:
                 self._update_member(group, member, request, token, "member rejoins", at, out)
-            case GroupState.COMPLETING_REBALANCE if same:
-                # It probably missed the first answer: the generation that it is in is told again.
+            case ClassicGroupState.COMPLETING_REBALANCE if same:
+                # The member probably missed the first response.
                 members = current_members(group) if group.is_leader(member_id) else []
-                out.replies.append((token, joined(group, member_id, members)))
-            case GroupState.STABLE if same and not group.is_leader(member_id):
-                out.replies.append((token, joined(group, member_id, [])))
-            case GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
+                out.replies.append((token, join_response(group, member_id, members)))
+            case ClassicGroupState.STABLE if same and not group.is_leader(member_id):
+                out.replies.append((token, join_response(group, member_id, [])))
+            case ClassicGroupState.COMPLETING_REBALANCE | ClassicGroupState.STABLE:
                 reason = "leader rejoins" if group.is_leader(member_id) else "member changes its metadata"
                 self._update_member(group, member, request, token, reason, at, out)
             case _:
@@ -222,9 +237,9 @@ class ClassicRules(RebalanceRules):
         member_id: str,
         token: Token,
         at: Instant,
-        out: Outcome,
+        out: CoordinatorResult,
     ) -> None:
-        member = Member(
+        member = ClassicGroupMember(
             member_id=member_id,
             instance_id=request.group_instance_id,
             client_id=caller.client_id,
@@ -235,23 +250,28 @@ class ClassicRules(RebalanceRules):
             protocols=request_protocols(request),
             is_new=True,
         )
-        if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
+        if (
+            group.state is ClassicGroupState.PREPARING_REBALANCE
+            and group.previous_state is ClassicGroupState.EMPTY
+        ):
             group.new_member_added = True
         group.add(member, token)
-        # A new member cannot heartbeat while its first join is parked, and its going away is not seen:
-        # the join itself times out.
-        self._arm_heartbeat(group, member_id, self.config.new_member_join_timeout_ms, at)
-        self._rebalance_or_complete(group, f"new member {member_id}; {join_reason(request)}", at, out)
+        # A new member cannot send heartbeats while its first join waits. If its client disappears, only a
+        # timeout of the join removes it.
+        self._sessions.start(group, member_id, self._config.new_member_join_timeout_ms, at)
+        self._rebalancer.rebalance_or_complete(
+            group, f"new member {member_id}; {join_reason(request)}", at, out
+        )
 
     def _update_member(
         self,
         group: ClassicGroup,
-        member: Member,
+        member: ClassicGroupMember,
         request: JoinGroupRequest,
         token: Token,
         reason: str,
         at: Instant,
-        out: Outcome,
+        out: CoordinatorResult,
     ) -> None:
         superseded = member.join_token
         rebalance_ms = (
@@ -259,18 +279,17 @@ class ClassicRules(RebalanceRules):
         )
         group.update(member, request_protocols(request), rebalance_ms, request.session_timeout_ms, token)
         if superseded is not None:
-            # The client sent its join again; the first must be answered too, or it would block what
-            # follows on its connection.
+            # The client has repeated its join. The first one must be answered, too, because the later
+            # responses of its connection wait for it.
             out.replies.append((superseded, join_error(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS)))
-        self._rebalance_or_complete(group, f"{reason}; {join_reason(request)}", at, out)
+        self._rebalancer.rebalance_or_complete(group, f"{reason}; {join_reason(request)}", at, out)
 
     def _replace_static(
         self, group: ClassicGroup, request: JoinGroupRequest, caller: Caller, old_id: str, new_id: str, token: Token,
-        at: Instant, out: Outcome
+        at: Instant, out: CoordinatorResult
     ) -> None:  # fmt: skip
-        """A static member came back under its instance id: as long as its protocols elect the same one,
-        nobody else notices.
-        """
+        """Gives a static member that has restarted a new member id. If the group still selects the same
+        protocol, no rebalance is needed (KIP-345)."""
         instance_id = request.group_instance_id
         assert instance_id is not None
         leader_before = group.leader_id
@@ -279,8 +298,8 @@ class ClassicRules(RebalanceRules):
             out.replies.append((join_token, join_error(old_id, ErrorCode.FENCED_INSTANCE_ID)))
         if sync_token is not None:
             out.replies.append((sync_token, sync_error(ErrorCode.FENCED_INSTANCE_ID)))
-        self.timers.cancel(("heartbeat", group.group_id, old_id))
-        self._arm_heartbeat(group, new_id, member.session_timeout_ms, at)
+        self._sessions.end(group, old_id)
+        self._sessions.start(group, new_id, member.session_timeout_ms, at)
         before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
         group.update(
             member,
@@ -290,123 +309,122 @@ class ClassicRules(RebalanceRules):
             token,
         )
         match group.state:
-            case GroupState.STABLE if group.select_protocol() == group.protocol_name:
+            case ClassicGroupState.STABLE if group.select_protocol() == group.protocol_name:
 
-                def stored(error: ErrorCode, when: Instant) -> Outcome:
+                def stored(error: ErrorCode, when: Instant) -> CoordinatorResult:
                     if group.members.get(new_id) is not member:
-                        return Outcome()
+                        return CoordinatorResult()
                     parked = group.take_join_token(member)
                     if parked is None:
-                        return Outcome()
+                        return CoordinatorResult()
                     if error is not ErrorCode.NONE:
                         group.update(member, *before, None)
                         old, _, _ = group.replace_static(instance_id, new_id, old_id)
-                        self._arm_heartbeat(group, old_id, old.session_timeout_ms, when)
-                        failed = joined(group, UNKNOWN_MEMBER_ID, [], leader=leader_before)
-                        failed.error_code = append_error(error)
-                        return Outcome(replies=[(parked, failed)])
+                        self._sessions.start(group, old_id, old.session_timeout_ms, when)
+                        failed = join_response(group, UNKNOWN_MEMBER_ID, [], leader=leader_before)
+                        failed.error_code = operation_error(error)
+                        return CoordinatorResult(replies=[(parked, failed)])
                     if caller.api_version >= SKIP_ASSIGNMENT_VERSION:
                         leads = group.is_leader(new_id)
-                        answer = joined(group, new_id, current_members(group) if leads else [])
+                        answer = join_response(group, new_id, current_members(group) if leads else [])
                         answer.skip_assignment = leads
                     else:
-                        # Told of the old leader id, it does not take itself for the leader and so computes no
-                        # assignment.
-                        answer = joined(group, new_id, [], leader=leader_before)
-                    return Outcome(replies=[(parked, answer)])
+                        # With the old leader id the member does not see itself as the leader, and so
+                        # computes no assignment.
+                        answer = join_response(group, new_id, [], leader=leader_before)
+                    return CoordinatorResult(replies=[(parked, answer)])
 
                 out.records = [
-                    stored_group(group, {m.member_id: m.assignment for m in group.members.values()})
+                    group_record(group, {m.member_id: m.assignment for m in group.members.values()})
                 ]
                 out.after = stored
-            case GroupState.STABLE:
-                self._rebalance_or_complete(
+            case ClassicGroupState.STABLE:
+                self._rebalancer.rebalance_or_complete(
                     group, f"static member {instance_id} changes the protocol", at, out
                 )
-            case GroupState.COMPLETING_REBALANCE:
-                # The leader may be assigning to the old id just now.
-                self._prepare_rebalance(group, f"static member {instance_id} has a new id", at, out)
+            case ClassicGroupState.COMPLETING_REBALANCE:
+                # The leader may be computing an assignment for the old id.
+                self._rebalancer.prepare_rebalance(
+                    group, f"static member {instance_id} has a new id", at, out
+                )
             case _:
-                self._complete_join_if_all_in(group, at, out)
+                self._rebalancer.complete_join_if_all_joined(group, at, out)
 
-    # -- SyncGroup
-    # ----------------------------------------------------------------------------------------------
+    # --- SyncGroup --------------------------------------------------------------------------------
 
-    def sync(self, request: SyncGroupRequest, token: Token, at: Instant) -> Outcome:
-        """Takes the leader's assignment, or parks a follower until it comes."""
-        out = Outcome(replay=False)
-        group = self.classic_group(request.group_id)
+    def sync(self, request: SyncGroupRequest, token: Token, at: Instant) -> CoordinatorResult:
+        """Stores the leader's assignment. The other members wait for it."""
+        out = CoordinatorResult(replay=False)
+        group = self._store.classic_group(request.group_id)
         code = ErrorCode.UNKNOWN_MEMBER_ID
-        if group is not None and group.state is not GroupState.EMPTY:
+        if group is not None and group.state is not ClassicGroupState.EMPTY:
             code = check_sync(group, request)
         if group is None or code is not ErrorCode.NONE:
             out.replies.append((token, sync_error(code)))
             return out
         member = group.members[request.member_id]
-        if group.state is GroupState.PREPARING_REBALANCE:
+        if group.state is ClassicGroupState.PREPARING_REBALANCE:
             out.replies.append((token, sync_error(ErrorCode.REBALANCE_IN_PROGRESS)))
             return out
         group.pending_sync.discard(member.member_id)
         if not group.pending_sync:
-            self.timers.cancel(("sync", group.group_id))
-        if group.state is GroupState.STABLE:
-            answer = synced(group, member.assignment)
+            self._timer.cancel(("sync", group.group_id))
+        if group.state is ClassicGroupState.STABLE:
+            answer = sync_response(group, member.assignment)
 
-            def committed(error: ErrorCode, _: Instant) -> Outcome:
-                told = answer if error is ErrorCode.NONE else sync_error(append_error(error))
-                return Outcome(replies=[(token, told)])
+            def committed(error: ErrorCode, _: Instant) -> CoordinatorResult:
+                response = answer if error is ErrorCode.NONE else sync_error(operation_error(error))
+                return CoordinatorResult(replies=[(token, response)])
 
-            # A new coordinator may have read the assignment from a record that is not committed yet.
-            # Should the next election lose that, the same generation would get another assignment.
+            # A new coordinator may have loaded the assignment from a record that is not committed yet. If
+            # the next election reverted the record, the generation would get another assignment.
             out.after = committed
             return out
         if member.sync_token is not None:
             out.replies.append((member.sync_token, sync_error(ErrorCode.REBALANCE_IN_PROGRESS)))
         member.sync_token = token
         if not group.is_leader(member.member_id) or group.storing_generation == group.generation_id:
-            # A leader that syncs again gets what it said first, as everybody: a second record would
-            # stand in the log after the first, and the next coordinator would give the same generation
-            # another assignment.
+            # A leader that repeats its sync gets the first assignment, as all members do. With a second
+            # record in the log, the next coordinator would give the generation another assignment.
             return out
         given = {entry.member_id: bytes(entry.assignment) for entry in request.assignments}
         assignment = {member_id: given.get(member_id, b"") for member_id in group.members}
         generation = group.generation_id
 
-        def stored(error: ErrorCode, when: Instant) -> Outcome:
-            done = Outcome(replay=False)
+        def stored(error: ErrorCode, when: Instant) -> CoordinatorResult:
+            done = CoordinatorResult(replay=False)
             if group.storing_generation == generation:
                 group.storing_generation = None
-            # Someone may have joined or left while the record was on its way.
-            if group.state is not GroupState.COMPLETING_REBALANCE or group.generation_id != generation:
+            # A member may have joined or left while the record was written.
+            if group.state is not ClassicGroupState.COMPLETING_REBALANCE or group.generation_id != generation:
                 return done
             if error is ErrorCode.NONE:
                 for each in group.members.values():
                     each.assignment = assignment.get(each.member_id, b"")
-                self._answer_syncs(group, ErrorCode.NONE, when, done)
-                group.transition_to(GroupState.STABLE, when.wall_ms)
+                self._rebalancer.answer_syncs(group, ErrorCode.NONE, when, done)
+                group.transition_to(ClassicGroupState.STABLE, when.wall_ms)
                 return done
             for each in group.members.values():
                 each.assignment = b""
-            self._answer_syncs(group, append_error(error), when, done)
-            self._rebalance_or_complete(
+            self._rebalancer.answer_syncs(group, operation_error(error), when, done)
+            self._rebalancer.rebalance_or_complete(
                 group, f"the assignment could not be stored: {error.name}", when, done
             )
             return done
 
         group.storing_generation = generation
-        out.records = [stored_group(group, assignment)]
+        out.records = [group_record(group, assignment)]
         out.after = stored
         return out
 
-    # -- Heartbeat, LeaveGroup
-    # ----------------------------------------------------------------------------------------------
+    # --- Heartbeat, LeaveGroup --------------------------------------------------------------------
 
     def heartbeat(self, request: HeartbeatRequest, at: Instant) -> HeartbeatResponse:
-        """Keeps a session alive; REBALANCE_IN_PROGRESS tells the member to rejoin."""
-        group = self.classic_group(request.group_id)
+        """Restarts the session of a member. REBALANCE_IN_PROGRESS tells it to rejoin."""
+        group = self._store.classic_group(request.group_id)
         if group is None:
             return HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
-        if group.state is GroupState.DEAD:
+        if group.state is ClassicGroupState.DEAD:
             return HeartbeatResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
         try:
             group.validate_member(request.member_id, request.group_instance_id)
@@ -414,17 +432,17 @@ class ClassicRules(RebalanceRules):
             return HeartbeatResponse(error_code=error.code)
         if request.generation_id != group.generation_id:
             return HeartbeatResponse(error_code=ErrorCode.ILLEGAL_GENERATION)
-        if group.state is GroupState.EMPTY:
+        if group.state is ClassicGroupState.EMPTY:
             return HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
-        self.touch(group, request.member_id, at)
-        if group.state is GroupState.PREPARING_REBALANCE:
+        self._sessions.restart(group, request.member_id, at)
+        if group.state is ClassicGroupState.PREPARING_REBALANCE:
             return HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
         return HeartbeatResponse()
 
-    def leave(self, request: LeaveGroupRequest, token: Token, at: Instant) -> Outcome:
-        """Removes members at once; an administrator may name static ones by instance id alone."""
-        out = Outcome(replay=False)
-        group = self.classic_group(request.group_id)
+    def leave(self, request: LeaveGroupRequest, token: Token, at: Instant) -> CoordinatorResult:
+        """Removes members. An administrator may give the instance id of a static member alone."""
+        out = CoordinatorResult(replay=False)
+        group = self._store.classic_group(request.group_id)
         response = LeaveGroupResponse()
         removed: list[str] = []
         for identity in request.members:
@@ -442,24 +460,24 @@ class ClassicRules(RebalanceRules):
             )
         if group is not None and removed:
             reason = f"members left: {', '.join(removed)}"
-            if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-                self._rebalance_or_complete(group, reason, at, out)
-            elif group.state is GroupState.PREPARING_REBALANCE:
-                self._complete_join_if_all_in(group, at, out)
+            if group.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE):
+                self._rebalancer.rebalance_or_complete(group, reason, at, out)
+            elif group.state is ClassicGroupState.PREPARING_REBALANCE:
+                self._rebalancer.complete_join_if_all_joined(group, at, out)
         if not out.records:
             out.replies.append((token, response))
             return out
 
-        def stored(error: ErrorCode, _: Instant) -> Outcome:
+        def stored(error: ErrorCode, _: Instant) -> CoordinatorResult:
             failed = error is not ErrorCode.NONE
-            answer = LeaveGroupResponse(error_code=append_error(error)) if failed else response
-            return Outcome(replies=[(token, answer)])
+            answer = LeaveGroupResponse(error_code=operation_error(error)) if failed else response
+            return CoordinatorResult(replies=[(token, answer)])
 
         out.after = stored
         return out
 
     def _leave_one(
-        self, group: ClassicGroup, member_id: str, instance_id: str | None, out: Outcome
+        self, group: ClassicGroup, member_id: str, instance_id: str | None, out: CoordinatorResult
     ) -> ErrorCode:
         if member_id == UNKNOWN_MEMBER_ID:
             static_id = group.static_members.get(instance_id) if instance_id is not None else None
@@ -468,12 +486,12 @@ class ClassicRules(RebalanceRules):
             member_id = static_id
         elif member_id in group.pending_join:
             group.remove(member_id)
-            self.timers.cancel(("heartbeat", group.group_id, member_id))
+            self._sessions.end(group, member_id)
             return ErrorCode.NONE
         else:
             try:
                 group.validate_member(member_id, instance_id)
             except KafkaError as error:
                 return error.code
-        self._drop_member(group, group.members[member_id], out)
+        self._rebalancer.drop_member(group, group.members[member_id], out)
         return ErrorCode.NONE

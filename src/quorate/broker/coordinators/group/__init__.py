@@ -1,0 +1,19 @@
+"""The group coordinator: classic groups and committed offsets.
+
+    service                   the group APIs (`GroupCoordinatorService`)
+    offset_requests           OffsetCommit, OffsetFetch, OffsetDelete, TxnOffsetCommit
+    shard                     one partition of `__consumer_offsets` as a state machine
+    group_metadata_manager    JoinGroup, SyncGroup, Heartbeat, LeaveGroup
+    offset_metadata_manager   committed offsets
+    rebalance                 the transitions of classic groups
+    sessions                  the session timeouts of members
+    classic_group             one classic group
+    classic_responses         responses of the classic protocol
+    timer_events              the events of a shard's timers
+    record_serde              encodes and decodes the records of `__consumer_offsets`
+    model                     the records and the state as values
+    config                    the settings
+
+`quorate.broker.coordinators.service` imports `service` and `config`; nothing else is imported from other
+packages. All modules except `service` and `offset_requests` are pure.
+"""

@@ -1,0 +1,474 @@
+"""Runs the shards of a coordinator, one for each partition of its internal topic that this broker leads
+(`CoordinatorRuntime` in Kafka).
+
+The future of a response is the token of its request in the shard. For every step, responses go out at once
+and records are appended as one batch. The append is done when the call returns, so that the steps of a
+shard are in log order. The step continues when the high watermark has passed the batch. Writes see the
+newest state, reads the committed one, which follows the high watermark alone: records whose append timed
+out are visible as soon as they are committed. One timer serves all shards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any, Generic
+
+from quorate.broker.clock import Clock
+from quorate.broker.coordinators.context import Answer, CoordinatorContext, ShardT
+from quorate.broker.coordinators.high_watermark import HighWatermarks, Replicas
+from quorate.broker.coordinators.loader import CoordinatorLoader
+from quorate.broker.coordinators.result import CoordinatorResult, Instant, operation_error
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.records.batch import build_batch
+from quorate.records.compression import Compression
+
+logger = logging.getLogger("quorate.group")
+
+CHUNK_BYTES = 512 * 1024
+"""The approximate size of a batch of records that need not be atomic. Well below any `max.message.bytes`."""
+
+TIMER_SLICE_S = 0.003
+"""After this time the expired timers of the remaining shards wait for the next turn of the event loop."""
+
+
+class CoordinatorRuntime(Generic[ShardT]):
+    """The shards of one coordinator on this broker."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        topic: str,
+        make_shard: Callable[[], ShardT],
+        encode_record: Callable[[Any], tuple[bytes, bytes | None]],
+        decode_record: Callable[[bytes, bytes | None], Any],
+        compression: int,
+        append_timeout_s: float,
+        replicas: Replicas,
+        clock: Clock,
+        has_topic: Callable[[str], bool],
+    ) -> None:
+        """`name` is for the log. `has_topic` tells whether the cluster has a topic."""
+        self._name = name
+        self._topic = topic
+        self._make_shard = make_shard
+        self._encode_record = encode_record
+        self._decode_record = decode_record
+        self._compression = Compression(compression)
+        self._append_timeout_s = append_timeout_s
+        self._replicas = replicas
+        self._clock = clock
+        self._has_topic = has_topic
+        self._high_watermarks = HighWatermarks(replicas, topic, append_timeout_s)
+        self._contexts: dict[int, CoordinatorContext[ShardT]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._next_turn = -1
+        """The partition whose timers come first when the timer fires."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+
+    # --- loading ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Loads the partitions that this broker leads, and follows later elections."""
+        self._loop = asyncio.get_running_loop()
+        self._replicas.subscribe_leadership(self._on_leadership, self._topic)
+
+    async def close(self) -> None:
+        """Unloads all shards. Unanswered requests fail with NOT_COORDINATOR."""
+        self._closed = True
+        for partition in list(self._contexts):
+            self._unload(partition)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _on_leadership(self, topic: str, partition: int, leader_epoch: int | None) -> None:
+        if topic != self._topic or self._closed:
+            return
+        if leader_epoch is None:
+            self._unload(partition)
+            return
+        context = self._contexts.get(partition)
+        if context is not None and context.error is not ErrorCode.NOT_COORDINATOR:
+            # This broker was the leader before: the state is that of the log, or is being loaded from it.
+            context.leader_epoch = max(context.leader_epoch, leader_epoch)
+            return
+        assert self._loop is not None
+        context = CoordinatorContext(partition, leader_epoch, self._make_shard())
+        self._contexts[partition] = context
+        context.loader = self._loop.create_task(self._load(context), name=f"load {self._topic}-{partition}")
+
+    def _unload(self, partition: int) -> None:
+        context = self._contexts.pop(partition, None)
+        if context is None:
+            return
+        context.error = ErrorCode.NOT_COORDINATOR
+        if context.loader is not None:
+            context.loader.cancel()
+        context.fail_pending(ErrorCode.NOT_COORDINATOR)
+        logger.info("[%s] Unloaded %s-%d.", self._name, self._topic, partition)
+
+    async def _load(self, context: CoordinatorContext[ShardT]) -> None:
+        started = self._clock.now()
+        partition = context.partition
+
+        def replayed(end_offset: int) -> None:
+            context.update_last_written_offset(end_offset)
+            context.committed_state(self._high_watermarks.current(partition))
+
+        loader = CoordinatorLoader(self._name, context.shard, self._decode_record, replayed)
+        try:
+            end = await loader.load(self._replicas.local_log(self._topic, partition))
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            context.error = ErrorCode.NOT_COORDINATOR
+            logger.error("[%s] Could not load %s-%d: %s", self._name, self._topic, partition, error)
+            return
+        if self._contexts.get(partition) is not context:
+            return
+        context.loader = None
+        # The end of the log need not be committed: a follower in the ISR that hangs would delay the
+        # failover until it has left the ISR. Reads see the committed state, as in Kafka.
+        context.uncommitted_at_load = (end, context.shard.state)
+        context.error = ErrorCode.NONE
+
+        # A topic that does not exist now was deleted: the metadata that made this broker the leader is
+        # newer than that of the former leader. It may have stopped before it had deleted all offsets, or
+        # the partition had no leader at that time.
+        def has_topic(topic: str) -> bool:
+            return topic not in context.deleted_topics and self._has_topic(topic)
+
+        for result in context.shard.loaded(self.instant(), has_topic):
+            self._carry_out(context, result, context.shard.state)
+        self._arm_timer(context)
+        if loader.records:
+            logger.info(
+                "[%s] Loaded %s-%d: %s from %d records in %.0f ms.",
+                self._name,
+                self._topic,
+                partition,
+                context.shard.summary,
+                loader.records,
+                (self._clock.now() - started) * 1000,
+            )
+
+    # --- access -----------------------------------------------------------------------------------
+
+    def context(self, partition: int) -> CoordinatorContext[ShardT]:
+        """The context of an active shard. Raises NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
+        context = self._contexts.get(partition)
+        if context is None or self._closed:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        if context.error is not ErrorCode.NONE:
+            raise KafkaError(context.error)
+        return context
+
+    def contexts(self) -> Iterator[CoordinatorContext[ShardT]]:
+        """All shards of this broker, also those that are loading."""
+        return iter(list(self._contexts.values()))
+
+    def instant(self) -> Instant:
+        """The time of a step that starts now."""
+        return Instant(self._clock.now_ms(), self._clock.now())
+
+    def committed_state(self, context: CoordinatorContext[ShardT]) -> Any:
+        """The state that no election can revert. Reads answer from it."""
+        return context.committed_state(self._high_watermarks.current(context.partition))
+
+    # --- operations -------------------------------------------------------------------------------
+
+    def write(self, partition: int, step: Callable[[ShardT, Answer, Instant], CoordinatorResult]) -> Answer:
+        """Runs a step of a shard. The future returns its response, or fails with a KafkaError whose code is
+        meant for the client."""
+        assert self._loop is not None
+        answer: Answer = self._loop.create_future()
+        try:
+            context = self.context(partition)
+        except KafkaError as error:
+            answer.set_exception(error)
+            return answer
+        before = context.shard.state
+        try:
+            result = step(context.shard, answer, self.instant())
+        except KafkaError as error:
+            context.shard.state = before
+            answer.set_exception(KafkaError(operation_error(error.code), error.message))
+            return answer
+        except Exception:
+            logger.exception("[%s] A request to %s-%d failed.", self._name, self._topic, partition)
+            context.shard.state = before
+            answer.set_exception(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            return answer
+        self._carry_out(context, result, before, answer)
+        self._arm_timer(context)
+        if not answer.done():
+            context.add_pending(answer)
+        return answer
+
+    def read_newest(self, partition: int, read: Callable[[ShardT, Any], Any]) -> Answer:
+        """Reads the newest state. The future returns when all records in that state are committed."""
+        assert self._loop is not None
+        answer: Answer = self._loop.create_future()
+        try:
+            context = self.context(partition)
+            value = read(context.shard, context.shard.state)
+            if context.is_committed(self._high_watermarks.current(partition)):
+                answer.set_result(value)
+                return answer
+            reached = self._high_watermarks.reach_log_end(partition)
+        except KafkaError as error:
+            answer.set_exception(error)
+            return answer
+
+        def done(future: asyncio.Future[bool]) -> None:
+            error = future.exception()
+            if answer.done():
+                return
+            if error is not None:
+                answer.set_exception(error)
+            elif future.result():
+                answer.set_result(value)
+            else:
+                answer.set_exception(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+
+        context.add_pending(answer)
+        reached.add_done_callback(done)
+        return answer
+
+    def read_committed(
+        self, partition: int, read: Callable[[ShardT, Any], Any], differs: Callable[[Any, Any], bool]
+    ) -> Answer:
+        """Reads the committed state.
+
+        An earlier leader may have acknowledged records that are not known to be committed here, because
+        the high watermark of a new leader is behind until its followers have fetched. If `differs` says
+        that the result depends on such records, the read waits for the high watermark, for at most the
+        append timeout. Kafka does not wait and may return an older state.
+        """
+        assert self._loop is not None
+        answer: Answer = self._loop.create_future()
+        try:
+            context = self.context(partition)
+            state = self.committed_state(context)
+            uncommitted = context.uncommitted_at_load
+            if uncommitted is None or not differs(state, uncommitted[1]):
+                answer.set_result(read(context.shard, state))
+                return answer
+            reached = self._high_watermarks.reach(partition, uncommitted[0])
+        except KafkaError as error:
+            answer.set_exception(error)
+            return answer
+
+        def done(future: asyncio.Future[bool]) -> None:
+            error = future.exception()
+            if answer.done():
+                return
+            try:
+                if error is not None:
+                    raise error
+                answer.set_result(read(context.shard, self.committed_state(context)))
+            except Exception as failure:
+                answer.set_exception(failure)
+
+        context.add_pending(answer)
+        reached.add_done_callback(done)
+        return answer
+
+    def topics_deleted(self, topics: frozenset[str]) -> None:
+        """Removes the state about deleted topics from every shard: a first part now, the rest in later turns
+        of the event loop."""
+        for context in self.contexts():
+            if context.error is ErrorCode.NONE:
+                context.shard.topics_deleted(topics)
+            elif context.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                context.deleted_topics |= topics
+        if self._timer is not None:
+            self._timer.cancel()
+        self._on_timer()
+
+    # --- effects ----------------------------------------------------------------------------------
+
+    def _carry_out(
+        self,
+        context: CoordinatorContext[ShardT],
+        result: CoordinatorResult,
+        before: Any,
+        answer: Answer | None = None,
+    ) -> None:
+        """Carries out a result as `CoordinatorResult` describes. `answer` is failed if a defect keeps the
+        step from answering it."""
+        for token, value in result.replies:
+            assert isinstance(token, asyncio.Future)
+            if not token.done():
+                token.set_result(value)
+        partition = context.partition
+        try:
+            if result.records:
+                pending: asyncio.Future[Any] = self._append(context, result, before)
+            elif result.after is None:
+                return
+            elif context.is_committed(self._high_watermarks.current(partition)):
+                self._continue(context, result, ErrorCode.NONE, answer)
+                return
+            else:
+                # The step wrote nothing, but it saw records that are not committed.
+                pending = self._high_watermarks.reach_log_end(partition)
+        except Exception as error:
+            code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
+            logger.warning(
+                "[%s] Could not append to %s-%d: %s",
+                self._name,
+                self._topic,
+                partition,
+                code.name,
+                exc_info=None if isinstance(error, KafkaError) else error,
+            )
+            self._continue(context, result, code, answer)
+            return
+        if pending.done():
+            self._replicated(context, result, answer, pending)
+            return
+        pending.add_done_callback(lambda future: self._replicated(context, result, answer, future))
+
+    def _append(
+        self, context: CoordinatorContext[ShardT], result: CoordinatorResult, before: Any
+    ) -> asyncio.Future[int]:
+        """Replays and appends the records. Returns the future of the last batch; those before it are
+        committed by then. After an error, which is raised, the state is that of the log."""
+        shard = context.shard
+        encode = self._encode_record
+        now_ms = self._clock.now_ms()
+        appended: asyncio.Future[int] | None = None
+        for records in [result.records] if result.atomic else self._chunks(result.records):
+            replica_log, base = None, -1
+            try:
+                replica_log = self._replicas.local_log(self._topic, context.partition)
+                if replica_log is None:
+                    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                base = replica_log.log_end_offset
+                if result.replay:
+                    for index, record in enumerate(records):
+                        shard.replay(record, base + index)
+                batch = build_batch(
+                    [(*encode(record), (), now_ms) for record in records], compression=self._compression
+                )
+                appended = self._replicas.append_internal(
+                    self._topic, context.partition, batch, timeout_s=self._append_timeout_s
+                )
+            except Exception:
+                if replica_log is not None and replica_log.log_end_offset > base:
+                    # The append failed after the write: the batch is in the log.
+                    context.update_last_written_offset(replica_log.log_end_offset)
+                else:
+                    shard.state = before
+                raise
+            context.update_last_written_offset(base + len(records))
+            before = shard.state
+        assert appended is not None
+        return appended
+
+    def _chunks(self, records: list[Any]) -> Iterator[list[Any]]:
+        """Divides records that need not be atomic into batches of about CHUNK_BYTES."""
+        chunk: list[Any] = []
+        size = 0
+        for record in records:
+            key, value = self._encode_record(record)
+            size += len(key) + len(value or b"") + 32
+            chunk.append(record)
+            if size >= CHUNK_BYTES:
+                yield chunk
+                chunk, size = [], 0
+        if chunk:
+            yield chunk
+
+    def _replicated(
+        self,
+        context: CoordinatorContext[ShardT],
+        result: CoordinatorResult,
+        answer: Answer | None,
+        future: asyncio.Future[Any],
+    ) -> None:
+        """Continues a step when its records are committed or the wait has failed. After a failure the
+        records are in the log and may be committed later. Therefore the state stays, and only the
+        response is an error."""
+        error = future.exception()
+        if self._contexts.get(context.partition) is not context:
+            return
+        code = ErrorCode.NONE
+        if isinstance(error, KafkaError):
+            code = error.code
+        elif error is not None:
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+        elif future.result() is False:
+            code = ErrorCode.REQUEST_TIMED_OUT
+        if code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
+            code = (
+                ErrorCode.NONE
+            )  # the high watermark has passed the batch, which is enough for a coordinator
+        self.committed_state(context)
+        self._continue(context, result, code, answer)
+        self._arm_timer(context)
+
+    def _continue(
+        self,
+        context: CoordinatorContext[ShardT],
+        result: CoordinatorResult,
+        error: ErrorCode,
+        answer: Answer | None,
+    ) -> None:
+        if result.after is None:
+            return
+        before = context.shard.state
+        try:
+            self._carry_out(context, result.after(error, self.instant()), before)
+        except Exception:
+            logger.exception("[%s] A request to %s-%d failed.", self._name, self._topic, context.partition)
+            if answer is not None and not answer.done():
+                answer.set_exception(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+
+    # --- timer ------------------------------------------------------------------------------------
+
+    def _arm_timer(self, context: CoordinatorContext[ShardT]) -> None:
+        """Makes sure that the timer fires in time for a shard. It may fire too early for a deadline that
+        was postponed: that costs less than a new timer for every heartbeat."""
+        deadline = context.shard.next_deadline()
+        if deadline is None or self._closed or self._loop is None:
+            return
+        if self._timer is not None:
+            if self._timer_at <= deadline:
+                return
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = self._loop.call_later(max(0.0, deadline - self._clock.now()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        started = self._clock.now()
+        at = self.instant()
+        active = [context for context in self._contexts.values() if context.error is ErrorCode.NONE]
+        # Shards that had no turn come first in the next call, which is at once, as their timers have expired.
+        turn = next((i for i, context in enumerate(active) if context.partition == self._next_turn), 0)
+        try:
+            for index, context in enumerate(active[turn:] + active[:turn], turn + 1):
+                self._tick(context, at)
+                if self._clock.now() - started >= TIMER_SLICE_S:
+                    self._next_turn = active[index % len(active)].partition
+                    break
+        finally:
+            for context in active:
+                self._arm_timer(context)
+
+    def _tick(self, context: CoordinatorContext[ShardT], at: Instant) -> None:
+        before = context.shard.state
+        try:
+            for result in context.shard.tick(at):
+                self._carry_out(context, result, before)
+                before = context.shard.state
+        except Exception:  # a defect in one shard must not stop the timers of the others
+            logger.exception("[%s] A timer of %s-%d failed.", self._name, self._topic, context.partition)
+            context.shard.state = before

@@ -1,0 +1,51 @@
+"""The fetcher's half of an incremental fetch session (KIP-227, `FetchSessionHandler` in Kafka). The
+broker's half is in `fetch_session.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from quorate.broker.replication.fetch_session import INITIAL_EPOCH, next_epoch
+from quorate.protocol.errors import ErrorCode
+
+TopicIdPartition = tuple[bytes, int]
+FetchPosition = tuple[int, int, int, int]
+"""(fetch offset, log start offset, current leader epoch, last fetched epoch) of a partition."""
+
+
+@dataclass(slots=True)
+class FetchSessionHandler:
+    """Reduces each request to the partitions whose position has changed since the last one."""
+
+    session_id: int = 0
+    epoch: int = INITIAL_EPOCH
+    sent: dict[TopicIdPartition, FetchPosition] = field(default_factory=dict)
+
+    def next(
+        self, wanted: dict[TopicIdPartition, FetchPosition]
+    ) -> tuple[dict[TopicIdPartition, FetchPosition], list[TopicIdPartition]]:
+        """Returns (partitions to send, partitions to forget)."""
+        if self.epoch == INITIAL_EPOCH:
+            self.sent = dict(wanted)
+            return wanted, []
+        changed = {key: position for key, position in wanted.items() if self.sent.get(key) != position}
+        forgotten = [key for key in self.sent if key not in wanted]
+        self.sent = dict(wanted)
+        return changed, forgotten
+
+    def handle_response(self, error: int, session_id: int) -> bool:
+        """Returns whether the response can be used. After an error of the session the next request is a
+        full one."""
+        if error != ErrorCode.NONE:
+            self.reset()
+            return False
+        if self.epoch == INITIAL_EPOCH:
+            self.session_id = session_id
+            self.epoch = next_epoch(INITIAL_EPOCH) if session_id else INITIAL_EPOCH
+        else:
+            self.epoch = next_epoch(self.epoch)
+        return True
+
+    def reset(self) -> None:
+        """Makes the next request a full one, which asks for a new session."""
+        self.session_id, self.epoch, self.sent = 0, INITIAL_EPOCH, {}

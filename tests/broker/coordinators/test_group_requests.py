@@ -1,0 +1,185 @@
+"""The group APIs in all their versions. Appends are real batches in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from quorate.protocol.api import REGISTRY, ApiKey
+from quorate.protocol.errors import ErrorCode
+from quorate.protocol.messages.delete_groups import DeleteGroupsRequest
+from quorate.protocol.messages.describe_groups import DescribeGroupsRequest
+from quorate.protocol.messages.heartbeat import HeartbeatRequest
+from quorate.protocol.messages.join_group import JoinGroupRequest
+from quorate.protocol.messages.leave_group import LeaveGroupRequest
+from quorate.protocol.messages.list_groups import ListGroupsRequest
+from quorate.protocol.messages.sync_group import SyncGroupRequest
+from tests.broker.coordinators.client import (
+    Turns,
+    commit_request,
+    fetch_request,
+    fetched,
+    in_loop,
+    join_request,
+    joined,
+    versions,
+)
+from tests.broker.coordinators.fakes import World
+
+E = ErrorCode
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.JOIN_GROUP))
+@in_loop
+async def test_a_group_forms_and_ends_in_every_version(version: int) -> None:
+    async with World() as w:
+        member = await joined(w, version)
+        assert (member.error_code, member.generation_id, member.leader) == (E.NONE, 1, member.member_id)
+        assert member.protocol_name == "range"
+        sync_version = min(version, REGISTRY[ApiKey.SYNC_GROUP].max_version)
+        request = SyncGroupRequest(
+            group_id="g",
+            generation_id=1,
+            member_id=member.member_id,
+            protocol_type="consumer" if sync_version >= 5 else None,
+            protocol_name="range" if sync_version >= 5 else None,
+            assignments=[
+                SyncGroupRequest.SyncGroupRequestAssignment(member_id=member.member_id, assignment=b"A")
+            ],
+        )
+        synced = await w.call(ApiKey.SYNC_GROUP, request, sync_version)
+        assert (synced.error_code, bytes(synced.assignment)) == (E.NONE, b"A")
+        beat = HeartbeatRequest(group_id="g", generation_id=1, member_id=member.member_id)
+        assert (await w.call(ApiKey.HEARTBEAT, beat, min(version, 4))).error_code == E.NONE
+        leave_version = min(version, REGISTRY[ApiKey.LEAVE_GROUP].max_version)
+        if leave_version < 3:
+            leave = LeaveGroupRequest(group_id="g", member_id=member.member_id)
+        else:
+            leave = LeaveGroupRequest(
+                group_id="g", members=[LeaveGroupRequest.MemberIdentity(member_id=member.member_id)]
+            )
+        left = await w.call(ApiKey.LEAVE_GROUP, leave, leave_version)
+        assert left.error_code == E.NONE
+        groups = (await w.call(ApiKey.LIST_GROUPS, ListGroupsRequest(), 5)).groups
+        assert [(g.group_state, g.protocol_type, g.group_type) for g in groups] == [
+            ("Empty", "consumer", "classic")
+        ]
+
+
+@in_loop
+async def test_an_unknown_leaving_member_is_a_top_level_error_before_version_3() -> None:
+    async with World() as w:
+        await joined(w, 9)
+        left = await w.call(ApiKey.LEAVE_GROUP, LeaveGroupRequest(group_id="g", member_id="x"), 2)
+        assert left.error_code == E.UNKNOWN_MEMBER_ID
+
+
+@in_loop
+async def test_members_and_assignment_survive_a_restart() -> None:
+    async with World() as w:
+        member = await joined(w, 9)
+        assignment = SyncGroupRequest.SyncGroupRequestAssignment(member_id=member.member_id, assignment=b"A")
+        request = SyncGroupRequest(
+            group_id="g", generation_id=1, member_id=member.member_id, protocol_type="consumer", protocol_name="range",
+            assignments=[assignment],
+        )  # fmt: skip
+        await w.call(ApiKey.SYNC_GROUP, request, 5)
+        await w.restart()
+        described = (await w.call(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=["g"]), 6)).groups[0]
+        assert (described.group_state, described.protocol_data) == ("Stable", "range")
+        assert [
+            (m.member_id, m.client_id, m.client_host, bytes(m.member_assignment)) for m in described.members
+        ] == [(member.member_id, "client", "/127.0.0.1", b"A")]
+        beat = HeartbeatRequest(group_id="g", generation_id=1, member_id=member.member_id)
+        assert (await w.call(ApiKey.HEARTBEAT, beat, 4)).error_code == E.NONE
+
+
+@in_loop
+async def test_waiting_members_fail_when_the_partition_moves_away() -> None:
+    async with World(group_initial_rebalance_delay_ms=60_000) as w:
+        first = await w.call(ApiKey.JOIN_GROUP, join_request(), 9)
+        parked = asyncio.ensure_future(w.start(ApiKey.JOIN_GROUP, join_request(first.member_id), 9))
+        await asyncio.sleep(0)
+        w.replicas.lead(w.service.groups.partition_for("g"), None)
+        assert (await parked).error_code == E.NOT_COORDINATOR
+
+
+@in_loop
+async def test_a_session_expires() -> None:
+    async with World(group_min_session_timeout_ms=10) as w:
+        request = join_request()
+        request.session_timeout_ms = 60
+        first = await w.call(ApiKey.JOIN_GROUP, request, 9)
+        request.member_id = first.member_id
+        assert (await w.call(ApiKey.JOIN_GROUP, request, 9)).error_code == E.NONE
+        runtime = w.service.groups.runtime.context(w.service.groups.partition_for("g"))
+        for _ in range(100):
+            group = runtime.shard.classic_group("g")
+            if group is not None and not group.members:
+                break
+            await asyncio.sleep(0.01)
+        assert group is not None and group.state.value == "Empty"
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (join_request(group=""), E.INVALID_GROUP_ID),
+        (
+            JoinGroupRequest(group_id="g", session_timeout_ms=1, protocol_type="consumer"),
+            E.INVALID_SESSION_TIMEOUT,
+        ),
+        (
+            JoinGroupRequest(group_id="g", session_timeout_ms=10**7, protocol_type="consumer"),
+            E.INVALID_SESSION_TIMEOUT,
+        ),
+    ],
+)
+@in_loop
+async def test_join_requests_are_checked(request_: JoinGroupRequest, code: ErrorCode) -> None:
+    async with World() as w:
+        for version in versions(ApiKey.JOIN_GROUP):
+            assert (await w.call(ApiKey.JOIN_GROUP, request_, version)).error_code == code
+
+
+@in_loop
+async def test_deleting_groups_deletes_their_offsets() -> None:
+    async with World() as w:
+        await w.call(ApiKey.OFFSET_COMMIT, commit_request(2), 9)
+        await joined(w, 9, "busy")
+        request = DeleteGroupsRequest(groups_names=["g", "busy", "none", "g"])
+        answer = await w.call(ApiKey.DELETE_GROUPS, request, 2)
+        assert {r.group_id: r.error_code for r in answer.results} == {
+            "g": E.NONE, "busy": E.NON_EMPTY_GROUP, "none": E.GROUP_ID_NOT_FOUND,
+        }  # fmt: skip
+        await w.restart()
+        assert fetched(await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9), 9) == {}
+        assert [g.group_id for g in (await w.call(ApiKey.LIST_GROUPS, ListGroupsRequest(), 5)).groups] == [
+            "busy"
+        ]
+
+
+@in_loop
+async def test_groups_are_deleted_one_by_one() -> None:
+    async with World() as w:
+        w.metadata.topics["large"] = 200
+        groups = ["g", "big", *(f"g{i}" for i in range(20))]
+        for group in groups:
+            await w.call(ApiKey.OFFSET_COMMIT, commit_request(2, group=group), 9)
+        everything = tuple(range(200))
+        await w.call(
+            ApiKey.OFFSET_COMMIT, commit_request(2, group="big", topic="large", partitions=everything), 9
+        )
+        for partition in range(4):
+            log = w.replicas.log(partition)
+            log.config = replace(log.config, max_message_bytes=2000)
+        turns = Turns()
+        request = DeleteGroupsRequest(groups_names=groups)
+        answer = await turns.during(w.call(ApiKey.DELETE_GROUPS, request, 2))
+        told = {r.group_id: r.error_code for r in answer.results}
+        assert told == {group: E.UNKNOWN_SERVER_ERROR if group == "big" else E.NONE for group in groups}
+        assert turns.count >= len(groups)
+        listed = await w.call(ApiKey.LIST_GROUPS, ListGroupsRequest(), 4)
+        assert [g.group_id for g in listed.groups] == ["big"]

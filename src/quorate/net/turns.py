@@ -14,7 +14,8 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +24,32 @@ SLICE_S = 0.003
 
 TURN_S = 0.004
 """For all waiting connections in one turn of the loop; no callback should take more than 5 ms."""
+
+
+T = TypeVar("T")
+
+
+class Rounds:
+    """Handlers that look at very many elements take turns: a slice of one of them in a turn of the loop."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def collect(self, results: Iterator[T]) -> list[T]:
+        """All of `results`, whose making is the work. Each one should take some microseconds."""
+        done: list[T] = []
+        while True:
+            async with self._lock:  # who waits for it comes first, so that all get on
+                ends = time.monotonic() + SLICE_S
+                for result in results:
+                    done.append(result)
+                    if time.monotonic() >= ends:
+                        break
+                else:
+                    return done
+                await asyncio.sleep(0)
 
 
 class TurnQueue:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from functools import wraps
 from typing import Any
@@ -14,6 +14,7 @@ from quorate.broker.coordinators import offset_handlers
 from quorate.broker.coordinators.offsets import ExpiryCursor
 from quorate.broker.coordinators.record_codec import decode_record
 from quorate.broker.coordinators.service import GroupService
+from quorate.net import turns
 from quorate.protocol.api import REGISTRY, ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
@@ -490,12 +491,12 @@ async def test_groups_are_deleted_one_by_one() -> None:
         for partition in range(4):
             log = w.replicas.log(partition)
             log.config = replace(log.config, max_message_bytes=2000)
-        turns = Turns()
+        counted = Turns()
         request = DeleteGroupsRequest(groups_names=groups)
-        answer = await turns.during(w.call(ApiKey.DELETE_GROUPS, request, 2))
+        answer = await counted.during(w.call(ApiKey.DELETE_GROUPS, request, 2))
         told = {r.group_id: r.error_code for r in answer.results}
         assert told == {group: E.UNKNOWN_SERVER_ERROR if group == "big" else E.NONE for group in groups}
-        assert turns.count >= len(groups)
+        assert counted.count >= len(groups)
         listed = await w.call(ApiKey.LIST_GROUPS, ListGroupsRequest(), 4)
         assert [g.group_id for g in listed.groups] == ["big"]
 
@@ -508,11 +509,49 @@ async def test_offsets_of_many_groups_are_fetched_in_several_turns(monkeypatch: 
         for group in groups:
             await w.call(ApiKey.OFFSET_COMMIT, commit_request(2, group=group), 9)
         asked = [OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups]
-        turns = Turns()
-        answer = await turns.during(w.call(ApiKey.OFFSET_FETCH, OffsetFetchRequest(groups=asked), 9))
+        counted = Turns()
+        answer = await counted.during(w.call(ApiKey.OFFSET_FETCH, OffsetFetchRequest(groups=asked), 9))
         assert [g.group_id for g in answer.groups] == groups
         assert all(g.topics[0].partitions[0].committed_offset == 2 for g in answer.groups)
-        assert turns.count >= len(groups) - 1
+        assert counted.count >= len(groups) - 1
+
+
+@pytest.mark.parametrize("key", [ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_GROUPS])
+@in_loop
+async def test_very_many_groups_are_looked_at_in_several_turns(
+    key: ApiKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One client's request of some megabytes would keep everybody else waiting for seconds."""
+    monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    groups = [f"g{i}" for i in range(200)]
+    request, version = (
+        (FindCoordinatorRequest(coordinator_keys=groups), 6)
+        if key is ApiKey.FIND_COORDINATOR
+        else (DescribeGroupsRequest(groups=groups), 6)
+    )
+    async with World() as w:
+        counted = Turns()
+        answer = await counted.during(w.call(key, request, version))
+        told = (
+            [one.key for one in answer.coordinators]
+            if key is ApiKey.FIND_COORDINATOR
+            else [one.group_id for one in answer.groups]
+        )
+        assert told == groups
+        assert counted.count >= len(groups)
+
+
+@in_loop
+async def test_requests_about_very_many_groups_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All together they take no more of a turn of the event loop than one."""
+    monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    request = DescribeGroupsRequest(groups=[f"g{i}" for i in range(100)])
+    async with World() as w:
+        counted = Turns()
+        answers = [w.start(ApiKey.DESCRIBE_GROUPS, request, 6) for _ in range(10)]
+        for answer in await counted.during(asyncio.gather(*answers)):
+            assert len(answer.groups) == 100
+        assert counted.count >= 10 * 100
 
 
 class Turns:
@@ -520,7 +559,7 @@ class Turns:
 
     count = 0
 
-    async def during(self, work: Coroutine[Any, Any, Any]) -> Any:
+    async def during(self, work: Awaitable[Any]) -> Any:
         async def count() -> None:
             while True:
                 self.count += 1

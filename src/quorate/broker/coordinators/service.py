@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,6 +27,7 @@ from quorate.broker.coordinators.offset_handlers import OffsetHandlers
 from quorate.broker.coordinators.producer_ids import Channel, ProducerIdManager
 from quorate.broker.coordinators.settings import Settings, group_config
 from quorate.broker.coordinators.shard import Shard
+from quorate.net.turns import Rounds
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 
@@ -39,6 +40,9 @@ log = logging.getLogger("quorate.group")
 GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 """READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: what everybody may do where nothing is
 authorized."""
+
+AT_ONCE = 50
+"""Groups of a request that are looked at in one turn of the event loop: a millisecond at most."""
 
 GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2
 
@@ -80,6 +84,7 @@ class GroupService(OffsetHandlers):
         node_id = config.get("node.id")
         assert isinstance(node_id, int)
         self.node_id = node_id
+        self.rounds = Rounds()
         self.producer_ids = ProducerIdManager(node_id, self._broker_epoch, channel)
         self.routes: dict[int, Handler] = {
             ApiKey.FIND_COORDINATOR: self.find_coordinator,
@@ -137,20 +142,30 @@ class GroupService(OffsetHandlers):
         from quorate.protocol.messages.find_coordinator import FindCoordinatorResponse
 
         keys = request.coordinator_keys if ctx.api_version >= 4 else [request.key]
-        found = []
-        for key in keys:
-            code, node_id, host, port = self._find_one(ctx, request.key_type, key)
-            found.append(
-                FindCoordinatorResponse.Coordinator(
-                    key=key, error_code=code, node_id=node_id, host=host, port=port
-                )
+        found = (
+            FindCoordinatorResponse.Coordinator(
+                key=key, error_code=code, node_id=node_id, host=host, port=port
             )
+            for key in keys
+            for code, node_id, host, port in (self._find_one(ctx, request.key_type, key),)
+        )
         if ctx.api_version >= 4:
-            return FindCoordinatorResponse(coordinators=found)
-        one = found[0]
+            return self._all(keys, found, lambda some: FindCoordinatorResponse(coordinators=some))
+        one = next(found)
         return FindCoordinatorResponse(
             error_code=one.error_code, node_id=one.node_id, host=one.host, port=one.port
         )
+
+    def _all(self, asked: list[str], found: Iterator[Any], answer: Callable[[list[Any]], Any]) -> Any:
+        """The answer about all that was asked; about very many it is made in several turns of the event
+        loop."""
+        if len(asked) <= AT_ONCE:
+            return answer(list(found))
+
+        async def later() -> Any:
+            return answer(await self.rounds.collect(found))
+
+        return later()
 
     def _find_one(self, ctx: RequestContext, key_type: int, key: str) -> tuple[ErrorCode, int, str, int]:
         if key_type == GROUP_KEY:
@@ -265,20 +280,19 @@ class GroupService(OffsetHandlers):
     def describe_groups(self, ctx: RequestContext, request: Any) -> Any:
         from quorate.protocol.messages.describe_groups import DescribeGroupsResponse
 
-        response = DescribeGroupsResponse()
-        for group_id in request.groups:
+        def describe(group_id: str) -> Any:
             try:
                 runtime = self.driver.runtime(self.partition_for(group_id))
             except KafkaError as error:
-                response.groups.append(
-                    DescribeGroupsResponse.DescribedGroup(group_id=group_id, error_code=error.code)
-                )
-                continue
+                return DescribeGroupsResponse.DescribedGroup(group_id=group_id, error_code=error.code)
             described = runtime.shard.describe(self.driver.committed(runtime), group_id, ctx.api_version)
             if ctx.api_version >= 3 and request.include_authorized_operations and not described.error_code:
                 described.authorized_operations = GROUP_OPERATIONS
-            response.groups.append(described)
-        return response
+            return described
+
+        return self._all(
+            request.groups, map(describe, request.groups), lambda some: DescribeGroupsResponse(groups=some)
+        )
 
     def list_groups(self, ctx: RequestContext, request: Any) -> Any:
         from quorate.protocol.messages.list_groups import ListGroupsResponse

@@ -215,7 +215,7 @@ def test_the_offsets_of_deleted_topics_go_in_steps_that_spare_those_of_a_new_top
                 value = CommittedOffset(1, commit_timestamp_ms=h.at.wall_ms)
                 h.shard.replay(OffsetRecord(group, topic, partition, value), len(h.log))
     h.shard.topics_deleted(frozenset({"t"}))
-    steps = []
+    steps, spared = [], False
     while h.shard.next_deadline() == 0.0:
         before = h.shard.state
         for outcome in h.shard.tick(h.at):
@@ -223,8 +223,10 @@ def test_the_offsets_of_deleted_topics_go_in_steps_that_spare_those_of_a_new_top
             h.carry_out(outcome, before)
         if len(steps) == 1:
             assert any(topic == "t" for topic, _ in h.shard.state.offsets["a"])
+            spared = ("t", 0) in h.shard.state.offsets["a"]
             commit(h, 7, group="a")  # the topic has come back under its name
-    assert max(steps) <= DELETION_SLICE / TOMBSTONE_COST + 1 and sum(steps) == 2 * count - 1
+    assert max(steps) <= DELETION_SLICE / TOMBSTONE_COST + 1
+    assert sum(steps) == 2 * count - spared  # in which order they go depends on hashes
     assert {k: v.offset for k, v in h.shard.state.offsets["a"].items() if k[0] == "t"} == {("t", 0): 7}
     assert {topic for topic, _ in h.shard.state.offsets["b"]} == {"u"}
     assert all(len(offsets) in (count, count + 1) for offsets in h.shard.state.offsets.values())

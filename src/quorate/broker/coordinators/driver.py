@@ -274,6 +274,13 @@ class GroupDriver:
             return -1
         return -1 if replica_log is None else int(replica_log.high_watermark)
 
+    def max_batch_bytes(self, partition: int) -> int | None:
+        """What the records of one step may take uncompressed; None when compression decides."""
+        if self.config.offsets_compression:
+            return None
+        replica_log = self._replicas.local_log(GROUP_METADATA_TOPIC, partition)
+        return None if replica_log is None else int(replica_log.config.max_message_bytes)
+
     def committed(self, runtime: ShardRuntime) -> ShardState:
         """The state that no election can take back any more: all that a read may answer."""
         return runtime.committed(self._high_watermark(runtime))

@@ -71,9 +71,12 @@ class OffsetHandlers:
             return merge(refused, OffsetCommitResponse())
         request.topics = known
         caller = self._caller_of(ctx)
+        partition = self.partition_for(request.group_id)
         answer = self.driver.write(
-            self.partition_for(request.group_id),
-            lambda shard, token, at: shard.commit(request, caller, token, at),
+            partition,
+            lambda shard, token, at: shard.commit(
+                request, caller, token, at, self.driver.max_batch_bytes(partition)
+            ),
         )
 
         return settle(

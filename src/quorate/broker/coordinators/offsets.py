@@ -40,6 +40,9 @@ INVALID_OFFSET = -1
 MAX_TIMESTAMP_MS = 2**63 - 1
 """What the record has room for. Kafka's sum overflows: such an offset expires at once."""
 
+OFFSET_RECORD_BYTES = 40
+"""What the record of an offset takes at least, besides the names in its key."""
+
 EXPIRY_SLICE = 500
 """Offsets that one step of an expiry looks at, and may have to delete: a few milliseconds of the event
 loop."""
@@ -88,11 +91,26 @@ class OffsetRules(ClassicRules):
     # -- OffsetCommit
     # ----------------------------------------------------------------------------------------------
 
-    def commit(self, request: OffsetCommitRequest, caller: Caller, token: Token, at: Instant) -> Outcome:
+    def commit(
+        self,
+        request: OffsetCommitRequest,
+        caller: Caller,
+        token: Token,
+        at: Instant,
+        max_batch_bytes: int | None = None,
+    ) -> Outcome:
         """Stores offsets; partitions whose metadata is too long are refused one by one. Raises
-        KafkaError when the member may not commit.
+        KafkaError when the member may not commit, and when the records cannot be one batch of
+        `max_batch_bytes`: to make them only to find that would take seconds.
         """
         self._validate_commit(request, caller, at)
+        if max_batch_bytes is not None:
+            at_least = sum(
+                len(topic.partitions) * (OFFSET_RECORD_BYTES + len(request.group_id) + len(topic.name))
+                for topic in request.topics
+            )
+            if at_least > max_batch_bytes:
+                raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
         out = Outcome()
         response = OffsetCommitResponse()
         expire_ms = (

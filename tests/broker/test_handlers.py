@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from quorate.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from quorate.net import turns
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
@@ -206,6 +207,36 @@ def test_offsets_by_time(world, version, timestamp, since, found):
         assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
     else:
         assert (answer.error_code, (answer.timestamp, answer.offset)) == (ErrorCode.NONE, found)
+
+
+def test_offsets_of_very_many_partitions_are_looked_up_in_several_turns(world, monkeypatch):
+    """One client's request of some megabytes would keep everybody else waiting for seconds."""
+    monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    world.ask(produce("t", (0, batch_of(b"a", b"b", b"c"))))
+    make = ListOffsetsRequest.ListOffsetsPartition
+    known = make(partition_index=0, timestamp=-1)
+    unknown = [make(partition_index=index, timestamp=-1) for index in range(1000, 1200)]
+    asked = [
+        ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=partitions)
+        for name, partitions in (("nope", unknown), ("t", [known]), ("none", []))
+    ]
+    future = world.ask(ListOffsetsRequest(replica_id=-1, topics=asked), 10)
+    counted = 0
+
+    async def others() -> None:
+        nonlocal counted
+        while True:
+            counted += 1
+            await asyncio.sleep(0)
+
+    task = world.loop.create_task(others())
+    answer = world.wait(future, ApiKey.LIST_OFFSETS, 10)
+    task.cancel()
+    assert [topic.name for topic in answer.topics] == ["nope", "t", "none"]
+    assert [len(topic.partitions) for topic in answer.topics] == [200, 1, 0]
+    assert [part.partition_index for part in answer.topics[0].partitions] == list(range(1000, 1200))
+    assert answer.topics[1].partitions[0].offset == 3
+    assert counted >= 200
 
 
 def test_the_latest_offset_by_isolation(tmp_path):

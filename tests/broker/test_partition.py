@@ -200,7 +200,7 @@ def test_an_isr_change_that_is_answered_after_the_topic_was_deleted_makes_no_log
     if error == ErrorCode.NONE:
         partition.isr_altered(change, (1, 2), 0, 1)
     else:
-        partition.isr_refused(change, error)
+        partition.isr_rejected(change, error)
     assert world.logs.get("t", 0) is None
     world.logs.close()
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from quorate.net import connection
 from quorate.net.client import Connection
 from quorate.net.dispatch import Dispatcher, ListenerKind, RequestContext
 from quorate.net.server import Listener
@@ -52,9 +53,9 @@ class World:
             await asyncio.sleep(0.001)
 
     async def serves(self) -> None:
-        connection = await Connection.connect("127.0.0.1", self.listener.port)
-        await connection.call(FindCoordinatorRequest(key="g"), 5, 2)
-        connection.close()
+        client = await Connection.connect("127.0.0.1", self.listener.port)
+        await client.call(FindCoordinatorRequest(key="g"), 5, 2)
+        client.close()
 
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
@@ -100,6 +101,66 @@ def test_others_are_served_meanwhile_and_the_order_holds(run: Callable[..., None
         world.go_on.set()
         assert await answers(reader) == [1, 2, 3, 4, 5]
         assert world.seen == [1, 2, 3, 4, 5]
+        writer.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
+def test_answers_to_large_requests_are_encoded_beside_the_loop(
+    run: Callable[..., None], monkeypatch: pytest.MonkeyPatch, later: bool
+) -> None:
+    """They have as many elements as their requests."""
+    encoding, go_on = threading.Event(), threading.Event()
+    encode = connection.encode_response
+
+    def slow(correlation_id: int, key: int, version: int, message: Any) -> Any:
+        if key == ApiKey.METADATA and correlation_id % 2 == 0:
+            encoding.set()
+            assert go_on.wait(10)
+        return encode(correlation_id, key, version, message)
+
+    monkeypatch.setattr(connection, "encode_response", slow)
+
+    async def test(world: World) -> None:
+        world.go_on.set()
+        if later:
+            told = world.dispatcher.routes[ApiKey.METADATA]
+
+            async def tell(context: RequestContext, request: MetadataRequest) -> Any:
+                return told(context, request)
+
+            world.dispatcher.routes[ApiKey.METADATA] = tell
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.listener.port)
+        writer.write(frame(1, 1) + frame(2, 100_000) + frame(3, 1) + frame(4, 100_000) + frame(5, 1))
+        while not encoding.is_set():
+            await asyncio.sleep(0.001)
+        await world.serves()
+        go_on.set()
+        writer.write_eof()
+        assert await answers(reader) == [1, 2, 3, 4, 5]
+        writer.close()
+
+    run(test)
+
+
+def test_a_large_request_whose_answer_cannot_be_encoded_ends_its_connection(
+    run: Callable[..., None],
+) -> None:
+    async def test(world: World) -> None:
+        world.go_on.set()
+        world.dispatcher.routes[ApiKey.METADATA] = lambda c, r: MetadataResponse(
+            cluster_id=7 if c.correlation_id == 2 else "c"  # type: ignore[arg-type]
+        )
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.listener.port)
+        writer.write(frame(1, 1) + frame(2, 100_000) + frame(3, 1))
+        try:
+            assert await answers(reader) == [1]
+        except ConnectionResetError:
+            pass  # what was behind it is not read
+        while world.listener.connections:
+            await asyncio.sleep(0.001)
+        await world.serves()
         writer.close()
 
     run(test)

@@ -54,6 +54,13 @@ _KEY = struct.Struct(">h")
 _PREFIX_AND_HEAD = struct.Struct(">hh")
 
 
+def _is_large(context: RequestContext) -> bool:
+    """Whether a request is decoded, and its answer encoded, in a thread."""
+    return context.frame_size > (
+        _INLINE_PRODUCE_BYTES if context.api_key == ApiKey.PRODUCE else _INLINE_BYTES
+    )
+
+
 class _Slot:
     """A request whose answer is not written yet."""
 
@@ -242,8 +249,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         )
         size = len(frame)
         if size > _INLINE_BYTES:
-            (key,) = _KEY.unpack_from(frame)
-            if key != ApiKey.PRODUCE or size > _INLINE_PRODUCE_BYTES:
+            (context.api_key,) = _KEY.unpack_from(frame)
+            if _is_large(context):
                 self._decode_in_thread(frame, context)
                 return False
         self._handle(context, self._dispatcher.decode(frame, context))
@@ -288,7 +295,13 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._answer(context, request, failure(context, request, e))
             return
         if result is None or not hasattr(result, "__await__"):
-            self._answer(context, request, result)
+            if result is None or not _is_large(context):
+                self._answer(context, request, result)
+                return
+            slot = _Slot(context, request, None)
+            self._slots.append(slot)
+            self._request_bytes += context.frame_size
+            self._encode_in_thread(slot, result)
         else:
             future = self._start(result)
             slot = _Slot(context, request, future)
@@ -393,32 +406,26 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _answer(self, context: RequestContext, request: Any, response: Any) -> None:
         """An answer that is there at once."""
-        if response is None and not self._slots:
+        if self._closing or (response is None and not self._slots):
             return
-        parts = self._encode(context, response)
+        try:
+            parts = self._encode(context, response)
+        except Exception as e:
+            self._no_answer(context, e)
+            return
         if self._slots:
             slot = _Slot(context, request, None)
             self._hold(slot, parts)
             self._slots.append(slot)
-        elif parts and not self._closing:
+        elif parts:
             assert self._output is not None
             self._output.write(parts)
 
     def _encode(self, context: RequestContext, response: Any) -> list[Part]:
-        if response is None or self._closing:
+        """The answer with its length; nothing for None. Raises what keeps it from being encoded."""
+        if response is None:
             return []
-        try:
-            parts = encode_response(context.correlation_id, context.api_key, context.api_version, response)
-        except Exception:
-            log.exception(
-                "[Listener %s] the answer to %s version %d from %s cannot be encoded; closing the connection",
-                self._listener.name,
-                ApiKey(context.api_key).name,
-                context.api_version,
-                self.id,
-            )
-            self.close()
-            return []
+        parts = encode_response(context.correlation_id, context.api_key, context.api_version, response)
         size = 0
         for part in parts:
             size += len(part)
@@ -441,15 +448,47 @@ class ServerConnection(asyncio.BufferedProtocol):
             if not future.cancelled():
                 future.exception()  # asyncio reports an exception that nobody has looked at
             return
-        self._request_bytes -= finished.context.frame_size
         try:
-            self._hold(finished, self._encode(finished.context, self._result(finished)))
-        except Exception:
-            log.exception(
-                "[Listener %s] no answer can be given; closing connection %s", self._listener.name, self.id
-            )
-            self.close()  # the answers behind this one cannot be sent any more
+            response = self._result(finished)
+            if response is not None and _is_large(finished.context):
+                self._encode_in_thread(finished, response)
+                return
+            parts = self._encode(finished.context, response)
+        except Exception as e:
+            self._no_answer(finished.context, e)
             return
+        self._ready(finished, parts)
+
+    def _encode_in_thread(self, slot: _Slot, response: Any) -> None:
+        """The answer to a request of very many elements has as many: see `_decode_in_thread`."""
+        future = self._loop.run_in_executor(self._listener.decoder(), self._encode, slot.context, response)
+        future.add_done_callback(partial(self._encoded, slot))
+
+    def _encoded(self, slot: _Slot, future: asyncio.Future[list[Part]]) -> None:
+        error = asyncio.CancelledError() if future.cancelled() else future.exception()
+        if self._closing:
+            return
+        if error is not None:
+            self._no_answer(slot.context, error)
+            return
+        self._ready(slot, future.result())
+
+    def _no_answer(self, context: RequestContext, error: BaseException) -> None:
+        """The answers behind one that cannot be given cannot be sent any more."""
+        log.error(
+            "[Listener %s] the answer to %s version %d from %s cannot be encoded; closing the connection",
+            self._listener.name,
+            ApiKey(context.api_key).name,
+            context.api_version,
+            self.id,
+            exc_info=error,
+        )
+        self.close()
+
+    def _ready(self, finished: _Slot, parts: list[Part]) -> None:
+        """An answer is encoded."""
+        self._request_bytes -= finished.context.frame_size
+        self._hold(finished, parts)
         slots = self._slots
         if finished is not slots[0]:
             self._regulate()

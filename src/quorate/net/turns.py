@@ -14,7 +14,8 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +24,49 @@ SLICE_S = 0.003
 
 TURN_S = 0.004
 """For all waiting connections in one turn of the loop; no callback should take more than 5 ms."""
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Rounds:
+    """Divides requests about very many elements into slices, of which one runs in each turn of the event
+    loop. Concurrent requests take turns."""
+
+    __slots__ = ("_at_once", "_lock")
+
+    def __init__(self, at_once: int) -> None:
+        """`at_once`: the number of elements up to which a request is answered in one turn."""
+        self._at_once = at_once
+        self._lock = asyncio.Lock()
+
+    def answer(self, count: int, results: Iterator[T], response: Callable[[list[T]], R]) -> R | Awaitable[R]:
+        """Returns the response that `response` makes of all results, or an awaitable of it if there are
+        many.
+
+        `results` computes one result for each of `count` elements, in some microseconds each.
+        """
+        if count <= self._at_once:
+            return response(list(results))
+        return self._in_slices(results, response)
+
+    async def _in_slices(self, results: Iterator[T], response: Callable[[list[T]], R]) -> R:
+        return response(await self.collect(results))
+
+    async def collect(self, results: Iterator[T]) -> list[T]:
+        """Returns all results, computed in slices."""
+        done: list[T] = []
+        while True:
+            async with self._lock:  # is fair: requests that wait for it continue first
+                ends = time.monotonic() + SLICE_S
+                for result in results:
+                    done.append(result)
+                    if time.monotonic() >= ends:
+                        break
+                else:
+                    return done
+                await asyncio.sleep(0)
 
 
 class TurnQueue:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from typing import Any
 
@@ -99,7 +99,7 @@ class Turns:
 
     count = 0
 
-    async def during(self, work: Coroutine[Any, Any, Any]) -> Any:
+    async def during(self, work: Awaitable[Any]) -> Any:
         async def count() -> None:
             while True:
                 self.count += 1

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from quorate.net import turns
 from quorate.protocol.api import REGISTRY, ApiKey
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.delete_groups import DeleteGroupsRequest
 from quorate.protocol.messages.describe_groups import DescribeGroupsRequest
+from quorate.protocol.messages.find_coordinator import FindCoordinatorRequest
 from quorate.protocol.messages.heartbeat import HeartbeatRequest
 from quorate.protocol.messages.join_group import JoinGroupRequest
 from quorate.protocol.messages.leave_group import LeaveGroupRequest
@@ -175,11 +177,49 @@ async def test_groups_are_deleted_one_by_one() -> None:
         for partition in range(4):
             log = w.replicas.log(partition)
             log.config = replace(log.config, max_message_bytes=2000)
-        turns = Turns()
+        counted = Turns()
         request = DeleteGroupsRequest(groups_names=groups)
-        answer = await turns.during(w.call(ApiKey.DELETE_GROUPS, request, 2))
+        answer = await counted.during(w.call(ApiKey.DELETE_GROUPS, request, 2))
         told = {r.group_id: r.error_code for r in answer.results}
         assert told == {group: E.UNKNOWN_SERVER_ERROR if group == "big" else E.NONE for group in groups}
-        assert turns.count >= len(groups)
+        assert counted.count >= len(groups)
         listed = await w.call(ApiKey.LIST_GROUPS, ListGroupsRequest(), 4)
         assert [g.group_id for g in listed.groups] == ["big"]
+
+
+@pytest.mark.parametrize("key", [ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_GROUPS])
+@in_loop
+async def test_a_request_about_many_groups_takes_several_turns(
+    key: ApiKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One request of some megabytes must not delay all other clients for seconds."""
+    monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    groups = [f"g{i}" for i in range(200)]
+    request, version = (
+        (FindCoordinatorRequest(coordinator_keys=groups), 6)
+        if key is ApiKey.FIND_COORDINATOR
+        else (DescribeGroupsRequest(groups=groups), 6)
+    )
+    async with World() as w:
+        counted = Turns()
+        answer = await counted.during(w.call(key, request, version))
+        answered = (
+            [one.key for one in answer.coordinators]
+            if key is ApiKey.FIND_COORDINATOR
+            else [one.group_id for one in answer.groups]
+        )
+        assert answered == groups
+        assert counted.count >= len(groups)
+
+
+@in_loop
+async def test_concurrent_requests_about_many_groups_share_the_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Together they take no more of one turn of the event loop than a single request."""
+    monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    request = DescribeGroupsRequest(groups=[f"g{i}" for i in range(100)])
+    async with World() as w:
+        counted = Turns()
+        answers = [w.start(ApiKey.DESCRIBE_GROUPS, request, 6) for _ in range(10)]
+        for answer in await counted.during(asyncio.gather(*answers)):
+            assert len(answer.groups) == 100
+        assert counted.count >= 10 * 100

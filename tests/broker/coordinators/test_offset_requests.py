@@ -10,6 +10,7 @@ import pytest
 from quorate.broker.coordinators.group import offset_requests
 from quorate.broker.coordinators.group.offset_metadata_manager import ExpiryCursor
 from quorate.broker.coordinators.group.record_serde import decode_record
+from quorate.broker.coordinators.group.shard import GroupCoordinatorShard
 from quorate.broker.coordinators.service import CoordinatorService
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -135,6 +136,40 @@ async def test_metadata_is_measured_as_java_does(metadata: str, code: ErrorCode)
         request.topics[0].partitions[0].committed_metadata = metadata
         answer = await w.call(ApiKey.OFFSET_COMMIT, request, 9)
         assert answer.topics[0].partitions[0].error_code == code
+
+
+@in_loop
+async def test_a_commit_too_large_for_one_batch_is_rejected_before_its_records_are_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A request of some megabytes would delay the event loop for as long as a broker session lasts."""
+    async with World() as w:
+        made: list[Any] = []
+        replay = GroupCoordinatorShard.replay
+        monkeypatch.setattr(
+            GroupCoordinatorShard, "replay", lambda *args: (made.append(args[1]), replay(*args))[-1]
+        )
+        fits, too_many = (0, 1, 2) * 4_000, (0, 1, 2) * 20_000
+        answer = await w.call(ApiKey.OFFSET_COMMIT, commit_request(7, partitions=fits), 8)
+        assert {p.error_code for p in answer.topics[0].partitions} == {E.NONE}
+        made.clear()
+        answer = await w.call(ApiKey.OFFSET_COMMIT, commit_request(8, partitions=too_many), 8)
+        assert [p.partition_index for p in answer.topics[0].partitions] == list(too_many)
+        assert {p.error_code for p in answer.topics[0].partitions} == {E.UNKNOWN_SERVER_ERROR}
+        assert not made
+        got = await w.call(ApiKey.OFFSET_FETCH, fetch_request(9), 9)
+        assert set(fetched(got, 9).values()) == {7}
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+@in_loop
+async def test_the_size_of_a_commit_is_that_of_its_compressed_batch(codec: int) -> None:
+    """Compressed, these records fit into one batch."""
+    async with World(**{"offsets.topic.compression.codec": codec}) as w:
+        request = commit_request(8, partitions=(0, 1, 2) * 10_000)
+        answer = await w.call(ApiKey.OFFSET_COMMIT, request, 8)
+        expected = E.NONE if codec else E.UNKNOWN_SERVER_ERROR
+        assert {p.error_code for p in answer.topics[0].partitions} == {expected}
 
 
 @in_loop

@@ -168,6 +168,14 @@ class CoordinatorRuntime(Generic[ShardT]):
             raise KafkaError(context.error)
         return context
 
+    def max_batch_bytes(self, partition: int) -> int | None:
+        """The limit for the uncompressed records of one step, or None if it is unknown or depends on
+        compression."""
+        if self._compression:
+            return None
+        replica_log = self._replicas.local_log(self._topic, partition)
+        return None if replica_log is None else int(replica_log.config.max_message_bytes)
+
     def contexts(self) -> Iterator[CoordinatorContext[ShardT]]:
         """All shards of this broker, also those that are loading."""
         return iter(list(self._contexts.values()))

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from quorate.broker.clock import Clock
 from quorate.broker.coordinators.group.config import Settings, group_config
-from quorate.broker.coordinators.group.service import GroupCoordinatorService, Metadata
+from quorate.broker.coordinators.group.service import GROUPS_AT_ONCE, GroupCoordinatorService, Metadata
 from quorate.broker.coordinators.high_watermark import Replicas
 from quorate.broker.coordinators.partitioning import partition_for
 from quorate.broker.coordinators.producer_ids import Channel, ProducerIdManager
 from quorate.broker.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from quorate.lazy import lazy_module
+from quorate.net.turns import Rounds
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 
@@ -66,7 +67,8 @@ class CoordinatorService:
         node_id = config.get("node.id")
         assert isinstance(node_id, int)
         self.node_id = node_id
-        self.groups = GroupCoordinatorService(group_config(config), replicas, metadata, clock)
+        self._rounds = Rounds(GROUPS_AT_ONCE)
+        self.groups = GroupCoordinatorService(group_config(config), replicas, metadata, clock, self._rounds)
         self.producer_ids = ProducerIdManager(node_id, self._broker_epoch, channel)
         self.routes: dict[int, Handler] = {
             ApiKey.FIND_COORDINATOR: self.find_coordinator,
@@ -104,15 +106,14 @@ class CoordinatorService:
         """
         response = find_coordinator.FindCoordinatorResponse
         keys = request.coordinator_keys if ctx.api_version >= 4 else [request.key]
-        found = []
-        for key in keys:
-            code, node_id, host, port = self._find_one(ctx, request.key_type, key)
-            found.append(
-                response.Coordinator(key=key, error_code=code, node_id=node_id, host=host, port=port)
-            )
+        found = (
+            response.Coordinator(key=key, error_code=code, node_id=node_id, host=host, port=port)
+            for key in keys
+            for code, node_id, host, port in (self._find_one(ctx, request.key_type, key),)
+        )
         if ctx.api_version >= 4:
-            return response(coordinators=found)
-        one = found[0]
+            return self._rounds.answer(len(keys), found, lambda some: response(coordinators=some))
+        one = next(found)
         return response(error_code=one.error_code, node_id=one.node_id, host=one.host, port=one.port)
 
     def _find_one(self, ctx: RequestContext, key_type: int, key: str) -> tuple[ErrorCode, int, str, int]:

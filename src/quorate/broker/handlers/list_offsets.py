@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from quorate.broker.replication.partition import Partition
+from quorate.net.turns import Rounds
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
@@ -25,18 +27,22 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4,
 _SINCE = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 _CONSUMER, _DEBUGGING = -1, -2
 
+AT_ONCE = 100
+"""Partitions of a request that are looked up in one turn of the event loop, in a millisecond or two."""
+
 Answer = ListOffsetsResponse.ListOffsetsPartitionResponse
 
 
 class ListOffsetsHandler:
     """Finds offsets by timestamp, including the special timestamps."""
 
-    __slots__ = ("_services",)
+    __slots__ = ("_rounds", "_services")
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._rounds = Rounds(AT_ONCE)
 
-    def __call__(self, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    def __call__(self, context: RequestContext, request: ListOffsetsRequest) -> Any:
         version = context.api_version
         seen: set[tuple[str, int]] = set()
         twice: set[tuple[str, int]] = set()
@@ -44,30 +50,50 @@ class ListOffsetsHandler:
             for part in topic.partitions:
                 key = (topic.name, part.partition_index)
                 (twice if key in seen else seen).add(key)
-        response = ListOffsetsResponse()
-        for topic in request.topics:
-            answers = []
-            for part in topic.partitions:
-                answer = Answer(partition_index=part.partition_index)
-                answers.append(answer)
-                try:
-                    if (topic.name, part.partition_index) in twice:
-                        raise KafkaError(ErrorCode.INVALID_REQUEST)
-                    if part.timestamp < 0 and _SINCE.get(part.timestamp, version + 1) > version:
-                        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-                    self._lookup(request, version, topic.name, part, answer)
-                except KafkaError as error:
-                    code = error.code
-                    if code == ErrorCode.OFFSET_NOT_AVAILABLE and version < 5:
-                        code = ErrorCode.LEADER_NOT_AVAILABLE
-                    answer.error_code = code
-                except Exception:
-                    logger.exception("[ListOffsets] Lookup in %s-%d failed", topic.name, part.partition_index)
-                    answer.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
-            response.topics.append(
-                ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers)
-            )
-        return response
+        answers = (
+            self._answer(request, version, topic.name, part, (topic.name, part.partition_index) in twice)
+            for topic in request.topics
+            for part in topic.partitions
+        )
+        count = sum([len(topic.partitions) for topic in request.topics])
+        return self._rounds.answer(count, answers, lambda some: self._response(request, some))
+
+    @staticmethod
+    def _response(request: ListOffsetsRequest, answers: list[Answer]) -> ListOffsetsResponse:
+        rest = iter(answers)
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsResponse.ListOffsetsTopicResponse(
+                    name=topic.name, partitions=list(islice(rest, len(topic.partitions)))
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _answer(
+        self,
+        request: ListOffsetsRequest,
+        version: int,
+        topic: str,
+        part: ListOffsetsRequest.ListOffsetsPartition,
+        is_duplicate: bool,
+    ) -> Answer:
+        answer = Answer(partition_index=part.partition_index)
+        try:
+            if is_duplicate:
+                raise KafkaError(ErrorCode.INVALID_REQUEST)
+            if part.timestamp < 0 and _SINCE.get(part.timestamp, version + 1) > version:
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+            self._lookup(request, version, topic, part, answer)
+        except KafkaError as error:
+            code = error.code
+            if code == ErrorCode.OFFSET_NOT_AVAILABLE and version < 5:
+                code = ErrorCode.LEADER_NOT_AVAILABLE
+            answer.error_code = code
+        except Exception:
+            logger.exception("[ListOffsets] Lookup in %s-%d failed", topic, part.partition_index)
+            answer.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+        return answer
 
     def _lookup(
         self,

@@ -119,11 +119,8 @@ class Partition:
         return self._log is not None
 
     def forget_log(self) -> PartitionLog | None:
-        """Drops and returns the log, because the partition was deleted or its directory failed.
-
-        Ends a pending change of the ISR too: an answer of the controller that arrives later must not
-        make another log of this name.
-        """
+        """Drops and returns the log, because the partition was deleted or its directory failed. Ends a
+        pending ISR change too: its response must not make another log of this name."""
         log, self._log = self._log, None
         self.pending_isr = None
         self.leader_epoch_start = None
@@ -449,9 +446,8 @@ class Partition:
         return low
 
     def delete_records(self, offset: int) -> tuple[int, int]:
-        """Raises the log start offset to `offset`, or to the high watermark for -1. Returns (the new log
-        start offset, low watermark). Raises NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION,
-        OFFSET_OUT_OF_RANGE."""
+        """Raises the log start offset to `offset`, or to the high watermark for -1. Returns it and the low
+        watermark. Raises NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION, OFFSET_OUT_OF_RANGE."""
         if not self.is_leader:
             raise self.not_leader()
         log = self.log

@@ -41,6 +41,9 @@ INVALID_OFFSET = -1
 MAX_TIMESTAMP_MS = 2**63 - 1
 """The largest timestamp of a record. In Kafka the sum overflows, and such an offset expires at once."""
 
+OFFSET_RECORD_BYTES = 40
+"""The least size of the record of an offset, without the names in its key."""
+
 EXPIRY_SLICE = 500
 """Offsets that one step of an expiry checks and may delete: a few milliseconds of the event loop."""
 
@@ -95,11 +98,21 @@ class OffsetMetadataManager:
     # --- OffsetCommit -----------------------------------------------------------------------------
 
     def commit(
-        self, request: OffsetCommitRequest, caller: Caller, token: Token, at: Instant
+        self,
+        request: OffsetCommitRequest,
+        caller: Caller,
+        token: Token,
+        at: Instant,
+        max_batch_bytes: int | None = None,
     ) -> CoordinatorResult:
-        """Stores offsets. Partitions with too long metadata get an error. Raises KafkaError if the member
-        may not commit."""
+        """Stores offsets. Partitions with too long metadata get an error.
+
+        Raises KafkaError if the member may not commit, or if the records cannot fit into one batch of
+        `max_batch_bytes`. This is checked before the records are made, which would take seconds.
+        """
         self._validate_commit(request, caller, at)
+        if max_batch_bytes is not None and least_batch_bytes(request) > max_batch_bytes:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
         out = CoordinatorResult()
         response = OffsetCommitResponse()
         expire_ms = (
@@ -434,6 +447,14 @@ def expiry_clock(group: ClassicGroup) -> Callable[[OffsetAndMetadata], int] | No
 def java_length(text: str) -> int:
     """Java's `String.length` in UTF-16 code units, to which Kafka applies `offset.metadata.max.bytes`."""
     return len(text) if text.isascii() else len(text.encode("utf-16-be")) // 2
+
+
+def least_batch_bytes(request: OffsetCommitRequest) -> int:
+    """A lower bound of the size of the batch that stores these offsets, without compression."""
+    return sum(
+        len(topic.partitions) * (OFFSET_RECORD_BYTES + len(request.group_id) + len(topic.name))
+        for topic in request.topics
+    )
 
 
 def commit_error(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:

@@ -97,9 +97,12 @@ class OffsetRequests:
             return merge(refused, OffsetCommitResponse())
         request.topics = known
         caller = Caller(ctx.api_version)
+        partition = self._partition_for(request.group_id)
         answer = self._runtime.write(
-            self._partition_for(request.group_id),
-            lambda shard, token, at: shard.offsets.commit(request, caller, token, at),
+            partition,
+            lambda shard, token, at: shard.offsets.commit(
+                request, caller, token, at, self._runtime.max_batch_bytes(partition)
+            ),
         )
 
         return respond(

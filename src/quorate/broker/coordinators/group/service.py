@@ -29,6 +29,7 @@ from quorate.broker.coordinators.responses import respond
 from quorate.broker.coordinators.result import CoordinatorResult, Instant
 from quorate.broker.coordinators.runtime import CoordinatorRuntime
 from quorate.broker.topic_names import GROUP_METADATA_TOPIC
+from quorate.net.turns import Rounds
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.delete_groups import DeleteGroupsResponse
@@ -40,6 +41,9 @@ from quorate.protocol.messages.sync_group import SyncGroupResponse
 
 if TYPE_CHECKING:
     from quorate.net.dispatch import Handler, RequestContext
+
+GROUPS_AT_ONCE = 50
+"""Groups of a request that are handled in one turn of the event loop, in a millisecond at most."""
 
 
 class Metadata(Protocol):
@@ -62,8 +66,15 @@ class GroupCoordinatorService:
     """The group coordinator of one broker. `routes` are the handlers by API key."""
 
     def __init__(
-        self, config: GroupCoordinatorConfig, replicas: Replicas, metadata: Metadata, clock: Clock
+        self,
+        config: GroupCoordinatorConfig,
+        replicas: Replicas,
+        metadata: Metadata,
+        clock: Clock,
+        rounds: Rounds,
     ) -> None:
+        """`rounds` divides requests about many groups."""
+        self._rounds = rounds
         self.config = config
         self.metadata = metadata
         self.runtime: CoordinatorRuntime[GroupCoordinatorShard] = CoordinatorRuntime(
@@ -177,22 +188,24 @@ class GroupCoordinatorService:
 
     def describe_groups(self, ctx: RequestContext, request: Any) -> Any:
         """Describes groups from the committed state."""
-        response = DescribeGroupsResponse()
-        for group_id in request.groups:
+
+        def describe(group_id: str) -> DescribeGroupsResponse.DescribedGroup:
             try:
                 context = self.runtime.context(self.partition_for(group_id))
             except KafkaError as error:
-                response.groups.append(
-                    DescribeGroupsResponse.DescribedGroup(group_id=group_id, error_code=error.code)
-                )
-                continue
+                return DescribeGroupsResponse.DescribedGroup(group_id=group_id, error_code=error.code)
             described = context.shard.describe(
                 self.runtime.committed_state(context), group_id, ctx.api_version
             )
             if ctx.api_version >= 3 and request.include_authorized_operations and not described.error_code:
                 described.authorized_operations = GROUP_OPERATIONS
-            response.groups.append(described)
-        return response
+            return described
+
+        return self._rounds.answer(
+            len(request.groups),
+            map(describe, request.groups),
+            lambda some: DescribeGroupsResponse(groups=some),
+        )
 
     def list_groups(self, ctx: RequestContext, request: Any) -> Any:
         """Lists the groups of this broker from the committed state."""

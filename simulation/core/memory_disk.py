@@ -7,11 +7,9 @@ from bisect import insort
 from dataclasses import dataclass, field
 
 from quorate.log.epoch_cache import EpochCache
-from quorate.raft.core.membership import KRAFT_VERSION, KRAFT_VOTERS, voter_set
-from quorate.raft.core.voters import Membership, VoterSet
-from quorate.raft.storage.membership_record import MembershipRecord
-from quorate.raft.storage.quorum_state import QuorumState
-from quorate.raft.types import OffsetEpoch
+from quorate.raft.core.control_records import KRAFT_VERSION, KRAFT_VOTERS, voter_set
+from quorate.raft.core.voters import Membership, MembershipRecord, VoterSet
+from quorate.raft.types import OffsetEpoch, QuorumState
 from simulation.checker.invariants import InvariantChecker, Keys, ReplicaModel, keys_of
 from simulation.checker.log_model import Batch
 
@@ -39,7 +37,7 @@ class MemoryDisk:
     checker: InvariantChecker
     snapshots: dict[OffsetEpoch, Snapshot] = field(default_factory=dict)
     stored: QuorumState | None = None
-    standing: MembershipRecord = MembershipRecord.NEVER
+    membership_record: MembershipRecord = MembershipRecord.NEVER
     durable_end: int = 0
     start: int = 0
     end: int = 0

@@ -12,11 +12,9 @@ from typing import Any
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import messages as m
-from quorate.raft.core.membership import reply_endpoints
 from quorate.raft.core.raft import Raft
 from quorate.raft.core.voters import VoterSet
-from quorate.raft.storage.quorum_state import QuorumState
-from quorate.raft.types import Address, OffsetEpoch, RaftParams, ReplicaKey, Role
+from quorate.raft.types import Address, OffsetEpoch, QuorumState, RaftParams, ReplicaKey, Role
 from simulation.checker.invariants import InvariantError, Keys, ReplicaModel, keys_of
 from simulation.checker.log_model import Batch
 from simulation.core.environment import Environment
@@ -84,7 +82,7 @@ class Replica:
     @property
     def leads(self) -> bool:
         """Whether it believes to lead, and is not paused."""
-        return self.alive and self.core.is_leader and self.paused_until <= self.world.now
+        return self.alive and self.core.state.is_leader and self.paused_until <= self.world.now
 
     def start(self) -> None:
         world = self.world
@@ -116,7 +114,7 @@ class Replica:
         )
         members = self.disk.membership(self.static_voters)
         rng = random.Random(world.rng.getrandbits(32))
-        self.core = Raft(params, self.disk, self.disk.stored, members, rng, self.disk.standing)
+        self.core = Raft(params, self.disk, self.disk.stored, members, rng, self.disk.membership_record)
         world.trace(self, "starts")
         self.stepping = True
         try:
@@ -164,13 +162,13 @@ class Replica:
         try:
             while queue and self.alive:
                 effects = self.core.step(queue.popleft(), world.now * self.rate)
-                if self.core.error_log.made:  # no simulated replica forges messages
+                if self.core.state.error_log.logged_kinds:  # no simulated replica forges messages
                     raise InvariantError(
-                        f"{self.model.name} complains: {', '.join(self.core.error_log.made)}"
+                        f"{self.model.name} complains: {', '.join(self.core.state.error_log.logged_kinds)}"
                     )
                 self.perform(effects)
                 if self.alive:
-                    world.checker.check_epoch(self.model, self.disk.stored, self.core.epoch)
+                    world.checker.check_epoch(self.model, self.disk.stored, self.core.state.epoch)
         except InvariantError:
             raise
         except Exception as e:
@@ -205,8 +203,8 @@ class Replica:
             self._append_control(effects.append_control)
         for answer in effects.answers:
             self._answer(answer.token, answer.reply)
-        if effects.save_standing is not None:
-            disk.standing = effects.save_standing
+        if effects.save_membership_record is not None:
+            disk.membership_record = effects.save_membership_record
         if effects.wake_at < self.wake_at:
             self.wake_at = effects.wake_at
             world.schedule(
@@ -254,16 +252,16 @@ class Replica:
 
     def _track_lost_leader(self, event: m.Event) -> None:
         """Notes that the leader is gone: its connection was reset, or it has sent EndQuorumEpoch."""
-        core = self.core
-        leader = None if core.leader_id is None else core.address_of(core.leader_id)
+        r = self.core.state
+        leader = None if r.leader_id is None else r.address_of(r.leader_id)
         match event:
             case m.PeerLost() | m.Replied(reply=m.Failure.DISCONNECTED):
                 where = event.address if isinstance(event, m.PeerLost) else event.to.address
                 self.hears_leader = self.hears_leader and where != leader
             case m.Received(request=m.EndEpoch() as end):
                 self.hears_leader = self.hears_leader and (end.leader_id, end.epoch) != (
-                    core.leader_id,
-                    core.epoch,
+                    r.leader_id,
+                    r.epoch,
                 )
 
     # --- duties -----------------------------------------------------------------------------------
@@ -289,11 +287,11 @@ class Replica:
 
     def _role(self, change: m.RoleChange) -> None:
         """Handles a change of role, of which the checker must know before the first batch is written."""
-        core = self.core
+        r = self.core.state
         self.hears_leader = False
-        if core.is_leader:
-            if self.model.led != core.epoch:
-                self.world.checker.became_leader(self.model, core.epoch)
+        if r.is_leader:
+            if self.model.led != r.epoch:
+                self.world.checker.became_leader(self.model, r.epoch)
         else:
             self.proposed = []
         self.world.trace(self, f"is {change.role.value} in epoch {change.epoch}")
@@ -301,9 +299,9 @@ class Replica:
     def _commit(self, hwm: int) -> None:
         """Reports the new high watermark to the checker before later duties, which may depend on it."""
         world = self.world
-        if self.core.leading is not None:
+        if self.core.state.leading is not None:
             world.checker.high_watermark_advanced(self.model, hwm, world.holds)
-        world.checker.committed(self.model, hwm, self.core.epoch)
+        world.checker.committed(self.model, hwm, self.core.state.epoch)
         if hwm > self.committed:
             self.committed = hwm
             if world.trace_sink is not None:
@@ -326,7 +324,7 @@ class Replica:
             self.queue.append(m.SnapshotWritten(chunk.snapshot, self.downloaded_bytes))
             return
         self.log_generation += 1
-        self.world.checker.snapshot_loaded(self.model, chunk.snapshot, leads=self.core.is_leader)
+        self.world.checker.snapshot_loaded(self.model, chunk.snapshot, leads=self.core.state.is_leader)
         self.world.coverage["snapshots loaded"] += 1
         content = self.world.snapshots[chunk.snapshot]
         self.disk.install(chunk.snapshot, content)
@@ -355,7 +353,7 @@ class Replica:
         return Batch(
             self.model.log.end_digest,
             self.disk.end,
-            self.core.epoch,
+            self.core.state.epoch,
             values,
             controls,
             self.world.unique_number(),
@@ -371,7 +369,7 @@ class Replica:
 
         Returns False if it does not lead.
         """
-        if not self.alive or not self.core.is_leader:
+        if not self.alive or not self.core.state.is_leader:
             return False
         self.proposed += values
         if not self.syncing:
@@ -408,7 +406,7 @@ class Replica:
         self.drain()
         if self.alive and not self.syncing:
             behind = log_generation != self.log_generation or self.disk.end > end
-            if self.proposed and self.core.is_leader:
+            if self.proposed and self.core.state.is_leader:
                 self._write_proposals()
                 behind = True
             if behind:
@@ -430,29 +428,30 @@ class Replica:
         elif isinstance(reply, m.VoteReply) and reply.granted:
             self._granted(token)
         if reply.leader_id is not None:
-            reply.leader_endpoints = reply_endpoints(self.core, LISTENER)
+            leader = self.core.state.leader_address(LISTENER)
+            reply.leader_endpoints = {} if leader is None else {LISTENER: leader}
         world.answered(self, token, reply)
 
     def _granted(self, token: object) -> None:
         request = getattr(getattr(token, "out", None), "request", None)
         if isinstance(request, m.Vote) and request.pre_vote:
             self.world.checker.granted_pre_vote(
-                self.model, self.hears_leader and self.core.role is Role.FOLLOWER
+                self.model, self.hears_leader and self.core.state.role is Role.FOLLOWER
             )
 
     def replied(self, out: m.Outgoing, reply: m.Reply | m.Failure) -> None:
         """Handles the outcome of a request that this replica sent."""
-        core, request = self.core, out.request
+        r, request = self.core.state, out.request
         if isinstance(reply, m.FetchReply) and reply.error == ErrorCode.NONE and isinstance(request, m.Fetch):
-            link = core.links.get(out.to.address)
+            link = r.links.get(out.to.address)
             current = link is not None and link.in_flight.get(m.Fetch) is request
-            follows = core.role is Role.FOLLOWER and (core.leader_id, core.epoch) == (
+            follows = r.role is Role.FOLLOWER and (r.leader_id, r.epoch) == (
                 reply.leader_id,
                 request.epoch,
             )
             if current and follows:
                 self.step(m.Replied(out.to, request, reply))
-                self.hears_leader = self.alive and core.role is Role.FOLLOWER
+                self.hears_leader = self.alive and r.role is Role.FOLLOWER
                 return
         if reply is m.Failure.DISCONNECTED:
             self.unreachable(out.to.address)
@@ -460,14 +459,17 @@ class Replica:
 
     def unreachable(self, address: Address) -> None:
         """Notes that the connection to this address was refused or reset."""
-        if self.core.leader_id is not None and self.core.address_of(self.core.leader_id) == address:
+        if (
+            self.core.state.leader_id is not None
+            and self.core.state.address_of(self.core.state.leader_id) == address
+        ):
             self.hears_leader = False
 
     def received(self, request: m.RaftRequest, token: object) -> None:
         """Handles a request. Its response is given to `Environment.answered` with the token."""
         if (
             isinstance(request, m.EndEpoch)
-            and (request.leader_id, request.epoch) == self.core.leader_and_epoch
+            and (request.leader_id, request.epoch) == self.core.state.leader_and_epoch
         ):
             self.hears_leader = False
         self.unanswered[token] = None
@@ -475,12 +477,14 @@ class Replica:
 
     def resign(self) -> None:
         if self.alive:
-            self.step(m.Resign(self.core.epoch, "asked"))
+            self.step(m.Resign(self.core.state.epoch, "asked"))
 
     def upgrade(self) -> None:
-        if self.alive and self.core.is_leader and self.core.members.kraft_version == 0:
+        if self.alive and self.core.state.is_leader and self.core.state.members.kraft_version == 0:
             self.step(
-                m.UpgradeKraftVersion(self.core.epoch, 1, False, ("upgrade", self.world.unique_number()))
+                m.UpgradeKraftVersion(
+                    self.core.state.epoch, 1, False, ("upgrade", self.world.unique_number())
+                )
             )
 
     def pause(self, until: float) -> None:
@@ -508,7 +512,7 @@ class Replica:
         def stopped(_: None) -> None:
             if self.incarnation != incarnation:
                 return
-            if self.core.shutdown_complete or world.now >= deadline:
+            if self.core.state.shutdown_complete or world.now >= deadline:
                 if self.can_vote:  # a graceful shutdown flushes the log
                     self.disk.durable_end = self.disk.end
                 self.die(power=False)
@@ -539,7 +543,7 @@ class Replica:
         if end <= log.start or digest is None:
             return None
         name = OffsetEpoch(end, log.between(log.start, end)[-1].epoch)
-        members = self.core.members
+        members = self.core.state.members
         kraft = members.kraft_version_at(end - 1)
         content = Snapshot(digest, members.voters_at(end - 1) if kraft else None, kraft if kraft else None)
         known = self.world.snapshots.setdefault(name, content)

@@ -20,8 +20,6 @@ KNOWN_LONG_FILES = {
     "src/quorate/metadata/image/builder.py",
     "src/quorate/net/connection.py",
     "src/quorate/node/server.py",
-    "src/quorate/raft/runtime/client.py",
-    "src/quorate/raft/runtime/wire.py",
     "src/quorate/raft/storage/metadata_log.py",
     "src/quorate/records/batch.py",
     "src/quorate/testing/cluster.py",

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from quorate.raft.core import messages as m
-from quorate.raft.storage.partial_snapshot import fetched_parts, remove_useless_parts
-from quorate.raft.storage.snapshot_download import SnapshotDownloads
-from quorate.raft.storage.snapshots import read_batches, snapshot_name
+from quorate.raft.storage.snapshots.download import SnapshotDownloads
+from quorate.raft.storage.snapshots.files import read_batches, snapshot_name
+from quorate.raft.storage.snapshots.partial import fetched_parts, remove_useless_parts
 from quorate.raft.types import LeaderAndEpoch, OffsetEpoch
 from tests.raft.test_verifying import ID, WHOLE, batches, fed
 

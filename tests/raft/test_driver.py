@@ -14,7 +14,7 @@ from quorate.protocol.messages.describe_quorum import DescribeQuorumRequest, Des
 from quorate.raft.core.messages import NONE
 from quorate.raft.runtime.timers import PeriodicTimer
 from quorate.raft.storage.quorum_state import decode_quorum_state
-from quorate.raft.storage.snapshots import SnapshotWriter, snapshot_name
+from quorate.raft.storage.snapshots.files import SnapshotWriter, snapshot_name
 from quorate.raft.types import METADATA_TOPIC, NotLeaderError, OffsetEpoch
 from quorate.records.batch import build_metadata_batch, control_records, iter_batches
 from tests.raft.nodes import Network, Node, context, dynamic, format_dynamic, leader_of, metadata, sole
@@ -247,7 +247,7 @@ def test_a_slow_disk_is_synced_in_a_thread_and_everything_that_waited_is_the_nex
         node = await sole(tmp_path, inline_fsync_s=-1.0)
         for i in range(25):
             await node.commit(b"%d" % i)
-        assert not node.client._sync.inline
+        assert not node.client.driver._syncer.inline
         node.client.append(node.client.epoch, [b"first"])
         await asyncio.sleep(0)
         for i in range(50):

@@ -7,7 +7,7 @@ import pytest
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import messages as m
-from quorate.raft.core.voter_changes import MAX_ADD_TIMEOUT_S
+from quorate.raft.core.membership.voter_changes import MAX_ADD_TIMEOUT_S
 from quorate.raft.core.voters import Voter
 from quorate.raft.types import Address, ReplicaKey, Role
 from tests.raft.test_membership import ask, key, lead, quorum, timed_out
@@ -16,7 +16,7 @@ from tests.raft.world import LISTENER, World, address, directory, voter
 
 def others(world: World, count: int = 9) -> list[int]:
     """Of the voters those that do not lead."""
-    return [v.id for v in lead(world).core.voters if v.id != lead(world).id][:count]
+    return [v.id for v in lead(world).core.state.voters if v.id != lead(world).id][:count]
 
 
 def dead(world: World, ids: list[int]) -> None:
@@ -37,9 +37,9 @@ def test_a_removal_that_would_leave_no_living_majority_is_refused_with_who_is_si
     assert timed_out(reply, f"2 must be up, but voter {gone} has not fetched for ")
     assert f"start {gone} first, or remove {gone} first" in (reply.message or "")
     assert world.now - asked < 4
-    assert leader.core.role is Role.LEADER
+    assert leader.core.state.role is Role.LEADER
     world.settle("the quorum works on")
-    assert leader.core.voters.ids == [1, 2, 3]
+    assert leader.core.state.voters.ids == [1, 2, 3]
 
 
 def test_one_that_has_never_fetched_from_this_leader_is_said_to_have_not() -> None:
@@ -111,7 +111,7 @@ def test_of_two_voters_the_dead_one_is_removed_as_long_as_the_other_leads() -> N
     old, gone = lead(world), others(world)[0]
     dead(world, [gone])
     assert ask(world, m.RemoveVoter(key(gone))).error == ErrorCode.NONE
-    assert old.core.voters.ids == [old.id]
+    assert old.core.state.voters.ids == [old.id]
     world.settle("alone")
 
 
@@ -122,7 +122,7 @@ def test_of_two_voters_the_leader_does_not_leave_the_dead_one_alone() -> None:
     token = world.ask(old, m.RemoveVoter(key(old.id)))
     assert world.run(5, lambda: token in old.answers)
     assert old.answers[token].error != ErrorCode.NONE
-    assert old.core.voters.ids == [1, 2]
+    assert old.core.state.voters.ids == [1, 2]
     world.nodes[gone].boot_up()
     world.settle("together")
 
@@ -200,7 +200,7 @@ def test_a_controller_at_the_address_of_a_voter_is_not_added(endpoints: dict[str
     assert reply.error == ErrorCode.INVALID_REQUEST
     assert f"n1:9001 of voter {key(2)} is the endpoint of voter {key(1)} already" in (reply.message or "")
     assert "remove voter 1 first" in (reply.message or "")
-    assert lead(world).core.voters.ids == [1]
+    assert lead(world).core.state.voters.ids == [1]
     assert ask(world, m.AddVoter(voter(2))).error == ErrorCode.NONE
 
 

@@ -54,11 +54,11 @@ def test_an_addition_waits_until_the_new_replica_has_come_and_caught_up() -> Non
     token = world.ask(lead(world), m.AddVoter(voter(2)))
     world.run(3)
     assert token not in lead(world).answers
-    assert lead(world).core.voters.ids == [1]
+    assert lead(world).core.state.voters.ids == [1]
     world.nodes[2].boot_up()
     assert world.run(10, lambda: token in lead(world).answers)
     assert lead(world).answers[token].error == ErrorCode.NONE
-    assert lead(world).core.voters.ids == [1, 2]
+    assert lead(world).core.state.voters.ids == [1, 2]
 
 
 @pytest.mark.parametrize(("alive", "words"), [(False, "it has not fetched"), (True, "its last fetch was")])
@@ -142,7 +142,7 @@ def test_a_change_waits_for_the_one_before_it() -> None:
     tokens = [world.ask(lead(world), m.AddVoter(voter(i))) for i in (4, 5)]
     assert world.run(10, lambda: all(t in lead(world).answers for t in tokens))
     assert [lead(world).answers[t].error for t in tokens] == [ErrorCode.NONE] * 2
-    assert lead(world).core.voters.ids == [1, 2, 3, 4, 5]
+    assert lead(world).core.state.voters.ids == [1, 2, 3, 4, 5]
     sets = [e.control[1] for e in lead(world).log.entries if e.control and e.control[0] == 6]
     sizes = [len(s.voters) for s in sets]
     assert sizes == [3, 4, 5]
@@ -174,15 +174,15 @@ def test_an_uncommitted_set_is_waited_for_and_named() -> None:
     leader = lead(world)
     followers = [i for i in (1, 2, 3) if i != leader.id]
     token = world.ask(leader, m.AddVoter(voter(4), timeout_ms=1000))
-    assert world.run(5, lambda: len(leader.core.voters) == 4)
+    assert world.run(5, lambda: len(leader.core.state.voters) == 4)
     for i in followers:
         world.isolate(i)
     late = world.ask(leader, m.RemoveVoter(key(followers[0])))
     world.run(1.2)
     assert timed_out(leader.answers[token], "the new voter set to be committed")
-    assert leader.core.leading is not None
-    assert leader.core.leading.change is not None
-    assert "to be committed" in leader.core.leading.change.waits_for
+    assert leader.core.state.leading is not None
+    assert leader.core.state.leading.voter_change is not None
+    assert "to be committed" in leader.core.state.leading.voter_change.waits_for
     assert late not in leader.answers
     world.heal()
     assert world.run(10, lambda: late in leader.answers)
@@ -192,7 +192,7 @@ def test_who_waits_is_told_when_leadership_is_lost() -> None:
     world = quorum(3, others=1)
     leader = lead(world)
     tokens = [world.ask(leader, m.AddVoter(voter(9))), world.ask(leader, m.RemoveVoter(key(2)))]
-    leader.step(m.Resign(leader.core.epoch, "a test"))
+    leader.step(m.Resign(leader.core.state.epoch, "a test"))
     assert [leader.answers[t].error for t in tokens] == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
 
 
@@ -202,9 +202,9 @@ def test_an_addition_need_not_be_awaited_until_it_is_committed() -> None:
     assert world.run(5, lambda: token in lead(world).answers)
     leader = lead(world)
     assert leader.answers[token].error == ErrorCode.NONE
-    assert leader.core.hwm is not None
-    assert leader.core.members.current_offset is not None
-    assert leader.core.members.current_offset >= leader.core.hwm
+    assert leader.core.state.hwm is not None
+    assert leader.core.state.members.current_offset is not None
+    assert leader.core.state.members.current_offset >= leader.core.state.hwm
 
 
 def test_a_duplicate_names_the_command_that_makes_room() -> None:
@@ -225,7 +225,7 @@ def test_a_removal_whose_time_is_over_names_what_it_waited_for(monkeypatch: pyte
     leader = lead(world)
     first, second = (i for i in (1, 2, 3) if i != leader.id)
     removing = world.ask(leader, m.RemoveVoter(key(first)))
-    assert world.run(1, lambda: len(leader.core.voters) == 2)
+    assert world.run(1, lambda: len(leader.core.state.voters) == 2)
     for i in (first, second):
         world.isolate(i)
     late = world.ask(leader, m.RemoveVoter(key(second)))
@@ -275,7 +275,7 @@ def test_a_voter_that_never_came_to_tell_its_directory_is_removed_without_one() 
     assert duplicate.error == ErrorCode.DUPLICATE_VOTER
     assert "it tells its directory id when it starts" in (duplicate.message or "")
     assert ask(world, m.RemoveVoter(ReplicaKey(3))).error == ErrorCode.NONE
-    assert lead(world).core.voters.ids == [1, 2]
+    assert lead(world).core.state.voters.ids == [1, 2]
 
 
 # --- procedures -----------------------------------------------------------------------------------
@@ -289,8 +289,8 @@ def test_a_disk_is_replaced_under_the_same_id() -> None:
     assert ask(world, m.RemoveVoter(key(node.id))).error == ErrorCode.NONE
     entry = type(voter(1))(ReplicaKey(node.id, directory(50 + node.id)), {LISTENER: address(node.id)}, (0, 1))
     assert ask(world, m.AddVoter(entry)).error == ErrorCode.NONE
-    assert lead(world).core.voters.by_id[node.id].key == entry.key
-    assert world.run(10, lambda: node.core.is_voter)
+    assert lead(world).core.state.voters.by_id[node.id].key == entry.key
+    assert world.run(10, lambda: node.core.state.is_voter)
 
 
 def test_a_node_is_replaced_under_a_new_id() -> None:
@@ -299,7 +299,7 @@ def test_a_node_is_replaced_under_a_new_id() -> None:
     world.kill(gone)
     assert ask(world, m.AddVoter(voter(4))).error == ErrorCode.NONE
     assert ask(world, m.RemoveVoter(key(gone))).error == ErrorCode.NONE
-    assert sorted(lead(world).core.voters.ids) == sorted({1, 2, 3, 4} - {gone})
+    assert sorted(lead(world).core.state.voters.ids) == sorted({1, 2, 3, 4} - {gone})
     world.settle("afterwards")
 
 
@@ -307,13 +307,13 @@ def test_a_leader_that_is_removed_does_not_count_itself_answers_and_hands_over()
     world = quorum(3)
     old = lead(world)
     token = world.ask(old, m.RemoveVoter(key(old.id)))
-    assert world.run(1, lambda: not old.core.is_voter)
+    assert world.run(1, lambda: not old.core.state.is_voter)
     for i in world.nodes:
         if i != old.id:
             world.kill(i)
     world.run(1)
     assert token not in old.answers  # it has the record, but does not count
-    assert old.core.role is Role.LEADER
+    assert old.core.state.role is Role.LEADER
     for i in world.nodes:
         if i != old.id:
             world.nodes[i].boot_up()
@@ -321,4 +321,4 @@ def test_a_leader_that_is_removed_does_not_count_itself_answers_and_hands_over()
     assert old.answers[token].error == ErrorCode.NONE
     assert world.run(5, lambda: world.leader is not None and world.leader is not old)
     world.settle("by the others")
-    assert not old.core.is_voter
+    assert not old.core.state.is_voter

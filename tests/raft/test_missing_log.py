@@ -12,10 +12,11 @@ import pytest
 
 from quorate.log.checkpoints import LEADER_EPOCHS
 from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
-from quorate.raft.storage.quorum_state import QuorumState, encode_quorum_state
-from quorate.raft.storage.snapshots import snapshot_name
+from quorate.raft.core import transitions
+from quorate.raft.storage.quorum_state import encode_quorum_state
+from quorate.raft.storage.snapshots.files import snapshot_name
 from quorate.raft.storage.voter_marker import FILE_NAME, Marked, VoterMarker
-from quorate.raft.types import RaftError
+from quorate.raft.types import QuorumState, RaftError
 from tests.raft.nodes import (
     CLUSTER,
     Network,
@@ -154,10 +155,10 @@ def test_the_first_starts_are_no_loss(tmp_path: Path, kraft: int, left: Callable
 def test_one_that_has_voted_before_its_first_record_starts(tmp_path: Path) -> None:
     async def main() -> None:
         node = await Node(Network(), tmp_path, 1, voters={1: address(1), 2: address(2)}).start()
-        node.client.core.voted = node.client.core.me
-        node.client.core.epoch = 3
-        node.client.core.persist()
-        node.client._state.save(node.client.core.effects.save_quorum_state, False)  # type: ignore[arg-type]
+        node.client.core.state.voted = node.client.core.state.me
+        node.client.core.state.epoch = 3
+        transitions.persist(node.client.core.state)
+        node.client.driver._state_writer.save(node.client.core.state.effects.save_quorum_state, False)  # type: ignore[arg-type]
         await node.kill()
 
     asyncio.run(main())

@@ -12,7 +12,7 @@ from quorate.raft.core.voters import VoterSet
 from quorate.raft.runtime.delivery import Delivery
 from quorate.raft.runtime.proposals import Proposals
 from quorate.raft.storage.fsync import SAMPLES, STALL_S, Syncer
-from quorate.raft.storage.snapshots import (
+from quorate.raft.storage.snapshots.files import (
     SnapshotError,
     SnapshotWriter,
     footer_batch,

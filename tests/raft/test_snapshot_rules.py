@@ -31,14 +31,14 @@ class Follower:
 
     def asked(self, kind: type) -> Any:
         """The request of this kind that is under way to the leader."""
-        return self.r.link(address(self.leader)).in_flight.get(kind)
+        return self.r.state.link(address(self.leader)).in_flight.get(kind)
 
     def later(self, seconds: float = 0.1) -> None:
         """While the leader is left alone, others are asked who leads; they say that it still does."""
         for at in (self.now, self.now + seconds):
             self.now = at
             self.step(m.Timeout())
-            for where, link in list(self.r.links.items()):
+            for where, link in list(self.r.state.links.items()):
                 request = link.in_flight.get(m.Fetch)
                 if request is not None and where != address(self.leader):
                     reply = m.FetchReply(
@@ -70,8 +70,8 @@ class Follower:
     def new_leader(self) -> None:
         """Node 3 leads epoch 4; the first Fetch goes there."""
         self.leader, self.epoch = 3, 4
-        endpoints = self.r.voters.endpoints(3)
-        self.step(m.Received(m.BeginEpoch(3, 4, endpoints, self.r.me), "begin"))
+        endpoints = self.r.state.voters.endpoints(3)
+        self.step(m.Received(m.BeginEpoch(3, 4, endpoints, self.r.state.me), "begin"))
         assert isinstance(self.asked(m.Fetch), m.Fetch)
 
 
@@ -107,15 +107,15 @@ def test_after_the_last_part_it_neither_fetches_nor_stands_until_the_snapshot_is
     f.now += 60
     assert f.step(m.Timeout()).send == []
     f.step(m.Received(vote(epoch=9, i=3), "t"))
-    assert (f.r.epoch, f.r.role) == (9, Role.UNATTACHED)
+    assert (f.r.state.epoch, f.r.state.role) == (9, Role.UNATTACHED)
     f.now += 60
     assert f.step(m.Timeout()).send == []
-    assert f.r.role is Role.UNATTACHED, "its log is about to be replaced"
-    f.r.log.snapshots[SNAPSHOT] = CHUNK  # type: ignore[attr-defined]
-    f.r.log.entries, f.r.log.start, f.r.log.start_epoch = [], 100, 2  # type: ignore[attr-defined]
-    f.step(m.SnapshotInstalled(SNAPSHOT, f.r.voters, 1))
+    assert f.r.state.role is Role.UNATTACHED, "its log is about to be replaced"
+    f.r.state.log.snapshots[SNAPSHOT] = CHUNK  # type: ignore[attr-defined]
+    f.r.state.log.entries, f.r.state.log.start, f.r.state.log.start_epoch = [], 100, 2  # type: ignore[attr-defined]
+    f.step(m.SnapshotInstalled(SNAPSHOT, f.r.state.voters, 1))
     f.step(m.Timeout())
-    assert f.r.role is Role.PROSPECTIVE
+    assert f.r.state.role is Role.PROSPECTIVE
 
 
 def test_a_lost_connection_goes_on_at_the_same_position() -> None:
@@ -183,8 +183,8 @@ def test_a_snapshot_that_the_leader_has_dropped_is_asked_for_no_more() -> None:
     assert isinstance(f.asked(m.Fetch), m.Fetch)
     assert f.asked(m.FetchSnapshot) is None
     assert effects.snapshot_chunk is None
-    assert f.r.following is not None
-    assert f.r.following.fetch_deadline == pytest.approx(1.2 + 2.0), "the leader was heard"
+    assert f.r.state.following is not None
+    assert f.r.state.following.fetch_deadline == pytest.approx(1.2 + 2.0), "the leader was heard"
 
 
 @pytest.mark.parametrize(("position", "fresh"), [(0, False), (4000, True)])
@@ -264,7 +264,7 @@ def test_a_snapshot_that_was_refused_is_fetched_anew_but_not_at_once(last: bool)
         )
         assert effects.snapshot_chunk is None
     assert f.asked(m.Fetch) is None
-    assert f.r.role is Role.FOLLOWER
+    assert f.r.state.role is Role.FOLLOWER
     f.later(REFUSED_SNAPSHOT_S)
     assert isinstance(f.asked(m.Fetch), m.Fetch)
     assert f.told_of_snapshot().start_snapshot == m.SnapshotStart(SNAPSHOT, LeaderAndEpoch(2, 3))

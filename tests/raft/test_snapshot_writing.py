@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from quorate.raft.storage import snapshot_writer as snapshot_writing
-from quorate.raft.storage.snapshot_writer import write_snapshot
-from quorate.raft.storage.snapshots import SnapshotWriter
+from quorate.raft.storage.snapshots import writer as snapshot_writing
+from quorate.raft.storage.snapshots.files import SnapshotWriter
+from quorate.raft.storage.snapshots.writer import write_snapshot
 from quorate.raft.types import OffsetEpoch
 
 ID = OffsetEpoch(40, 3)

@@ -22,13 +22,11 @@ from quorate.log.files import OpenFile, OpenFiles
 from quorate.log.partition_log import PartitionLog
 from quorate.log.partition_metadata import FILE_NAME, write_topic_id
 from quorate.protocol.regions import FileRegion
-from quorate.raft.core.membership import KRAFT_VOTERS, apply_membership, voter_set
+from quorate.raft.core.control_records import KRAFT_VOTERS, apply_control_record, voter_set
 from quorate.raft.core.messages import ControlRecord
 from quorate.raft.core.voters import Membership, VoterSet
-from quorate.raft.runtime.batch_values import values_of
-from quorate.raft.storage.partial_snapshot import remove_useless_parts
-from quorate.raft.storage.snapshot_verification import SnapshotError, prefix_digest
-from quorate.raft.storage.snapshots import (
+from quorate.raft.storage.batch_values import values_of
+from quorate.raft.storage.snapshots.files import (
     DELETED,
     SnapshotHead,
     SnapshotWriter,
@@ -41,6 +39,8 @@ from quorate.raft.storage.snapshots import (
     snapshot_name,
     verify_file,
 )
+from quorate.raft.storage.snapshots.partial import remove_useless_parts
+from quorate.raft.storage.snapshots.verification import SnapshotError, prefix_digest
 from quorate.raft.types import MAX_BATCH_BYTES, METADATA_TOPIC_ID, CommittedBatch, OffsetEpoch, RaftError
 from quorate.records.batch import (
     BatchHeader,
@@ -297,7 +297,7 @@ class MetadataLog:
             members.reset(latest.offset - 1, head.voters, head.kraft_version)
             offset = latest.offset
         for control in self._controls(offset, self.end_offset):
-            apply_membership(members, control)
+            apply_control_record(members, control)
         took = (time.perf_counter() - started) * 1000
         log.info("[MetadataLog] voters %s, kraft.version %d, read in %.1f ms",
                  [str(v.key) for v in members.current], members.kraft_version, took)  # fmt: skip

@@ -15,7 +15,7 @@ from quorate.protocol.errors import DecodeError, KafkaError
 from quorate.raft.config import RaftConfig
 from quorate.raft.core.voters import Membership, VoterSet
 from quorate.raft.storage.quorum_state import QuorumStateBehindError, QuorumStateError
-from quorate.raft.storage.snapshot_verification import SnapshotError
+from quorate.raft.storage.snapshots.verification import SnapshotError
 from quorate.raft.types import METADATA_TOPIC, RaftError
 from quorate.records.errors import CorruptRecordError, InvalidRecordError
 

@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 
-from quorate.raft.storage.snapshots import SnapshotWriter
+from quorate.raft.storage.snapshots.files import SnapshotWriter
 from quorate.raft.storage.threads import in_thread
 
 SLICE_S = 0.002  # of encoding, between which the loop goes on

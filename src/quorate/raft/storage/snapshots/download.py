@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quorate.raft.core import messages as m
-from quorate.raft.storage.partial_snapshot import Part, fetched_parts, part_path, remove_useless_parts
-from quorate.raft.storage.snapshot_verification import SnapshotError
+from quorate.raft.storage.snapshots.partial import Part, fetched_parts, part_path, remove_useless_parts
+from quorate.raft.storage.snapshots.verification import SnapshotError
 from quorate.raft.storage.threads import in_thread
 from quorate.raft.types import LeaderAndEpoch, OffsetEpoch
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import google_crc32c
 
-from quorate.raft.core.membership import SNAPSHOT_FOOTER, SNAPSHOT_HEADER
+from quorate.raft.core.control_records import SNAPSHOT_FOOTER, SNAPSHOT_HEADER
 from quorate.records.batch import (
     ATTRIBUTES,
     BATCH_OVERHEAD,

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from quorate.log.files import fsync_directory, naming, write_all
 from quorate.protocol.errors import DecodeError
-from quorate.raft.core.membership import (
+from quorate.raft.core.control_records import (
     KRAFT_VERSION,
     KRAFT_VOTERS,
     SNAPSHOT_FOOTER,
@@ -27,7 +27,7 @@ from quorate.raft.core.membership import (
     voters_record,
 )
 from quorate.raft.core.voters import VoterSet
-from quorate.raft.storage.snapshot_verification import (
+from quorate.raft.storage.snapshots.verification import (
     MAX_SNAPSHOT_BATCH_BYTES,
     SnapshotError,
     SnapshotVerifier,

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from quorate.log.files import naming
 from quorate.raft.core import messages as m
-from quorate.raft.storage.snapshot_verification import SnapshotError, SnapshotVerifier
-from quorate.raft.storage.snapshots import PART, SnapshotWriter, parse_name
+from quorate.raft.storage.snapshots.files import PART, SnapshotWriter, parse_name
+from quorate.raft.storage.snapshots.verification import SnapshotError, SnapshotVerifier
 from quorate.raft.types import LeaderAndEpoch, OffsetEpoch
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,6 @@ import random
 from collections import deque
 from typing import Any
 
-from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import messages as m
 from quorate.raft.core.raft import Raft
 from quorate.raft.core.voters import VoterSet
@@ -18,17 +17,16 @@ from quorate.raft.types import Address, OffsetEpoch, QuorumState, RaftParams, Re
 from simulation.checker.invariants import InvariantError, Keys, ReplicaModel, keys_of
 from simulation.checker.log_model import Batch
 from simulation.core.environment import Environment
-from simulation.core.memory_disk import SNAPSHOT_BYTES, MemoryDisk, Snapshot
+from simulation.core.interrupted_step import first_duties
+from simulation.core.leader_contact import LeaderContact, is_fetch_response_of_leader
+from simulation.core.memory_disk import MemoryDisk, Snapshot
+from simulation.core.wakeup_limit import WakeupLimit
 from simulation.identifiers import BOOTSTRAP_SNAPSHOT, CLUSTER_ID, LISTENER, address
 
 NEVER = float("inf")
 TICK_S = 1e-9  # added to each timer, so that none is early, however a skewed clock rounds
-INSTANT_S = 1e-6
-MAX_WAKEUPS = 50  # within an instant: more are an endless loop
-MAX_BATCHES = 16  # in one Fetch response
 STOP_TIMEOUT_S = 5.0
 DEFERRED_SAVE_DELAY_S = 0.2  # from a quorum state whose save may wait until it is saved
-CHUNK_BYTES = 160  # of a snapshot in one FetchSnapshot response: a download takes a few
 
 
 class Replica:
@@ -71,11 +69,10 @@ class Replica:
         # Incremented when the log is truncated or replaced: a running fsync then proves nothing.
         self.log_generation = 0
         self.deferred_state: QuorumState | None = None  # its save may wait, and is scheduled
-        self.hears_leader = False  # the last contact with the leader that it follows was a successful Fetch
+        self.contact = LeaderContact()
         self.downloaded_bytes = 0  # of the snapshot being fetched
         self.wake_at = NEVER
-        self.instant_began_at = 0.0
-        self.wakeups = 0  # in this instant
+        self.wakeup_limit = WakeupLimit()
 
     # --- incarnations -----------------------------------------------------------------------------
 
@@ -83,6 +80,10 @@ class Replica:
     def leads(self) -> bool:
         """Whether it believes to lead, and is not paused."""
         return self.alive and self.core.state.is_leader and self.paused_until <= self.world.now
+
+    @property
+    def hears_leader(self) -> bool:
+        return self.contact.hears_leader
 
     def start(self) -> None:
         world = self.world
@@ -96,7 +97,7 @@ class Replica:
         self.replies.clear()
         self.proposed = []
         self.deferred_state = None
-        self.stepping = self.syncing = self.hears_leader = False
+        self.stepping = self.syncing = self.contact.hears_leader = False
         self.crash_after_duties = None
         self.wake_at = NEVER
         if self.can_vote:
@@ -148,7 +149,7 @@ class Replica:
     def step(self, event: m.Event) -> None:
         """Hands an event to the core and performs the effects, after those of earlier events."""
         if self.alive:
-            self._track_lost_leader(event)
+            self.contact.before_event(self.core.state, event)
             self.queue.append(event)
             if not self.stepping:
                 self.drain()
@@ -214,22 +215,9 @@ class Replica:
             )
 
     def _perform_some(self, effects: m.Effects) -> None:
-        """Performs the first few duties and then ends the process.
-
-        The duties are, in order: requests sent, the state saved, the log truncated, records written,
-        responses sent.
-        """
+        """Performs the first few duties and then ends the process."""
         duties, self.crash_after_duties = self.crash_after_duties or 0, None
-        some = m.Effects(send=effects.send if duties > 0 else effects.send[:1])
-        if duties > 1:
-            some.save_quorum_state, some.save_may_wait = effects.save_quorum_state, effects.save_may_wait
-        if duties > 2:
-            some.truncate_to, some.role = effects.truncate_to, effects.role
-        if duties > 3:
-            some.append_fetched, some.append_control = effects.append_fetched, effects.append_control
-        if duties > 4:
-            some.answers = effects.answers
-        self.perform(some)
+        self.perform(first_duties(effects, duties))
         self.world.coverage["deaths within a step"] += 1
         self.die(self.world.crash_loses_power())
 
@@ -242,27 +230,10 @@ class Replica:
         if incarnation != self.incarnation or at != self.wake_at:
             return False
         self.wake_at = NEVER
-        if self.world.now - self.instant_began_at > INSTANT_S:
-            self.instant_began_at, self.wakeups = self.world.now, 0
-        self.wakeups += 1
-        if self.wakeups > MAX_WAKEUPS:
+        if not self.wakeup_limit.admits(self.world.now):
             raise InvariantError(f"{self.model.name} asks to be woken at once, over and over")
         self.step(m.Timeout())
         return True
-
-    def _track_lost_leader(self, event: m.Event) -> None:
-        """Notes that the leader is gone: its connection was reset, or it has sent EndQuorumEpoch."""
-        r = self.core.state
-        leader = None if r.leader_id is None else r.address_of(r.leader_id)
-        match event:
-            case m.PeerLost() | m.Replied(reply=m.Failure.DISCONNECTED):
-                where = event.address if isinstance(event, m.PeerLost) else event.to.address
-                self.hears_leader = self.hears_leader and where != leader
-            case m.Received(request=m.EndEpoch() as end):
-                self.hears_leader = self.hears_leader and (end.leader_id, end.epoch) != (
-                    r.leader_id,
-                    r.epoch,
-                )
 
     # --- duties -----------------------------------------------------------------------------------
 
@@ -288,7 +259,7 @@ class Replica:
     def _role(self, change: m.RoleChange) -> None:
         """Handles a change of role, of which the checker must know before the first batch is written."""
         r = self.core.state
-        self.hears_leader = False
+        self.contact.hears_leader = False
         if r.is_leader:
             if self.model.led != r.epoch:
                 self.world.checker.became_leader(self.model, r.epoch)
@@ -418,14 +389,8 @@ class Replica:
 
     def _answer(self, token: object, reply: m.Reply) -> None:
         world = self.world
-        if isinstance(reply, m.FetchReply):
-            if reply.read_from is not None:
-                batches = self.disk.read(reply.read_from, MAX_BATCHES)
-                reply.records = batches  # type: ignore[assignment]
-        elif isinstance(reply, m.SnapshotReply):
-            if reply.read:
-                reply.data = SNAPSHOT_BYTES[reply.position : reply.position + min(reply.read, CHUNK_BYTES)]
-        elif isinstance(reply, m.VoteReply) and reply.granted:
+        self.disk.read_into(reply)
+        if isinstance(reply, m.VoteReply) and reply.granted:
             self._granted(token)
         if reply.leader_id is not None:
             leader = self.core.state.leader_address(LISTENER)
@@ -435,43 +400,22 @@ class Replica:
     def _granted(self, token: object) -> None:
         request = getattr(getattr(token, "out", None), "request", None)
         if isinstance(request, m.Vote) and request.pre_vote:
-            self.world.checker.granted_pre_vote(
-                self.model, self.hears_leader and self.core.state.role is Role.FOLLOWER
-            )
+            hears_leader = self.hears_leader and self.core.state.role is Role.FOLLOWER
+            self.world.checker.granted_pre_vote(self.model, hears_leader)
 
     def replied(self, out: m.Outgoing, reply: m.Reply | m.Failure) -> None:
         """Handles the outcome of a request that this replica sent."""
-        r, request = self.core.state, out.request
-        if isinstance(reply, m.FetchReply) and reply.error == ErrorCode.NONE and isinstance(request, m.Fetch):
-            link = r.links.get(out.to.address)
-            current = link is not None and link.in_flight.get(m.Fetch) is request
-            follows = r.role is Role.FOLLOWER and (r.leader_id, r.epoch) == (
-                reply.leader_id,
-                request.epoch,
-            )
-            if current and follows:
-                self.step(m.Replied(out.to, request, reply))
-                self.hears_leader = self.alive and r.role is Role.FOLLOWER
-                return
-        if reply is m.Failure.DISCONNECTED:
-            self.unreachable(out.to.address)
-        self.step(m.Replied(out.to, request, reply))
+        heard = is_fetch_response_of_leader(self.core.state, out, reply)
+        self.step(m.Replied(out.to, out.request, reply))
+        if heard:
+            self.contact.hears_leader = self.alive and self.core.state.role is Role.FOLLOWER
 
     def unreachable(self, address: Address) -> None:
         """Notes that the connection to this address was refused or reset."""
-        if (
-            self.core.state.leader_id is not None
-            and self.core.state.address_of(self.core.state.leader_id) == address
-        ):
-            self.hears_leader = False
+        self.contact.unreachable(self.core.state, address)
 
     def received(self, request: m.RaftRequest, token: object) -> None:
         """Handles a request. Its response is given to `Environment.answered` with the token."""
-        if (
-            isinstance(request, m.EndEpoch)
-            and (request.leader_id, request.epoch) == self.core.state.leader_and_epoch
-        ):
-            self.hears_leader = False
         self.unanswered[token] = None
         self.step(m.Received(request, token))
 
@@ -481,11 +425,8 @@ class Replica:
 
     def upgrade(self) -> None:
         if self.alive and self.core.state.is_leader and self.core.state.members.kraft_version == 0:
-            self.step(
-                m.UpgradeKraftVersion(
-                    self.core.state.epoch, 1, False, ("upgrade", self.world.unique_number())
-                )
-            )
+            token = ("upgrade", self.world.unique_number())
+            self.step(m.UpgradeKraftVersion(self.core.state.epoch, 1, False, token))
 
     def pause(self, until: float) -> None:
         self.world.coverage["pauses"] += 1
@@ -538,14 +479,11 @@ class Replica:
 
         With `clean` the log is then deleted up to the second oldest snapshot.
         """
-        log, end = self.model.log, self.committed
-        digest = log.digest_at(end)
-        if end <= log.start or digest is None:
-            return None
-        name = OffsetEpoch(end, log.between(log.start, end)[-1].epoch)
         members = self.core.state.members
-        kraft = members.kraft_version_at(end - 1)
-        content = Snapshot(digest, members.voters_at(end - 1) if kraft else None, kraft if kraft else None)
+        snapshot = self.disk.snapshot_at(self.committed, members)
+        if snapshot is None:
+            return None
+        name, content = snapshot
         known = self.world.snapshots.setdefault(name, content)
         if known != content:
             raise InvariantError(

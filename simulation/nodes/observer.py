@@ -14,7 +14,7 @@ from quorate.raft.core import messages as m
 from quorate.raft.core.raft import Raft
 from quorate.raft.core.voters import VoterSet
 from quorate.raft.runtime.client import RaftClient
-from quorate.raft.storage.metadata_log import control_values
+from quorate.raft.storage.log_batches import control_values
 from quorate.raft.storage.quorum_state import decode_quorum_state
 from quorate.raft.storage.snapshots.files import parse_name
 from quorate.raft.types import METADATA_TOPIC, Address, OffsetEpoch, QuorumState, ReplicaKey, Role

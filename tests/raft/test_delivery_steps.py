@@ -106,7 +106,7 @@ def test_leadership_is_told_when_the_steps_up_to_it_are_done() -> None:
         told.committed(1)
         await told.settled()
         source.batches.append(batch(1))
-        told.leader_changed(LeaderAndEpoch(1, 7), leads_from=2)
+        told.leader_changed(LeaderAndEpoch(1, 7), epoch_start=2)
         told.appended(batch(1))
         told.committed(2)
         await turns(listener, 4)

@@ -157,7 +157,7 @@ def test_a_removal_does_not_wait_for_a_controller_that_is_to_be_added() -> None:
 
 
 def test_a_removal_is_not_refused_for_the_number_of_additions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quorate.raft.core.voter_changes.MAX_WAITING", 2)
+    monkeypatch.setattr("quorate.raft.core.membership.voter_changes.MAX_WAITING", 2)
     world = quorum(3)
     for _ in range(4):
         world.ask(lead(world), m.AddVoter(voter(9)))

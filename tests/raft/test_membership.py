@@ -161,7 +161,7 @@ def test_a_change_that_waits_behind_another_says_so() -> None:
 
 
 def test_too_many_changes_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quorate.raft.core.voter_changes.MAX_WAITING", 2)
+    monkeypatch.setattr("quorate.raft.core.membership.voter_changes.MAX_WAITING", 2)
     world = quorum(1, others=1)
     tokens = [world.ask(lead(world), m.AddVoter(voter(3))) for _ in range(4)]
     refused = [t for t in tokens if t in lead(world).answers]
@@ -220,7 +220,7 @@ def test_a_duplicate_names_the_command_that_makes_room() -> None:
 
 
 def test_a_removal_whose_time_is_over_names_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quorate.raft.core.voter_changes.REMOVE_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("quorate.raft.core.membership.voter_changes.REMOVE_TIMEOUT_S", 1.0)
     world = quorum(3)
     leader = lead(world)
     first, second = (i for i in (1, 2, 3) if i != leader.id)

@@ -247,7 +247,7 @@ def test_leadership_of_this_replica_is_told_to_a_listener_that_has_all_before_it
         delivery.register(listener)
         delivery.committed(2)
         await delivery.settled()
-        delivery.leader_changed(LeaderAndEpoch(1, 5), leads_from=3)
+        delivery.leader_changed(LeaderAndEpoch(1, 5), epoch_start=3)
         assert (
             "leader",
             LeaderAndEpoch(1, 5),
@@ -267,7 +267,7 @@ def test_a_listener_that_lacks_nothing_need_not_wait_for_the_new_epochs_first_re
         delivery.register(listener)
         delivery.committed(3)
         await delivery.settled()
-        delivery.leader_changed(LeaderAndEpoch(1, 5), leads_from=3)
+        delivery.leader_changed(LeaderAndEpoch(1, 5), epoch_start=3)
         assert listener.events[-1] == ("leader", LeaderAndEpoch(1, 5))
 
     asyncio.run(main())
@@ -279,7 +279,7 @@ def test_the_first_leader_of_all_is_told_after_its_own_first_record() -> None:
         delivery, listener = Delivery(source, fail_test), Recorder()
         delivery.register(listener)
         await delivery.settled()
-        delivery.leader_changed(LeaderAndEpoch(1, 1), leads_from=0)
+        delivery.leader_changed(LeaderAndEpoch(1, 1), epoch_start=0)
         assert ("leader", LeaderAndEpoch(1, 1)) not in listener.events
         delivery.committed(1)
         await delivery.settled()

@@ -18,7 +18,8 @@ from simulation.explorer.canonical_form import canonical_form
 from simulation.explorer.replica import ExploredReplica
 from simulation.explorer.replica_table import Outcome
 from simulation.explorer.search import ExplorationResult, explore
-from simulation.explorer.state_space import StateSpace, WorldState
+from simulation.explorer.state_space import StateSpace
+from simulation.explorer.symmetry import WorldState
 from tests.simulation import planted
 
 Patch = pytest.MonkeyPatch

@@ -12,10 +12,10 @@ from quorate.raft.core.messages import ControlRecord
 from quorate.raft.core.state import RaftState
 from quorate.raft.core.voters import Membership, Voter, VoterSet
 from quorate.raft.types import NO_DIRECTORY, RaftError, ReplicaKey
+from quorate.records.control import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
 
 if TYPE_CHECKING:
     from quorate.protocol.schema import Data
-    from quorate.records.control import KRaftVersionRecord, VotersRecord
 
 # The types of control records (Kafka's `ControlRecordType`).
 LEADER_CHANGE = 2
@@ -26,8 +26,6 @@ KRAFT_VOTERS = 6
 
 
 def voters_record(voters: VoterSet) -> VotersRecord:
-    from quorate.records.control import VotersRecord
-
     return VotersRecord(
         version=0,
         voters=[
@@ -59,8 +57,6 @@ def voter_set(record: VotersRecord) -> VoterSet:
 
 
 def kraft_version_record(level: int) -> KRaftVersionRecord:
-    from quorate.records.control import KRaftVersionRecord
-
     return KRaftVersionRecord(version=0, kraft_version=level)
 
 
@@ -70,8 +66,6 @@ def epoch_start_records(r: RaftState, granting: Sequence[int]) -> list[tuple[int
     It begins with LeaderChange. The voter set follows if only snapshot 0-0 holds it, or if the entry of
     this replica has changed.
     """
-    from quorate.records.control import LeaderChangeMessage
-
     records: list[tuple[int, Data]] = [
         (
             LEADER_CHANGE,

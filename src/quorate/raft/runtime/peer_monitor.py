@@ -1,4 +1,4 @@
-"""Keeps voters connected to one another, and tells why there is no leader or this voter cannot be found."""
+"""Keeps connections to the other voters open, and logs why there is no leader or a voter cannot be reached."""
 
 from __future__ import annotations
 
@@ -16,45 +16,46 @@ if TYPE_CHECKING:
     from quorate.raft.runtime.reachability import Reachability
 
 logger = logging.getLogger(__name__)
-LOST_S = 15.0  # without a leader: an election takes one or two, also where its candidates collide
+LOST_S = 15.0  # without a leader; an election takes one or two seconds, even if candidates collide
 
 
-NO_LEADER_S = (
-    2.5  # after this a missing leader is told, since an election at the start takes one or two seconds
-)
-AGAIN_S = 60.0  # how often it is told again while nothing changes
-CHANGED_S = 10.0  # how soon it is told again when other nodes can be reached, or for another reason not
+NO_LEADER_S = 2.5  # without a leader until it is logged; the first election takes one or two seconds
+AGAIN_S = 60.0  # until the same message is logged again
+CHANGED_S = 10.0  # until it is logged again if the reachability of other nodes has changed
 MAX_SHOWN = 10  # addresses in one message
 
 
 class PeerMonitor:
-    """`look` is called every few seconds."""
+    """Keeps connections to the other voters open, and warns if this replica has no leader or a wrong address."""
 
     def __init__(self, reachability: Reachability) -> None:
         self._reachability = reachability
-        self._complaints = RateLimitedLog(60.0)
+        self._warnings = RateLimitedLog(60.0)
         self._led_at = 0.0
-        self._told_at = float("-inf")
-        self._told: tuple[object, ...] = ()
+        self._logged_at = float("-inf")
+        self._logged_situation: tuple[object, ...] = ()
 
     def check(self, r: RaftState, transport: Transport, now: float) -> None:
-        self._tell_no_leader(r, now)
+        """Opens missing connections and logs problems. Called every few seconds."""
+        self._log_missing_leader(r, now)
         if not r.is_voter:
             return
         listener = r.params.listener_name
         others = [v.endpoints[listener] for v in r.voters if v.id != r.me.id and listener in v.endpoints]
-        transport.warm(others)  # an election, and the first Fetch after it, need not make connections first
+        transport.warm(others)  # so that an election and the first Fetch need not wait for them
         if r.members.kraft_version >= 1:
-            self._warn_if_renamed(r, now)
-            self._warn_if_shared(r, now)
+            self._warn_if_listener_differs(r, now)
+            self._warn_if_address_shared(r, now)
         if r.is_leader:
             self._led_at = now
         else:
-            self._warn_if_lost(r, now)
+            self._warn_if_moved(r, now)
 
     def no_leader_reason(self, r: RaftState, now: float) -> str | None:
-        """Since when there is no leader, and who of those that could elect or name one can be reached.
-        None where this node leads or hears its leader."""
+        """Since when there is no leader, and which nodes that could elect or name one can be reached.
+
+        Returns None if this node leads, or its leader answers.
+        """
         f = r.following
         if r.is_leader or r.shutting_down or (f is not None and f.has_fetched and now < f.fetch_deadline):
             return None
@@ -64,7 +65,8 @@ class PeerMonitor:
             head = f"leader {r.leader_id} has not been heard for {silent_s:.0f} s"
         others = self._others(r)
         if r.is_voter:
-            head += f" in epoch {r.epoch}: {r.voters.majority} of the {len(r.voters)} voters are needed to elect one"
+            needed = f"{r.voters.majority} of the {len(r.voters)} voters"
+            head += f" in epoch {r.epoch}: {needed} are needed to elect one"
         elif others:
             head += ": this node is no voter and asks the others for it"
         else:
@@ -77,8 +79,10 @@ class PeerMonitor:
         return "; ".join([head, *shown, *more])
 
     def _others(self, r: RaftState) -> list[tuple[str, Address | None]]:
-        """Name and address of each node that this one asks: the other voters; for a node that is none
-        also the bootstrap servers."""
+        """Name and address of the nodes that this one asks for the leader.
+
+        These are the other voters, and for a node that is no voter the bootstrap servers as well.
+        """
         listener = r.params.listener_name
         own = r.params.endpoints.get(listener)
         found: list[tuple[str, Address | None]] = []
@@ -95,28 +99,28 @@ class PeerMonitor:
             ]
         return found
 
-    def _tell_no_leader(self, r: RaftState, now: float) -> None:
-        """At first as information, for the other voters may just be starting too, later as a warning."""
+    def _log_missing_leader(self, r: RaftState, now: float) -> None:
+        """Logs a missing leader: first as information, since the other voters may be starting, then as a warning."""
         silent_s = now - max(r.leader_heard_at, self._led_at)
         text = self.no_leader_reason(r, now) if silent_s >= NO_LEADER_S else None
         if text is None:
-            self._told_at, self._told = float("-inf"), ()
+            self._logged_at, self._logged_situation = float("-inf"), ()
             return
         late = silent_s >= LOST_S
-        state = (
+        situation = (
             late,
             *((name, self._reachability.cause(where) if where else None) for name, where in self._others(r)),
         )
-        if now - self._told_at < (AGAIN_S if state == self._told else CHANGED_S):
+        if now - self._logged_at < (AGAIN_S if situation == self._logged_situation else CHANGED_S):
             return
-        self._told_at, self._told = now, state
+        self._logged_at, self._logged_situation = now, situation
         logger.log(logging.WARNING if late else logging.INFO, "[Raft id=%d] %s", r.me.id, text)
 
-    def _warn_if_renamed(self, r: RaftState, now: float) -> None:
-        """Requests to a voter go to its endpoint under the name of our own listener."""
+    def _warn_if_listener_differs(self, r: RaftState, now: float) -> None:
+        """Warns if other voters have no endpoint under the name of this controller's listener."""
         listener = r.params.listener_name
         unnamed = [v for v in r.voters if v.id != r.me.id and listener not in v.endpoints]
-        if not unnamed or self._complaints.due("renamed", now) is None:
+        if not unnamed or self._warnings.due("renamed", now) is None:
             return
         names = sorted({name for v in unnamed for name in v.endpoints})
         logger.warning(
@@ -129,14 +133,17 @@ class PeerMonitor:
             r.me.id, ", ".join(str(v.id) for v in unnamed), listener, ", ".join(names) or "no endpoint",
         )  # fmt: skip
 
-    def _warn_if_shared(self, r: RaftState, now: float) -> None:
+    def _warn_if_address_shared(self, r: RaftState, now: float) -> None:
         shared = shared_address_message(r.voters, Voter(r.me, r.params.endpoints))
-        if shared is not None and self._complaints.due("shared", now) is not None:
+        if shared is not None and self._warnings.due("shared", now) is not None:
             logger.warning("[Raft id=%d] %s", r.me.id, shared)
 
-    def _warn_if_lost(self, r: RaftState, now: float) -> None:
-        """All controllers that move at once are where nobody looks for them: votes go to the addresses
-        in the voter set, and only a leader can write others into it."""
+    def _warn_if_moved(self, r: RaftState, now: float) -> None:
+        """Warns if this controller has another address than in the voter set, and there is no leader.
+
+        Votes go to the addresses in the voter set, which only a leader can change. So if all controllers
+        move at once, none of them can be elected.
+        """
         listener, silent_s = (
             r.params.listener_name,
             now - max(r.leader_heard_at, self._led_at),
@@ -147,8 +154,8 @@ class PeerMonitor:
         )
         if r.members.kraft_version < 1 or known is None or own is None or known == own or silent_s < LOST_S:
             return
-        more = self._complaints.due("moved", now)
-        if more is None:
+        suffix = self._warnings.due("moved", now)
+        if suffix is None:
             return
         needed = r.voters.majority - 1
         logger.warning(

@@ -20,7 +20,7 @@ class WireError(Exception):
 
 
 def metadata_partition(topics: Any, name: str = "topic_name") -> Any | None:
-    """The one metadata partition, or None when it is another or not alone."""
+    """The metadata partition of a message, or None if the message is about anything else."""
     if len(topics) != 1 or getattr(topics[0], name) != METADATA_TOPIC or len(topics[0].partitions) != 1:
         return None
     partition = topics[0].partitions[0]

@@ -36,14 +36,18 @@ from quorate.raft.runtime.wire.partition import (
     metadata_partition,
 )
 
-# --- answers that go out --------------------------------------------------------------------------
+# --- sent responses -------------------------------------------------------------------------------
 
 
 def encode_reply(
     reply: m.Reply, q: Request, version: int, endpoint: Address | None, records: Any = None
 ) -> Response:
-    """The answer to `q`. `endpoint`: the leader's for the listener that asked; `records`: what the
-    driver has read."""
+    """The response to `q`.
+
+    Args:
+        endpoint: The leader's endpoint for the listener that received the request.
+        records: The bytes that the reply names, as read by the driver.
+    """
     leader, epoch, error = leader_to_wire(reply.leader_id), reply.epoch, reply.error
     nodes = endpoint is not None and reply.leader_id is not None and not reply.top_level
     host, port = endpoint if endpoint is not None else ("", 0)
@@ -160,8 +164,12 @@ def _encode_fetch_reply(
 def encode_quorum(
     reply: m.QuorumReply, version: int, wall_ms: Any, uncommitted: Any
 ) -> DescribeQuorumResponse:
-    """wall_ms: monotonic seconds or None -> ms of the wall clock; uncommitted: (added, removed) replica
-    keys."""
+    """The response to DescribeQuorum.
+
+    Args:
+        wall_ms: Converts monotonic seconds, or None, to milliseconds of the wall clock.
+        uncommitted: The replica keys that uncommitted voter sets add and remove.
+    """
     code = reply.error
     state = DescribeQuorumResponse.ReplicaState
 
@@ -215,13 +223,14 @@ def encode_quorum(
     return answer
 
 
-# --- answers that come in -------------------------------------------------------------------------
+# --- received responses ---------------------------------------------------------------------------
 
 
 def decode_response(response: Response, asked: m.RaftRequest, listener: str) -> m.Reply:
-    """The core's reply; endpoints are filed under `listener`, the name by which this node reaches the others.
+    """The core's reply. Its endpoints have the name `listener`, by which this node reaches the others.
 
-    Raises WireError for an answer about something else, ValueError for an error code that is none.
+    Raises WireError if the response is not about the metadata partition, ValueError for an unknown error
+    code.
     """
     match asked:
         case m.Fetch():

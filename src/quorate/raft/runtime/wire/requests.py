@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from quorate import __version__
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
+from quorate.protocol.messages.api_versions import ApiVersionsRequest
 from quorate.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from quorate.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from quorate.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
@@ -33,11 +35,11 @@ from quorate.raft.runtime.wire.partition import endpoints_of, metadata_partition
 INVALID = ErrorCode.INVALID_REQUEST
 
 
-# --- requests that come in ------------------------------------------------------------------------
+# --- received requests ----------------------------------------------------------------------------
 
 
 def decode_request(q: Request, version: int) -> m.RaftRequest | Response:
-    """The core's request, or the answer to one that is not about the metadata partition."""
+    """The core's request, or the response to one that is not about the metadata partition."""
     match q:
         case FetchRequest():
             return _decode_fetch(q, version)
@@ -133,12 +135,11 @@ def _unknown_quorum(q: DescribeQuorumRequest) -> DescribeQuorumResponse:
     )
 
 
-# --- requests that go out -------------------------------------------------------------------------
+# --- sent requests --------------------------------------------------------------------------------
 
 
 def encode_request(r: m.RaftRequest) -> Request:
-    """The message for the highest version; fields that an older version lacks are ignorable, but for
-    pre_vote."""
+    """The message of the highest version. Fields that an older version lacks are ignorable, except pre_vote."""
     match r:
         case m.Fetch():
             p = FetchRequest.FetchPartition(
@@ -251,8 +252,5 @@ def encode_request(r: m.RaftRequest) -> Request:
                 cluster_id=r.cluster_id, voter_id=r.key.id, voter_directory_id=r.key.directory_id
             )
         case m.ProbeVersions():
-            from quorate import __version__
-            from quorate.protocol.messages.api_versions import ApiVersionsRequest
-
             return ApiVersionsRequest(client_software_name="quorate", client_software_version=__version__)
     raise TypeError(f"{type(r).__name__} is never sent")

@@ -1,7 +1,7 @@
 """One replica of a simulated quorum: the real Raft core, and a driver that performs its effects on a disk
 in memory.
 
-The driver performs the duties in the order in which the docstring of `quorate.raft.core.raft` numbers them.
+The driver performs the duties in the order in which the docstring of `Effects` numbers them.
 """
 
 from __future__ import annotations

@@ -37,7 +37,8 @@ EXCLUDED_FIELDS: dict[type, frozenset[str]] = {
             "voter_sets_seen_upto",
             "deferred_epoch",  # compared with the epoch, see `canonical_core`
             "links",  # see `canonical_links`
-            "leader_confirmed_epoch",  # whom to believe of two leaders of one epoch; that there are two is a violation already
+            # They decide between two leaders of one epoch, which are a violation already.
+            "leader_confirmed_epoch",
             "leader_confirmed_on_disk",
             "leader_heard_at",  # for a warning
             "error_log",
@@ -46,7 +47,7 @@ EXCLUDED_FIELDS: dict[type, frozenset[str]] = {
     ),
     Progress: frozenset({"last_fetch", "last_caught_up", "leader_end_at_fetch"}),  # times, not offsets
     # Times of the check of the quorum; the same objects as in `progress`.
-    Leading: frozenset({"fetched", "latest_by_id"}),
+    Leading: frozenset({"fetched_voters", "latest_by_id"}),
 }
 
 

@@ -51,7 +51,10 @@ def refuse(r: RaftState, token: Token, error: ErrorCode, message: str | None = N
 
 
 def successors(r: RaftState) -> list[ReplicaKey]:
-    """The other voters, those with the longest log first (Kafka's `nonLeaderVotersByDescendingFetchOffset`)."""
+    """The other voters, those with the longest log first.
+
+    Kafka's `LeaderState.nonLeaderVotersByDescendingFetchOffset`.
+    """
     others = [v.key for v in r.voters if v.id != r.me.id]
     return sorted(others, key=lambda k: -r.end_of(k))
 

@@ -218,7 +218,7 @@ def back_off_lost_election(r: RaftState, now: float) -> None:
 
 
 def become_resigned(r: RaftState, now: float) -> None:
-    """Gives up leadership. Until its election timeout a resigned leader sends EndQuorumEpoch to the voters."""
+    """Gives up leadership, and sends EndQuorumEpoch to the other voters until the election timeout."""
     leading = r.leading
     if leading is None:
         raise RaftError("only a leader resigns")

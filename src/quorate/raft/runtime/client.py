@@ -135,7 +135,7 @@ class RaftClient:
     # --- the state machine's interface ------------------------------------------------------------
 
     def register(self, listener: RaftListener) -> None:
-        """Delivers all committed records to `listener`, from the latest snapshot or the start of the log on."""
+        """Delivers all committed records to `listener`, from the latest snapshot or the log start on."""
         if self._started:
             self.driver.delivery.register(listener)
         else:

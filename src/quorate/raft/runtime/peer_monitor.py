@@ -1,4 +1,7 @@
-"""Keeps connections to the other voters open, and logs why there is no leader or a voter cannot be reached."""
+"""Keeps connections to the other voters open, and logs why there is no leader.
+
+Also warns if this controller or another voter cannot be reached under the addresses in the voter set.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ MAX_SHOWN = 10  # addresses in one message
 
 
 class PeerMonitor:
-    """Keeps connections to the other voters open, and warns if this replica has no leader or a wrong address."""
+    """Opens connections to the other voters, and warns if there is no leader or an address is wrong."""
 
     def __init__(self, reachability: Reachability) -> None:
         self._reachability = reachability
@@ -100,7 +103,7 @@ class PeerMonitor:
         return found
 
     def _log_missing_leader(self, r: RaftState, now: float) -> None:
-        """Logs a missing leader: first as information, since the other voters may be starting, then as a warning."""
+        """Logs a missing leader: as information while the other voters may be starting, then as a warning."""
         silent_s = now - max(r.leader_heard_at, self._led_at)
         text = self.no_leader_reason(r, now) if silent_s >= NO_LEADER_S else None
         if text is None:

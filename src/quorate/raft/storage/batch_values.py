@@ -12,7 +12,10 @@ LAZY_RECORDS = 512  # decoding them takes more than a millisecond
 
 
 class LazyValues(Sequence[memoryview]):
-    """The values of a batch. An access decodes up to there. Raises CorruptRecordError or InvalidRecordError."""
+    """The values of a batch. An access decodes the batch up to the value.
+
+    It raises CorruptRecordError or InvalidRecordError.
+    """
 
     __slots__ = ("_count", "_found", "_rest")
 

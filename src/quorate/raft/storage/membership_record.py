@@ -1,5 +1,6 @@
-"""Persists whether this replica is or was a voter, so that a removed voter does not rejoin by itself (KIP-853).
+"""Persists whether this replica is or was a voter.
 
+A controller that joins by itself must not do so after it was removed (KIP-853).
 The file `quorum-standing` lies beside the metadata log and holds JSON: version, directory id, standing.
 Apache Kafka ignores it. A file with another directory id does not apply to this replica.
 """

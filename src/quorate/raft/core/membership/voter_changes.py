@@ -89,7 +89,10 @@ def _refuse_unservable(r: RaftState, request: AddVoter | RemoveVoter, token: Tok
     elif r.shutting_down:
         refuse(r, token, ErrorCode.BROKER_NOT_AVAILABLE)
     elif r.members.kraft_version < 1:
-        text = "voters can be changed from kraft.version 1 on, it is 0; kafka-features upgrade --feature kraft.version=1"
+        text = (
+            "voters can be changed from kraft.version 1 on, it is 0; "
+            "kafka-features upgrade --feature kraft.version=1"
+        )
         refuse(r, token, ErrorCode.UNSUPPORTED_VERSION, text)
     else:
         return False

@@ -139,7 +139,10 @@ def _unknown_quorum(q: DescribeQuorumRequest) -> DescribeQuorumResponse:
 
 
 def encode_request(r: m.RaftRequest) -> Request:
-    """The message of the highest version. Fields that an older version lacks are ignorable, except pre_vote."""
+    """The message of the highest version.
+
+    Fields that an older version lacks are ignorable, except `pre_vote`.
+    """
     match r:
         case m.Fetch():
             p = FetchRequest.FetchPartition(

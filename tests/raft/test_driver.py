@@ -67,7 +67,7 @@ def test_a_new_epochs_first_record_does_not_wait_for_the_epoch_checkpoint_which_
 
 
 @pytest.mark.parametrize("kraft", [0, 1])
-def test_files_are_kafkas(tmp_path: Path, kraft: int) -> None:
+def test_files_have_kafkas_names_and_content(tmp_path: Path, kraft: int) -> None:
     async def main() -> None:
         node = await sole(tmp_path, kraft)
         await node.commit(b"a")
@@ -88,7 +88,7 @@ def test_files_are_kafkas(tmp_path: Path, kraft: int) -> None:
     assert [kind for kind, _ in control_records(batch)] == ([2, 5, 6] if kraft else [2])
 
 
-def test_what_is_proposed_in_one_turn_is_one_batch_and_commits_in_the_next(tmp_path: Path) -> None:
+def test_records_proposed_in_one_turn_are_one_batch_that_commits_in_the_next(tmp_path: Path) -> None:
     async def main() -> None:
         node = await sole(tmp_path)
         start = node.client.log_end_offset
@@ -205,7 +205,7 @@ def test_an_append_that_fails_for_any_reason_is_fatal_and_leaves_no_hole(
     asyncio.run(main())
 
 
-def test_what_another_process_wrote_into_the_log_is_not_written_over(tmp_path: Path) -> None:
+def test_records_of_another_process_are_not_overwritten(tmp_path: Path) -> None:
     async def main() -> None:
         node = await sole(tmp_path)
         await node.commit(b"a")
@@ -238,7 +238,7 @@ def test_a_batch_that_leaves_a_gap_is_not_written(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_slow_disk_is_synced_in_a_thread_and_everything_that_waited_is_the_next_batch(
+def test_a_slow_disk_is_synced_in_a_thread_and_records_that_waited_are_the_next_batch(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
@@ -305,7 +305,7 @@ def test_a_restart_reads_the_snapshot_and_the_log_behind_it(tmp_path: Path, kraf
     asyncio.run(main())
 
 
-def test_where_a_snapshot_may_not_end(tmp_path: Path) -> None:
+def test_a_snapshot_must_end_at_a_committed_batch_boundary(tmp_path: Path) -> None:
     async def main() -> None:
         node = await sole(tmp_path)
         last = await node.commit(b"a", b"b", b"c")
@@ -432,7 +432,7 @@ def test_a_snapshot_that_is_ready_when_a_newer_one_has_replaced_the_log_is_dropp
     asyncio.run(main())
 
 
-def test_what_is_repeated_goes_on_after_an_error() -> None:
+def test_a_periodic_timer_continues_after_an_error() -> None:
     async def main() -> None:
         loop, third, errors = asyncio.get_running_loop(), asyncio.Event(), list[object]()
         loop.set_exception_handler(lambda _, complaint: errors.append(complaint["exception"]))

@@ -62,7 +62,9 @@ def pre_vote(i: int, to: int = 1, last: tuple[int, int] = (3, 2), epoch: int = 3
 
 
 @pytest.mark.parametrize("lost", [m.PeerLost(address(2)), m.EndEpoch(2, 3, [], {}, CLUSTER)])
-def test_a_leader_that_was_reset_or_took_its_leave_is_heard_no_more(lost: m.PeerLost | m.EndEpoch) -> None:
+def test_a_leader_whose_connection_was_reset_or_that_resigned_counts_as_not_heard(
+    lost: m.PeerLost | m.EndEpoch,
+) -> None:
     r = replica()
     hear(r, 2, 0.1)
     refused = asks(r, pre_vote(3), 0.15)
@@ -74,7 +76,7 @@ def test_a_leader_that_was_reset_or_took_its_leave_is_heard_no_more(lost: m.Peer
     assert granted.granted
 
 
-def test_a_reset_connection_of_another_voter_says_nothing_of_the_leader() -> None:
+def test_a_reset_connection_of_another_voter_does_not_concern_the_leader() -> None:
     r = replica()
     hear(r, 2, 0.1)
     r.step(m.PeerLost(address(3)), 0.2)
@@ -102,7 +104,7 @@ def test_a_leader_that_answers_again_is_heard_again() -> None:
 # --- giving way -----------------------------------------------------------------------------------
 
 
-def test_who_granted_a_pre_vote_leaves_the_asker_time() -> None:
+def test_a_replica_that_granted_a_pre_vote_lets_the_other_go_first() -> None:
     r = replica()
     r.step(m.PeerLost(address(2)), 0.1)
     asks(r, pre_vote(3), 0.1)
@@ -112,7 +114,7 @@ def test_who_granted_a_pre_vote_leaves_the_asker_time() -> None:
     assert r.state.role is Role.PROSPECTIVE
 
 
-def test_way_is_given_once_an_epoch_so_that_nobody_can_hold_an_election_up() -> None:
+def test_a_replica_lets_another_go_first_once_an_epoch_at_most() -> None:
     r = replica()
     r.step(m.PeerLost(address(2)), 0.1)
     for at in range(1, 20):
@@ -128,7 +130,7 @@ def test_way_is_given_once_an_epoch_so_that_nobody_can_hold_an_election_up() -> 
         (1, 3, (4, 2), True),  # the longer log goes first
     ],
 )
-def test_of_two_that_ask_at_once_one_stands_first(
+def test_of_two_simultaneous_prospectives_one_stands_first(
     me: int, other: int, last: tuple[int, int], waits: bool
 ) -> None:
     r = replica(me)
@@ -229,7 +231,7 @@ def test_the_successor_that_a_leader_names_stands_without_asking() -> None:
     assert not any(isinstance(o.request, m.Vote) and o.request.pre_vote for o in effects.send)
 
 
-def test_who_refuses_a_shorter_log_stands_soon_itself() -> None:
+def test_a_voter_that_refuses_a_shorter_log_stands_soon_itself() -> None:
     r = replica(stored=QuorumState(3))
     r.step(
         m.Received(m.Vote(4, ReplicaKey(3, directory(3)), OffsetEpoch(2, 1), None, False, CLUSTER), "t"), 0.01
@@ -257,7 +259,7 @@ def test_an_observers_fetch_waits_for_the_next_leader_and_names_it() -> None:
     assert (reply.error, reply.leader_id, reply.epoch) == (ErrorCode.FENCED_LEADER_EPOCH, 3, 4)
 
 
-def test_it_waits_no_longer_than_it_said() -> None:
+def test_a_fetch_waits_for_a_leader_no_longer_than_its_max_wait() -> None:
     r = replica(stored=QuorumState(3))
     r.state.election_deadline = 99.0
     r.step(m.Received(fetch(OBSERVER, wait=200), "o"), 0.01)
@@ -275,7 +277,7 @@ def test_it_waits_no_longer_than_it_said() -> None:
     ],
     ids=["a voter", "no time", "of a later epoch", "no replica"],
 )
-def test_whose_fetch_is_answered_at_once(request_: m.Fetch) -> None:
+def test_fetches_that_do_not_wait_for_a_leader(request_: m.Fetch) -> None:
     assert asks(replica(stored=QuorumState(3)), request_, 0.01).error != ErrorCode.NONE
 
 

@@ -57,7 +57,7 @@ def test_an_upgrade_is_one_version_and_one_voter_set_side_by_side() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_voters_have_told_who_they_are_when_the_first_record_of_an_epoch_has_committed(seed: int) -> None:
+def test_voters_report_themselves_before_the_first_record_of_an_epoch_commits(seed: int) -> None:
     world = World(3, seed, kraft=0)
     world.boot_all()
     for _ in range(2):
@@ -101,7 +101,7 @@ def test_an_upgrade_that_never_commits_is_undone_with_the_log_and_the_static_vot
     assert KRAFT_VERSION not in controls(old)
 
 
-def test_nothing_is_written_where_it_is_only_validated() -> None:
+def test_validate_only_writes_nothing() -> None:
     world, leader = quorum(3, kraft=0)
     token = upgrade(leader, validate_only=True)
     world.run(1)
@@ -109,7 +109,7 @@ def test_nothing_is_written_where_it_is_only_validated() -> None:
     assert KRAFT_VERSION not in controls(leader)
 
 
-def test_an_upgrade_to_the_level_that_there_is_changes_nothing() -> None:
+def test_an_upgrade_to_the_current_level_changes_nothing() -> None:
     world, leader = quorum(1, kraft=1)
     before = controls(leader)
     token = upgrade(leader)
@@ -117,7 +117,7 @@ def test_an_upgrade_to_the_level_that_there_is_changes_nothing() -> None:
     assert (leader.answers[token].error, controls(leader)) == (ErrorCode.NONE, before)
 
 
-def test_a_voter_that_has_never_told_who_it_is_is_named() -> None:
+def test_an_upgrade_names_a_voter_that_has_not_reported_itself() -> None:
     world = World(3, seed=8, kraft=0)
     for i in (1, 2):
         world.nodes[i].boot_up()
@@ -146,7 +146,7 @@ def test_a_voter_that_does_not_support_the_level_is_named() -> None:
 
 
 @pytest.mark.parametrize(("kraft", "level"), [(1, 0), (1, 2), (0, 2), (0, -1)])
-def test_no_way_back_and_none_beyond_what_is_known(kraft: int, level: int) -> None:
+def test_downgrades_and_unknown_levels_are_refused(kraft: int, level: int) -> None:
     _, leader = quorum(1, kraft)
     reply = leader.answers[upgrade(leader, level)]
     assert reply.error == ErrorCode.INVALID_UPDATE_VERSION
@@ -199,7 +199,7 @@ def told(entry: Voter, epoch: int, kraft: int = 1) -> m.Reply:
     ids=["no endpoint", "not the first listener", "no directory", "no id", "range above", "range upside down", "no voter",
          "old epoch", "epoch to come", "good"],
 )  # fmt: skip
-def test_what_update_raft_voter_is_answered(kraft: int, entry: Voter, epoch: int, error: ErrorCode) -> None:
+def test_responses_to_update_raft_voter(kraft: int, entry: Voter, epoch: int, error: ErrorCode) -> None:
     assert told(entry, epoch, kraft).error == error
 
 
@@ -207,7 +207,7 @@ def test_another_disk_of_a_voters_id_cannot_change_its_entry() -> None:
     assert told(Voter(ReplicaKey(1, directory(44)), ELSEWHERE, (0, 1)), 0).error == ErrorCode.VOTER_NOT_FOUND
 
 
-def test_an_update_waits_for_a_change_that_is_in_the_log_and_comes_again() -> None:
+def test_an_update_is_repeated_while_a_voter_change_is_uncommitted() -> None:
     world, leader = quorum(3, kraft=1)
     follower, other = (n for n in world.nodes.values() if n is not leader)
     leader.step(m.Received(m.RemoveVoter(ReplicaKey(other.id, directory(other.id))), "removing"))
@@ -242,7 +242,7 @@ def update(world: World, leader: Node, i: int, endpoints: Endpoints) -> ErrorCod
     return leader.answers[token].error
 
 
-def test_a_voter_cannot_move_to_where_another_is(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_voter_cannot_take_the_address_of_another(caplog: pytest.LogCaptureFixture) -> None:
     world, leader = quorum(3, kraft=1)
     moving, other = (i for i in world.nodes if i != leader.id)
     assert update(world, leader, moving, {LISTENER: address(other)}) == ErrorCode.REQUEST_TIMED_OUT
@@ -258,7 +258,7 @@ def test_a_voter_cannot_move_to_where_another_is(caplog: pytest.LogCaptureFixtur
     )
 
 
-def test_two_voters_that_change_places_both_may(caplog: pytest.LogCaptureFixture) -> None:
+def test_two_voters_may_exchange_addresses(caplog: pytest.LogCaptureFixture) -> None:
     world, leader = quorum(3, kraft=1)
     one, two = (i for i in world.nodes if i != leader.id)
     assert update(world, leader, one, {LISTENER: address(two)}) == ErrorCode.REQUEST_TIMED_OUT

@@ -61,14 +61,14 @@ def test_a_leader_that_was_only_named_gives_way_to_the_next_that_is(claim: m.Beg
 
 @pytest.mark.parametrize("error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE])
 @pytest.mark.parametrize("by", [2, 3])
-def test_it_gives_way_to_the_leader_that_an_answer_names_too(by: int, error: ErrorCode) -> None:
+def test_a_leader_that_was_only_named_gives_way_to_one_named_in_a_response(by: int, error: ErrorCode) -> None:
     r = started(Role.FOLLOWER)
     answered(r, m.FetchReply(error, leader_id=3, epoch=3), by=by)
     assert (r.state.role, r.state.epoch, r.state.leader_id) == (Role.FOLLOWER, 3, 3)
 
 
 @pytest.mark.parametrize("claim", [begin(), end()], ids=["begin", "end"])
-def test_a_leader_that_has_shown_itself_is_kept(
+def test_a_confirmed_leader_is_kept(
     claim: m.BeginEpoch | m.EndEpoch, caplog: pytest.LogCaptureFixture
 ) -> None:
     r = shown()
@@ -80,16 +80,14 @@ def test_a_leader_that_has_shown_itself_is_kept(
     assert "names 3 as the leader of epoch 3, which is 2" in errors[0]
 
 
-def test_an_answer_does_not_unseat_a_leader_that_has_shown_itself_and_is_not_asked_for_again_at_once() -> (
-    None
-):
+def test_a_response_does_not_replace_a_confirmed_leader_and_its_request_backs_off() -> None:
     r = shown()
     effects = answered(r, m.FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=3, epoch=3))
     assert (r.state.role, r.state.leader_id) == (Role.FOLLOWER, 2)
     assert not any(o.to.address == address(2) for o in effects.send)
 
 
-def test_a_leader_that_has_shown_itself_in_an_earlier_epoch_has_not_in_the_next() -> None:
+def test_a_leader_is_confirmed_for_one_epoch_only() -> None:
     r = shown()
     reply_to(r, begin(3, 4), 0.2)
     assert reply_to(r, begin(2, 4), 0.3).error == ErrorCode.NONE
@@ -97,7 +95,7 @@ def test_a_leader_that_has_shown_itself_in_an_earlier_epoch_has_not_in_the_next(
 
 
 @pytest.mark.parametrize("role", [Role.LEADER, Role.RESIGNED])
-def test_a_leader_that_hears_of_another_one_of_its_epoch_goes_on(role: Role) -> None:
+def test_a_leader_ignores_a_claim_of_another_leader_in_its_epoch(role: Role) -> None:
     r = started(role)
     for claim in (begin(), end()):
         assert reply_to(r, claim, 5.0 if role is Role.LEADER else 0.1).error == ErrorCode.INVALID_REQUEST
@@ -116,14 +114,14 @@ def test_a_leader_that_hears_of_another_one_of_its_epoch_goes_on(role: Role) -> 
     assert (r.state.role, r.state.epoch, r.state.leader_id) == (role, 3, 1)
 
 
-def test_nobody_is_made_leader_by_being_called_one() -> None:
+def test_a_replica_does_not_become_leader_because_a_message_names_it() -> None:
     r = started(Role.FOLLOWER)
     assert reply_to(r, begin(1), 0.1).error == ErrorCode.INVALID_REQUEST
     answered(r, m.FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=1, epoch=3))
     assert (r.state.role, r.state.leader_id) == (Role.FOLLOWER, 2)
 
 
-def test_after_a_restart_the_leader_whose_records_are_there_gives_way_only_by_its_own_word() -> None:
+def test_after_a_restart_a_leader_with_records_on_disk_gives_way_only_if_it_says_so() -> None:
     r = replica(QuorumState(3, 2), (1, 2, 3))
     r.start(0.0)
     assert reply_to(r, begin(3), 0.1).error == ErrorCode.INVALID_REQUEST
@@ -134,7 +132,7 @@ def test_after_a_restart_the_leader_whose_records_are_there_gives_way_only_by_it
     assert r.state.leader_id == 3
 
 
-def test_who_names_one_leader_after_the_other_does_not_put_off_the_fetch_timeout() -> None:
+def test_contradicting_claims_do_not_extend_the_fetch_timeout() -> None:
     r = started(Role.FOLLOWER)
     deadline = r.state.following.fetch_deadline if r.state.following is not None else 0.0
     for i in range(50):
@@ -152,7 +150,7 @@ def test_an_unknown_leader_without_an_address_gives_way() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_one_forged_announcement_keeps_nobody_from_following_the_leader_that_is_elected(seed: int) -> None:
+def test_a_forged_announcement_does_not_prevent_following_the_elected_leader(seed: int) -> None:
     w = World(3, seed, kraft=1)
     w.boot_all()
     old = w.elect()
@@ -237,7 +235,7 @@ def test_records_that_would_keep_the_node_from_starting_are_not_taken() -> None:
     assert r.state.voters == one
 
 
-def test_the_log_is_spared_them(tmp_path: Path) -> None:
+def test_such_records_are_not_appended(tmp_path: Path) -> None:
     async def main() -> None:
         node = await sole(tmp_path)
         client, end = node.client, node.client.log.end_offset
@@ -262,7 +260,7 @@ def test_a_long_list_of_successors_stops_nobody() -> None:
     assert reply_to(r, end(2, 3, keys), 0.2).error == ErrorCode.NONE
 
 
-def test_nobody_stands_while_a_snapshot_replaces_the_log() -> None:
+def test_no_election_begins_while_a_snapshot_replaces_the_log() -> None:
     r = shown()
     r.state.installing = OffsetEpoch(10, 3)
     reply_to(r, end(2, 3, (ReplicaKey(1, directory(1)),)), 0.2)
@@ -354,7 +352,7 @@ def test_no_request_and_no_answer_stops_a_replica(role: Role) -> None:
 @pytest.mark.parametrize(
     "error", [ErrorCode.INVALID_VOTER_KEY, ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_SERVER_ERROR]
 )
-def test_a_vote_that_is_refused_every_moment_for_one_reason_is_one_line(
+def test_repeated_refusals_of_a_vote_are_logged_once(
     error: ErrorCode, caplog: pytest.LogCaptureFixture
 ) -> None:
     r = started(Role.PROSPECTIVE)
@@ -372,7 +370,7 @@ def test_a_vote_that_is_refused_every_moment_for_one_reason_is_one_line(
     assert address(3)[0] in lines[0]
 
 
-def test_a_complaint_is_made_at_once_and_then_seldom_with_its_number() -> None:
+def test_a_kind_of_error_is_logged_at_once_and_then_at_intervals_with_a_count() -> None:
     c = RateLimitedLog()
     assert c.due("a", 0.0) == ""
     assert [c.due("a", 0.02 * i) for i in range(1, 100)] == [None] * 99

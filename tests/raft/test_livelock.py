@@ -43,7 +43,7 @@ def equal_deadlines(world: World, at: float) -> None:
 
 
 @pytest.mark.parametrize("voters", [2, 3, 4, 5, 6])
-def test_in_a_world_that_treats_all_alike_the_replicas_ids_decide(voters: int) -> None:
+def test_equal_random_draws_still_elect_a_leader_within_two_rounds(voters: int) -> None:
     for seed in range(25):
         world = World(voters, seed=seed, kraft=1)
         world.rng = Mirror(seed)

@@ -42,7 +42,7 @@ def test_a_removal_that_would_leave_no_living_majority_is_refused_with_who_is_si
     assert leader.core.state.voters.ids == [1, 2, 3]
 
 
-def test_one_that_has_never_fetched_from_this_leader_is_said_to_have_not() -> None:
+def test_a_removal_names_a_voter_that_has_never_fetched() -> None:
     world = World(3, kraft=1)
     for i in (1, 2):
         world.nodes[i].boot_up()
@@ -51,7 +51,7 @@ def test_one_that_has_never_fetched_from_this_leader_is_said_to_have_not() -> No
     assert timed_out(ask(world, m.RemoveVoter(key(wanted))), "voter 3 has not fetched from this leader")
 
 
-def test_a_removal_waits_a_moment_for_a_voter_that_comes() -> None:
+def test_a_removal_waits_for_a_voter_that_starts_to_fetch() -> None:
     world = quorum(3)
     gone, wanted = others(world)
     dead(world, [gone])
@@ -84,7 +84,7 @@ def test_with_exactly_a_majority_alive_the_dead_are_removed_one_after_the_other(
     world.settle("afterwards")
 
 
-def test_a_refused_removal_does_not_hold_up_the_one_that_helps() -> None:
+def test_a_refused_removal_does_not_block_the_next_one() -> None:
     world = quorum(3)
     gone, wanted = others(world)
     dead(world, [gone])
@@ -204,7 +204,7 @@ def test_a_controller_at_the_address_of_a_voter_is_not_added(endpoints: dict[str
     assert ask(world, m.AddVoter(voter(2))).error == ErrorCode.NONE
 
 
-def test_one_without_an_endpoint_for_the_listener_is_told_its_name() -> None:
+def test_an_addition_without_an_endpoint_for_the_listener_names_the_listener() -> None:
     reply = ask(quorum(1), m.AddVoter(Voter(key(2), {"CTRL": address(2)}, (0, 1))))
     assert reply.error == ErrorCode.INVALID_REQUEST
     assert f"no endpoint for listener {LISTENER}, under which voters reach one another (it has: CTRL)" in (

@@ -47,7 +47,7 @@ def timed_out(reply: m.Reply, words: str) -> bool:
 # --- what an addition waits for -------------------------------------------------------------------
 
 
-def test_an_addition_waits_until_the_new_replica_has_come_and_caught_up() -> None:
+def test_an_addition_waits_until_the_new_replica_has_caught_up() -> None:
     world = quorum(1, others=1)
     world.kill(2)
     world.run(5)
@@ -148,7 +148,7 @@ def test_a_change_waits_for_the_one_before_it() -> None:
     assert sizes == [3, 4, 5]
 
 
-def test_a_change_that_waits_behind_another_says_so() -> None:
+def test_a_queued_change_that_times_out_names_the_earlier_change() -> None:
     world = quorum(1, others=1)
     first = world.ask(lead(world), m.AddVoter(voter(3), timeout_ms=10_000))
     second = ask(world, m.AddVoter(voter(2), timeout_ms=1000))
@@ -188,7 +188,7 @@ def test_an_uncommitted_set_is_waited_for_and_named() -> None:
     assert world.run(10, lambda: late in leader.answers)
 
 
-def test_who_waits_is_told_when_leadership_is_lost() -> None:
+def test_waiting_changes_are_answered_when_leadership_is_lost() -> None:
     world = quorum(3, others=1)
     leader = lead(world)
     tokens = [world.ask(leader, m.AddVoter(voter(9))), world.ask(leader, m.RemoveVoter(key(2)))]
@@ -253,7 +253,9 @@ def test_a_removal_whose_time_is_over_names_what_it_waited_for(monkeypatch: pyte
     ],
     ids=["the last one", "another disk", "another id", "no disk", "neither"],
 )
-def test_removals_that_make_no_sense_say_why(asked: ReplicaKey, error: ErrorCode, words: str) -> None:
+def test_removals_that_do_not_apply_are_refused_with_the_reason(
+    asked: ReplicaKey, error: ErrorCode, words: str
+) -> None:
     reply = ask(quorum(1), m.RemoveVoter(asked))
     assert reply.error == error
     assert words in (reply.message or "")

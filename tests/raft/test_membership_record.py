@@ -118,7 +118,7 @@ def test_a_removal_that_a_snapshot_tells_of_is_remembered_too() -> None:
     assert gone.id not in lead(world).core.state.voters.ids
 
 
-def test_whoever_takes_its_addition_and_its_removal_at_once_does_not_come_back() -> None:
+def test_a_replica_that_receives_its_addition_and_removal_together_does_not_rejoin() -> None:
     world = quorum(1, others=1)
     node = world.nodes[2]
     token = world.ask(lead(world), m.AddVoter(voter(2)))
@@ -138,7 +138,7 @@ def test_whoever_takes_its_addition_and_its_removal_at_once_does_not_come_back()
 
 
 @pytest.mark.parametrize("snapshot", [False, True])
-def test_whoever_was_formatted_as_a_voter_and_removed_before_it_came_does_not_join(snapshot: bool) -> None:
+def test_a_formatted_voter_that_was_removed_before_its_start_does_not_join(snapshot: bool) -> None:
     world = World(3, kraft=1)
     for i in (1, 2):
         world.nodes[i].boot_up()
@@ -162,7 +162,7 @@ def test_whoever_was_formatted_as_a_voter_and_removed_before_it_came_does_not_jo
     assert world.run(10, lambda: late.membership_record is MembershipRecord.VOTER)
 
 
-def test_a_voter_by_a_record_that_a_snapshot_replaces_counts_as_one() -> None:
+def test_an_uncommitted_voter_record_that_a_snapshot_replaces_counts() -> None:
     world = quorum(3, others=1)
     node = world.nodes[4]
     world.ask(lead(world), m.AddVoter(voter(4)))
@@ -248,7 +248,7 @@ def test_a_new_disk_is_not_said_to_be_removed(caplog: pytest.LogCaptureFixture) 
 
 
 @pytest.mark.parametrize("snapshot", [False, True])
-def test_one_that_was_formatted_without_an_id_and_removed_before_it_came_does_not_join(
+def test_a_voter_without_directory_id_that_was_removed_before_its_start_does_not_join(
     snapshot: bool,
 ) -> None:
     world = first_voters_without_ids(1, 2)
@@ -276,7 +276,7 @@ def test_voters_fill_in_their_directory_ids_without_asking_before_their_time(
     world.settle("afterwards")
 
 
-def test_a_leader_that_goes_on_putting_an_update_off_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_update_that_a_leader_keeps_refusing_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     r = started(Role.FOLLOWER)
     assert r.state.following is not None
@@ -295,7 +295,7 @@ def test_a_leader_that_goes_on_putting_an_update_off_is_told_of(caplog: pytest.L
 
 
 @pytest.mark.parametrize("before", list(MembershipRecord))
-def test_what_a_voter_set_makes_of_a_standing(before: MembershipRecord) -> None:
+def test_how_a_voter_set_changes_the_membership_record(before: MembershipRecord) -> None:
     def after(*voters: Voter) -> MembershipRecord:
         return before.after(VoterSet.of(voters), key(2))
 
@@ -316,7 +316,7 @@ def test_what_a_voter_set_makes_of_a_standing(before: MembershipRecord) -> None:
 
 
 @pytest.mark.parametrize("standing", list(MembershipRecord))
-def test_standing_is_kept_for_this_directory(tmp_path: Path, standing: MembershipRecord) -> None:
+def test_the_membership_record_belongs_to_one_directory(tmp_path: Path, standing: MembershipRecord) -> None:
     MembershipRecordFile(tmp_path, directory(1)).write(standing)
     assert MembershipRecordFile(tmp_path, directory(1)).read() is standing
     assert MembershipRecordFile(tmp_path, directory(2)).read() is MembershipRecord.NEVER
@@ -358,7 +358,7 @@ def test_a_controller_joins_by_itself_over_the_wire_and_is_barred_after_its_remo
     asyncio.run(main())
 
 
-def test_a_client_that_was_removed_knows_it_after_a_restart(tmp_path: Path) -> None:
+def test_a_removal_is_remembered_over_a_restart(tmp_path: Path) -> None:
     async def main() -> None:
         network = Network()
         format_dynamic(tmp_path / "1", dynamic(1, 2))
@@ -383,7 +383,7 @@ def test_a_client_that_was_removed_knows_it_after_a_restart(tmp_path: Path) -> N
     ],
     ids=["was there", "was there by the log alone", "was not", "does not join by itself"],
 )
-def test_a_directory_without_the_file_tells_by_the_sets_before_its_snapshot(
+def test_without_the_file_the_voter_sets_before_the_snapshot_are_read(
     tmp_path: Path, node_id: int, auto_join: bool, formatting: bool, standing: MembershipRecord
 ) -> None:
     asyncio.run(stopped_with_a_snapshot(tmp_path))

@@ -85,7 +85,7 @@ def test_a_voter_that_is_not_where_the_voter_set_says_and_finds_no_leader_warns_
     assert "start 1 of them with the old listeners" in said[0]
 
 
-def test_who_leads_or_hears_its_leader_does_not(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_leader_and_a_follower_that_hears_its_leader_do_not_warn(caplog: pytest.LogCaptureFixture) -> None:
     assert warnings(moved(Role.LEADER), EVERY_3_S, caplog) == []
     r = moved(Role.FOLLOWER)
     request = next(
@@ -109,7 +109,7 @@ def test_a_leader_that_was_unseated_has_time_to_find_the_next(caplog: pytest.Log
     assert not [x for x in caplog.records if x.levelname == "WARNING"]
 
 
-def test_who_is_where_the_voter_set_says_has_nothing_to_mend_there(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_voter_at_its_address_in_the_voter_set_does_not_warn(caplog: pytest.LogCaptureFixture) -> None:
     assert warnings(started(Role.UNATTACHED), EVERY_3_S, caplog) == []
 
 
@@ -143,7 +143,7 @@ def test_a_controller_with_the_address_of_another_voter_says_whose(caplog: pytes
     assert "is the endpoint of voter 2-" in said[0]
 
 
-def test_in_order_nothing_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_logged_without_a_problem(caplog: pytest.LogCaptureFixture) -> None:
     r = changed({LISTENER: address(1)})
     r.state.leader_heard_at = 1e9
     assert warnings(r, EVERY_3_S, caplog) == []
@@ -204,7 +204,7 @@ def test_a_voter_without_a_leader_names_the_voters_that_it_cannot_reach_and_why(
     ]
 
 
-def test_a_change_is_told_sooner_but_not_at_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_changed_situation_is_logged_sooner_but_not_at_once(caplog: pytest.LogCaptureFixture) -> None:
     world = World(started(Role.UNATTACHED))
     world.requests.failed(address(2), refused())
     world.look(20.0, caplog)
@@ -216,7 +216,9 @@ def test_a_change_is_told_sooner_but_not_at_once(caplog: pytest.LogCaptureFixtur
     assert world.look(20.0 + 2 * CHANGED_S, caplog) == []
 
 
-def test_a_leader_and_one_that_hears_its_leader_tell_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_leader_and_a_follower_that_hears_its_leader_log_no_missing_leader(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     for role in (Role.LEADER, Role.FOLLOWER):
         world = World(started(role))
         if role is Role.FOLLOWER:
@@ -232,7 +234,7 @@ def test_a_leader_and_one_that_hears_its_leader_tell_nothing(caplog: pytest.LogC
         assert world.reaching.no_leader_reason(world.r.state, 100.5) is None
 
 
-def test_a_node_that_is_no_voter_names_whom_it_asks(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_node_that_is_no_voter_names_the_nodes_it_asks(caplog: pytest.LogCaptureFixture) -> None:
     r = started(Role.UNATTACHED)
     r.state.params = replace(
         r.state.params, can_vote=False, bootstrap=(address(1), ("elsewhere", 9077), ("::1", 9078))

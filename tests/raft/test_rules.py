@@ -116,7 +116,7 @@ def test_a_shorter_or_older_log_gets_no_vote(last: tuple[int, int], granted: boo
         assert reply.granted is granted
 
 
-def test_a_vote_is_durable_before_it_is_told_and_given_once() -> None:
+def test_a_vote_is_granted_once_and_durable_before_the_response() -> None:
     r = started(Role.UNATTACHED)
     effects = r.step(m.Received(vote(i=2), "t"), 1.0)
     assert effects.save_quorum_state == QuorumState(3, None, ReplicaKey(2, directory(2)))
@@ -231,7 +231,7 @@ def test_role_after_a_start(
     assert (r.state.role, r.state.epoch, r.state.leader_id) == (role, epoch, leader)
 
 
-def test_an_illegal_move_raises() -> None:
+def test_an_illegal_transition_raises() -> None:
     for role in (Role.UNATTACHED, Role.FOLLOWER):
         r = started(role)
         with pytest.raises(RaftError):
@@ -388,7 +388,7 @@ def test_where_logs_diverge(
         (((2, 1),), (2, 1), 2, 0, (2, 1)),
     ],
 )
-def test_who_is_sent_to_the_snapshot(
+def test_fetches_that_are_answered_with_a_snapshot_id(
     snapshots: tuple[tuple[int, int], ...],
     start: tuple[int, int] | None,
     offset: int,
@@ -456,7 +456,7 @@ def test_followers_alone_can_commit_before_the_leaders_fsync() -> None:
     "key",
     [ReplicaKey(-1), ReplicaKey(9, directory(9)), ReplicaKey(2, directory(9)), ReplicaKey(1, directory(1))],
 )
-def test_who_does_not_count(key: ReplicaKey) -> None:
+def test_replicas_that_do_not_count_for_the_high_watermark(key: ReplicaKey) -> None:
     r = started(Role.LEADER)
     assert isinstance(r.state.log, MemoryLog)
     r.state.log.entries.append(Entry(3, (2, None)))

@@ -75,7 +75,7 @@ class Follower:
         assert isinstance(self.asked(m.Fetch), m.Fetch)
 
 
-def test_nothing_is_asked_for_before_it_is_known_from_where_on() -> None:
+def test_no_chunk_is_requested_before_the_download_is_open() -> None:
     f = Follower()
     assert f.effects.start_snapshot == m.SnapshotStart(SNAPSHOT, LeaderAndEpoch(2, 3))
     assert f.asked(m.FetchSnapshot) is None
@@ -118,7 +118,7 @@ def test_after_the_last_part_it_neither_fetches_nor_stands_until_the_snapshot_is
     assert f.r.state.role is Role.PROSPECTIVE
 
 
-def test_a_lost_connection_goes_on_at_the_same_position() -> None:
+def test_after_a_lost_connection_the_download_continues_at_the_same_position() -> None:
     f = Follower()
     f.opened()
     f.chunk()
@@ -131,7 +131,7 @@ def test_a_lost_connection_goes_on_at_the_same_position() -> None:
     assert f.effects.start_snapshot is None
 
 
-def test_a_new_leader_with_the_same_beginning_goes_on() -> None:
+def test_the_download_continues_from_a_new_leader_with_the_same_prefix() -> None:
     f = Follower()
     f.opened()
     f.chunk()
@@ -147,7 +147,7 @@ def test_a_new_leader_with_the_same_beginning_goes_on() -> None:
 
 
 @pytest.mark.parametrize("same", [False, None])
-def test_a_new_leader_with_another_file_or_that_does_not_say_is_fetched_from_the_start(
+def test_the_download_restarts_from_a_new_leader_without_the_same_prefix(
     same: bool | None,
 ) -> None:
     f = Follower()
@@ -174,7 +174,7 @@ def test_a_new_leader_may_offer_another_snapshot() -> None:
     assert f.asked(m.FetchSnapshot) is None, "what is told of the old one is of no matter"
 
 
-def test_a_snapshot_that_the_leader_has_dropped_is_asked_for_no_more() -> None:
+def test_a_snapshot_that_the_leader_has_deleted_is_not_requested_again() -> None:
     f = Follower()
     f.opened()
     f.now += 1.0
@@ -188,7 +188,7 @@ def test_a_snapshot_that_the_leader_has_dropped_is_asked_for_no_more() -> None:
 
 
 @pytest.mark.parametrize(("position", "fresh"), [(0, False), (4000, True)])
-def test_a_position_that_the_leader_does_not_have_begins_anew(position: int, fresh: bool) -> None:
+def test_a_position_out_of_range_restarts_the_download(position: int, fresh: bool) -> None:
     f = Follower()
     f.opened(position)
     effects = f.chunk(b"", error=ErrorCode.POSITION_OUT_OF_RANGE)
@@ -203,7 +203,7 @@ def test_a_position_that_the_leader_does_not_have_begins_anew(position: int, fre
         assert isinstance(f.asked(m.Fetch), m.Fetch)
 
 
-def test_a_size_that_changes_begins_anew() -> None:
+def test_a_changed_size_restarts_the_download() -> None:
     f = Follower()
     f.opened()
     f.chunk(size=10_000)
@@ -222,7 +222,7 @@ def test_a_size_that_changes_begins_anew() -> None:
         (CHUNK, -1),
     ],
 )
-def test_an_answer_that_cannot_be_is_not_written_and_not_repeated_at_once(data: bytes, size: int) -> None:
+def test_an_impossible_response_is_not_written_and_its_request_backs_off(data: bytes, size: int) -> None:
     f = Follower()
     f.opened()
     effects = f.chunk(data, size)
@@ -233,7 +233,7 @@ def test_an_answer_that_cannot_be_is_not_written_and_not_repeated_at_once(data: 
 
 
 @pytest.mark.parametrize("changes", [{"snapshot": OffsetEpoch(101, 2)}, {"position": 7}])
-def test_an_answer_to_another_question_is_not_written_and_asked_again(
+def test_a_response_for_another_snapshot_or_position_is_not_written(
     changes: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     f = Follower()

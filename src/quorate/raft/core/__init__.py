@@ -2,8 +2,8 @@
 
 From the bottom up:
 
-- `messages`: requests, replies, events and effects, and the order in which effects are performed.
 - `voters`: voter sets and their history.
+- `messages`: requests, replies, events and effects, and the order in which effects are performed.
 - `role_state`: the state of each role.
 - `state`: the whole state of a replica, its queries, and the operations on effects.
 - `control_records`: control records as values, and their application.
@@ -18,7 +18,6 @@ From the bottom up:
 - `log_progress`: what follows when records are appended or durable.
 - `raft`: the entrance, which dispatches events to the rules.
 
-A module imports only those above it in this list; `auto_join` is used by `follower`, the other modules of
-`membership` by `leader` and those below it. The packages `storage` and `runtime`, and no others, import
-the core.
+A module imports only those above it in this list. The packages `storage` and `runtime` import the core;
+other packages may import `voters`.
 """

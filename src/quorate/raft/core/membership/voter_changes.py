@@ -80,7 +80,7 @@ def on_remove_voter(r: RaftState, q: RemoveVoter, token: Token, now: float) -> N
 
 
 def _refuse_unservable(r: RaftState, request: AddVoter | RemoveVoter, token: Token) -> bool:
-    """Refuses a request that this replica cannot serve now, whatever its content. Returns whether it did."""
+    """Refuses a request if this replica cannot serve any such request now. Returns whether it did."""
     if r.is_other_cluster(request.cluster_id):
         text = f'the given id "{request.cluster_id}" is not the cluster id "{r.params.cluster_id}"'
         refuse(r, token, ErrorCode.INCONSISTENT_CLUSTER_ID, text)
@@ -114,7 +114,7 @@ def _enqueue(r: RaftState, change: VoterChange) -> None:
         leading.waiting_changes.append(change)
     elif (
         leading.voter_change.adding is not None and not leading.voter_change.proposed
-    ):  # an addition may wait for long
+    ):  # an addition may wait for a long time
         leading.waiting_changes.appendleft(leading.voter_change)
         leading.voter_change = change
     else:
@@ -218,7 +218,7 @@ def poll_voter_changes(r: RaftState, now: float) -> None:
 
 
 def blocked_by(r: RaftState) -> str | None:
-    """What any change of the voters waits for: the preconditions 2 and 3 of KIP-853 above, or None."""
+    """What any change of the voters waits for: the preconditions 2 and 3 above. None if they hold."""
     leading, at = r.leading, r.members.current_offset
     assert leading is not None
     if r.hwm is None:

@@ -37,7 +37,7 @@ from quorate.net.errors import NetError
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.describe_quorum import DescribeQuorumRequest
 from quorate.protocol.schema import Data
-from quorate.raft.storage.snapshots import (
+from quorate.raft.storage.snapshots.files import (
     SnapshotWriter,
     footer_batch,
     header_batch,

@@ -45,7 +45,7 @@ class WorkloadActions(RecurringActions):
         if leader is None:
             return
         chosen = quorum.rng.choice([r for r in quorum.replicas.values() if r.can_vote])
-        voters = leader.core.voters
+        voters = leader.core.state.voters
         if chosen.id not in voters.by_id:
             # A directory that is replaced while an AddRaftVoter for it is in flight may become a voter that
             # is lost for good.

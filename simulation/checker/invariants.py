@@ -30,10 +30,9 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from quorate.raft.core.membership import KRAFT_VERSION, KRAFT_VOTERS
-from quorate.raft.core.role_state import LogView
-from quorate.raft.storage.quorum_state import QuorumState
-from quorate.raft.types import NO_DIRECTORY, OffsetEpoch, ReplicaKey
+from quorate.raft.core.control_records import KRAFT_VERSION, KRAFT_VOTERS
+from quorate.raft.core.state import LogView
+from quorate.raft.types import NO_DIRECTORY, OffsetEpoch, QuorumState, ReplicaKey
 from simulation.checker.log_model import Batch, LogModel
 
 Key = tuple[int, bytes]  # node id, directory id

@@ -18,7 +18,7 @@ class Batch:
 
     before    digest of the log before this batch
     controls  (type, value) of each control record
-    digest    digest of the log up to `end`; `nonce` makes it differ from that of any other batch at this place
+    digest    digest of the log up to `end`; `nonce` makes it differ from other batches at this place
     """
 
     __slots__ = ("base", "before", "controls", "digest", "end", "epoch", "values")

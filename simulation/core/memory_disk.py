@@ -7,14 +7,15 @@ from bisect import insort
 from dataclasses import dataclass, field
 
 from quorate.log.epoch_cache import EpochCache
-from quorate.raft.core.membership import KRAFT_VERSION, KRAFT_VOTERS, voter_set
-from quorate.raft.core.voters import Membership, VoterSet
-from quorate.raft.storage.membership_record import MembershipRecord
-from quorate.raft.storage.quorum_state import QuorumState
-from quorate.raft.types import OffsetEpoch
+from quorate.raft.core import messages as m
+from quorate.raft.core.control_records import KRAFT_VERSION, KRAFT_VOTERS, voter_set
+from quorate.raft.core.voters import Membership, MembershipRecord, VoterSet
+from quorate.raft.types import OffsetEpoch, QuorumState
 from simulation.checker.invariants import InvariantChecker, Keys, ReplicaModel, keys_of
 from simulation.checker.log_model import Batch
 
+MAX_BATCHES = 16  # in one Fetch response
+CHUNK_BYTES = 160  # of a snapshot in one FetchSnapshot response: a download takes a few
 SNAPSHOT_BYTES = bytes(400)  # the bytes that a download of any snapshot transfers: only their length matters
 
 
@@ -39,7 +40,7 @@ class MemoryDisk:
     checker: InvariantChecker
     snapshots: dict[OffsetEpoch, Snapshot] = field(default_factory=dict)
     stored: QuorumState | None = None
-    standing: MembershipRecord = MembershipRecord.NEVER
+    membership_record: MembershipRecord = MembershipRecord.NEVER
     durable_end: int = 0
     start: int = 0
     end: int = 0
@@ -113,6 +114,23 @@ class MemoryDisk:
         self.end = to
         self.durable_end = min(self.durable_end, to)
         self._epochs.truncate_from_end(to)
+
+    def read_into(self, reply: m.Reply) -> None:
+        """Reads what a reply to Fetch or FetchSnapshot names."""
+        if isinstance(reply, m.FetchReply) and reply.read_from is not None:
+            reply.records = self.read(reply.read_from, MAX_BATCHES)  # type: ignore[assignment]
+        elif isinstance(reply, m.SnapshotReply) and reply.read:
+            reply.data = SNAPSHOT_BYTES[reply.position : reply.position + min(reply.read, CHUNK_BYTES)]
+
+    def snapshot_at(self, end: int, members: Membership) -> tuple[OffsetEpoch, Snapshot] | None:
+        """Returns the id and the content of a snapshot that ends there, or None if the log has none of it."""
+        log = self.model.log
+        digest = log.digest_at(end)
+        if end <= log.start or digest is None:
+            return None
+        kraft = members.kraft_version_at(end - 1)
+        content = Snapshot(digest, members.voters_at(end - 1) if kraft else None, kraft if kraft else None)
+        return OffsetEpoch(end, log.between(log.start, end)[-1].epoch), content
 
     def add_snapshot(self, name: OffsetEpoch, snapshot: Snapshot) -> None:
         if name not in self.snapshots:

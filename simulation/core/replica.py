@@ -1,7 +1,7 @@
 """One replica of a simulated quorum: the real Raft core, and a driver that performs its effects on a disk
 in memory.
 
-The driver performs the duties in the order in which the docstring of `quorate.raft.core.raft` numbers them.
+The driver performs the duties in the order in which the docstring of `Effects` numbers them.
 """
 
 from __future__ import annotations
@@ -10,27 +10,23 @@ import random
 from collections import deque
 from typing import Any
 
-from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import messages as m
-from quorate.raft.core.membership import reply_endpoints
 from quorate.raft.core.raft import Raft
 from quorate.raft.core.voters import VoterSet
-from quorate.raft.storage.quorum_state import QuorumState
-from quorate.raft.types import Address, OffsetEpoch, RaftParams, ReplicaKey, Role
+from quorate.raft.types import Address, OffsetEpoch, QuorumState, RaftParams, ReplicaKey, Role
 from simulation.checker.invariants import InvariantError, Keys, ReplicaModel, keys_of
 from simulation.checker.log_model import Batch
 from simulation.core.environment import Environment
-from simulation.core.memory_disk import SNAPSHOT_BYTES, MemoryDisk, Snapshot
+from simulation.core.interrupted_step import first_duties
+from simulation.core.leader_contact import LeaderContact, is_fetch_response_of_leader
+from simulation.core.memory_disk import MemoryDisk, Snapshot
+from simulation.core.wakeup_limit import WakeupLimit
 from simulation.identifiers import BOOTSTRAP_SNAPSHOT, CLUSTER_ID, LISTENER, address
 
 NEVER = float("inf")
 TICK_S = 1e-9  # added to each timer, so that none is early, however a skewed clock rounds
-INSTANT_S = 1e-6
-MAX_WAKEUPS = 50  # within an instant: more are an endless loop
-MAX_BATCHES = 16  # in one Fetch response
 STOP_TIMEOUT_S = 5.0
 DEFERRED_SAVE_DELAY_S = 0.2  # from a quorum state whose save may wait until it is saved
-CHUNK_BYTES = 160  # of a snapshot in one FetchSnapshot response: a download takes a few
 
 
 class Replica:
@@ -73,18 +69,21 @@ class Replica:
         # Incremented when the log is truncated or replaced: a running fsync then proves nothing.
         self.log_generation = 0
         self.deferred_state: QuorumState | None = None  # its save may wait, and is scheduled
-        self.hears_leader = False  # the last contact with the leader that it follows was a successful Fetch
+        self.contact = LeaderContact()
         self.downloaded_bytes = 0  # of the snapshot being fetched
         self.wake_at = NEVER
-        self.instant_began_at = 0.0
-        self.wakeups = 0  # in this instant
+        self.wakeup_limit = WakeupLimit()
 
     # --- incarnations -----------------------------------------------------------------------------
 
     @property
     def leads(self) -> bool:
         """Whether it believes to lead, and is not paused."""
-        return self.alive and self.core.is_leader and self.paused_until <= self.world.now
+        return self.alive and self.core.state.is_leader and self.paused_until <= self.world.now
+
+    @property
+    def hears_leader(self) -> bool:
+        return self.contact.hears_leader
 
     def start(self) -> None:
         world = self.world
@@ -98,7 +97,7 @@ class Replica:
         self.replies.clear()
         self.proposed = []
         self.deferred_state = None
-        self.stepping = self.syncing = self.hears_leader = False
+        self.stepping = self.syncing = self.contact.hears_leader = False
         self.crash_after_duties = None
         self.wake_at = NEVER
         if self.can_vote:
@@ -116,7 +115,7 @@ class Replica:
         )
         members = self.disk.membership(self.static_voters)
         rng = random.Random(world.rng.getrandbits(32))
-        self.core = Raft(params, self.disk, self.disk.stored, members, rng, self.disk.standing)
+        self.core = Raft(params, self.disk, self.disk.stored, members, rng, self.disk.membership_record)
         world.trace(self, "starts")
         self.stepping = True
         try:
@@ -150,7 +149,7 @@ class Replica:
     def step(self, event: m.Event) -> None:
         """Hands an event to the core and performs the effects, after those of earlier events."""
         if self.alive:
-            self._track_lost_leader(event)
+            self.contact.before_event(self.core.state, event)
             self.queue.append(event)
             if not self.stepping:
                 self.drain()
@@ -164,13 +163,13 @@ class Replica:
         try:
             while queue and self.alive:
                 effects = self.core.step(queue.popleft(), world.now * self.rate)
-                if self.core.error_log.made:  # no simulated replica forges messages
+                if self.core.state.error_log.logged_kinds:  # no simulated replica forges messages
                     raise InvariantError(
-                        f"{self.model.name} complains: {', '.join(self.core.error_log.made)}"
+                        f"{self.model.name} complains: {', '.join(self.core.state.error_log.logged_kinds)}"
                     )
                 self.perform(effects)
                 if self.alive:
-                    world.checker.check_epoch(self.model, self.disk.stored, self.core.epoch)
+                    world.checker.check_epoch(self.model, self.disk.stored, self.core.state.epoch)
         except InvariantError:
             raise
         except Exception as e:
@@ -205,8 +204,8 @@ class Replica:
             self._append_control(effects.append_control)
         for answer in effects.answers:
             self._answer(answer.token, answer.reply)
-        if effects.save_standing is not None:
-            disk.standing = effects.save_standing
+        if effects.save_membership_record is not None:
+            disk.membership_record = effects.save_membership_record
         if effects.wake_at < self.wake_at:
             self.wake_at = effects.wake_at
             world.schedule(
@@ -216,22 +215,9 @@ class Replica:
             )
 
     def _perform_some(self, effects: m.Effects) -> None:
-        """Performs the first few duties and then ends the process.
-
-        The duties are, in order: requests sent, the state saved, the log truncated, records written,
-        responses sent.
-        """
+        """Performs the first few duties and then ends the process."""
         duties, self.crash_after_duties = self.crash_after_duties or 0, None
-        some = m.Effects(send=effects.send if duties > 0 else effects.send[:1])
-        if duties > 1:
-            some.save_quorum_state, some.save_may_wait = effects.save_quorum_state, effects.save_may_wait
-        if duties > 2:
-            some.truncate_to, some.role = effects.truncate_to, effects.role
-        if duties > 3:
-            some.append_fetched, some.append_control = effects.append_fetched, effects.append_control
-        if duties > 4:
-            some.answers = effects.answers
-        self.perform(some)
+        self.perform(first_duties(effects, duties))
         self.world.coverage["deaths within a step"] += 1
         self.die(self.world.crash_loses_power())
 
@@ -244,27 +230,10 @@ class Replica:
         if incarnation != self.incarnation or at != self.wake_at:
             return False
         self.wake_at = NEVER
-        if self.world.now - self.instant_began_at > INSTANT_S:
-            self.instant_began_at, self.wakeups = self.world.now, 0
-        self.wakeups += 1
-        if self.wakeups > MAX_WAKEUPS:
+        if not self.wakeup_limit.admits(self.world.now):
             raise InvariantError(f"{self.model.name} asks to be woken at once, over and over")
         self.step(m.Timeout())
         return True
-
-    def _track_lost_leader(self, event: m.Event) -> None:
-        """Notes that the leader is gone: its connection was reset, or it has sent EndQuorumEpoch."""
-        core = self.core
-        leader = None if core.leader_id is None else core.address_of(core.leader_id)
-        match event:
-            case m.PeerLost() | m.Replied(reply=m.Failure.DISCONNECTED):
-                where = event.address if isinstance(event, m.PeerLost) else event.to.address
-                self.hears_leader = self.hears_leader and where != leader
-            case m.Received(request=m.EndEpoch() as end):
-                self.hears_leader = self.hears_leader and (end.leader_id, end.epoch) != (
-                    core.leader_id,
-                    core.epoch,
-                )
 
     # --- duties -----------------------------------------------------------------------------------
 
@@ -289,11 +258,11 @@ class Replica:
 
     def _role(self, change: m.RoleChange) -> None:
         """Handles a change of role, of which the checker must know before the first batch is written."""
-        core = self.core
-        self.hears_leader = False
-        if core.is_leader:
-            if self.model.led != core.epoch:
-                self.world.checker.became_leader(self.model, core.epoch)
+        r = self.core.state
+        self.contact.hears_leader = False
+        if r.is_leader:
+            if self.model.led != r.epoch:
+                self.world.checker.became_leader(self.model, r.epoch)
         else:
             self.proposed = []
         self.world.trace(self, f"is {change.role.value} in epoch {change.epoch}")
@@ -301,9 +270,9 @@ class Replica:
     def _commit(self, hwm: int) -> None:
         """Reports the new high watermark to the checker before later duties, which may depend on it."""
         world = self.world
-        if self.core.leading is not None:
+        if self.core.state.leading is not None:
             world.checker.high_watermark_advanced(self.model, hwm, world.holds)
-        world.checker.committed(self.model, hwm, self.core.epoch)
+        world.checker.committed(self.model, hwm, self.core.state.epoch)
         if hwm > self.committed:
             self.committed = hwm
             if world.trace_sink is not None:
@@ -326,7 +295,7 @@ class Replica:
             self.queue.append(m.SnapshotWritten(chunk.snapshot, self.downloaded_bytes))
             return
         self.log_generation += 1
-        self.world.checker.snapshot_loaded(self.model, chunk.snapshot, leads=self.core.is_leader)
+        self.world.checker.snapshot_loaded(self.model, chunk.snapshot, leads=self.core.state.is_leader)
         self.world.coverage["snapshots loaded"] += 1
         content = self.world.snapshots[chunk.snapshot]
         self.disk.install(chunk.snapshot, content)
@@ -355,7 +324,7 @@ class Replica:
         return Batch(
             self.model.log.end_digest,
             self.disk.end,
-            self.core.epoch,
+            self.core.state.epoch,
             values,
             controls,
             self.world.unique_number(),
@@ -371,7 +340,7 @@ class Replica:
 
         Returns False if it does not lead.
         """
-        if not self.alive or not self.core.is_leader:
+        if not self.alive or not self.core.state.is_leader:
             return False
         self.proposed += values
         if not self.syncing:
@@ -408,7 +377,7 @@ class Replica:
         self.drain()
         if self.alive and not self.syncing:
             behind = log_generation != self.log_generation or self.disk.end > end
-            if self.proposed and self.core.is_leader:
+            if self.proposed and self.core.state.is_leader:
                 self._write_proposals()
                 behind = True
             if behind:
@@ -420,68 +389,44 @@ class Replica:
 
     def _answer(self, token: object, reply: m.Reply) -> None:
         world = self.world
-        if isinstance(reply, m.FetchReply):
-            if reply.read_from is not None:
-                batches = self.disk.read(reply.read_from, MAX_BATCHES)
-                reply.records = batches  # type: ignore[assignment]
-        elif isinstance(reply, m.SnapshotReply):
-            if reply.read:
-                reply.data = SNAPSHOT_BYTES[reply.position : reply.position + min(reply.read, CHUNK_BYTES)]
-        elif isinstance(reply, m.VoteReply) and reply.granted:
+        self.disk.read_into(reply)
+        if isinstance(reply, m.VoteReply) and reply.granted:
             self._granted(token)
         if reply.leader_id is not None:
-            reply.leader_endpoints = reply_endpoints(self.core, LISTENER)
+            leader = self.core.state.leader_address(LISTENER)
+            reply.leader_endpoints = {} if leader is None else {LISTENER: leader}
         world.answered(self, token, reply)
 
     def _granted(self, token: object) -> None:
         request = getattr(getattr(token, "out", None), "request", None)
         if isinstance(request, m.Vote) and request.pre_vote:
-            self.world.checker.granted_pre_vote(
-                self.model, self.hears_leader and self.core.role is Role.FOLLOWER
-            )
+            hears_leader = self.hears_leader and self.core.state.role is Role.FOLLOWER
+            self.world.checker.granted_pre_vote(self.model, hears_leader)
 
     def replied(self, out: m.Outgoing, reply: m.Reply | m.Failure) -> None:
         """Handles the outcome of a request that this replica sent."""
-        core, request = self.core, out.request
-        if isinstance(reply, m.FetchReply) and reply.error == ErrorCode.NONE and isinstance(request, m.Fetch):
-            link = core.links.get(out.to.address)
-            current = link is not None and link.in_flight.get(m.Fetch) is request
-            follows = core.role is Role.FOLLOWER and (core.leader_id, core.epoch) == (
-                reply.leader_id,
-                request.epoch,
-            )
-            if current and follows:
-                self.step(m.Replied(out.to, request, reply))
-                self.hears_leader = self.alive and core.role is Role.FOLLOWER
-                return
-        if reply is m.Failure.DISCONNECTED:
-            self.unreachable(out.to.address)
-        self.step(m.Replied(out.to, request, reply))
+        heard = is_fetch_response_of_leader(self.core.state, out, reply)
+        self.step(m.Replied(out.to, out.request, reply))
+        if heard:
+            self.contact.hears_leader = self.alive and self.core.state.role is Role.FOLLOWER
 
     def unreachable(self, address: Address) -> None:
         """Notes that the connection to this address was refused or reset."""
-        if self.core.leader_id is not None and self.core.address_of(self.core.leader_id) == address:
-            self.hears_leader = False
+        self.contact.unreachable(self.core.state, address)
 
     def received(self, request: m.RaftRequest, token: object) -> None:
         """Handles a request. Its response is given to `Environment.answered` with the token."""
-        if (
-            isinstance(request, m.EndEpoch)
-            and (request.leader_id, request.epoch) == self.core.leader_and_epoch
-        ):
-            self.hears_leader = False
         self.unanswered[token] = None
         self.step(m.Received(request, token))
 
     def resign(self) -> None:
         if self.alive:
-            self.step(m.Resign(self.core.epoch, "asked"))
+            self.step(m.Resign(self.core.state.epoch, "asked"))
 
     def upgrade(self) -> None:
-        if self.alive and self.core.is_leader and self.core.members.kraft_version == 0:
-            self.step(
-                m.UpgradeKraftVersion(self.core.epoch, 1, False, ("upgrade", self.world.unique_number()))
-            )
+        if self.alive and self.core.state.is_leader and self.core.state.members.kraft_version == 0:
+            token = ("upgrade", self.world.unique_number())
+            self.step(m.UpgradeKraftVersion(self.core.state.epoch, 1, False, token))
 
     def pause(self, until: float) -> None:
         self.world.coverage["pauses"] += 1
@@ -508,7 +453,7 @@ class Replica:
         def stopped(_: None) -> None:
             if self.incarnation != incarnation:
                 return
-            if self.core.shutdown_complete or world.now >= deadline:
+            if self.core.state.shutdown_complete or world.now >= deadline:
                 if self.can_vote:  # a graceful shutdown flushes the log
                     self.disk.durable_end = self.disk.end
                 self.die(power=False)
@@ -534,14 +479,11 @@ class Replica:
 
         With `clean` the log is then deleted up to the second oldest snapshot.
         """
-        log, end = self.model.log, self.committed
-        digest = log.digest_at(end)
-        if end <= log.start or digest is None:
+        members = self.core.state.members
+        snapshot = self.disk.snapshot_at(self.committed, members)
+        if snapshot is None:
             return None
-        name = OffsetEpoch(end, log.between(log.start, end)[-1].epoch)
-        members = self.core.members
-        kraft = members.kraft_version_at(end - 1)
-        content = Snapshot(digest, members.voters_at(end - 1) if kraft else None, kraft if kraft else None)
+        name, content = snapshot
         known = self.world.snapshots.setdefault(name, content)
         if known != content:
             raise InvariantError(

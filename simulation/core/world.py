@@ -363,8 +363,8 @@ class World:
     @property
     def leader(self) -> Replica | None:
         """The leader of the greatest epoch among the running replicas."""
-        leaders = [r for r in self.replicas.values() if r.alive and r.core.is_leader]
-        return max(leaders, key=lambda r: r.core.epoch, default=None)
+        leaders = [r for r in self.replicas.values() if r.alive and r.core.state.is_leader]
+        return max(leaders, key=lambda r: r.core.state.epoch, default=None)
 
     def is_voter_in_any_log(self, key: ReplicaKey) -> bool:
         """Returns whether this replica is a voter by any log, committed or not."""
@@ -384,7 +384,7 @@ class World:
 
         Raises InvariantError.
         """
-        found = self.run(seconds, lambda: self.leader is not None and self.leader.core.hwm is not None)
+        found = self.run(seconds, lambda: self.leader is not None and self.leader.core.state.hwm is not None)
         leader = self.leader
         if not found or leader is None:
             raise self.failure(f"no leader within {seconds} s")
@@ -398,10 +398,10 @@ class World:
             if leader is None or not leader.propose([value]):
                 self.run(0.05)
                 continue
-            incarnation, epoch = leader.incarnation, leader.core.epoch
+            incarnation, epoch = leader.incarnation, leader.core.state.epoch
 
             def written(r: Replica = leader, incarnation: int = incarnation, epoch: int = epoch) -> bool:
-                return not r.proposed or r.incarnation != incarnation or r.core.epoch != epoch
+                return not r.proposed or r.incarnation != incarnation or r.core.state.epoch != epoch
 
             self.run(5.0, written)
             offset = leader.disk.end
@@ -412,8 +412,8 @@ class World:
                 return (
                     r.committed >= at
                     or r.incarnation != incarnation
-                    or r.core.epoch != epoch
-                    or not r.core.is_leader
+                    or r.core.state.epoch != epoch
+                    or not r.core.state.is_leader
                 )
 
             self.run(5.0, decided)
@@ -427,7 +427,7 @@ class World:
             if not r.alive:
                 out.append(f"{i} is down")
                 continue
-            c = r.core
+            c = r.core.state
             out.append(
                 f"{i} {c.role.value} epoch {c.epoch} leader {c.leader_id} log {r.disk.start}..{r.disk.end} "
                 f"hwm {c.hwm} "

@@ -14,9 +14,9 @@ from functools import cache
 from math import inf
 from typing import Any, cast
 
-from quorate.raft.core.leader import Leading, Progress
 from quorate.raft.core.messages import Fetch
-from quorate.raft.core.raft import Raft
+from quorate.raft.core.role_state import Leading, Progress
+from quorate.raft.core.state import RaftState
 from quorate.raft.core.voters import VoterSet
 from quorate.raft.types import Address, RaftParams, Role
 from simulation.checker.log_model import Batch
@@ -25,30 +25,29 @@ PAST, PENDING, NEVER = "past", "pending", "never"
 
 # Fields that are the same in every state, are in the form of the disk, or only decide how long things take.
 EXCLUDED_FIELDS: dict[type, frozenset[str]] = {
-    Raft: frozenset(
+    RaftState: frozenset(
         {
             "params",
             "log",  # in the form of the disk
             "rng",  # a constant
             "effects",  # empty between steps
-            "_stored",  # read at the start only
             "saved",  # on the disk, or the deferred state
-            "losses",  # how long a candidate backs off
-            "elections_started",  # a metric
-            "standing",  # no replica joins by itself here
-            "noted_upto",
+            "lost_elections",  # how long a candidate backs off
+            "membership_record",  # no replica joins by itself here
+            "voter_sets_seen_upto",
             "deferred_epoch",  # compared with the epoch, see `canonical_core`
             "links",  # see `canonical_links`
-            "leader_confirmed_epoch",  # whom to believe of two leaders of one epoch; that there are two is a violation already
+            # They decide between two leaders of one epoch, which are a violation already.
+            "leader_confirmed_epoch",
             "leader_confirmed_on_disk",
-            "heard_at",  # for a warning
+            "leader_heard_at",  # for a warning
             "error_log",
-            "repeats",
+            "info_log",
         }
     ),
     Progress: frozenset({"last_fetch", "last_caught_up", "leader_end_at_fetch"}),  # times, not offsets
     # Times of the check of the quorum; the same objects as in `progress`.
-    Leading: frozenset({"fetched", "latest_by_id"}),
+    Leading: frozenset({"fetched_voters", "latest_by_id"}),
 }
 
 
@@ -121,30 +120,30 @@ def _own_names(value: Any) -> list[str]:
     return sorted(n for n in vars(value) if n not in left_out)
 
 
-def canonical_core(core: Raft, repeats: bool) -> tuple[Any, ...]:
+def canonical_core(r: RaftState, repeats: bool) -> tuple[Any, ...]:
     """Returns the form of a core. With `repeats` requests are repeated, so it matters which were answered."""
     without: set[str] = set()
-    if core.role is not Role.RESIGNED or not repeats:  # set when a leader resigns
+    if r.role is not Role.RESIGNED or not repeats:  # set when a leader resigns
         without |= {"unacknowledged", "successors"}
-    if core.role is not Role.FOLLOWER:  # set when a replica becomes follower
+    if r.role is not Role.FOLLOWER:  # set when a replica becomes follower
         without.add("leader_hwm")
     # It refuses all other Votes of this epoch, and each candidate asks once.
-    if core.leader_id is not None and not repeats:
+    if r.leader_id is not None and not repeats:
         without.add("voted")
     return (
-        core.deferred_epoch != core.epoch,
-        canonical_links(core, repeats),
-        *[(n, canonical_form(getattr(core, n))) for n in _own_names(core) if n not in without],
+        r.deferred_epoch != r.epoch,
+        canonical_links(r, repeats),
+        *[(n, canonical_form(getattr(r, n))) for n in _own_names(r) if n not in without],
     )
 
 
-def canonical_links(core: Raft, repeats: bool) -> tuple[Any, ...]:
+def canonical_links(r: RaftState, repeats: bool) -> tuple[Any, ...]:
     """Returns the form of the links with requests in flight that may be answered."""
-    if not repeats and core.role is not Role.FOLLOWER:
+    if not repeats and r.role is not Role.FOLLOWER:
         return ()
     out = []
-    for where, link in core.links.items():
-        seeks = is_leader_search(core, where)
+    for where, link in r.links.items():
+        seeks = is_leader_search(r, where)
         in_flight = tuple(
             sorted(
                 (k.__name__, canonical_form(q))
@@ -157,8 +156,6 @@ def canonical_links(core: Raft, repeats: bool) -> tuple[Any, ...]:
     return tuple(sorted(out))
 
 
-def is_leader_search(core: Raft, where: Address) -> bool:
+def is_leader_search(r: RaftState, where: Address) -> bool:
     """Returns whether a Fetch sent there only looks for a leader. The explorer never answers such a Fetch."""
-    return (
-        core.role is not Role.FOLLOWER or core.leader_id is None or core.address_of(core.leader_id) != where
-    )
+    return r.role is not Role.FOLLOWER or r.leader_id is None or r.address_of(r.leader_id) != where

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from quorate.raft.core import messages as m
-from quorate.raft.core.membership import KRAFT_VOTERS
+from quorate.raft.core.control_records import KRAFT_VOTERS
 from quorate.raft.core.role_state import NEVER
-from quorate.raft.storage.quorum_state import QuorumState
-from quorate.raft.types import OffsetEpoch, RaftParams, Role
+from quorate.raft.types import OffsetEpoch, QuorumState, RaftParams, Role
 from simulation.checker.invariants import InvariantChecker, Key, ReplicaModel, keys_of
 from simulation.checker.log_model import Batch
 from simulation.config import SimulationConfig, Topology
@@ -91,7 +90,7 @@ class FactRecorder(InvariantChecker):
 
     def high_watermark_advanced(self, model: ReplicaModel, hwm: int, holds: Any, sets: Any = None) -> None:
         self.facts.append(
-            ("high_watermark_advanced", (hwm, self.replica.disk.durable_end, self.replica.core.epoch))
+            ("high_watermark_advanced", (hwm, self.replica.disk.durable_end, self.replica.core.state.epoch))
         )
 
 
@@ -190,9 +189,11 @@ class ExploredReplica(Replica):
 
     def start(self) -> None:
         super().start()
-        self.core.rng = MIDPOINT_RANDOM
-        params = replace(self.core.params, retry_backoff_s=0.0)  # a delay of the message has the same effect
-        self.core.params = self.world.params.setdefault(self.id, params)
+        self.core.state.rng = MIDPOINT_RANDOM
+        params = replace(
+            self.core.state.params, retry_backoff_s=0.0
+        )  # a delay of the message has the same effect
+        self.core.state.params = self.world.params.setdefault(self.id, params)
 
     def crash(self, keep: int, late: bool, last: bool) -> None:
         """Crashes and keeps the log up to `keep`.
@@ -214,37 +215,37 @@ class ExploredReplica(Replica):
 
     def fire(self, timer: str) -> None:
         """Lets a timer expire."""
-        core, f, leading = self.core, self.core.following, self.core.leading
+        r, f, leading = self.core.state, self.core.state.following, self.core.state.leading
         if timer == FETCH and f is not None:
             f.fetch_deadline = 0.0
         elif timer == QUICK and f is not None:
-            f.quick_at = 0.0
+            f.quick_pre_vote_at = 0.0
         elif timer == ELECTION:
-            core.election_deadline = 0.0
-        elif timer == STAND and core.election is not None:
-            core.election.not_before = 0.0
+            r.election_deadline = 0.0
+        elif timer == STAND and r.election is not None:
+            r.election.not_before = 0.0
         elif timer == CHECK_QUORUM and leading is not None:
             leading.check_quorum_deadline = 0.0
         elif timer == BEGIN and leading is not None:
-            leading.begin_at = 0.0
+            leading.begin_epoch_at = 0.0
         self.step(m.Timeout())
 
     def timers(self) -> list[str]:
         """Returns the timers that are set."""
-        core, f, found = self.core, self.core.following, []
-        if f is not None and core.may_stand:
-            found += [FETCH] + [QUICK] * (f.quick_at != NEVER)
+        r, f, found = self.core.state, self.core.state.following, []
+        if f is not None and r.can_start_election:
+            found += [FETCH] + [QUICK] * (f.quick_pre_vote_at != NEVER)
         if (
-            core.role in (Role.UNATTACHED, Role.PROSPECTIVE, Role.CANDIDATE, Role.RESIGNED)
-            and core.election_deadline != NEVER
+            r.role in (Role.UNATTACHED, Role.PROSPECTIVE, Role.CANDIDATE, Role.RESIGNED)
+            and r.election_deadline != NEVER
         ):
             found.append(ELECTION)
-        if core.election is not None and core.election.not_before > 0:
+        if r.election is not None and r.election.not_before > 0:
             found.append(STAND)
-        if core.leading is not None:
+        if r.leading is not None:
             found.append(CHECK_QUORUM)
-            busy = sum(m.BeginEpoch in link.in_flight for link in core.links.values())
-            if busy < len(core.voters) - 1:
+            busy = sum(m.BeginEpoch in link.in_flight for link in r.links.values())
+            if busy < len(r.voters) - 1:
                 found.append(BEGIN)
         return found
 
@@ -253,12 +254,14 @@ class ExploredReplica(Replica):
 
         Which of the missing ones were refused and which were lost makes no difference then.
         """
-        if self.core.election is not None:
-            self.core.election.votes = {i: True if i == self.id else None for i in self.core.election.votes}
+        if self.core.state.election is not None:
+            self.core.state.election.votes = {
+                i: True if i == self.id else None for i in self.core.state.election.votes
+            }
 
     def expire(self, token: RequestToken) -> None:
         """Lets a parked Fetch time out, whose sender no longer waits for it."""
-        for parked in self.core.leading.parked if self.core.leading is not None else ():
+        for parked in self.core.state.leading.parked if self.core.state.leading is not None else ():
             if parked.token == token:
                 parked.deadline = 0.0
         self.step(m.Timeout())
@@ -267,7 +270,9 @@ class ExploredReplica(Replica):
         """Returns the requests that this replica waits for, by target and kind."""
         ids = self.world.ids
         return {
-            (ids[a], k.__name__): q for a, link in self.core.links.items() for k, q in link.in_flight.items()
+            (ids[a], k.__name__): q
+            for a, link in self.core.state.links.items()
+            for k, q in link.in_flight.items()
         }
 
     def canonical_form(self) -> tuple[Any, ...]:
@@ -282,10 +287,10 @@ class ExploredReplica(Replica):
             else None
         )
         asked = tuple((a.sender, a.kind) for a in cast("dict[RequestToken, None]", self.unanswered))
-        led = model.led == self.core.epoch  # it leads no earlier epoch again
+        led = model.led == self.core.state.epoch  # it leads no earlier epoch again
         incarnation = (led, model.hwm, self.committed, self.hears_leader, len(self.proposed), asked)
         sync = (self.sync_covers[0], self.sync_covers[1] == self.log_generation) if self.syncing else None
-        return (*log, stored, incarnation, sync, canonical_core(self.core, environment.repeats))
+        return (*log, stored, incarnation, sync, canonical_core(self.core.state, environment.repeats))
 
     def _canonical_state(self, state: QuorumState | None) -> Any:
         """Leaves out the vote where the leader is known, for the reason given in `canonical_core`."""

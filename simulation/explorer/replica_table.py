@@ -12,8 +12,7 @@ from typing import Any
 
 from quorate.raft.core import messages as m
 from quorate.raft.core.voters import VoterSet
-from quorate.raft.storage.quorum_state import QuorumState
-from quorate.raft.types import ReplicaKey, Role
+from quorate.raft.types import QuorumState, ReplicaKey, Role
 from simulation.checker.invariants import InvariantError
 from simulation.checker.log_model import Batch
 from simulation.explorer.canonical_form import canonical_form, is_leader_search
@@ -117,7 +116,7 @@ class ReplicaTable:
     def _summarize(self, r: ExploredReplica) -> ReplicaState:
         log, disk, alive = r.model.log, r.disk, r.alive
         if alive:
-            r.core.effects = m.Effects()
+            r.core.state.effects = m.Effects()
             in_flight = tuple(r.in_flight())
         else:
             in_flight = ()
@@ -127,11 +126,11 @@ class ReplicaTable:
             serialized=self.serializer.serialize(r),
             id=r.id,
             alive=alive,
-            epoch=r.core.epoch if alive else r.model.epoch,
-            role=r.core.role if alive else None,
+            epoch=r.core.state.epoch if alive else r.model.epoch,
+            role=r.core.state.role if alive else None,
             timers=tuple(r.timers()) if alive else (),
-            leads=alive and r.core.is_leader,
-            follows=r.core.leader_id if alive and r.core.role is Role.FOLLOWER else None,
+            leads=alive and r.core.state.is_leader,
+            follows=r.core.state.leader_id if alive and r.core.state.role is Role.FOLLOWER else None,
             syncing=alive and r.syncing,
             power_loss_offsets=tuple(sorted({disk.durable_end, *ends})),
             late=alive and r.deferred_state is not None,
@@ -145,7 +144,10 @@ class ReplicaTable:
             durable_end=disk.durable_end,
             digests=digests,
             log=(disk.durable_end, log.end_digest),
-            ballot=(alive and r.core.role is Role.CANDIDATE and r.core.epoch, canonical_form(disk.stored)),
+            ballot=(
+                alive and r.core.state.role is Role.CANDIDATE and r.core.state.epoch,
+                canonical_form(disk.stored),
+            ),
         )
 
     def renamed(self, renaming: Renaming, number: int) -> int:
@@ -179,7 +181,7 @@ class ReplicaTable:
             out.trace_lines = tuple(environment.trace_lines)
             return out
         after = replica.in_flight() if replica.alive else {}
-        out.epoch = replica.core.epoch if replica.alive else replica.model.epoch
+        out.epoch = replica.core.state.epoch if replica.alive else replica.model.epoch
         out.lost = frozenset(k for k, q in before.items() if after.get(k) is not q)
         out.answers = tuple((t.sender, t.kind, reply) for t, reply in environment.answers)
         out.held = token is not None and token in replica.unanswered
@@ -189,7 +191,7 @@ class ReplicaTable:
         out.trace_lines = tuple(environment.trace_lines)
         sends = []
         for sent in environment.sent:
-            if isinstance(sent.request, m.Fetch) and is_leader_search(replica.core, sent.to.address):
+            if isinstance(sent.request, m.Fetch) and is_leader_search(replica.core.state, sent.to.address):
                 continue
             waits = self.environment.repeats or isinstance(
                 sent.request, m.Fetch

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from simulation.explorer.bounds import Bounds
 from simulation.explorer.replica import FIRST_ID
 from simulation.explorer.serialization import Renaming
-from simulation.explorer.state_space import StateSpace, WorldState
+from simulation.explorer.state_space import StateSpace
+from simulation.explorer.symmetry import WorldState
 from simulation.explorer.transition_checker import ViolationError
 
 REPORT_INTERVAL_S = 10.0
@@ -139,7 +140,7 @@ def _trace_to(space: StateSpace, seen: dict[bytes, bytes | None], last: bytes) -
         renaming: Renaming | None = None
         try:
             for world in space.successors(_unpack(here), step):
-                after, renaming = space.canonical_with_renaming(world)
+                after, renaming = space.symmetry.canonical_with_renaming(world)
                 if wanted is not None and _pack(after) == wanted:
                     break
         except ViolationError as e:

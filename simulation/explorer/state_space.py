@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import permutations
 
 from quorate.raft.core import messages as m
 from quorate.raft.types import Role
@@ -16,12 +15,8 @@ from simulation.explorer.bounds import Bounds
 from simulation.explorer.in_flight import CURRENT, ORPHAN, STALE, InFlightMessage, describe
 from simulation.explorer.replica import BEGIN, CHECK_QUORUM, FIRST_ID, STAND, Event, nodes
 from simulation.explorer.replica_table import Outcome, ReplicaState, ReplicaTable
-from simulation.explorer.serialization import Renaming
+from simulation.explorer.symmetry import SymmetryReduction, WorldState
 from simulation.explorer.transition_checker import TransitionChecker, ViolationError
-
-WorldState = tuple[
-    int, ...
-]  # n replicas, the history, three budgets of all, the crashes of each replica, messages
 
 
 class OutOfBoundsError(Exception):
@@ -58,10 +53,8 @@ class StateSpace:
         )
         self.checker = TransitionChecker(self.replicas)
         self._variants: dict[tuple[int, str], int] = {}
-        self.renamings: list[Renaming] = list(permutations(range(self.n)))[1:] if bounds.symmetric else []
-        self._renamed_numbers: dict[tuple[Renaming, str], dict[int, int]] = {
-            (r, k): {} for r in self.renamings for k in ("replica", "message", "history")
-        }
+        self.symmetry = SymmetryReduction(self.replicas, self.checker, self.n, enabled=bounds.symmetric)
+        self.canonical = self.symmetry.canonical
 
     # --- initial world ----------------------------------------------------------------------------
 
@@ -82,42 +75,6 @@ class StateSpace:
 
     def _world_of(self, draft: Draft) -> WorldState:
         return (*draft.replicas, draft.history, *draft.budgets, *sorted(draft.messages))
-
-    # --- symmetry reduction -----------------------------------------------------------------------
-
-    def canonical(self, world: WorldState) -> WorldState:
-        """Returns the least of all worlds that differ from this one in the names of nodes alone."""
-        return self.canonical_with_renaming(world)[0]
-
-    def canonical_with_renaming(self, world: WorldState) -> tuple[WorldState, Renaming]:
-        """Returns the representative, and the renaming that leads to it."""
-        n, best, by = self.n, world, tuple(range(self.n))
-        budgets, messages = world[n + 1 : n + 4], world[2 * n + 4 :]
-        for renaming in self.renamings:
-            places, crashes = [0] * n, [0] * n
-            replicas = self._renamed_numbers[renaming, "replica"]
-            for i in range(n):
-                number = world[i]
-                new = replicas.get(number)
-                if new is None:
-                    new = replicas[number] = self.replicas.renamed(renaming, number)
-                places[renaming[i]], crashes[renaming[i]] = new, world[n + 4 + i]
-            if tuple(places) > best[:n]:
-                continue
-            renamed_histories, history = self._renamed_numbers[renaming, "history"], world[n]
-            if history not in renamed_histories:
-                renamed_histories[history] = self.checker.renamed(renaming, history)
-            renamed_messages, renamed = self._renamed_numbers[renaming, "message"], []
-            for at in messages:
-                found = renamed_messages.get(at)
-                if found is None:
-                    found = renamed_messages[at] = self.replicas.renamed_message(renaming, at)
-                renamed.append(found)
-            renamed.sort()
-            candidate = (*places, renamed_histories[history], *budgets, *crashes, *renamed)
-            if candidate < best:
-                best, by = candidate, renaming
-        return best, by
 
     # --- actions ----------------------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ observer       follows a process from outside and reports to the invariant check
 state_machine  a state machine that records which records it was given
 network        carries requests and responses as bytes
 loop           the asyncio event loop on virtual time
-disk           disks in memory behind the functions of `os`
+disk           disks in memory, with the durability of real ones
+filesystem     the functions of `os` on these disks
 
 `cluster` is the entry point. `disk` and `loop` can be used without it.
 """

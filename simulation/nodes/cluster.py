@@ -16,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 from quorate.raft.core.voters import VoterSet
-from quorate.raft.runtime import client as driver
+from quorate.raft.runtime import driver
 from quorate.raft.types import ReplicaKey
 from simulation.actions.run import run_simulation
 from simulation.checker.invariants import InvariantError, Key, keys_of
@@ -159,8 +159,8 @@ class Cluster(Environment):
     @property
     def leader(self) -> Process | None:
         """The leader of the greatest epoch among the started processes."""
-        leaders = [p for p in self.replicas.values() if p.started and p.core.is_leader]
-        return max(leaders, key=lambda p: p.core.epoch, default=None)
+        leaders = [p for p in self.replicas.values() if p.started and p.core.state.is_leader]
+        return max(leaders, key=lambda p: p.core.state.epoch, default=None)
 
     def holds(self, key: Key, hwm: int, digest: int) -> bool:
         process = self.replicas.get(key[0])
@@ -213,10 +213,10 @@ class Cluster(Environment):
             if not p.started:
                 out.append(f"{i} is {'starting' if p.alive else 'down'}")
                 continue
-            c = p.core
+            c = p.core.state
             out.append(
                 f"{i} {c.role.value} epoch {c.epoch} leader {c.leader_id} log "
-                f"{p.client.log.start_offset}..{c.log.end_offset} "
+                f"{c.log.start_offset}..{c.log.end_offset} "
                 f"hwm {c.hwm} applied {p.committed} voters {[str(v.key.id) for v in c.voters]}"
             )
         return "; ".join(out)

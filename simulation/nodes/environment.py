@@ -15,7 +15,7 @@ from typing import TypeVar
 from quorate.raft.types import ReplicaKey
 from simulation.checker.invariants import InvariantChecker, InvariantError, Key, Keys
 from simulation.config import SimulationConfig
-from simulation.nodes.disk import SimulatedFilesystem
+from simulation.nodes.filesystem import SimulatedFilesystem
 from simulation.nodes.loop import VirtualLoop
 
 T = TypeVar("T")

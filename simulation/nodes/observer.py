@@ -14,10 +14,10 @@ from quorate.raft.core import messages as m
 from quorate.raft.core.raft import Raft
 from quorate.raft.core.voters import VoterSet
 from quorate.raft.runtime.client import RaftClient
-from quorate.raft.storage.metadata_log import control_values
-from quorate.raft.storage.quorum_state import QuorumState, decode_quorum_state
-from quorate.raft.storage.snapshots import parse_name
-from quorate.raft.types import METADATA_TOPIC, Address, OffsetEpoch, ReplicaKey, Role
+from quorate.raft.storage.log_batches import control_values
+from quorate.raft.storage.quorum_state import decode_quorum_state
+from quorate.raft.storage.snapshots.files import parse_name
+from quorate.raft.types import METADATA_TOPIC, Address, OffsetEpoch, QuorumState, ReplicaKey, Role
 from quorate.records.batch import BATCH_OVERHEAD, LOG_OVERHEAD, iter_batches
 from simulation.checker.invariants import InvariantError, Keys, ReplicaModel, keys_of
 from simulation.checker.log_model import Batch
@@ -104,12 +104,12 @@ class ProcessObserver:
         if isinstance(request, VoteRequest) and isinstance(answer, VoteResponse) and answer.topics:
             asked, given = request.topics[0].partitions[0], answer.topics[0].partitions[0]
             if given.vote_granted and asked.pre_vote:
-                f = self.process.core.following
+                f = self.process.core.state.following
                 hears = (
                     self.hears_leader
                     and f is not None
-                    and f.heard
-                    and (f, self.process.core.epoch) == self._heard_role
+                    and f.has_fetched
+                    and (f, self.process.core.state.epoch) == self._heard_role
                 )
                 self.process.environment.checker.granted_pre_vote(self.model, hears)
             elif given.vote_granted:
@@ -124,7 +124,7 @@ class ProcessObserver:
         """Notes that the leader has resigned by EndQuorumEpoch."""
         if isinstance(request, EndQuorumEpochRequest) and request.topics:
             part = request.topics[0].partitions[0]
-            if (part.leader_id, part.leader_epoch) == self.process.core.leader_and_epoch:
+            if (part.leader_id, part.leader_epoch) == self.process.core.state.leader_and_epoch:
                 self.hears_leader = False
 
     def response_received(self, address: Address, request: Request, answer: Response, current: bool) -> None:
@@ -132,21 +132,21 @@ class ProcessObserver:
 
         `current`: its present incarnation sent the request.
         """
-        core = self.process.core
+        r = self.process.core.state
         if isinstance(answer, AddRaftVoterResponse) and not answer.error_code and current:
             self.process.environment.coverage["joins by oneself"] += 1
         if isinstance(request, FetchRequest) and isinstance(answer, FetchResponse) and not answer.error_code:
             part, asked = answer.responses[0].partitions[0], request.topics[0].partitions[0]
-            follows = core.role is Role.FOLLOWER and core.leader_and_epoch == (
+            follows = r.role is Role.FOLLOWER and r.leader_and_epoch == (
                 part.current_leader.leader_id,
                 asked.current_leader_epoch,
             )
             if part.error_code == ErrorCode.NONE and follows and self._waits_for_fetch(address):
                 self.hears_leader = True
-                self._heard_role = (core.following, core.epoch)
+                self._heard_role = (r.following, r.epoch)
 
     def _waits_for_fetch(self, address: Address) -> bool:
-        link = self.process.core.links.get(address)
+        link = self.process.core.state.links.get(address)
         return link is not None and m.Fetch in link.in_flight
 
     def unreachable(self, address: Address) -> None:
@@ -154,8 +154,8 @@ class ProcessObserver:
         if (
             self.process.current is not None
             and self.process.current.ready
-            and self.process.core.leader_id is not None
-            and self.process.core.address_of(self.process.core.leader_id) == address
+            and self.process.core.state.leader_id is not None
+            and self.process.core.state.address_of(self.process.core.state.leader_id) == address
         ):
             self.hears_leader = False
 
@@ -164,33 +164,32 @@ class ProcessObserver:
         incarnation = self.process.current
         if incarnation is None or not incarnation.ready or incarnation.client.failure is not None:
             return
-        checker, core, model = self.process.environment.checker, incarnation.client.core, self.model
-        if self.hears_leader and (core.following, core.epoch) != self._heard_role:
+        checker, r, model = self.process.environment.checker, incarnation.client.core.state, self.model
+        if self.hears_leader and (r.following, r.epoch) != self._heard_role:
             self.hears_leader = False
         sets = [model.voters]
         self._read_log(incarnation)
         sets += [keys for _, keys in model.voter_sets[-2:]]
         self._read_quorum_state()
-        if self.process.can_vote and incarnation.client._held is None:
-            checker.check_epoch(model, self._stored, core.epoch)
-        if core.is_leader and model.led != core.epoch:
+        if self.process.can_vote and incarnation.client.driver._deferred is None:
+            checker.check_epoch(model, self._stored, r.epoch)
+        if r.is_leader and model.led != r.epoch:
             state = self._state()
             if (
                 state is None
-                or state.epoch != core.epoch
+                or state.epoch != r.epoch
                 or self.process.key.id not in (state.leader_id, state.voted and state.voted.id)
             ):
                 raise InvariantError(
-                    f"one vote an epoch: n{self.process.id} leads epoch {core.epoch}, but its disk has "
-                    f"{state}"
+                    f"one vote an epoch: n{self.process.id} leads epoch {r.epoch}, but its disk has {state}"
                 )
-            checker.became_leader(model, core.epoch)
+            checker.became_leader(model, r.epoch)
         hwm = incarnation.client.high_watermark
         if hwm > model.hwm:
-            if core.leading is not None and core.hwm is not None:
+            if r.leading is not None and r.hwm is not None:
                 # The voters may have changed in this event: it rose before that or after.
                 checker.high_watermark_advanced(model, hwm, self.process.environment.holds, sets)
-            checker.committed(model, hwm, core.epoch)
+            checker.committed(model, hwm, r.epoch)
             self.process.environment.trace(self.process.id, f"commits up to {hwm}")
         elif hwm < model.hwm:
             raise InvariantError(
@@ -199,7 +198,7 @@ class ProcessObserver:
 
     def _read_log(self, incarnation: ObservedIncarnation) -> None:
         """Reads the batches that were appended since the last call."""
-        model, files, core = self.model, incarnation.client.log, incarnation.client.core
+        model, files, r = self.model, incarnation.client.log, incarnation.client.core.state
         before = model.hwm
         while model.log.end < files.end_offset:
             data = files._log.read_bytes(model.log.end, 1 << 20, upper_offset=None, min_one=True)
@@ -213,14 +212,14 @@ class ProcessObserver:
                 )
                 hwm = min(incarnation.client.high_watermark, model.log.end)
                 if model.hwm < hwm:  # the records below were committed before this batch was written
-                    self.process.environment.checker.committed(model, hwm, core.epoch)
+                    self.process.environment.checker.committed(model, hwm, r.epoch)
                     model.hwm = before
                 count = range(header.last_offset - header.base_offset + 1)
                 seen = Batch(
                     model.log.end_digest, header.base_offset, header.leader_epoch, count, controls, header.crc
                 )
                 self.process.environment.checker.appended(
-                    model, seen, leads=core.is_leader and header.leader_epoch == core.epoch
+                    model, seen, leads=r.is_leader and header.leader_epoch == r.epoch
                 )
 
     def after_start(self, incarnation: ObservedIncarnation) -> None:

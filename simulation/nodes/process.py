@@ -19,7 +19,7 @@ from quorate.raft.core import messages as m
 from quorate.raft.core.raft import Raft
 from quorate.raft.core.voters import VoterSet
 from quorate.raft.runtime.client import RaftClient
-from quorate.raft.storage.snapshots import footer_batch, header_batch, snapshot_name
+from quorate.raft.storage.snapshots.files import footer_batch, header_batch, snapshot_name
 from quorate.raft.types import Address, NotLeaderError, ReplicaKey
 from simulation.checker.invariants import InvariantError, ReplicaModel, keys_of
 from simulation.identifiers import BOOTSTRAP_SNAPSHOT, CLUSTER_ID, LISTENER, address

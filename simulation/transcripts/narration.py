@@ -8,7 +8,7 @@ from typing import Any
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import messages as m
-from quorate.raft.storage.membership_record import MembershipRecord
+from quorate.raft.core.voters import MembershipRecord
 from quorate.raft.types import OffsetEpoch, ReplicaKey, Role
 from simulation.config import SimulationConfig
 from simulation.core.replica import Replica
@@ -55,49 +55,45 @@ class NarratedReplica(Replica):
 
     def _reason(self, event: m.Event) -> str:
         """Returns why a role may change in this step, as far as the event says it."""
-        core = self.core
+        r = self.core.state
         match event:
-            case m.PeerLost() if (
-                core.leader_id is not None and core.address_of(core.leader_id) == event.address
-            ):
-                self.world.trace(self, f"sees its connection to n{core.leader_id} reset")
+            case m.PeerLost() if r.leader_id is not None and r.address_of(r.leader_id) == event.address:
+                self.world.trace(self, f"sees its connection to n{r.leader_id} reset")
             case m.Shutdown():
                 return "it shuts down"
             case m.Received(request=m.EndEpoch() as end) if (
                 end.leader_id,
                 end.epoch,
-            ) == core.leader_and_epoch:
+            ) == r.leader_and_epoch:
                 return f"n{end.leader_id} has asked it to take over"
-            case m.Received(request=m.Vote() as vote) if vote.epoch > core.epoch:
+            case m.Received(request=m.Vote() as vote) if vote.epoch > r.epoch:
                 return f"n{vote.candidate.id} stands for election"
         return ""
 
     def _expired_timer(self) -> str:
         """Returns which timeout has expired, as the reason for what follows."""
-        core, now = self.core, self.world.now * self.rate
-        if core.following is not None:
-            if now >= core.following.fetch_deadline:
-                return f"it has not heard n{core.leader_id} for {core.params.fetch_timeout_s:.0f} s"
-            return f"not waiting for n{core.leader_id}" if now >= core.following.quick_at else ""
-        if core.leading is not None and now >= core.leading.check_quorum_deadline:
-            return f"no majority has fetched for {core.params.check_quorum_s:.0f} s"
-        if core.role in (Role.UNATTACHED, Role.RESIGNED) and now >= core.election_deadline:
+        r, now = self.core.state, self.world.now * self.rate
+        if r.following is not None:
+            if now >= r.following.fetch_deadline:
+                return f"it has not heard n{r.leader_id} for {r.params.fetch_timeout_s:.0f} s"
+            return f"not waiting for n{r.leader_id}" if now >= r.following.quick_pre_vote_at else ""
+        if r.leading is not None and now >= r.leading.check_quorum_deadline:
+            return f"no majority has fetched for {r.params.check_quorum_s:.0f} s"
+        if r.role in (Role.UNATTACHED, Role.RESIGNED) and now >= r.election_deadline:
             return "nobody leads"
         return ""
 
     def describe_role_change(self, role: Role) -> str:
         """Returns the sentence for a change to this role."""
-        core = self.core
+        r = self.core.state
         match role:
             case Role.LEADER:
                 given = [
-                    key[0]
-                    for key, to in self.world.checker.votes.get(core.epoch, {}).items()
-                    if to == self.id
+                    key[0] for key, to in self.world.checker.votes.get(r.epoch, {}).items() if to == self.id
                 ]
-                return f"becomes leader of epoch {core.epoch}, by the votes of {nodes(sorted(given))}"
+                return f"becomes leader of epoch {r.epoch}, by the votes of {nodes(sorted(given))}"
             case Role.FOLLOWER:
-                return f"becomes follower of n{core.leader_id} in epoch {core.epoch}"
+                return f"becomes follower of n{r.leader_id} in epoch {r.epoch}"
             case Role.CANDIDATE:
                 why = (
                     self.why
@@ -107,34 +103,35 @@ class NarratedReplica(Replica):
                 why = "it knows no leader" if self.starting else self.why or "it hears of that epoch"
             case Role.RESIGNED if self.starting:
                 why = "it led this epoch when it went down"
-            case Role.RESIGNED if not self.why and not core.is_voter:
+            case Role.RESIGNED if not self.why and not r.is_voter:
                 why = "it is no voter any more"
             case _:
                 why = self.why
-        return f"becomes {role.value} in epoch {core.epoch}{f': {why}' if why else ''}"
+        return f"becomes {role.value} in epoch {r.epoch}{f': {why}' if why else ''}"
 
     def perform(self, effects: m.Effects) -> None:
         with self.world.one_step():
             super().perform(effects)
             if self.alive:
                 self._write_voters()
-                if effects.save_standing is not None:
+                if effects.save_membership_record is not None:
                     what = (
                         "a voter"
-                        if effects.save_standing in (MembershipRecord.VOTER, MembershipRecord.UNNAMED)
+                        if effects.save_membership_record
+                        in (MembershipRecord.VOTER, MembershipRecord.UNNAMED)
                         else "removed"
                     )
-                    if effects.save_standing is MembershipRecord.NEVER:
+                    if effects.save_membership_record is MembershipRecord.NEVER:
                         what = "no voter, but another disk of its node"
                     self.world.trace(self, f"notes on its disk that it has been {what}")
 
     def _write_voters(self) -> None:
         """Writes a line if the voters or their endpoints have changed."""
-        now = tuple((v.id, tuple(v.endpoints.items())) for v in self.core.voters)
+        now = tuple((v.id, tuple(v.endpoints.items())) for v in self.core.state.voters)
         if now == self.reported_voters:
             return
         if self.reported_voters and now:
-            at = self.core.members.current_offset
+            at = self.core.state.members.current_offset
             where = f"by the record at offset {at}" if at is not None and at >= 0 else "as at its start"
             if [v for v, _ in now] == [v for v, _ in self.reported_voters]:
                 what = (
@@ -204,11 +201,11 @@ class NarratedWorld(World):
 
     def trace(self, replica: Replica, what: str) -> None:
         order = 0 if what.startswith(("commits", "truncates", "loads")) else 3
-        if what == "is killed" and replica.core.shutting_down:
+        if what == "is killed" and replica.core.state.shutting_down:
             what = "is down"
         if what.startswith(ROLES):
             assert isinstance(replica, NarratedReplica)
-            what, order = replica.describe_role_change(replica.core.role), 1
+            what, order = replica.describe_role_change(replica.core.state.role), 1
         line = f"{replica.model.name} {what}"
         if self.step_lines is None:
             self._write_line(line)
@@ -263,7 +260,7 @@ class NarratedWorld(World):
                 return (
                     f"refuses {who} its {what} in epoch {request.epoch}: {self._refusal(t, request, error)}"
                 )
-            case m.EndEpoch(), _ if not error and t.core.role is Role.FOLLOWER:
+            case m.EndEpoch(), _ if not error and t.core.state.role is Role.FOLLOWER:
                 order = nodes(k.id for k in request.preferred)
                 return f"hears that {who} no longer leads epoch {request.epoch}, and would be followed by {order}"
             case m.Fetch(), m.FetchReply():
@@ -276,22 +273,20 @@ class NarratedWorld(World):
         return ""
 
     def _refusal(self, t: Replica, q: m.Vote, error: ErrorCode) -> str:
-        core = t.core
+        r = t.core.state
         if error == ErrorCode.FENCED_LEADER_EPOCH:
-            return f"it is in epoch {core.epoch}"
+            return f"it is in epoch {r.epoch}"
         if error:
             return error.name
-        if q.last.log_order < core.end.log_order:
-            return (
-                f"its own log ends at {position(core.end)}, that of n{q.candidate.id} at {position(q.last)}"
-            )
-        if core.is_leader:
+        if q.last.log_order < r.end.log_order:
+            return f"its own log ends at {position(r.end)}, that of n{q.candidate.id} at {position(q.last)}"
+        if r.is_leader:
             return "it leads"
-        if core.role is Role.FOLLOWER and q.pre_vote:
-            return f"it hears its leader n{core.leader_id}"
-        if core.voted is not None and core.voted.id != q.candidate.id:
-            return f"it has voted for n{core.voted.id}"
-        return f"it follows n{core.leader_id}"
+        if r.role is Role.FOLLOWER and q.pre_vote:
+            return f"it hears its leader n{r.leader_id}"
+        if r.voted is not None and r.voted.id != q.candidate.id:
+            return f"it has voted for n{r.voted.id}"
+        return f"it follows n{r.leader_id}"
 
     def _fetched(self, who: str, q: m.Fetch, reply: m.FetchReply) -> str:
         if reply.diverging is not None:
@@ -319,7 +314,7 @@ class NarratedWorld(World):
             if not r.alive:
                 yield f"{name}  down         log {start}{log or 'empty'}"
                 continue
-            c = r.core
+            c = r.core.state
             hwm = "unknown" if c.hwm is None else c.hwm
             yield (
                 f"{name}  {c.role.value:<11} epoch {c.epoch}  voters {' '.join(map(str, c.voters.ids))}  "

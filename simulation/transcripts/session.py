@@ -189,7 +189,7 @@ class TranscriptSession:
     def upgrade(self) -> None:
         leader = self.leader()
         token = ("ask", self.world.unique_number())
-        leader.step(m.UpgradeKraftVersion(leader.core.epoch, 1, False, token))
+        leader.step(m.UpgradeKraftVersion(leader.core.state.epoch, 1, False, token))
         self.asked.append((leader, token))
 
     def answered(self) -> bool:
@@ -219,15 +219,15 @@ COMMANDS: list[tuple[str, Command]] = [
     (rf"snapshot {NODE}", lambda s, name: s.replica(name).take_snapshot()),
 ]
 CONDITIONS: list[tuple[str, Callable[..., bool]]] = [
-    (r"a leader", lambda s: s.world.leader is not None and s.world.leader.core.hwm is not None),
-    (rf"{NODE} leads", lambda s, n: s.replica(n).leads and s.replica(n).core.hwm is not None),
+    (r"a leader", lambda s: s.world.leader is not None and s.world.leader.core.state.hwm is not None),
+    (rf"{NODE} leads", lambda s, n: s.replica(n).leads and s.replica(n).core.state.hwm is not None),
     (rf"{NODE} follows", lambda s, n: s.replica(n).alive and s.replica(n).hears_leader),
     (
         r"everybody has (\d+)",
         lambda s, at: all(r.committed >= int(at) for r in s.world.replicas.values() if r.alive),
     ),
     (rf"{NODE} has (\d+)", lambda s, n, at: s.replica(n).committed >= int(at)),
-    (r"epoch (\d+)", lambda s, e: s.world.leader is not None and s.world.leader.core.epoch >= int(e)),
+    (r"epoch (\d+)", lambda s, e: s.world.leader is not None and s.world.leader.core.state.epoch >= int(e)),
     (rf"{NODE} is down", lambda s, n: not s.replica(n).alive),
     (r"answered", lambda s: s.answered()),
 ]

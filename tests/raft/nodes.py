@@ -18,7 +18,7 @@ from quorate.protocol.schema import Request, Response
 from quorate.raft.config import RaftConfig
 from quorate.raft.core.voters import VoterSet
 from quorate.raft.runtime.client import RaftClient
-from quorate.raft.storage.snapshots import footer_batch, header_batch, snapshot_name
+from quorate.raft.storage.snapshots.files import footer_batch, header_batch, snapshot_name
 from quorate.raft.types import METADATA_TOPIC, Address, CommittedBatch, LeaderAndEpoch, OffsetEpoch
 from tests.raft.world import LISTENER, address, directory, voter
 
@@ -200,7 +200,7 @@ class Node:
     async def kill(self) -> None:
         """As if the process had died: nothing is flushed or closed cleanly."""
         client = self.client
-        client.failure = RuntimeError("killed")
+        client.driver.failure = RuntimeError("killed")
         self.network.kill(address(self.id))
         await client.shutdown(0)
 

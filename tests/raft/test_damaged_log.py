@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from quorate.log.errors import LogDirFailure
-from quorate.raft.storage.snapshots import footer_batch, header_batch, snapshot_name
+from quorate.raft.storage.snapshots.files import footer_batch, header_batch, snapshot_name
 from quorate.raft.types import OffsetEpoch, RaftError
 from quorate.records.batch import iter_batches
 from tests.raft.nodes import dynamic, metadata, sole

@@ -62,7 +62,7 @@ async def turns(listener: Slow, count: int) -> None:
         assert listener.done - before <= 1, "one step, then the others' turn"
 
 
-def test_others_have_their_turn_between_the_steps_of_a_load() -> None:
+def test_the_loop_runs_between_the_steps_of_a_load() -> None:
     async def main() -> None:
         source = Source(10)
         source.snapshot = OffsetEpoch(4, 1)
@@ -78,7 +78,7 @@ def test_others_have_their_turn_between_the_steps_of_a_load() -> None:
     asyncio.run(main())
 
 
-def test_what_commits_meanwhile_waits_and_comes_in_order() -> None:
+def test_batches_that_commit_during_a_load_are_delivered_after_it_in_order() -> None:
     async def main() -> None:
         source = Source(1)
         told, listener = Delivery(source, fail_test), Slow(5)
@@ -98,7 +98,7 @@ def test_what_commits_meanwhile_waits_and_comes_in_order() -> None:
     asyncio.run(main())
 
 
-def test_leadership_is_told_when_the_steps_up_to_it_are_done() -> None:
+def test_a_listener_learns_of_leadership_after_the_steps_before_it() -> None:
     async def main() -> None:
         source = Source(1)
         told, listener = Delivery(source, fail_test), Slow(5)
@@ -106,7 +106,7 @@ def test_leadership_is_told_when_the_steps_up_to_it_are_done() -> None:
         told.committed(1)
         await told.settled()
         source.batches.append(batch(1))
-        told.leader_changed(LeaderAndEpoch(1, 7), leads_from=2)
+        told.leader_changed(LeaderAndEpoch(1, 7), epoch_start=2)
         told.appended(batch(1))
         told.committed(2)
         await turns(listener, 4)
@@ -118,7 +118,7 @@ def test_leadership_is_told_when_the_steps_up_to_it_are_done() -> None:
 
 
 @pytest.mark.parametrize("how", ["unregister", "close"])
-def test_a_load_ends_with_its_listener(how: str) -> None:
+def test_a_load_stops_when_its_listener_is_unregistered_or_delivery_closes(how: str) -> None:
     async def main() -> None:
         source = Source(1)
         source.snapshot = OffsetEpoch(1, 1)
@@ -138,7 +138,7 @@ def test_a_load_ends_with_its_listener(how: str) -> None:
     asyncio.run(main())
 
 
-def test_an_error_in_the_midst_of_the_steps_is_reported() -> None:
+def test_an_error_in_a_step_is_reported() -> None:
     async def main() -> None:
         failures: list[BaseException] = []
         told, listener = Delivery(Source(1), failures.append), Slow(3)

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from quorate.raft.core import messages as m
-from quorate.raft.storage.partial_snapshot import fetched_parts, remove_useless_parts
-from quorate.raft.storage.snapshot_download import SnapshotDownloads
-from quorate.raft.storage.snapshots import read_batches, snapshot_name
+from quorate.raft.storage.snapshots.download import SnapshotDownloads
+from quorate.raft.storage.snapshots.files import read_batches, snapshot_name
+from quorate.raft.storage.snapshots.partial import fetched_parts, remove_useless_parts
 from quorate.raft.types import LeaderAndEpoch, OffsetEpoch
 from tests.raft.test_verifying import ID, WHOLE, batches, fed
 
@@ -97,7 +97,7 @@ def test_a_snapshot_in_parts_gets_its_name_when_it_is_whole(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("at", [0, 30, len(WHOLE[0]), len(WHOLE[0]) + 20, len(DATA) - 1])
-def test_after_a_restart_it_goes_on_behind_the_last_whole_batch(tmp_path: Path, at: int) -> None:
+def test_after_a_restart_a_download_continues_after_the_last_complete_batch(tmp_path: Path, at: int) -> None:
     async def main() -> None:
         await broken_off(tmp_path, at)
         d = Downloading(tmp_path)
@@ -112,7 +112,7 @@ def test_after_a_restart_it_goes_on_behind_the_last_whole_batch(tmp_path: Path, 
     run(main())
 
 
-def test_what_a_crash_has_torn_is_dropped(tmp_path: Path) -> None:
+def test_a_torn_batch_of_a_download_is_dropped(tmp_path: Path) -> None:
     async def main() -> None:
         await broken_off(tmp_path, len(DATA) - 1)
         [(_, _, path)] = fetched_parts(tmp_path)
@@ -130,7 +130,9 @@ def test_what_a_crash_has_torn_is_dropped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_another_leader_has_to_confirm_what_is_here(tmp_path: Path, restarted: bool) -> None:
+def test_another_leader_has_to_confirm_the_bytes_of_an_incomplete_download(
+    tmp_path: Path, restarted: bool
+) -> None:
     async def main() -> None:
         at = len(WHOLE[0]) + 20
         d = Downloading(tmp_path)
@@ -151,7 +153,7 @@ def test_another_leader_has_to_confirm_what_is_here(tmp_path: Path, restarted: b
     run(main())
 
 
-def test_a_leader_that_is_asked_again_before_it_has_confirmed_still_has_to(tmp_path: Path) -> None:
+def test_a_leader_that_is_asked_again_still_has_to_confirm_the_bytes(tmp_path: Path) -> None:
     """A pre-vote between the question and its answer, say: the same leader in the same epoch is
     followed anew."""
 
@@ -171,7 +173,7 @@ def test_a_leader_that_is_asked_again_before_it_has_confirmed_still_has_to(tmp_p
     run(main())
 
 
-def test_another_snapshot_begins_anew_and_the_old_part_goes(tmp_path: Path) -> None:
+def test_the_download_of_another_snapshot_deletes_the_incomplete_one(tmp_path: Path) -> None:
     async def main() -> None:
         d = Downloading(tmp_path)
         await d.start()
@@ -202,7 +204,7 @@ def test_a_wrong_checksum_is_refused_at_once_and_nothing_is_left(tmp_path: Path)
     run(main())
 
 
-def test_the_beginning_of_one_and_the_end_of_another_make_no_snapshot(tmp_path: Path) -> None:
+def test_parts_of_two_different_snapshots_are_refused(tmp_path: Path) -> None:
     async def main() -> None:
         other = b"".join(batches([b"b", b"a"], [b"c" * 300], [b"d"]))
         at = len(WHOLE[0]) + 65  # inside of a batch that differs
@@ -248,7 +250,7 @@ def test_a_snapshot_that_does_not_fit_on_the_disk_is_refused_before_it_fills_it(
     run(main())
 
 
-def test_a_failing_disk_is_told_and_nothing_is_installed(
+def test_a_failing_disk_is_reported_and_nothing_is_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Raft clients on real files: sole voters, restarts, observers, snapshots, quorums of three."""
+"""Raft clients on real files: single voters, restarts and snapshots."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ import pytest
 
 from quorate.log.results import UnexpectedAppendOffset
 from quorate.protocol.errors import ErrorCode, KafkaError
-from quorate.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
-from quorate.raft.core.messages import NONE
 from quorate.raft.runtime.timers import PeriodicTimer
 from quorate.raft.storage.quorum_state import decode_quorum_state
-from quorate.raft.storage.snapshots import SnapshotWriter, snapshot_name
-from quorate.raft.types import METADATA_TOPIC, NotLeaderError, OffsetEpoch
+from quorate.raft.storage.snapshots.files import SnapshotWriter, snapshot_name
+from quorate.raft.types import NotLeaderError, OffsetEpoch
 from quorate.records.batch import build_metadata_batch, control_records, iter_batches
-from tests.raft.nodes import Network, Node, context, dynamic, format_dynamic, leader_of, metadata, sole
-from tests.raft.world import address, directory
+from tests.raft.nodes import Node, metadata, sole
+from tests.raft.world import address
 
 
 @pytest.mark.parametrize("kraft", [0, 1])
@@ -69,7 +67,7 @@ def test_a_new_epochs_first_record_does_not_wait_for_the_epoch_checkpoint_which_
 
 
 @pytest.mark.parametrize("kraft", [0, 1])
-def test_files_are_kafkas(tmp_path: Path, kraft: int) -> None:
+def test_files_have_kafkas_names_and_content(tmp_path: Path, kraft: int) -> None:
     async def main() -> None:
         node = await sole(tmp_path, kraft)
         await node.commit(b"a")
@@ -90,7 +88,7 @@ def test_files_are_kafkas(tmp_path: Path, kraft: int) -> None:
     assert [kind for kind, _ in control_records(batch)] == ([2, 5, 6] if kraft else [2])
 
 
-def test_what_is_proposed_in_one_turn_is_one_batch_and_commits_in_the_next(tmp_path: Path) -> None:
+def test_records_proposed_in_one_turn_are_one_batch_that_commits_in_the_next(tmp_path: Path) -> None:
     async def main() -> None:
         node = await sole(tmp_path)
         start = node.client.log_end_offset
@@ -207,7 +205,7 @@ def test_an_append_that_fails_for_any_reason_is_fatal_and_leaves_no_hole(
     asyncio.run(main())
 
 
-def test_what_another_process_wrote_into_the_log_is_not_written_over(tmp_path: Path) -> None:
+def test_records_of_another_process_are_not_overwritten(tmp_path: Path) -> None:
     async def main() -> None:
         node = await sole(tmp_path)
         await node.commit(b"a")
@@ -240,14 +238,14 @@ def test_a_batch_that_leaves_a_gap_is_not_written(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_slow_disk_is_synced_in_a_thread_and_everything_that_waited_is_the_next_batch(
+def test_a_slow_disk_is_synced_in_a_thread_and_records_that_waited_are_the_next_batch(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
         node = await sole(tmp_path, inline_fsync_s=-1.0)
         for i in range(25):
             await node.commit(b"%d" % i)
-        assert not node.client._sync.inline
+        assert not node.client.driver._syncer.inline
         node.client.append(node.client.epoch, [b"first"])
         await asyncio.sleep(0)
         for i in range(50):
@@ -307,7 +305,7 @@ def test_a_restart_reads_the_snapshot_and_the_log_behind_it(tmp_path: Path, kraf
     asyncio.run(main())
 
 
-def test_where_a_snapshot_may_not_end(tmp_path: Path) -> None:
+def test_a_snapshot_must_end_at_a_committed_batch_boundary(tmp_path: Path) -> None:
     async def main() -> None:
         node = await sole(tmp_path)
         last = await node.commit(b"a", b"b", b"c")
@@ -434,7 +432,7 @@ def test_a_snapshot_that_is_ready_when_a_newer_one_has_replaced_the_log_is_dropp
     asyncio.run(main())
 
 
-def test_what_is_repeated_goes_on_after_an_error() -> None:
+def test_a_periodic_timer_continues_after_an_error() -> None:
     async def main() -> None:
         loop, third, errors = asyncio.get_running_loop(), asyncio.Event(), list[object]()
         loop.set_exception_handler(lambda _, complaint: errors.append(complaint["exception"]))
@@ -489,191 +487,6 @@ def test_a_snapshot_ahead_of_the_log_restarts_the_log_behind_it(tmp_path: Path) 
         assert node.machine.values == values
         assert node.client.log.start_offset == end
         await node.commit(b"more")
-        await node.stop()
-
-    asyncio.run(main())
-
-
-# --- observers ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kraft", [0, 1])
-def test_an_observer_follows_and_survives_the_leaders_restart(tmp_path: Path, kraft: int) -> None:
-    async def main() -> None:
-        leader = await sole(tmp_path / "1", kraft)
-        await leader.commit(b"a")
-        observer = await Node(leader.network, tmp_path / "2", 2, is_controller=False).start()
-        await observer.machine.until(lambda: observer.machine.values == [b"a"])
-        assert observer.machine.leaders[-1].leader_id == 1
-        assert observer.client.leader_address() == address(1)
-        at = asyncio.get_running_loop().time()
-        last = await leader.commit(b"b")
-        await observer.machine.until(lambda: observer.machine.hwm > last)
-        assert asyncio.get_running_loop().time() - at < 0.4, "the long poll was answered at once"
-        await leader.kill()
-        await leader.start()
-        await leader.lead()
-        last = await leader.commit(b"c")
-        await observer.machine.until(lambda: observer.machine.hwm > last)
-        assert observer.machine.values == [b"a", b"b", b"c"]
-        await observer.stop()
-        await observer.start()
-        await observer.machine.until(lambda: observer.machine.values == [b"a", b"b", b"c"])
-        await observer.stop()
-        await leader.stop()
-        assert not leader.fatal
-        assert not observer.fatal
-
-    asyncio.run(main())
-
-
-def test_an_observer_that_is_new_loads_the_leaders_snapshot(tmp_path: Path) -> None:
-    async def main() -> None:
-        leader = await sole(tmp_path / "1")
-        for i in range(100):
-            await leader.commit(b"%d" % i + b"x" * 1000)
-        end = leader.client.high_watermark
-        await leader.client.create_snapshot(end, 1, 1, state(leader))
-        await leader.commit(b"after")
-        observer = await Node(leader.network, tmp_path / "2", 2, is_controller=False).start()
-        await observer.machine.until(lambda: observer.machine.values[-1:] == [b"after"])
-        assert observer.machine.snapshots == [OffsetEpoch(end, 1)]
-        assert observer.machine.values == leader.machine.values
-        assert observer.client.voters == leader.client.voters
-        assert observer.client.log.start_offset == end
-        await observer.stop()
-        await observer.start()
-        await observer.machine.until(lambda: observer.machine.values[-1:] == [b"after"])
-        assert observer.machine.values == leader.machine.values
-        await observer.stop()
-        await leader.stop()
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("version", [15, 16, 17, 18])
-def test_an_observer_speaks_the_versions_of_fetch_that_kafka_4_has(tmp_path: Path, version: int) -> None:
-    async def main() -> None:
-        dynamic = version >= 17  # before, an answer does not say where the leader is: the configuration must
-        leader = await sole(tmp_path / "1", int(dynamic))
-        leader.network.versions[1] = version
-        await leader.commit(b"a")
-        voters = None if dynamic else {1: address(1)}
-        observer = await Node(leader.network, tmp_path / "2", 2, is_controller=False, voters=voters).start()
-        await observer.machine.until(lambda: observer.machine.values == [b"a"])
-        await observer.stop()
-        await leader.stop()
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("version", [0, 1, 2])
-def test_describe_quorum_shows_voters_and_observers(tmp_path: Path, version: int) -> None:
-    async def main() -> None:
-        leader = await sole(tmp_path / "1")
-        await leader.commit(b"a")
-        observer = await Node(leader.network, tmp_path / "2", 2, is_controller=False).start()
-        await observer.machine.until(lambda: observer.machine.values == [b"a"])
-        part, topic = DescribeQuorumRequest.PartitionData, DescribeQuorumRequest.TopicData
-        request = DescribeQuorumRequest(topics=[topic(topic_name=METADATA_TOPIC, partitions=[part()])])
-        answer = leader.client.handle(context(55, version), request)
-        assert isinstance(answer, DescribeQuorumResponse)
-        answer = DescribeQuorumResponse.decode(answer.encode(version), version)
-        [p] = answer.topics[0].partitions
-        assert (p.error_code, p.leader_id, p.leader_epoch) == (NONE, 1, 1)
-        assert p.high_watermark == leader.client.high_watermark
-        assert [v.replica_id for v in p.current_voters] == [1]
-        assert [(o.replica_id, o.log_end_offset) for o in p.observers] == [(2, p.high_watermark)]
-        if version >= 1:
-            assert p.observers[0].last_fetch_timestamp > 1_600_000_000_000
-        if version >= 2:
-            assert p.current_voters[0].replica_directory_id == directory(1)
-            assert [n.node_id for n in answer.nodes] == [1]
-        # A client of an older version, which may refuse what it does not know, sees Kafka's fields alone.
-        assert p.uncommitted_added_voters == p.uncommitted_removed_voters == ([] if version >= 2 else None)
-        await observer.stop()
-        await leader.stop()
-
-    asyncio.run(main())
-
-
-# --- quorums --------------------------------------------------------------------------------------
-
-
-async def trio(path: Path) -> list[Node]:
-    network = Network()
-    nodes = []
-    for i in (1, 2, 3):
-        format_dynamic(path / str(i), dynamic(1, 2, 3))
-        nodes.append(Node(network, path / str(i), i, bootstrap_servers=(address(1), address(2), address(3))))
-    for node in nodes:
-        await node.start()
-    return nodes
-
-
-def test_three_voters_replicate_and_replace_a_killed_leader(tmp_path: Path) -> None:
-    async def main() -> None:
-        nodes = await trio(tmp_path)
-        leader = await leader_of(nodes)
-        last = await leader.commit(b"a")
-        for node in nodes:
-            await node.machine.until(lambda node=node: node.machine.hwm > last)  # type: ignore[misc]
-        await leader.kill()
-        rest = [n for n in nodes if n is not leader]
-        second = await leader_of(rest)
-        await second.commit(b"b")
-        await leader.start()
-        last = await second.commit(b"c")
-        for node in nodes:
-            await node.machine.until(lambda node=node: node.machine.hwm > last)  # type: ignore[misc]
-            assert node.machine.values == [b"a", b"b", b"c"]
-        await second.stop()
-        third = await leader_of([n for n in nodes if n is not second])
-        await third.commit(b"d")
-        for node in nodes:
-            if node is not second:
-                await node.stop()
-            assert not node.fatal
-
-    asyncio.run(main())
-
-
-def test_pending_proposals_of_a_deposed_leader_are_dropped(tmp_path: Path) -> None:
-    async def main() -> None:
-        nodes = await trio(tmp_path)
-        leader = await leader_of(nodes)
-        await leader.commit(b"a")
-        others = [n for n in nodes if n is not leader]
-        leader.client.resign(leader.client.epoch)
-        with pytest.raises(NotLeaderError):
-            leader.client.append(leader.client.epoch, [b"x"])
-        second = await leader_of(nodes)
-        await second.commit(b"b")
-        assert others
-        for node in nodes:
-            await node.machine.until(lambda node=node: node.machine.values == [b"a", b"b"])  # type: ignore[misc]
-        for node in nodes:
-            await node.stop()
-
-    asyncio.run(main())
-
-
-def test_kraft_version_upgrade_of_a_sole_static_voter(tmp_path: Path) -> None:
-    async def main() -> None:
-        node = await sole(tmp_path, 0)
-        await node.commit(b"a")
-        await node.client.upgrade_kraft_version(node.client.epoch, 1, validate_only=True)
-        assert node.client.kraft_version == 0
-        await node.client.upgrade_kraft_version(node.client.epoch, 1)
-        assert node.client.kraft_version_finalised == 1
-        with pytest.raises(KafkaError) as refused:
-            await node.client.upgrade_kraft_version(node.client.epoch, 0)
-        assert refused.value.code == ErrorCode.INVALID_UPDATE_VERSION
-        await node.stop()
-        assert b'"data_version":1' in (metadata(tmp_path) / "quorum-state").read_bytes()
-        node = await sole(tmp_path, 1)  # no static voters any more: the log has them
-        assert node.client.voters.by_id[1].key.directory_id == directory(1)
-        assert node.machine.values == [b"a"]
         await node.stop()
 
     asyncio.run(main())

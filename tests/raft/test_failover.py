@@ -15,8 +15,8 @@ from quorate.protocol.schema import Request, Response
 from quorate.raft.core import messages as m
 from quorate.raft.core.raft import Raft
 from quorate.raft.core.voters import Membership, VoterSet
-from quorate.raft.storage.quorum_state import QuorumState, QuorumStateFile
-from quorate.raft.types import Address, OffsetEpoch, RaftParams, ReplicaKey, Role
+from quorate.raft.storage.quorum_state import QuorumStateFile
+from quorate.raft.types import Address, OffsetEpoch, QuorumState, RaftParams, ReplicaKey, Role
 from tests.raft.nodes import MemoryTransport, Network, Node, dynamic, format_dynamic
 from tests.raft.world import CLUSTER, LISTENER, Entry, MemoryLog, World, address, directory, voter
 
@@ -40,7 +40,9 @@ def replica(
 
 def hear(r: Raft, leader: int, now: float) -> None:
     """One good Fetch answer from the leader."""
-    request = next(q for link in r.links.values() for q in link.in_flight.values() if isinstance(q, m.Fetch))
+    request = next(
+        q for link in r.state.links.values() for q in link.in_flight.values() if isinstance(q, m.Fetch)
+    )
     reply = m.FetchReply(leader_id=leader, epoch=3, high_watermark=0)
     r.step(m.Replied(m.Peer(leader, address(leader)), request, reply), now)
 
@@ -60,7 +62,9 @@ def pre_vote(i: int, to: int = 1, last: tuple[int, int] = (3, 2), epoch: int = 3
 
 
 @pytest.mark.parametrize("lost", [m.PeerLost(address(2)), m.EndEpoch(2, 3, [], {}, CLUSTER)])
-def test_a_leader_that_was_reset_or_took_its_leave_is_heard_no_more(lost: m.PeerLost | m.EndEpoch) -> None:
+def test_a_leader_whose_connection_was_reset_or_that_resigned_counts_as_not_heard(
+    lost: m.PeerLost | m.EndEpoch,
+) -> None:
     r = replica()
     hear(r, 2, 0.1)
     refused = asks(r, pre_vote(3), 0.15)
@@ -72,7 +76,7 @@ def test_a_leader_that_was_reset_or_took_its_leave_is_heard_no_more(lost: m.Peer
     assert granted.granted
 
 
-def test_a_reset_connection_of_another_voter_says_nothing_of_the_leader() -> None:
+def test_a_reset_connection_of_another_voter_does_not_concern_the_leader() -> None:
     r = replica()
     hear(r, 2, 0.1)
     r.step(m.PeerLost(address(3)), 0.2)
@@ -85,37 +89,37 @@ def test_a_leader_that_answers_again_is_heard_again() -> None:
     r = replica()
     hear(r, 2, 0.1)
     r.step(m.PeerLost(address(2)), 0.2)
-    assert r.following is not None
-    r.following.quick_at = 9.0
-    elsewhere = r.link(address(3)).in_flight[m.Fetch]
+    assert r.state.following is not None
+    r.state.following.quick_pre_vote_at = 9.0
+    elsewhere = r.state.link(address(3)).in_flight[m.Fetch]
     told = m.FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=2, epoch=3)
     r.step(m.Replied(m.Peer(3, address(3)), elsewhere, told), 0.3)
     hear(r, 2, 0.35)
     reply = asks(r, pre_vote(3), 0.4)
     assert isinstance(reply, m.VoteReply)
     assert not reply.granted
-    assert r.role is Role.FOLLOWER
+    assert r.state.role is Role.FOLLOWER
 
 
 # --- giving way -----------------------------------------------------------------------------------
 
 
-def test_who_granted_a_pre_vote_leaves_the_asker_time() -> None:
+def test_a_replica_that_granted_a_pre_vote_lets_the_other_go_first() -> None:
     r = replica()
     r.step(m.PeerLost(address(2)), 0.1)
     asks(r, pre_vote(3), 0.1)
     r.step(m.Timeout(), 0.129)
-    assert r.role is Role.FOLLOWER
+    assert r.state.role is Role.FOLLOWER
     r.step(m.Timeout(), 0.161)
-    assert r.role is Role.PROSPECTIVE
+    assert r.state.role is Role.PROSPECTIVE
 
 
-def test_way_is_given_once_an_epoch_so_that_nobody_can_hold_an_election_up() -> None:
+def test_a_replica_lets_another_go_first_once_an_epoch_at_most() -> None:
     r = replica()
     r.step(m.PeerLost(address(2)), 0.1)
     for at in range(1, 20):
         asks(r, pre_vote(3), 0.1 + at * 0.01)
-    assert r.role is Role.PROSPECTIVE
+    assert r.state.role is Role.PROSPECTIVE
 
 
 @pytest.mark.parametrize(
@@ -126,19 +130,19 @@ def test_way_is_given_once_an_epoch_so_that_nobody_can_hold_an_election_up() -> 
         (1, 3, (4, 2), True),  # the longer log goes first
     ],
 )
-def test_of_two_that_ask_at_once_one_stands_first(
+def test_of_two_simultaneous_prospectives_one_stands_first(
     me: int, other: int, last: tuple[int, int], waits: bool
 ) -> None:
     r = replica(me)
     r.step(m.PeerLost(address(2)), 0.1)
     r.step(m.Timeout(), 0.121)
-    assert r.role is Role.PROSPECTIVE
+    assert r.state.role is Role.PROSPECTIVE
     asks(r, pre_vote(other, me, last), 0.122)
-    request = next(q for q in r.link(address(other)).in_flight.values() if isinstance(q, m.Vote))
+    request = next(q for q in r.state.link(address(other)).in_flight.values() if isinstance(q, m.Vote))
     r.step(m.Replied(m.Peer(other, address(other)), request, m.VoteReply(epoch=3, granted=True)), 0.123)
-    assert r.role is (Role.PROSPECTIVE if waits else Role.CANDIDATE)
+    assert r.state.role is (Role.PROSPECTIVE if waits else Role.CANDIDATE)
     r.step(m.Timeout(), 0.183)
-    assert r.role is Role.CANDIDATE
+    assert r.state.role is Role.CANDIDATE
 
 
 def test_two_followers_that_lose_their_leader_at_once_do_not_split_the_votes() -> None:
@@ -149,11 +153,11 @@ def test_two_followers_that_lose_their_leader_at_once_do_not_split_the_votes() -
         leader = world.elect()
         world.settle("a")
         world.run(3)
-        before = leader.core.epoch
+        before = leader.core.state.epoch
         world.kill(leader.id)
         world.settle("b")
         assert world.leader is not None
-        epochs.append(world.leader.core.epoch - before)
+        epochs.append(world.leader.core.state.epoch - before)
     assert sum(epochs) <= 33  # hardly ever a second attempt
 
 
@@ -162,8 +166,8 @@ def test_two_followers_that_lose_their_leader_at_once_do_not_split_the_votes() -
 
 def answer_votes(r: Raft, now: float, granted: bool) -> None:
     """Node 3 answers the vote request that it has; node 2 is gone."""
-    for i, reply in ((2, m.Failure.DISCONNECTED), (3, m.VoteReply(epoch=r.epoch, granted=granted))):
-        request = next(q for q in r.link(address(i)).in_flight.values() if isinstance(q, m.Vote))
+    for i, reply in ((2, m.Failure.DISCONNECTED), (3, m.VoteReply(epoch=r.state.epoch, granted=granted))):
+        request = next(q for q in r.state.link(address(i)).in_flight.values() if isinstance(q, m.Vote))
         r.step(m.Replied(m.Peer(i, address(i)), request, reply), now)
 
 
@@ -172,43 +176,45 @@ def test_after_a_reset_pre_votes_are_asked_for_within_20_ms_and_again_every_20_t
     seed: int,
 ) -> None:
     r = replica()
-    r.rng = random.Random(seed)
+    r.state.rng = random.Random(seed)
     hear(r, 2, 0.1)
-    assert r.following is not None
-    end = r.following.fetch_deadline
+    assert r.state.following is not None
+    end = r.state.following.fetch_deadline
     effects = r.step(m.PeerLost(address(2)), 0.2)
     asked: list[float] = []
     now = 0.2
     while now < end:
         now = effects.wake_at
         effects = r.step(m.Timeout(), now)
-        if r.role is Role.PROSPECTIVE and now < end:
+        if r.state.role is Role.PROSPECTIVE and now < end:
             asked.append(now)
             answer_votes(r, now, granted=False)  # node 3 still hears the leader
             effects = r.step(m.Timeout(), now)
-            assert (r.role, r.epoch, r.leader_id) == (Role.FOLLOWER, 3, 2)
+            assert (r.state.role, r.state.epoch, r.state.leader_id) == (Role.FOLLOWER, 3, 2)
     assert 0.2 <= asked[0] <= 0.22
     assert all(0.0199 <= b - a <= 0.0501 for a, b in itertools.pairwise(asked))
     assert end - asked[-1] <= 0.0501
-    assert r.role is Role.PROSPECTIVE
-    assert r.election_deadline >= end + r.params.election_timeout_s  # from now on with Kafka's patience
+    assert r.state.role is Role.PROSPECTIVE
+    assert (
+        r.state.election_deadline >= end + r.state.params.election_timeout_s
+    )  # from now on with Kafka's patience
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_candidate_that_loses_waits_twice_as_long_each_time_up_to_the_limit(seed: int) -> None:
     r = replica()
-    r.rng = random.Random(seed)
+    r.state.rng = random.Random(seed)
     hear(r, 2, 0.1)
     now = 0.2
-    r.step(m.Received(m.EndEpoch(2, 3, [r.me], {}, CLUSTER), "t"), now)
+    r.step(m.Received(m.EndEpoch(2, 3, [r.state.me], {}, CLUSTER), "t"), now)
     for lost in range(9):
-        assert (r.role, r.epoch) == (Role.CANDIDATE, 4 + lost)
+        assert (r.state.role, r.state.epoch) == (Role.CANDIDATE, 4 + lost)
         answer_votes(r, now, granted=False)
-        low, high = (min(s * 2**lost, r.params.backoff_max_s) for s in (0.010, 0.050))
-        assert low - 1e-6 <= r.election_deadline - now <= high + 1e-6
-        now = r.election_deadline
+        low, high = (min(s * 2**lost, r.state.params.backoff_max_s) for s in (0.010, 0.050))
+        assert low - 1e-6 <= r.state.election_deadline - now <= high + 1e-6
+        now = r.state.election_deadline
         r.step(m.Timeout(), now)
-        assert r.role is Role.PROSPECTIVE
+        assert r.state.role is Role.PROSPECTIVE
         answer_votes(r, now, granted=True)
 
 
@@ -220,19 +226,19 @@ def test_the_successor_that_a_leader_names_stands_without_asking() -> None:
     hear(r, 2, 0.1)
     keys = [ReplicaKey(1, directory(1)), ReplicaKey(3, directory(3))]
     effects = r.step(m.Received(m.EndEpoch(2, 3, keys, {}, CLUSTER), "t"), 0.2)
-    assert (r.role, r.epoch) == (Role.CANDIDATE, 4)
-    assert effects.save_quorum_state == QuorumState(4, None, r.me)
+    assert (r.state.role, r.state.epoch) == (Role.CANDIDATE, 4)
+    assert effects.save_quorum_state == QuorumState(4, None, r.state.me)
     assert not any(isinstance(o.request, m.Vote) and o.request.pre_vote for o in effects.send)
 
 
-def test_who_refuses_a_shorter_log_stands_soon_itself() -> None:
+def test_a_voter_that_refuses_a_shorter_log_stands_soon_itself() -> None:
     r = replica(stored=QuorumState(3))
     r.step(
         m.Received(m.Vote(4, ReplicaKey(3, directory(3)), OffsetEpoch(2, 1), None, False, CLUSTER), "t"), 0.01
     )
-    assert (r.role, r.voted) == (Role.UNATTACHED, None)
+    assert (r.state.role, r.state.voted) == (Role.UNATTACHED, None)
     r.step(m.Timeout(), 0.062)
-    assert r.role is Role.PROSPECTIVE
+    assert r.state.role is Role.PROSPECTIVE
 
 
 # --- observers are told ---------------------------------------------------------------------------
@@ -253,9 +259,9 @@ def test_an_observers_fetch_waits_for_the_next_leader_and_names_it() -> None:
     assert (reply.error, reply.leader_id, reply.epoch) == (ErrorCode.FENCED_LEADER_EPOCH, 3, 4)
 
 
-def test_it_waits_no_longer_than_it_said() -> None:
+def test_a_fetch_waits_for_a_leader_no_longer_than_its_max_wait() -> None:
     r = replica(stored=QuorumState(3))
-    r.election_deadline = 99.0
+    r.state.election_deadline = 99.0
     r.step(m.Received(fetch(OBSERVER, wait=200), "o"), 0.01)
     effects = r.step(m.Timeout(), 0.22)
     assert [(a.token, a.reply.error) for a in effects.answers] == [("o", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
@@ -271,7 +277,7 @@ def test_it_waits_no_longer_than_it_said() -> None:
     ],
     ids=["a voter", "no time", "of a later epoch", "no replica"],
 )
-def test_whose_fetch_is_answered_at_once(request_: m.Fetch) -> None:
+def test_fetches_that_do_not_wait_for_a_leader(request_: m.Fetch) -> None:
     assert asks(replica(stored=QuorumState(3)), request_, 0.01).error != ErrorCode.NONE
 
 
@@ -288,18 +294,18 @@ def test_a_leader_that_resigns_keeps_observers_until_it_knows_its_successor() ->
     assert world.run(
         5,
         lambda: (
-            observer.core.leader_id == leader.id
+            observer.core.state.leader_id == leader.id
             and any(p.request.replica.id == 4 for p in parked(leader.core))
         ),
     )
     leader.step(m.Shutdown())
-    assert [p.request.replica.id for p in leader.core.leaderless] == [4]
-    assert world.run(1, lambda: observer.core.leader_id not in (None, leader.id))
-    assert not leader.core.leaderless
+    assert [p.request.replica.id for p in leader.core.state.fetches_awaiting_leader] == [4]
+    assert world.run(1, lambda: observer.core.state.leader_id not in (None, leader.id))
+    assert not leader.core.state.fetches_awaiting_leader
 
 
 def parked(r: Raft) -> list[object]:
-    return list(r.leading.parked) if r.leading is not None else []
+    return list(r.state.leading.parked) if r.state.leading is not None else []
 
 
 # --- what waits for the disk ----------------------------------------------------------------------
@@ -309,7 +315,7 @@ def test_an_unchanged_state_is_not_written_again() -> None:
     r = replica()
     r.step(m.PeerLost(address(2)), 0.1)
     effects = r.step(m.Timeout(), 0.121)
-    assert (r.role, effects.save_quorum_state) == (Role.PROSPECTIVE, None)
+    assert (r.state.role, effects.save_quorum_state) == (Role.PROSPECTIVE, None)
 
 
 def test_only_the_name_of_another_leader_may_be_written_later() -> None:
@@ -325,9 +331,9 @@ def test_only_the_name_of_another_leader_may_be_written_later() -> None:
 
 def test_a_new_leaders_own_name_does_not_wait() -> None:
     r = replica(voters=1, stored=QuorumState(3))
-    assert r.role is Role.LEADER
-    assert r.effects.save_quorum_state == QuorumState(4, 1)
-    assert not r.effects.save_may_wait
+    assert r.state.role is Role.LEADER
+    assert r.state.effects.save_quorum_state == QuorumState(4, 1)
+    assert not r.state.effects.save_may_wait
 
 
 class QuickTransport(MemoryTransport):

@@ -28,7 +28,7 @@ def quorum(voters: int, kraft: int) -> tuple[World, Node]:
 
 
 def upgrade(node: Node, level: int = 1, validate_only: bool = False) -> str:
-    node.step(m.UpgradeKraftVersion(node.core.epoch, level, validate_only, "upgrade"))
+    node.step(m.UpgradeKraftVersion(node.core.state.epoch, level, validate_only, "upgrade"))
     return "upgrade"
 
 
@@ -37,7 +37,7 @@ def controls(node: Node) -> list[int]:
 
 
 def levels(world: World) -> set[int]:
-    return {n.core.members.kraft_version for n in world.nodes.values()}
+    return {n.core.state.members.kraft_version for n in world.nodes.values()}
 
 
 # --- the upgrade ----------------------------------------------------------------------------------
@@ -45,29 +45,29 @@ def levels(world: World) -> set[int]:
 
 def test_an_upgrade_is_one_version_and_one_voter_set_side_by_side() -> None:
     world, leader = quorum(3, kraft=0)
-    assert all(v.key.directory_id == NO_DIRECTORY for v in leader.core.voters)
+    assert all(v.key.directory_id == NO_DIRECTORY for v in leader.core.state.voters)
     token = upgrade(leader)
     assert world.run(5, lambda: token in leader.answers)
     assert leader.answers[token].error == ErrorCode.NONE
     kinds = [e.control[0] if e.control else None for e in leader.log.entries]
     at = kinds.index(KRAFT_VERSION)
     assert kinds[at : at + 2] == [KRAFT_VERSION, KRAFT_VOTERS]
-    assert {v.key for v in leader.core.voters} == {ReplicaKey(i, directory(i)) for i in (1, 2, 3)}
+    assert {v.key for v in leader.core.state.voters} == {ReplicaKey(i, directory(i)) for i in (1, 2, 3)}
     assert world.run(5, lambda: levels(world) == {1})
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_voters_have_told_who_they_are_when_the_first_record_of_an_epoch_has_committed(seed: int) -> None:
+def test_voters_report_themselves_before_the_first_record_of_an_epoch_commits(seed: int) -> None:
     world = World(3, seed, kraft=0)
     world.boot_all()
     for _ in range(2):
         leader = world.elect()
-        assert world.run(0.1, lambda node=leader: len(node.core.leading.reported) == 2)
+        assert world.run(0.1, lambda node=leader: len(node.core.state.leading.reported_voters) == 2)
         token = upgrade(leader, validate_only=True)
         assert leader.answers[token].error == ErrorCode.NONE
         leader.answers.clear()
-        leader.step(m.Resign(leader.core.epoch, "another one's turn"))
-        world.run(5.0, lambda: not any(n.core.is_leader for n in world.nodes.values()))
+        leader.step(m.Resign(leader.core.state.epoch, "another one's turn"))
+        world.run(5.0, lambda: not any(n.core.state.is_leader for n in world.nodes.values()))
 
 
 def test_it_is_finalised_only_when_it_is_committed_and_acts_before() -> None:
@@ -77,7 +77,7 @@ def test_it_is_finalised_only_when_it_is_committed_and_acts_before() -> None:
             world.isolate(node.id)
     token = upgrade(leader)
     world.run(0.2)
-    members = leader.core.members
+    members = leader.core.state.members
     assert (members.kraft_version, members.kraft_version_at(leader.committed - 1)) == (1, 0)
     assert token not in leader.answers
     world.heal()
@@ -91,17 +91,17 @@ def test_an_upgrade_that_never_commits_is_undone_with_the_log_and_the_static_vot
     world.isolate(old.id)
     token = upgrade(old)
     world.run(0.1)
-    assert old.core.members.kraft_version == 1
+    assert old.core.state.members.kraft_version == 1
     assert world.run(20, lambda: world.leader not in (None, old) and token in old.answers)
     assert old.answers[token].error == ErrorCode.NOT_LEADER_OR_FOLLOWER
     world.heal()
     world.settle("by another leader")
     assert world.run(20, lambda: levels(world) == {0})
-    assert all(v.key.directory_id == NO_DIRECTORY for v in old.core.voters)
+    assert all(v.key.directory_id == NO_DIRECTORY for v in old.core.state.voters)
     assert KRAFT_VERSION not in controls(old)
 
 
-def test_nothing_is_written_where_it_is_only_validated() -> None:
+def test_validate_only_writes_nothing() -> None:
     world, leader = quorum(3, kraft=0)
     token = upgrade(leader, validate_only=True)
     world.run(1)
@@ -109,7 +109,7 @@ def test_nothing_is_written_where_it_is_only_validated() -> None:
     assert KRAFT_VERSION not in controls(leader)
 
 
-def test_an_upgrade_to_the_level_that_there_is_changes_nothing() -> None:
+def test_an_upgrade_to_the_current_level_changes_nothing() -> None:
     world, leader = quorum(1, kraft=1)
     before = controls(leader)
     token = upgrade(leader)
@@ -117,7 +117,7 @@ def test_an_upgrade_to_the_level_that_there_is_changes_nothing() -> None:
     assert (leader.answers[token].error, controls(leader)) == (ErrorCode.NONE, before)
 
 
-def test_a_voter_that_has_never_told_who_it_is_is_named() -> None:
+def test_an_upgrade_names_a_voter_that_has_not_reported_itself() -> None:
     world = World(3, seed=8, kraft=0)
     for i in (1, 2):
         world.nodes[i].boot_up()
@@ -136,7 +136,7 @@ def test_a_voter_that_does_not_support_the_level_is_named() -> None:
     world = World(3, seed=8, kraft=0)
     world.boot_all()
     other = world.nodes[3]
-    other.core.params = dataclasses.replace(other.core.params, kraft_versions=(0, 0))
+    other.core.state.params = dataclasses.replace(other.core.state.params, kraft_versions=(0, 0))
     leader = world.elect()
     assert leader is not other
     world.run(8)
@@ -146,7 +146,7 @@ def test_a_voter_that_does_not_support_the_level_is_named() -> None:
 
 
 @pytest.mark.parametrize(("kraft", "level"), [(1, 0), (1, 2), (0, 2), (0, -1)])
-def test_no_way_back_and_none_beyond_what_is_known(kraft: int, level: int) -> None:
+def test_downgrades_and_unknown_levels_are_refused(kraft: int, level: int) -> None:
     _, leader = quorum(1, kraft)
     reply = leader.answers[upgrade(leader, level)]
     assert reply.error == ErrorCode.INVALID_UPDATE_VERSION
@@ -160,21 +160,23 @@ def test_a_new_leader_whose_endpoints_have_changed_writes_its_own_entry_with_its
     world, old = quorum(3, kraft=1)
     for node in world.nodes.values():
         if node is not old:
-            node.core.params = dataclasses.replace(node.core.params, endpoints=ELSEWHERE)
+            node.core.state.params = dataclasses.replace(node.core.state.params, endpoints=ELSEWHERE)
     world.kill(old.id)
     assert world.run(20, lambda: world.leader not in (None, old))
     leader = world.leader
     assert leader is not None
-    assert dict(leader.core.voters.endpoints(leader.id)) == ELSEWHERE
-    first = [e.control[0] for e in leader.log.entries if e.control and e.epoch == leader.core.epoch][:3]
+    assert dict(leader.core.state.voters.endpoints(leader.id)) == ELSEWHERE
+    first = [e.control[0] for e in leader.log.entries if e.control and e.epoch == leader.core.state.epoch][:3]
     assert first == [2, KRAFT_VERSION, KRAFT_VOTERS]
     other = next(i for i in (1, 2, 3) if i not in (old.id, leader.id))
-    assert dict(leader.core.voters.endpoints(other)) == {LISTENER: address(other)}  # not its own word yet
+    assert dict(leader.core.state.voters.endpoints(other)) == {
+        LISTENER: address(other)
+    }  # not its own word yet
 
 
 def told(entry: Voter, epoch: int, kraft: int = 1) -> m.Reply:
     world, leader = quorum(1, kraft)
-    token = world.ask(leader, m.UpdateVoter(entry, leader.core.epoch + epoch))
+    token = world.ask(leader, m.UpdateVoter(entry, leader.core.state.epoch + epoch))
     world.run(1)
     return leader.answers[token]
 
@@ -197,7 +199,7 @@ def told(entry: Voter, epoch: int, kraft: int = 1) -> m.Reply:
     ids=["no endpoint", "not the first listener", "no directory", "no id", "range above", "range upside down", "no voter",
          "old epoch", "epoch to come", "good"],
 )  # fmt: skip
-def test_what_update_raft_voter_is_answered(kraft: int, entry: Voter, epoch: int, error: ErrorCode) -> None:
+def test_responses_to_update_raft_voter(kraft: int, entry: Voter, epoch: int, error: ErrorCode) -> None:
     assert told(entry, epoch, kraft).error == error
 
 
@@ -205,46 +207,46 @@ def test_another_disk_of_a_voters_id_cannot_change_its_entry() -> None:
     assert told(Voter(ReplicaKey(1, directory(44)), ELSEWHERE, (0, 1)), 0).error == ErrorCode.VOTER_NOT_FOUND
 
 
-def test_an_update_waits_for_a_change_that_is_in_the_log_and_comes_again() -> None:
+def test_an_update_is_repeated_while_a_voter_change_is_uncommitted() -> None:
     world, leader = quorum(3, kraft=1)
     follower, other = (n for n in world.nodes.values() if n is not leader)
     leader.step(m.Received(m.RemoveVoter(ReplicaKey(other.id, directory(other.id))), "removing"))
-    assert world.run(1, lambda: other.id not in leader.core.voters.ids)
+    assert world.run(1, lambda: other.id not in leader.core.state.voters.ids)
     for node in (follower, other):
         world.isolate(node.id)
     update = m.UpdateVoter(
-        Voter(ReplicaKey(follower.id, directory(follower.id)), ELSEWHERE, (0, 1)), leader.core.epoch
+        Voter(ReplicaKey(follower.id, directory(follower.id)), ELSEWHERE, (0, 1)), leader.core.state.epoch
     )
     refused = world.ask(leader, update)
     assert leader.answers[refused].error == ErrorCode.REQUEST_TIMED_OUT
-    follower.core.params = dataclasses.replace(follower.core.params, endpoints=ELSEWHERE)
+    follower.core.state.params = dataclasses.replace(follower.core.state.params, endpoints=ELSEWHERE)
     world.heal()
-    assert world.run(12, lambda: dict(leader.core.voters.endpoints(follower.id)) == ELSEWHERE)
+    assert world.run(12, lambda: dict(leader.core.state.voters.endpoints(follower.id)) == ELSEWHERE)
     assert leader.answers["removing"].error == ErrorCode.NONE
-    assert leader.core.role is Role.LEADER
+    assert leader.core.state.role is Role.LEADER
 
 
 def test_an_update_does_not_wait_for_a_controller_that_is_to_be_added() -> None:
     world, leader = quorum(3, kraft=1)
     follower = next(n for n in world.nodes.values() if n is not leader)
     adding = world.ask(leader, m.AddVoter(voter(9), timeout_ms=20_000))
-    follower.core.params = dataclasses.replace(follower.core.params, endpoints=ELSEWHERE)
-    assert world.run(8, lambda: dict(leader.core.voters.endpoints(follower.id)) == ELSEWHERE)
+    follower.core.state.params = dataclasses.replace(follower.core.state.params, endpoints=ELSEWHERE)
+    assert world.run(8, lambda: dict(leader.core.state.voters.endpoints(follower.id)) == ELSEWHERE)
     assert adding not in leader.answers
 
 
 def update(world: World, leader: Node, i: int, endpoints: Endpoints) -> ErrorCode:
     entry = Voter(ReplicaKey(i, directory(i)), endpoints, (0, 1))
-    token = world.ask(leader, m.UpdateVoter(entry, leader.core.epoch))
+    token = world.ask(leader, m.UpdateVoter(entry, leader.core.state.epoch))
     world.run(0.5)
     return leader.answers[token].error
 
 
-def test_a_voter_cannot_move_to_where_another_is(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_voter_cannot_take_the_address_of_another(caplog: pytest.LogCaptureFixture) -> None:
     world, leader = quorum(3, kraft=1)
     moving, other = (i for i in world.nodes if i != leader.id)
     assert update(world, leader, moving, {LISTENER: address(other)}) == ErrorCode.REQUEST_TIMED_OUT
-    assert dict(leader.core.voters.endpoints(moving)) == {LISTENER: address(moving)}
+    assert dict(leader.core.state.voters.endpoints(moving)) == {LISTENER: address(moving)}
     host, port = address(other)
     assert (
         f"{LISTENER}://{host}:{port} of voter {ReplicaKey(moving, directory(moving))} is the endpoint of "
@@ -256,13 +258,13 @@ def test_a_voter_cannot_move_to_where_another_is(caplog: pytest.LogCaptureFixtur
     )
 
 
-def test_two_voters_that_change_places_both_may(caplog: pytest.LogCaptureFixture) -> None:
+def test_two_voters_may_exchange_addresses(caplog: pytest.LogCaptureFixture) -> None:
     world, leader = quorum(3, kraft=1)
     one, two = (i for i in world.nodes if i != leader.id)
     assert update(world, leader, one, {LISTENER: address(two)}) == ErrorCode.REQUEST_TIMED_OUT
     assert update(world, leader, two, {LISTENER: address(one)}) == ErrorCode.NONE
     assert update(world, leader, one, {LISTENER: address(two)}) == ErrorCode.NONE
-    assert [dict(leader.core.voters.endpoints(i)) for i in (one, two)] == [
+    assert [dict(leader.core.state.voters.endpoints(i)) for i in (one, two)] == [
         {LISTENER: address(i)} for i in (two, one)
     ]
 

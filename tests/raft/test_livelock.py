@@ -29,21 +29,21 @@ class Mirror(random.Random):
 
 def rounds_until_elected(world: World, after: int) -> int:
     """Epochs begun since `after`, the last one's leader included."""
-    assert world.run(60, lambda: world.leader is not None and world.leader.core.epoch > after)
+    assert world.run(60, lambda: world.leader is not None and world.leader.core.state.epoch > after)
     assert world.leader is not None
-    return world.leader.core.epoch - after
+    return world.leader.core.state.epoch - after
 
 
 def equal_deadlines(world: World, at: float) -> None:
     """All voters are without a leader, and their election timers end at the same moment."""
     for node in world.nodes.values():
-        node.core.election_deadline = at
-        assert node.core.role is Role.UNATTACHED
+        node.core.state.election_deadline = at
+        assert node.core.state.role is Role.UNATTACHED
         world.after(at - world.now, lambda node=node: node.step(m.Timeout()))  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("voters", [2, 3, 4, 5, 6])
-def test_in_a_world_that_treats_all_alike_the_replicas_ids_decide(voters: int) -> None:
+def test_equal_random_draws_still_elect_a_leader_within_two_rounds(voters: int) -> None:
     for seed in range(25):
         world = World(voters, seed=seed, kraft=1)
         world.rng = Mirror(seed)
@@ -62,10 +62,10 @@ def test_followers_that_lose_their_leader_at_one_moment_and_draw_the_same_number
         leader = world.elect()
         world.settle("a")
         world.run(1)
-        before = leader.core.epoch
+        before = leader.core.state.epoch
         world.rng = Mirror(seed)
         for node in world.nodes.values():
-            node.core.rng = random.Random(seed)
+            node.core.state.rng = random.Random(seed)
         world.kill(leader.id)
         assert rounds_until_elected(world, before) <= 2, f"seed {seed}"
 

@@ -7,7 +7,7 @@ import pytest
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import messages as m
-from quorate.raft.core.voter_changes import MAX_ADD_TIMEOUT_S
+from quorate.raft.core.membership.voter_changes import MAX_ADD_TIMEOUT_S
 from quorate.raft.core.voters import Voter
 from quorate.raft.types import Address, ReplicaKey, Role
 from tests.raft.test_membership import ask, key, lead, quorum, timed_out
@@ -16,7 +16,7 @@ from tests.raft.world import LISTENER, World, address, directory, voter
 
 def others(world: World, count: int = 9) -> list[int]:
     """Of the voters those that do not lead."""
-    return [v.id for v in lead(world).core.voters if v.id != lead(world).id][:count]
+    return [v.id for v in lead(world).core.state.voters if v.id != lead(world).id][:count]
 
 
 def dead(world: World, ids: list[int]) -> None:
@@ -37,12 +37,12 @@ def test_a_removal_that_would_leave_no_living_majority_is_refused_with_who_is_si
     assert timed_out(reply, f"2 must be up, but voter {gone} has not fetched for ")
     assert f"start {gone} first, or remove {gone} first" in (reply.message or "")
     assert world.now - asked < 4
-    assert leader.core.role is Role.LEADER
+    assert leader.core.state.role is Role.LEADER
     world.settle("the quorum works on")
-    assert leader.core.voters.ids == [1, 2, 3]
+    assert leader.core.state.voters.ids == [1, 2, 3]
 
 
-def test_one_that_has_never_fetched_from_this_leader_is_said_to_have_not() -> None:
+def test_a_removal_names_a_voter_that_has_never_fetched() -> None:
     world = World(3, kraft=1)
     for i in (1, 2):
         world.nodes[i].boot_up()
@@ -51,7 +51,7 @@ def test_one_that_has_never_fetched_from_this_leader_is_said_to_have_not() -> No
     assert timed_out(ask(world, m.RemoveVoter(key(wanted))), "voter 3 has not fetched from this leader")
 
 
-def test_a_removal_waits_a_moment_for_a_voter_that_comes() -> None:
+def test_a_removal_waits_for_a_voter_that_starts_to_fetch() -> None:
     world = quorum(3)
     gone, wanted = others(world)
     dead(world, [gone])
@@ -84,7 +84,7 @@ def test_with_exactly_a_majority_alive_the_dead_are_removed_one_after_the_other(
     world.settle("afterwards")
 
 
-def test_a_refused_removal_does_not_hold_up_the_one_that_helps() -> None:
+def test_a_refused_removal_does_not_block_the_next_one() -> None:
     world = quorum(3)
     gone, wanted = others(world)
     dead(world, [gone])
@@ -111,7 +111,7 @@ def test_of_two_voters_the_dead_one_is_removed_as_long_as_the_other_leads() -> N
     old, gone = lead(world), others(world)[0]
     dead(world, [gone])
     assert ask(world, m.RemoveVoter(key(gone))).error == ErrorCode.NONE
-    assert old.core.voters.ids == [old.id]
+    assert old.core.state.voters.ids == [old.id]
     world.settle("alone")
 
 
@@ -122,7 +122,7 @@ def test_of_two_voters_the_leader_does_not_leave_the_dead_one_alone() -> None:
     token = world.ask(old, m.RemoveVoter(key(old.id)))
     assert world.run(5, lambda: token in old.answers)
     assert old.answers[token].error != ErrorCode.NONE
-    assert old.core.voters.ids == [1, 2]
+    assert old.core.state.voters.ids == [1, 2]
     world.nodes[gone].boot_up()
     world.settle("together")
 
@@ -157,7 +157,7 @@ def test_a_removal_does_not_wait_for_a_controller_that_is_to_be_added() -> None:
 
 
 def test_a_removal_is_not_refused_for_the_number_of_additions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quorate.raft.core.voter_changes.MAX_WAITING", 2)
+    monkeypatch.setattr("quorate.raft.core.membership.voter_changes.MAX_WAITING", 2)
     world = quorum(3)
     for _ in range(4):
         world.ask(lead(world), m.AddVoter(voter(9)))
@@ -200,11 +200,11 @@ def test_a_controller_at_the_address_of_a_voter_is_not_added(endpoints: dict[str
     assert reply.error == ErrorCode.INVALID_REQUEST
     assert f"n1:9001 of voter {key(2)} is the endpoint of voter {key(1)} already" in (reply.message or "")
     assert "remove voter 1 first" in (reply.message or "")
-    assert lead(world).core.voters.ids == [1]
+    assert lead(world).core.state.voters.ids == [1]
     assert ask(world, m.AddVoter(voter(2))).error == ErrorCode.NONE
 
 
-def test_one_without_an_endpoint_for_the_listener_is_told_its_name() -> None:
+def test_an_addition_without_an_endpoint_for_the_listener_names_the_listener() -> None:
     reply = ask(quorum(1), m.AddVoter(Voter(key(2), {"CTRL": address(2)}, (0, 1))))
     assert reply.error == ErrorCode.INVALID_REQUEST
     assert f"no endpoint for listener {LISTENER}, under which voters reach one another (it has: CTRL)" in (

@@ -47,18 +47,18 @@ def timed_out(reply: m.Reply, words: str) -> bool:
 # --- what an addition waits for -------------------------------------------------------------------
 
 
-def test_an_addition_waits_until_the_new_replica_has_come_and_caught_up() -> None:
+def test_an_addition_waits_until_the_new_replica_has_caught_up() -> None:
     world = quorum(1, others=1)
     world.kill(2)
     world.run(5)
     token = world.ask(lead(world), m.AddVoter(voter(2)))
     world.run(3)
     assert token not in lead(world).answers
-    assert lead(world).core.voters.ids == [1]
+    assert lead(world).core.state.voters.ids == [1]
     world.nodes[2].boot_up()
     assert world.run(10, lambda: token in lead(world).answers)
     assert lead(world).answers[token].error == ErrorCode.NONE
-    assert lead(world).core.voters.ids == [1, 2]
+    assert lead(world).core.state.voters.ids == [1, 2]
 
 
 @pytest.mark.parametrize(("alive", "words"), [(False, "it has not fetched"), (True, "its last fetch was")])
@@ -142,13 +142,13 @@ def test_a_change_waits_for_the_one_before_it() -> None:
     tokens = [world.ask(lead(world), m.AddVoter(voter(i))) for i in (4, 5)]
     assert world.run(10, lambda: all(t in lead(world).answers for t in tokens))
     assert [lead(world).answers[t].error for t in tokens] == [ErrorCode.NONE] * 2
-    assert lead(world).core.voters.ids == [1, 2, 3, 4, 5]
+    assert lead(world).core.state.voters.ids == [1, 2, 3, 4, 5]
     sets = [e.control[1] for e in lead(world).log.entries if e.control and e.control[0] == 6]
     sizes = [len(s.voters) for s in sets]
     assert sizes == [3, 4, 5]
 
 
-def test_a_change_that_waits_behind_another_says_so() -> None:
+def test_a_queued_change_that_times_out_names_the_earlier_change() -> None:
     world = quorum(1, others=1)
     first = world.ask(lead(world), m.AddVoter(voter(3), timeout_ms=10_000))
     second = ask(world, m.AddVoter(voter(2), timeout_ms=1000))
@@ -161,7 +161,7 @@ def test_a_change_that_waits_behind_another_says_so() -> None:
 
 
 def test_too_many_changes_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quorate.raft.core.voter_changes.MAX_WAITING", 2)
+    monkeypatch.setattr("quorate.raft.core.membership.voter_changes.MAX_WAITING", 2)
     world = quorum(1, others=1)
     tokens = [world.ask(lead(world), m.AddVoter(voter(3))) for _ in range(4)]
     refused = [t for t in tokens if t in lead(world).answers]
@@ -174,25 +174,25 @@ def test_an_uncommitted_set_is_waited_for_and_named() -> None:
     leader = lead(world)
     followers = [i for i in (1, 2, 3) if i != leader.id]
     token = world.ask(leader, m.AddVoter(voter(4), timeout_ms=1000))
-    assert world.run(5, lambda: len(leader.core.voters) == 4)
+    assert world.run(5, lambda: len(leader.core.state.voters) == 4)
     for i in followers:
         world.isolate(i)
     late = world.ask(leader, m.RemoveVoter(key(followers[0])))
     world.run(1.2)
     assert timed_out(leader.answers[token], "the new voter set to be committed")
-    assert leader.core.leading is not None
-    assert leader.core.leading.change is not None
-    assert "to be committed" in leader.core.leading.change.waits_for
+    assert leader.core.state.leading is not None
+    assert leader.core.state.leading.voter_change is not None
+    assert "to be committed" in leader.core.state.leading.voter_change.waits_for
     assert late not in leader.answers
     world.heal()
     assert world.run(10, lambda: late in leader.answers)
 
 
-def test_who_waits_is_told_when_leadership_is_lost() -> None:
+def test_waiting_changes_are_answered_when_leadership_is_lost() -> None:
     world = quorum(3, others=1)
     leader = lead(world)
     tokens = [world.ask(leader, m.AddVoter(voter(9))), world.ask(leader, m.RemoveVoter(key(2)))]
-    leader.step(m.Resign(leader.core.epoch, "a test"))
+    leader.step(m.Resign(leader.core.state.epoch, "a test"))
     assert [leader.answers[t].error for t in tokens] == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
 
 
@@ -202,9 +202,9 @@ def test_an_addition_need_not_be_awaited_until_it_is_committed() -> None:
     assert world.run(5, lambda: token in lead(world).answers)
     leader = lead(world)
     assert leader.answers[token].error == ErrorCode.NONE
-    assert leader.core.hwm is not None
-    assert leader.core.members.current_offset is not None
-    assert leader.core.members.current_offset >= leader.core.hwm
+    assert leader.core.state.hwm is not None
+    assert leader.core.state.members.current_offset is not None
+    assert leader.core.state.members.current_offset >= leader.core.state.hwm
 
 
 def test_a_duplicate_names_the_command_that_makes_room() -> None:
@@ -220,12 +220,12 @@ def test_a_duplicate_names_the_command_that_makes_room() -> None:
 
 
 def test_a_removal_whose_time_is_over_names_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quorate.raft.core.voter_changes.REMOVE_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("quorate.raft.core.membership.voter_changes.REMOVE_TIMEOUT_S", 1.0)
     world = quorum(3)
     leader = lead(world)
     first, second = (i for i in (1, 2, 3) if i != leader.id)
     removing = world.ask(leader, m.RemoveVoter(key(first)))
-    assert world.run(1, lambda: len(leader.core.voters) == 2)
+    assert world.run(1, lambda: len(leader.core.state.voters) == 2)
     for i in (first, second):
         world.isolate(i)
     late = world.ask(leader, m.RemoveVoter(key(second)))
@@ -253,7 +253,9 @@ def test_a_removal_whose_time_is_over_names_what_it_waited_for(monkeypatch: pyte
     ],
     ids=["the last one", "another disk", "another id", "no disk", "neither"],
 )
-def test_removals_that_make_no_sense_say_why(asked: ReplicaKey, error: ErrorCode, words: str) -> None:
+def test_removals_that_do_not_apply_are_refused_with_the_reason(
+    asked: ReplicaKey, error: ErrorCode, words: str
+) -> None:
     reply = ask(quorum(1), m.RemoveVoter(asked))
     assert reply.error == error
     assert words in (reply.message or "")
@@ -275,7 +277,7 @@ def test_a_voter_that_never_came_to_tell_its_directory_is_removed_without_one() 
     assert duplicate.error == ErrorCode.DUPLICATE_VOTER
     assert "it tells its directory id when it starts" in (duplicate.message or "")
     assert ask(world, m.RemoveVoter(ReplicaKey(3))).error == ErrorCode.NONE
-    assert lead(world).core.voters.ids == [1, 2]
+    assert lead(world).core.state.voters.ids == [1, 2]
 
 
 # --- procedures -----------------------------------------------------------------------------------
@@ -289,8 +291,8 @@ def test_a_disk_is_replaced_under_the_same_id() -> None:
     assert ask(world, m.RemoveVoter(key(node.id))).error == ErrorCode.NONE
     entry = type(voter(1))(ReplicaKey(node.id, directory(50 + node.id)), {LISTENER: address(node.id)}, (0, 1))
     assert ask(world, m.AddVoter(entry)).error == ErrorCode.NONE
-    assert lead(world).core.voters.by_id[node.id].key == entry.key
-    assert world.run(10, lambda: node.core.is_voter)
+    assert lead(world).core.state.voters.by_id[node.id].key == entry.key
+    assert world.run(10, lambda: node.core.state.is_voter)
 
 
 def test_a_node_is_replaced_under_a_new_id() -> None:
@@ -299,7 +301,7 @@ def test_a_node_is_replaced_under_a_new_id() -> None:
     world.kill(gone)
     assert ask(world, m.AddVoter(voter(4))).error == ErrorCode.NONE
     assert ask(world, m.RemoveVoter(key(gone))).error == ErrorCode.NONE
-    assert sorted(lead(world).core.voters.ids) == sorted({1, 2, 3, 4} - {gone})
+    assert sorted(lead(world).core.state.voters.ids) == sorted({1, 2, 3, 4} - {gone})
     world.settle("afterwards")
 
 
@@ -307,13 +309,13 @@ def test_a_leader_that_is_removed_does_not_count_itself_answers_and_hands_over()
     world = quorum(3)
     old = lead(world)
     token = world.ask(old, m.RemoveVoter(key(old.id)))
-    assert world.run(1, lambda: not old.core.is_voter)
+    assert world.run(1, lambda: not old.core.state.is_voter)
     for i in world.nodes:
         if i != old.id:
             world.kill(i)
     world.run(1)
     assert token not in old.answers  # it has the record, but does not count
-    assert old.core.role is Role.LEADER
+    assert old.core.state.role is Role.LEADER
     for i in world.nodes:
         if i != old.id:
             world.nodes[i].boot_up()
@@ -321,4 +323,4 @@ def test_a_leader_that_is_removed_does_not_count_itself_answers_and_hands_over()
     assert old.answers[token].error == ErrorCode.NONE
     assert world.run(5, lambda: world.leader is not None and world.leader is not old)
     world.settle("by the others")
-    assert not old.core.is_voter
+    assert not old.core.state.is_voter

@@ -207,7 +207,7 @@ def test_a_rate_is_over_the_time_in_which_things_came() -> None:
     assert w.per_second(200.0) == 0
 
 
-def test_an_election_lasts_from_the_first_question_to_a_leader() -> None:
+def test_election_latency_is_from_the_first_pre_vote_to_a_leader() -> None:
     meters = RaftMeters(0.0)
     for role, at in (
         (Role.PROSPECTIVE, 1.0),

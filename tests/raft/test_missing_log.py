@@ -12,10 +12,11 @@ import pytest
 
 from quorate.log.checkpoints import LEADER_EPOCHS
 from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
-from quorate.raft.storage.quorum_state import QuorumState, encode_quorum_state
-from quorate.raft.storage.snapshots import snapshot_name
+from quorate.raft.core import transitions
+from quorate.raft.storage.quorum_state import encode_quorum_state
+from quorate.raft.storage.snapshots.files import snapshot_name
 from quorate.raft.storage.voter_marker import FILE_NAME, Marked, VoterMarker
-from quorate.raft.types import RaftError
+from quorate.raft.types import QuorumState, RaftError
 from tests.raft.nodes import (
     CLUSTER,
     Network,
@@ -66,13 +67,13 @@ def test_a_voter_without_its_log_is_refused_with_file_reason_and_remedy(tmp_path
     assert refusal(tmp_path) == said  # the next start as well
 
 
-def test_the_quorum_state_alone_tells_it_too(tmp_path: Path) -> None:
+def test_the_quorum_state_alone_shows_that_the_log_is_missing(tmp_path: Path) -> None:
     lived(tmp_path)
     lose(tmp_path, LEADER_EPOCHS)
     assert refusal(tmp_path).startswith(f"{metadata(tmp_path) / STATE} is in epoch 1, ")
 
 
-def test_a_damaged_epoch_checkpoint_does_not_hide_it(tmp_path: Path) -> None:
+def test_a_damaged_epoch_checkpoint_does_not_hide_a_missing_log(tmp_path: Path) -> None:
     lived(tmp_path)
     lose(tmp_path, STATE)
     (tmp_path / FILE_NAME).unlink()
@@ -82,7 +83,7 @@ def test_a_damaged_epoch_checkpoint_does_not_hide_it(tmp_path: Path) -> None:
     assert LOST.format(metadata(tmp_path)) in said
 
 
-def test_a_damaged_quorum_state_does_not_hide_it_either(tmp_path: Path) -> None:
+def test_a_damaged_quorum_state_does_not_hide_a_missing_log(tmp_path: Path) -> None:
     """An only voter would be told to remove the file, and would then start with an empty log."""
     lived(tmp_path)
     lose(tmp_path, LEADER_EPOCHS)
@@ -95,7 +96,7 @@ def test_a_damaged_quorum_state_does_not_hide_it_either(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "more", [(), ("leader-epoch-checkpoint",), ("leader-epoch-checkpoint", "*.index", "*.timeindex")]
 )
-def test_a_static_voter_as_well(tmp_path: Path, more: tuple[str, ...]) -> None:
+def test_a_static_voter_without_its_log_is_refused(tmp_path: Path, more: tuple[str, ...]) -> None:
     asyncio.run(_static(tmp_path))
     lose(tmp_path, *more)
     said = refusal(tmp_path, voters=3, static=True)
@@ -143,7 +144,9 @@ def empty_files(path: Path) -> None:
 
 @pytest.mark.parametrize("left", [nothing, state_of_epoch_0, empty_files])
 @pytest.mark.parametrize("kraft", [0, 1])
-def test_the_first_starts_are_no_loss(tmp_path: Path, kraft: int, left: Callable[[Path], None]) -> None:
+def test_a_replica_that_never_had_a_log_starts(
+    tmp_path: Path, kraft: int, left: Callable[[Path], None]
+) -> None:
     if kraft:
         format_dynamic(tmp_path, dynamic(1, 2, 3))
     left(tmp_path)
@@ -151,13 +154,13 @@ def test_the_first_starts_are_no_loss(tmp_path: Path, kraft: int, left: Callable
         starts(tmp_path, voters=None if kraft else {i: address(i) for i in (1, 2, 3)})
 
 
-def test_one_that_has_voted_before_its_first_record_starts(tmp_path: Path) -> None:
+def test_a_replica_that_has_voted_before_its_first_record_starts(tmp_path: Path) -> None:
     async def main() -> None:
         node = await Node(Network(), tmp_path, 1, voters={1: address(1), 2: address(2)}).start()
-        node.client.core.voted = node.client.core.me
-        node.client.core.epoch = 3
-        node.client.core.persist()
-        node.client._state.save(node.client.core.effects.save_quorum_state, False)  # type: ignore[arg-type]
+        node.client.core.state.voted = node.client.core.state.me
+        node.client.core.state.epoch = 3
+        transitions.persist(node.client.core.state)
+        node.client.driver._state_writer.save(node.client.core.state.effects.save_quorum_state, False)  # type: ignore[arg-type]
         await node.kill()
 
     asyncio.run(main())

@@ -12,7 +12,7 @@ from quorate.raft.core.voters import VoterSet
 from quorate.raft.runtime.delivery import Delivery
 from quorate.raft.runtime.proposals import Proposals
 from quorate.raft.storage.fsync import SAMPLES, STALL_S, Syncer
-from quorate.raft.storage.snapshots import (
+from quorate.raft.storage.snapshots.files import (
     SnapshotError,
     SnapshotWriter,
     footer_batch,
@@ -59,7 +59,7 @@ def test_batches_stay_below_the_limit_and_atomic_groups_are_never_cut() -> None:
     assert all(len(data) <= MAX_BATCH_BYTES for _, data in batches)
 
 
-def test_what_is_not_atomic_is_split_and_what_is_must_fit() -> None:
+def test_only_atomic_groups_must_fit_into_one_batch() -> None:
     proposals = Proposals()
     big = [b"x" * (1 << 20)] * 20
     with pytest.raises(BatchTooLargeError):
@@ -121,7 +121,7 @@ def test_after_one_stalled_fsync_the_next_ones_run_in_the_thread_from_the_very_f
     assert syncer.inline
 
 
-def test_an_fsync_that_fails_in_the_thread_is_told() -> None:
+def test_an_fsync_that_fails_in_the_thread_is_reported() -> None:
     def fail() -> None:
         raise OSError(5, "I/O error")
 
@@ -240,14 +240,14 @@ def test_two_listeners_at_different_places_both_get_everything_once() -> None:
     asyncio.run(main())
 
 
-def test_leadership_of_this_replica_is_told_to_a_listener_that_has_all_before_it() -> None:
+def test_a_listener_learns_that_it_leads_when_it_has_all_earlier_records() -> None:
     async def main() -> None:
         source = Source(3)
         delivery, listener = Delivery(source, fail_test), Recorder()
         delivery.register(listener)
         delivery.committed(2)
         await delivery.settled()
-        delivery.leader_changed(LeaderAndEpoch(1, 5), leads_from=3)
+        delivery.leader_changed(LeaderAndEpoch(1, 5), epoch_start=3)
         assert (
             "leader",
             LeaderAndEpoch(1, 5),
@@ -267,19 +267,19 @@ def test_a_listener_that_lacks_nothing_need_not_wait_for_the_new_epochs_first_re
         delivery.register(listener)
         delivery.committed(3)
         await delivery.settled()
-        delivery.leader_changed(LeaderAndEpoch(1, 5), leads_from=3)
+        delivery.leader_changed(LeaderAndEpoch(1, 5), epoch_start=3)
         assert listener.events[-1] == ("leader", LeaderAndEpoch(1, 5))
 
     asyncio.run(main())
 
 
-def test_the_first_leader_of_all_is_told_after_its_own_first_record() -> None:
+def test_the_first_leader_of_a_quorum_learns_it_after_its_first_record() -> None:
     async def main() -> None:
         source = Source(1)
         delivery, listener = Delivery(source, fail_test), Recorder()
         delivery.register(listener)
         await delivery.settled()
-        delivery.leader_changed(LeaderAndEpoch(1, 1), leads_from=0)
+        delivery.leader_changed(LeaderAndEpoch(1, 1), epoch_start=0)
         assert ("leader", LeaderAndEpoch(1, 1)) not in listener.events
         delivery.committed(1)
         await delivery.settled()

@@ -10,8 +10,8 @@ import pytest
 
 from quorate.log.errors import LogDirFailure
 from quorate.raft.storage.quorum_state import QuorumStateError
-from quorate.raft.storage.snapshot_verification import SnapshotError
-from quorate.raft.storage.snapshots import snapshot_name
+from quorate.raft.storage.snapshots.files import snapshot_name
+from quorate.raft.storage.snapshots.verification import SnapshotError
 from quorate.raft.types import OffsetEpoch, RaftError
 from quorate.records.batch import build_metadata_batch
 from tests.raft.nodes import Network, Node, dynamic, format_dynamic, metadata, sole

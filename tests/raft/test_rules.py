@@ -8,10 +8,10 @@ import pytest
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import messages as m
+from quorate.raft.core import transitions
 from quorate.raft.core.raft import Raft
 from quorate.raft.core.voters import Membership, VoterSet
-from quorate.raft.storage.quorum_state import QuorumState
-from quorate.raft.types import MOVES, OffsetEpoch, RaftError, RaftParams, ReplicaKey, Role
+from quorate.raft.types import TRANSITIONS, OffsetEpoch, QuorumState, RaftError, RaftParams, ReplicaKey, Role
 from tests.raft.world import CLUSTER, LISTENER, Entry, MemoryLog, address, directory, voter
 
 
@@ -56,11 +56,13 @@ def started(role: Role, epochs: tuple[int, ...] = (1, 1, 2)) -> Raft:
         r = replica(QuorumState(2), epochs)
         r.start(0.0)
         effects = r.step(m.Timeout(), 5.0)
-        while r.role is not Role.LEADER:
+        while r.state.role is not Role.LEADER:
             out = effects.send[0]
-            effects = r.step(m.Replied(out.to, out.request, m.VoteReply(epoch=r.epoch, granted=True)), 5.0)
-    assert r.role is role
-    assert r.epoch == 3
+            effects = r.step(
+                m.Replied(out.to, out.request, m.VoteReply(epoch=r.state.epoch, granted=True)), 5.0
+            )
+    assert r.state.role is role
+    assert r.state.epoch == 3
     return r
 
 
@@ -96,7 +98,7 @@ GRANTS = [  # role, standard vote, pre-vote; candidate's log as good as ours
 def test_grants_by_role(role: Role, standard: bool, pre: bool) -> None:
     for request, expected in ((vote(), standard), (vote(pre=True), pre)):
         r = started(role)
-        last = (r.end.offset, r.end.epoch if role is not Role.LEADER else 2)
+        last = (r.state.end.offset, r.state.end.epoch if role is not Role.LEADER else 2)
         request.last = OffsetEpoch(*last)
         reply = reply_to(r, request)
         assert isinstance(reply, m.VoteReply)
@@ -114,7 +116,7 @@ def test_a_shorter_or_older_log_gets_no_vote(last: tuple[int, int], granted: boo
         assert reply.granted is granted
 
 
-def test_a_vote_is_durable_before_it_is_told_and_given_once() -> None:
+def test_a_vote_is_granted_once_and_durable_before_the_response() -> None:
     r = started(Role.UNATTACHED)
     effects = r.step(m.Received(vote(i=2), "t"), 1.0)
     assert effects.save_quorum_state == QuorumState(3, None, ReplicaKey(2, directory(2)))
@@ -128,15 +130,15 @@ def test_a_candidate_asks_for_votes_when_its_log_is_durable() -> None:
     """Else a crash could leave it less than what its vote was given for, and it would ask again in the
     same epoch."""
     r = started(Role.FOLLOWER)
-    assert isinstance(r.log, MemoryLog)
-    r.log.entries.append(Entry(3, 3))  # written, not synced
+    assert isinstance(r.state.log, MemoryLog)
+    r.state.log.entries.append(Entry(3, 3))  # written, not synced
     asked = r.step(m.Timeout(), 9.0).send
     assert [(q.to.id, q.request.pre_vote, q.request.last) for q in asked] == [
         (2, True, (4, 3)),
         (3, True, (4, 3)),
     ]  # type: ignore[union-attr]
     effects = r.step(m.Replied(asked[0].to, asked[0].request, m.VoteReply(epoch=3, granted=True)), 9.0)
-    assert (r.role, r.epoch, effects.send) == (Role.CANDIDATE, 4, [])
+    assert (r.state.role, r.state.epoch, effects.send) == (Role.CANDIDATE, 4, [])
     asked = r.step(m.Synced(4), 9.1).send
     assert [(q.to.id, q.request.pre_vote, q.request.last) for q in asked] == [
         (2, False, (4, 3)),
@@ -156,7 +158,9 @@ def test_a_follower_that_has_heard_its_leader_refuses_the_pre_vote() -> None:
     r = started(Role.FOLLOWER)
     effects = r.step(m.Timeout(), 0.1)
     del effects
-    request = next(q for link in r.links.values() for q in link.in_flight.values() if isinstance(q, m.Fetch))
+    request = next(
+        q for link in r.state.links.values() for q in link.in_flight.values() if isinstance(q, m.Fetch)
+    )
     peer = m.Peer(2, address(2))
     r.step(m.Replied(peer, request, m.FetchReply(leader_id=2, epoch=3, high_watermark=0)), 0.2)
     reply = reply_to(r, vote(pre=True), 0.3)
@@ -190,15 +194,17 @@ def test_errors_of_vote(request_: m.Vote, error: ErrorCode, top: bool) -> None:
 def test_a_greater_epoch_in_a_vote_is_adopted(pre: bool) -> None:
     r = started(Role.LEADER)
     reply = reply_to(r, vote(epoch=8, last=(99, 3), pre=pre))
-    assert (r.role, r.epoch, reply.epoch) == (Role.UNATTACHED, 8, 8)
+    assert (r.state.role, r.state.epoch, reply.epoch) == (Role.UNATTACHED, 8, 8)
 
 
 def test_a_peer_without_pre_vote_makes_the_prospective_stand_at_once() -> None:
     r = started(Role.PROSPECTIVE)
-    request = next(q for link in r.links.values() for q in link.in_flight.values() if isinstance(q, m.Vote))
+    request = next(
+        q for link in r.state.links.values() for q in link.in_flight.values() if isinstance(q, m.Vote)
+    )
     effects = r.step(m.Replied(m.Peer(2, address(2)), request, m.Failure.UNSUPPORTED_VERSION), 5.1)
-    assert (r.role, r.epoch) == (Role.CANDIDATE, 4)
-    assert effects.save_quorum_state == QuorumState(4, None, r.me)
+    assert (r.state.role, r.state.epoch) == (Role.CANDIDATE, 4)
+    assert effects.save_quorum_state == QuorumState(4, None, r.state.me)
 
 
 # --- starting -------------------------------------------------------------------------------------
@@ -222,15 +228,15 @@ def test_role_after_a_start(
 ) -> None:
     r = replica(stored, epochs)
     r.start(0.0)
-    assert (r.role, r.epoch, r.leader_id) == (role, epoch, leader)
+    assert (r.state.role, r.state.epoch, r.state.leader_id) == (role, epoch, leader)
 
 
-def test_an_illegal_move_raises() -> None:
+def test_an_illegal_transition_raises() -> None:
     for role in (Role.UNATTACHED, Role.FOLLOWER):
         r = started(role)
         with pytest.raises(RaftError):
-            r.become_candidate(1.0)
-    assert set(MOVES) == set(Role)
+            transitions.become_candidate(r.state, 1.0)
+    assert set(TRANSITIONS) == set(Role)
 
 
 @pytest.mark.parametrize("role", [Role.UNATTACHED, Role.FOLLOWER, Role.LEADER])
@@ -244,21 +250,23 @@ def test_an_epoch_that_no_elections_can_have_reached_is_refused(role: Role, epoc
     ):
         r = started(role)
         assert reply_to(r, request_, 5.0 if role is Role.LEADER else 0.1).error == ErrorCode.INVALID_REQUEST
-        assert (r.role, r.epoch) == (role, 3)
+        assert (r.state.role, r.state.epoch) == (role, 3)
     r = started(role)
-    assert reply_to(r, vote(epoch=3 + (1 << 24), last=(99, 3)), 5.0).epoch == r.epoch == 3 + (1 << 24)
+    assert reply_to(r, vote(epoch=3 + (1 << 24), last=(99, 3)), 5.0).epoch == r.state.epoch == 3 + (1 << 24)
 
 
 def test_an_answer_of_an_epoch_that_no_elections_can_have_reached_is_not_believed() -> None:
     r = started(Role.CANDIDATE)
-    request = next(q for link in r.links.values() for q in link.in_flight.values() if isinstance(q, m.Vote))
+    request = next(
+        q for link in r.state.links.values() for q in link.in_flight.values() if isinstance(q, m.Vote)
+    )
     r.step(
         m.Replied(
             m.Peer(2, address(2)), request, m.VoteReply(ErrorCode.FENCED_LEADER_EPOCH, epoch=(1 << 31) - 1)
         ),
         0.2,
     )
-    assert (r.role, r.epoch) == (Role.CANDIDATE, 3)
+    assert (r.state.role, r.state.epoch) == (Role.CANDIDATE, 3)
 
 
 # --- BeginQuorumEpoch, EndQuorumEpoch -------------------------------------------------------------
@@ -268,7 +276,7 @@ def test_begin_epoch_adopts_the_leader_before_it_refuses_a_foreign_voter_key() -
     r = started(Role.UNATTACHED)
     begin = m.BeginEpoch(2, 3, {LISTENER: address(2)}, ReplicaKey(1, directory(9)), CLUSTER)
     assert reply_to(r, begin).error == ErrorCode.INVALID_VOTER_KEY
-    assert (r.role, r.leader_id) == (Role.FOLLOWER, 2)
+    assert (r.state.role, r.state.leader_id) == (Role.FOLLOWER, 2)
 
 
 @pytest.mark.parametrize(
@@ -295,10 +303,10 @@ def test_end_epoch_lets_the_preferred_successor_stand_first(preferred: list[int]
     keys = [ReplicaKey(i, directory(i)) for i in preferred]
     r.step(m.Received(m.EndEpoch(2, 3, keys, {}, CLUSTER), "t"), 1.0)
     if wait == 0.0:
-        assert r.role is Role.PROSPECTIVE
+        assert r.state.role is Role.PROSPECTIVE
     else:
-        assert r.following is not None
-        assert r.following.fetch_deadline == pytest.approx(1.0 + wait)
+        assert r.state.following is not None
+        assert r.state.following.fetch_deadline == pytest.approx(1.0 + wait)
 
 
 # --- Fetch ----------------------------------------------------------------------------------------
@@ -314,7 +322,7 @@ def fetch(offset: int, last_epoch: int, epoch: int = 3, wait: int = 500, **chang
 def leader(snapshots: tuple[tuple[int, int], ...] = (), start: tuple[int, int] | None = None) -> Raft:
     """Leads epoch 3; the log has epochs 1 1 2 and its own LeaderChange at offset 3, synced."""
     r = started(Role.LEADER)
-    log = r.log
+    log = r.state.log
     assert isinstance(log, MemoryLog)
     log.entries.append(Entry(3, (2, None)))
     r.step(m.Appended(), 5.0)
@@ -380,7 +388,7 @@ def test_where_logs_diverge(
         (((2, 1),), (2, 1), 2, 0, (2, 1)),
     ],
 )
-def test_who_is_sent_to_the_snapshot(
+def test_fetches_that_are_answered_with_a_snapshot_id(
     snapshots: tuple[tuple[int, int], ...],
     start: tuple[int, int] | None,
     offset: int,
@@ -396,12 +404,12 @@ def test_a_fetch_waits_for_records_for_the_high_watermark_or_its_time() -> None:
     r = leader()
     effects = r.step(m.Received(fetch(4, 3), "a"), 6.0)
     assert [a.token for a in effects.answers] == ["a"], "its high watermark of -1 was behind"
-    assert r.hwm == 4
+    assert r.state.hwm == 4
     effects = r.step(m.Received(fetch(4, 3, high_watermark=4), "b"), 6.0)
     assert not effects.answers
     assert effects.wake_at <= 6.5
-    assert isinstance(r.log, MemoryLog)
-    r.log.entries.append(Entry(3, "new"))
+    assert isinstance(r.state.log, MemoryLog)
+    r.state.log.entries.append(Entry(3, "new"))
     effects = r.step(m.Appended(), 6.1)
     assert [a.token for a in effects.answers] == ["b"]
     effects = r.step(m.Received(fetch(5, 3, high_watermark=4), "c"), 6.2)
@@ -423,20 +431,20 @@ def test_waiting_fetches_are_refused_when_leadership_ends() -> None:
 
 def test_the_high_watermark_needs_a_record_of_this_epoch_and_the_leaders_own_fsync() -> None:
     r = started(Role.LEADER)
-    assert isinstance(r.log, MemoryLog)
-    r.log.entries.append(Entry(3, (2, None)))
+    assert isinstance(r.state.log, MemoryLog)
+    r.state.log.entries.append(Entry(3, (2, None)))
     r.step(m.Appended(), 5.0)
     r.step(m.Received(fetch(3, 2), "a"), 5.1)
-    assert r.hwm is None, "everything of older epochs is replicated, but that is not enough"
+    assert r.state.hwm is None, "everything of older epochs is replicated, but that is not enough"
     r.step(m.Received(fetch(4, 3), "b"), 5.2)
-    assert r.hwm is None, "one follower alone: the leader has not synced"
+    assert r.state.hwm is None, "one follower alone: the leader has not synced"
     assert r.step(m.Synced(4), 5.3).high_watermark == 4
 
 
 def test_followers_alone_can_commit_before_the_leaders_fsync() -> None:
     r = started(Role.LEADER)
-    assert isinstance(r.log, MemoryLog)
-    r.log.entries.append(Entry(3, (2, None)))
+    assert isinstance(r.state.log, MemoryLog)
+    r.state.log.entries.append(Entry(3, (2, None)))
     r.step(m.Appended(), 5.0)
     r.step(m.Received(fetch(4, 3), "a"), 5.1)
     other = fetch(4, 3)
@@ -448,16 +456,16 @@ def test_followers_alone_can_commit_before_the_leaders_fsync() -> None:
     "key",
     [ReplicaKey(-1), ReplicaKey(9, directory(9)), ReplicaKey(2, directory(9)), ReplicaKey(1, directory(1))],
 )
-def test_who_does_not_count(key: ReplicaKey) -> None:
+def test_replicas_that_do_not_count_for_the_high_watermark(key: ReplicaKey) -> None:
     r = started(Role.LEADER)
-    assert isinstance(r.log, MemoryLog)
-    r.log.entries.append(Entry(3, (2, None)))
+    assert isinstance(r.state.log, MemoryLog)
+    r.state.log.entries.append(Entry(3, (2, None)))
     r.step(m.Appended(), 5.0)
     r.step(m.Synced(4), 5.0)
     q = fetch(4, 3)
     q.replica = key
     r.step(m.Received(q, "a"), 5.1)
-    assert r.hwm is None
+    assert r.state.hwm is None
 
 
 # --- snapshots, follower side ---------------------------------------------------------------------
@@ -492,7 +500,7 @@ def test_a_follower_never_cuts_what_is_committed() -> None:
 
     def answer(reply: m.FetchReply) -> m.Effects:
         request = next(
-            q for link in r.links.values() for q in link.in_flight.values() if isinstance(q, m.Fetch)
+            q for link in r.state.links.values() for q in link.in_flight.values() if isinstance(q, m.Fetch)
         )
         return r.step(m.Replied(peer, request, reply), 0.2)
 
@@ -507,6 +515,8 @@ def test_a_follower_never_cuts_what_is_committed() -> None:
 )
 def test_where_a_follower_cuts_its_log(diverging: tuple[int, int], to: int) -> None:
     r = started(Role.FOLLOWER)
-    request = next(q for link in r.links.values() for q in link.in_flight.values() if isinstance(q, m.Fetch))
+    request = next(
+        q for link in r.state.links.values() for q in link.in_flight.values() if isinstance(q, m.Fetch)
+    )
     reply = m.FetchReply(leader_id=2, epoch=3, diverging=OffsetEpoch(*diverging))
     assert r.step(m.Replied(m.Peer(2, address(2)), request, reply), 0.2).truncate_to == to

@@ -12,9 +12,9 @@ import pytest
 
 from quorate.protocol.api import ApiKey
 from quorate.raft.core import follower
-from quorate.raft.storage.partial_snapshot import fetched_parts
-from quorate.raft.storage.snapshot_verification import SnapshotVerifier
-from quorate.raft.storage.snapshots import snapshot_name
+from quorate.raft.storage.snapshots.files import snapshot_name
+from quorate.raft.storage.snapshots.partial import fetched_parts
+from quorate.raft.storage.snapshots.verification import SnapshotVerifier
 from quorate.raft.types import OffsetEpoch
 from quorate.records.batch import build_metadata_batch
 from tests.raft.nodes import Network, Node, dynamic, format_dynamic, leader_of, metadata

@@ -31,14 +31,14 @@ class Follower:
 
     def asked(self, kind: type) -> Any:
         """The request of this kind that is under way to the leader."""
-        return self.r.link(address(self.leader)).in_flight.get(kind)
+        return self.r.state.link(address(self.leader)).in_flight.get(kind)
 
     def later(self, seconds: float = 0.1) -> None:
         """While the leader is left alone, others are asked who leads; they say that it still does."""
         for at in (self.now, self.now + seconds):
             self.now = at
             self.step(m.Timeout())
-            for where, link in list(self.r.links.items()):
+            for where, link in list(self.r.state.links.items()):
                 request = link.in_flight.get(m.Fetch)
                 if request is not None and where != address(self.leader):
                     reply = m.FetchReply(
@@ -70,12 +70,12 @@ class Follower:
     def new_leader(self) -> None:
         """Node 3 leads epoch 4; the first Fetch goes there."""
         self.leader, self.epoch = 3, 4
-        endpoints = self.r.voters.endpoints(3)
-        self.step(m.Received(m.BeginEpoch(3, 4, endpoints, self.r.me), "begin"))
+        endpoints = self.r.state.voters.endpoints(3)
+        self.step(m.Received(m.BeginEpoch(3, 4, endpoints, self.r.state.me), "begin"))
         assert isinstance(self.asked(m.Fetch), m.Fetch)
 
 
-def test_nothing_is_asked_for_before_it_is_known_from_where_on() -> None:
+def test_no_chunk_is_requested_before_the_download_is_open() -> None:
     f = Follower()
     assert f.effects.start_snapshot == m.SnapshotStart(SNAPSHOT, LeaderAndEpoch(2, 3))
     assert f.asked(m.FetchSnapshot) is None
@@ -119,18 +119,18 @@ def test_after_the_last_part_it_neither_fetches_nor_stands_until_the_snapshot_is
     f.now += 60
     assert f.step(m.Timeout()).send == []
     f.step(m.Received(vote(epoch=9, i=3), "t"))
-    assert (f.r.epoch, f.r.role) == (9, Role.UNATTACHED)
+    assert (f.r.state.epoch, f.r.state.role) == (9, Role.UNATTACHED)
     f.now += 60
     assert f.step(m.Timeout()).send == []
-    assert f.r.role is Role.UNATTACHED, "its log is about to be replaced"
-    f.r.log.snapshots[SNAPSHOT] = CHUNK  # type: ignore[attr-defined]
-    f.r.log.entries, f.r.log.start, f.r.log.start_epoch = [], 100, 2  # type: ignore[attr-defined]
-    f.step(m.SnapshotInstalled(SNAPSHOT, f.r.voters, 1))
+    assert f.r.state.role is Role.UNATTACHED, "its log is about to be replaced"
+    f.r.state.log.snapshots[SNAPSHOT] = CHUNK  # type: ignore[attr-defined]
+    f.r.state.log.entries, f.r.state.log.start, f.r.state.log.start_epoch = [], 100, 2  # type: ignore[attr-defined]
+    f.step(m.SnapshotInstalled(SNAPSHOT, f.r.state.voters, 1))
     f.step(m.Timeout())
-    assert f.r.role is Role.PROSPECTIVE
+    assert f.r.state.role is Role.PROSPECTIVE
 
 
-def test_a_lost_connection_goes_on_at_the_same_position() -> None:
+def test_after_a_lost_connection_the_download_continues_at_the_same_position() -> None:
     f = Follower()
     f.opened()
     f.chunk()
@@ -143,7 +143,7 @@ def test_a_lost_connection_goes_on_at_the_same_position() -> None:
     assert f.effects.start_snapshot is None
 
 
-def test_a_new_leader_with_the_same_beginning_goes_on() -> None:
+def test_the_download_continues_from_a_new_leader_with_the_same_prefix() -> None:
     f = Follower()
     f.opened()
     f.chunk()
@@ -159,7 +159,7 @@ def test_a_new_leader_with_the_same_beginning_goes_on() -> None:
 
 
 @pytest.mark.parametrize("same", [False, None])
-def test_a_new_leader_with_another_file_or_that_does_not_say_is_fetched_from_the_start(
+def test_the_download_restarts_from_a_new_leader_without_the_same_prefix(
     same: bool | None,
 ) -> None:
     f = Follower()
@@ -186,7 +186,7 @@ def test_a_new_leader_may_offer_another_snapshot() -> None:
     assert f.asked(m.FetchSnapshot) is None, "what is told of the old one is of no matter"
 
 
-def test_a_snapshot_that_the_leader_has_dropped_is_asked_for_no_more() -> None:
+def test_a_snapshot_that_the_leader_has_deleted_is_not_requested_again() -> None:
     f = Follower()
     f.opened()
     f.now += 1.0
@@ -195,12 +195,12 @@ def test_a_snapshot_that_the_leader_has_dropped_is_asked_for_no_more() -> None:
     assert isinstance(f.asked(m.Fetch), m.Fetch)
     assert f.asked(m.FetchSnapshot) is None
     assert effects.snapshot_chunk is None
-    assert f.r.following is not None
-    assert f.r.following.fetch_deadline == pytest.approx(1.2 + 2.0), "the leader was heard"
+    assert f.r.state.following is not None
+    assert f.r.state.following.fetch_deadline == pytest.approx(1.2 + 2.0), "the leader was heard"
 
 
 @pytest.mark.parametrize(("position", "fresh"), [(0, False), (4000, True)])
-def test_a_position_that_the_leader_does_not_have_begins_anew(position: int, fresh: bool) -> None:
+def test_a_position_out_of_range_restarts_the_download(position: int, fresh: bool) -> None:
     f = Follower()
     f.opened(position)
     effects = f.chunk(b"", error=ErrorCode.POSITION_OUT_OF_RANGE)
@@ -215,7 +215,7 @@ def test_a_position_that_the_leader_does_not_have_begins_anew(position: int, fre
         assert isinstance(f.asked(m.Fetch), m.Fetch)
 
 
-def test_a_size_that_changes_begins_anew() -> None:
+def test_a_changed_size_restarts_the_download() -> None:
     f = Follower()
     f.opened()
     f.chunk(size=10_000)
@@ -234,7 +234,7 @@ def test_a_size_that_changes_begins_anew() -> None:
         (CHUNK, -1),
     ],
 )
-def test_an_answer_that_cannot_be_is_not_written_and_not_repeated_at_once(data: bytes, size: int) -> None:
+def test_an_impossible_response_is_not_written_and_its_request_backs_off(data: bytes, size: int) -> None:
     f = Follower()
     f.opened()
     effects = f.chunk(data, size)
@@ -245,7 +245,7 @@ def test_an_answer_that_cannot_be_is_not_written_and_not_repeated_at_once(data: 
 
 
 @pytest.mark.parametrize("changes", [{"snapshot": OffsetEpoch(101, 2)}, {"position": 7}])
-def test_an_answer_to_another_question_is_not_written_and_asked_again(
+def test_a_response_for_another_snapshot_or_position_is_not_written(
     changes: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     f = Follower()
@@ -276,7 +276,7 @@ def test_a_snapshot_that_was_refused_is_fetched_anew_but_not_at_once(last: bool)
         )
         assert effects.snapshot_chunk is None
     assert f.asked(m.Fetch) is None
-    assert f.r.role is Role.FOLLOWER
+    assert f.r.state.role is Role.FOLLOWER
     f.later(REFUSED_SNAPSHOT_S)
     assert isinstance(f.asked(m.Fetch), m.Fetch)
     assert f.told_of_snapshot().start_snapshot == m.SnapshotStart(SNAPSHOT, LeaderAndEpoch(2, 3))

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from quorate.raft.storage import snapshot_writer as snapshot_writing
-from quorate.raft.storage.snapshot_writer import write_snapshot
-from quorate.raft.storage.snapshots import SnapshotWriter
+from quorate.raft.storage.snapshots import writer as snapshot_writing
+from quorate.raft.storage.snapshots.files import SnapshotWriter
+from quorate.raft.storage.snapshots.writer import write_snapshot
 from quorate.raft.types import OffsetEpoch
 
 ID = OffsetEpoch(40, 3)
@@ -38,7 +38,7 @@ class Parts:
             yield b"%02d" % (self.made % 100) * 50
 
 
-def test_other_work_has_its_turn_after_each_part_and_nothing_is_written_by_the_loop(
+def test_the_loop_runs_after_each_part_and_the_thread_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: set[int] = set()
@@ -70,7 +70,7 @@ def test_other_work_has_its_turn_after_each_part_and_nothing_is_written_by_the_l
 
 
 @pytest.mark.parametrize("how", ["cancelled", "bad state", "full disk"])
-def test_nothing_is_left_of_one_that_is_given_up(
+def test_an_abandoned_snapshot_file_is_deleted(
     tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing() -> Iterator[bytes]:

@@ -77,7 +77,7 @@ class Process:
             await self.listener.close(0)
 
     async def kill(self) -> None:
-        self.client.failure = RuntimeError("killed")
+        self.client.driver.failure = RuntimeError("killed")
         await self.listener.close(0)
         await self.client.shutdown(0)
 
@@ -166,7 +166,7 @@ def test_voters_are_connected_before_they_need_one_another_and_idle_losses_alarm
         processes = quorum(tmp_path, 2)
         first, second = [await p.start() for p in processes]
         await leader_of(processes)
-        transport = first.client._transport
+        transport = first.client.driver._transport
         assert isinstance(transport, NetTransport)
         where = ("127.0.0.1", second.port)
         lost: list[Address] = []

@@ -28,7 +28,7 @@ def _quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda path: path.stem)
-def test_the_story_is_what_happens(story: Path) -> None:
+def test_a_transcript_matches_the_simulation(story: Path) -> None:
     text = story.read_text()
     now = replay(text)
     if REWRITE:
@@ -37,7 +37,7 @@ def test_the_story_is_what_happens(story: Path) -> None:
         assert now.splitlines() == text.splitlines(), "see this file's first lines"
 
 
-def test_each_named_scenario_is_told() -> None:
+def test_every_named_scenario_has_a_transcript() -> None:
     assert {path.stem for path in STORIES} >= {
         "first_election",
         "pre_vote_refused",
@@ -85,7 +85,7 @@ def test_the_turning_point_is_in_the_story(story: str, sentence: str) -> None:
     assert sentence in said(story)
 
 
-def test_the_output_is_written_anew_and_the_prose_kept() -> None:
+def test_rewriting_a_transcript_keeps_its_prose() -> None:
     text = "A story\n\n> world voters=1 seed=3\n> start\n    something else\n\nThe end.\n"
     now = replay(text)
     assert now.startswith("A story\n\n> world voters=1 seed=3\n> start\n")
@@ -106,6 +106,6 @@ def test_the_output_is_written_anew_and_the_prose_kept() -> None:
         ("> world voters=3 seed=1\n> start\n> write a", "nobody leads"),
     ],
 )
-def test_a_story_that_cannot_be_told_says_why(commands: str, reason: str) -> None:
+def test_a_scenario_that_cannot_run_says_why(commands: str, reason: str) -> None:
     with pytest.raises(TranscriptError, match=reason):
         replay(commands + "\n")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from quorate.raft.core.voters import VoterSet
-from quorate.raft.storage.snapshot_verification import SnapshotError, SnapshotVerifier, prefix_digest
-from quorate.raft.storage.snapshots import footer_batch, header_batch, place
+from quorate.raft.storage.snapshots.files import footer_batch, header_batch, place
+from quorate.raft.storage.snapshots.verification import SnapshotError, SnapshotVerifier, prefix_digest
 from quorate.raft.types import OffsetEpoch
 from quorate.records.batch import build_metadata_batch, set_placement
 from tests.raft.world import voter

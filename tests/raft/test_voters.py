@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.raft.core.membership import voter_set, voters_record
+from quorate.raft.core.control_records import voter_set, voters_record
 from quorate.raft.core.voters import History, Membership, Voter, VoterSet
 from quorate.raft.types import RaftError, ReplicaKey
 from quorate.records.control import VotersRecord

@@ -8,7 +8,7 @@ from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.api_versions import ApiVersionsResponse
 from quorate.protocol.messages.fetch import FetchRequest
 from quorate.raft.core import messages as m
-from quorate.raft.runtime import wire
+from quorate.raft.runtime.wire import replies as wire
 from tests.raft.world import address
 
 

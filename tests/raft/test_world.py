@@ -18,7 +18,7 @@ def test_a_quorum_elects_one_leader_and_commits(voters: int, kraft: int) -> None
     leader = world.elect()
     offset = world.settle("a")
     assert world.run(5, lambda: all(n.committed > offset for n in world.nodes.values()))
-    assert {n.core.leader_id for n in world.nodes.values()} == {leader.id}
+    assert {n.core.state.leader_id for n in world.nodes.values()} == {leader.id}
 
 
 def test_a_sole_voter_leads_at_once_in_a_new_epoch_after_each_start() -> None:
@@ -26,9 +26,9 @@ def test_a_sole_voter_leads_at_once_in_a_new_epoch_after_each_start() -> None:
     node = world.nodes[1]
     for epoch in (1, 2, 3):
         node.boot_up()
-        assert node.core.role is Role.LEADER
-        assert node.core.epoch == epoch
-        assert world.run(1, lambda: node.core.hwm == node.log.end_offset)
+        assert node.core.state.role is Role.LEADER
+        assert node.core.state.epoch == epoch
+        assert world.run(1, lambda: node.core.state.hwm == node.log.end_offset)
         node.crash()
 
 
@@ -75,7 +75,7 @@ def test_a_silent_leader_is_replaced_after_the_fetch_timeout_and_resigns_by_chec
     world.isolate(old.id)
     assert world.run(10, lambda: world.leader is not None and world.leader.id != old.id)
     assert 1.0 < world.now - cut < 8
-    assert world.run(10, lambda: old.core.role is not Role.LEADER)
+    assert world.run(10, lambda: old.core.state.role is not Role.LEADER)
     world.heal()
     offset = world.settle("b")
     assert world.run(10, lambda: all(n.committed > offset for n in world.nodes.values()))
@@ -86,15 +86,15 @@ def test_an_isolated_follower_does_not_disturb_the_leader_when_it_returns(seed: 
     world = World(3, seed=seed, kraft=1)
     world.boot_all()
     leader = world.elect()
-    epoch = leader.core.epoch
+    epoch = leader.core.state.epoch
     lonely = next(n for n in world.nodes.values() if n is not leader)
     world.isolate(lonely.id)
     world.run(20)
     world.heal()
     offset = world.settle("a")
     assert world.run(10, lambda: lonely.committed > offset)
-    assert leader.core.is_leader
-    assert leader.core.epoch == epoch
+    assert leader.core.state.is_leader
+    assert leader.core.state.epoch == epoch
 
 
 def test_records_that_a_minority_leader_wrote_are_truncated() -> None:
@@ -119,9 +119,9 @@ def test_graceful_shutdown_hands_over_to_the_preferred_successor_at_once() -> No
     world.run(3)
     at = world.now
     leader.step(m.Shutdown())
-    assert world.run(5, lambda: world.leader is not None and world.leader.core.hwm is not None)
+    assert world.run(5, lambda: world.leader is not None and world.leader.core.state.hwm is not None)
     assert world.now - at < 0.5
-    assert leader.core.shutdown_complete
+    assert leader.core.state.shutdown_complete
 
 
 @pytest.mark.parametrize("kraft", [0, 1])
@@ -152,7 +152,7 @@ def test_an_observer_counts_for_no_majority() -> None:
     leader.propose("x")
     world.run(1.0)
     assert leader.committed == before
-    assert world.run(10, lambda: not leader.core.is_leader)
+    assert world.run(10, lambda: not leader.core.state.is_leader)
 
 
 def test_a_new_replica_loads_the_snapshot_in_chunks_then_the_log() -> None:
@@ -169,7 +169,7 @@ def test_a_new_replica_loads_the_snapshot_in_chunks_then_the_log() -> None:
     world.nodes[4].boot_up()
     assert world.run(10, lambda: world.nodes[4].committed > offset)
     assert world.nodes[4].log.start > 0
-    assert world.nodes[4].core.voters == leader.core.voters
+    assert world.nodes[4].core.state.voters == leader.core.state.voters
 
 
 # --- membership -----------------------------------------------------------------------------------
@@ -196,8 +196,8 @@ def ask(world: World, node_id: int, request: m.RaftRequest, seconds: float = 5.0
 def test_a_voter_is_added_and_counts() -> None:
     world = grown()
     assert ask(world, 1, m.AddVoter(voter(2))).error == ErrorCode.NONE
-    assert world.run(5, lambda: world.nodes[2].core.voters.ids == [1, 2])
-    assert world.nodes[2].core.is_voter
+    assert world.run(5, lambda: world.nodes[2].core.state.voters.ids == [1, 2])
+    assert world.nodes[2].core.state.is_voter
     world.kill(2)
     before = world.nodes[1].committed
     world.nodes[1].propose("needs both")
@@ -211,8 +211,8 @@ def test_a_removed_leader_answers_then_resigns_and_the_other_leads() -> None:
     world.run(3)
     assert ask(world, 1, m.RemoveVoter(ReplicaKey(1, directory(1)))).error == ErrorCode.NONE
     assert world.run(10, lambda: world.leader is not None and world.leader.id == 2)
-    assert world.nodes[2].core.voters.ids == [2]
-    assert not world.nodes[1].core.is_voter
+    assert world.nodes[2].core.state.voters.ids == [2]
+    assert not world.nodes[1].core.state.is_voter
     world.settle("alone")
 
 
@@ -246,11 +246,11 @@ def test_kraft_version_is_upgraded_once_every_voter_has_told_its_directory() -> 
     world.boot_all()
     leader = world.elect()
     world.run(15)
-    leader.step(m.UpgradeKraftVersion(leader.core.epoch, 1, False, "up"))
+    leader.step(m.UpgradeKraftVersion(leader.core.state.epoch, 1, False, "up"))
     assert world.run(5, lambda: "up" in leader.answers)
     assert leader.answers["up"].error == ErrorCode.NONE, leader.answers["up"].message
-    assert world.run(5, lambda: all(n.core.members.kraft_version == 1 for n in world.nodes.values()))
-    assert leader.core.voters.by_id[2].key == ReplicaKey(2, directory(2))
+    assert world.run(5, lambda: all(n.core.state.members.kraft_version == 1 for n in world.nodes.values()))
+    assert leader.core.state.voters.by_id[2].key == ReplicaKey(2, directory(2))
     world.settle("after")
 
 
@@ -263,8 +263,8 @@ def test_a_voter_tells_the_leader_its_changed_endpoint() -> None:
     world.settle("a")
     import dataclasses
 
-    follower.core.params = dataclasses.replace(follower.core.params, endpoints=moved)
-    assert world.run(20, lambda: dict(leader.core.voters.endpoints(follower.id)) == moved)
+    follower.core.state.params = dataclasses.replace(follower.core.state.params, endpoints=moved)
+    assert world.run(20, lambda: dict(leader.core.state.voters.endpoints(follower.id)) == moved)
 
 
 # --- faults ---------------------------------------------------------------------------------------
@@ -328,9 +328,9 @@ def test_nothing_is_lost_while_voters_come_and_go_and_logs_are_cut(seed: int) ->
         if leader is not None:
             chosen = world.rng.randint(1, 5)
             key = ReplicaKey(chosen, directory(chosen))
-            if leader.core.voters.has_key(key) and len(leader.core.voters) > 2:
+            if leader.core.state.voters.has_key(key) and len(leader.core.state.voters) > 2:
                 world.ask(leader, m.RemoveVoter(key))
-            elif chosen not in leader.core.voters.by_id:
+            elif chosen not in leader.core.state.voters.by_id:
                 world.ask(leader, m.AddVoter(voter(chosen)))
         world.run(world.rng.uniform(0, 0.5))
         victim = world.nodes[world.rng.randint(1, 5)]
@@ -348,6 +348,6 @@ def test_nothing_is_lost_while_voters_come_and_go_and_logs_are_cut(seed: int) ->
                 node.boot_up()
         committed.append(world.settle(i, 90))
     world.loss = 0.0
-    voters = [world.nodes[v.id] for v in world.elect().core.voters]
+    voters = [world.nodes[v.id] for v in world.elect().core.state.voters]
     assert world.run(30, lambda: all(n.committed > committed[-1] for n in voters)), seed
     assert [world.truth[o].payload for o in committed] == list(range(12))

@@ -1,5 +1,5 @@
 """A small deterministic world for the Raft core: replicas with logs in memory, a network that loses and
-delays, crashes that lose what was not made durable. It performs the driver's duties as `core` numbers
+delays, crashes that lose what was not made durable. It performs the driver's duties as `Effects` numbers
 them, and checks Raft's invariants.
 """
 
@@ -13,12 +13,10 @@ from typing import Any
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import messages as m
-from quorate.raft.core.membership import KRAFT_VERSION, KRAFT_VOTERS
+from quorate.raft.core.control_records import KRAFT_VERSION, KRAFT_VOTERS
 from quorate.raft.core.raft import Raft
-from quorate.raft.core.voters import Membership, Voter, VoterSet
-from quorate.raft.storage.membership_record import MembershipRecord
-from quorate.raft.storage.quorum_state import QuorumState
-from quorate.raft.types import NO_DIRECTORY, Address, OffsetEpoch, RaftParams, ReplicaKey
+from quorate.raft.core.voters import Membership, MembershipRecord, Voter, VoterSet
+from quorate.raft.types import NO_DIRECTORY, Address, OffsetEpoch, QuorumState, RaftParams, ReplicaKey
 
 LISTENER = "CONTROLLER"
 CLUSTER = "world"
@@ -102,7 +100,7 @@ class Node:
         self.stored: QuorumState | None = None
         self.directory_id = directory(i)
         self.auto_join = False
-        self.standing = MembershipRecord.NEVER
+        self.membership_record = MembershipRecord.NEVER
         self.committed = 0
         self.committed_entries: list[Entry] = []
         self.alive = False
@@ -134,13 +132,13 @@ class Node:
         self.answers = {}
         self.download = None
         self.core = Raft(
-            params, self.log, self.stored, members, random.Random(world.rng.random()), self.standing
+            params, self.log, self.stored, members, random.Random(world.rng.random()), self.membership_record
         )
         self.perform(self.core.start(world.now))
 
     @staticmethod
     def _apply_history(members: Membership, offset: int, entry: Entry) -> None:
-        from quorate.raft.core.membership import voter_set
+        from quorate.raft.core.control_records import voter_set
 
         if entry.control is not None:
             kind, value = entry.control
@@ -153,7 +151,7 @@ class Node:
         """Another directory under the same node id, empty."""
         self.crash()
         self.log, self.durable_end, self.committed = MemoryLog(), 0, 0
-        self.stored, self.standing, self.boot, self.directory_id = (
+        self.stored, self.membership_record, self.boot, self.directory_id = (
             None,
             MembershipRecord.NEVER,
             None,
@@ -166,9 +164,9 @@ class Node:
         del self.log.entries[self.durable_end - self.log.start :]
 
     def propose(self, value: object) -> int | None:
-        if not self.alive or not self.core.is_leader:
+        if not self.alive or not self.core.state.is_leader:
             return None
-        self.log.entries.append(Entry(self.core.epoch, value))
+        self.log.entries.append(Entry(self.core.state.epoch, value))
         offset = self.log.end_offset - 1
         self.step(m.Appended())
         self.sync()
@@ -198,8 +196,8 @@ class Node:
         world, events = self.world, []
         if effects.save_quorum_state is not None:
             self.stored = effects.save_quorum_state
-        if effects.save_standing is not None:
-            self.standing = effects.save_standing
+        if effects.save_membership_record is not None:
+            self.membership_record = effects.save_membership_record
         if effects.truncate_to is not None:
             assert effects.truncate_to >= self.committed, "a committed record was cut"
             del self.log.entries[effects.truncate_to - self.log.start :]
@@ -214,7 +212,7 @@ class Node:
             records: list[Entry] = effects.append_fetched  # type: ignore[assignment]
             events.append(self._append(records))
         if effects.append_control is not None:
-            events.append(self._append([Entry(self.core.epoch, c) for c in effects.append_control]))
+            events.append(self._append([Entry(self.core.state.epoch, c) for c in effects.append_control]))
         for answer in effects.answers:
             reply = answer.reply
             if isinstance(reply, m.FetchReply) and reply.read_from is not None:
@@ -228,7 +226,7 @@ class Node:
             world.send(self, out)
         if effects.high_watermark is not None and effects.high_watermark > self.committed:
             self._commit(effects.high_watermark)
-        if effects.role is not None and self.core.is_leader:
+        if effects.role is not None and self.core.state.is_leader:
             world.saw_leader(self)
         self.wake_generation += 1
         at_generation, life = self.wake_generation, self.generation
@@ -277,7 +275,7 @@ class Node:
         if end <= self.log.start:
             return None
         snapshot = OffsetEpoch(end, self.log.entries[end - 1 - self.log.start].epoch)
-        members = self.core.members
+        members = self.core.state.members
         voters = members.voters_at(end - 1)
         kraft = members.kraft_version_at(end - 1)
         self.world.snapshot_members[snapshot] = (voters if kraft else None, kraft if kraft else None)
@@ -420,8 +418,8 @@ class World:
     # --- invariants -------------------------------------------------------------------------------
 
     def saw_leader(self, node: Node) -> None:
-        known = self.leaders.setdefault(node.core.epoch, node.id)
-        assert known == node.id, f"seed {self.seed}: {known} and {node.id} lead epoch {node.core.epoch}"
+        known = self.leaders.setdefault(node.core.state.epoch, node.id)
+        assert known == node.id, f"seed {self.seed}: {known} and {node.id} lead epoch {node.core.state.epoch}"
         for offset, entry in self.truth.items():
             if offset >= node.log.start:
                 assert offset < node.log.end_offset, (
@@ -440,8 +438,8 @@ class World:
     @property
     def leader(self) -> Node | None:
         """The leader of the greatest epoch among the living."""
-        leaders = [n for n in self.nodes.values() if n.alive and n.core.is_leader]
-        return max(leaders, key=lambda n: n.core.epoch, default=None)
+        leaders = [n for n in self.nodes.values() if n.alive and n.core.state.is_leader]
+        return max(leaders, key=lambda n: n.core.state.epoch, default=None)
 
     def boot_all(self) -> None:
         for node in self.nodes.values():
@@ -449,9 +447,9 @@ class World:
 
     def elect(self, seconds: float = 30.0) -> Node:
         """Runs until a leader has committed its epoch's first record."""
-        assert self.run(seconds, lambda: self.leader is not None and self.leader.core.hwm is not None), (
-            self.seed
-        )
+        assert self.run(
+            seconds, lambda: self.leader is not None and self.leader.core.state.hwm is not None
+        ), self.seed
         assert self.leader is not None
         return self.leader
 
@@ -462,10 +460,10 @@ class World:
             leader = self.leader
             offset = leader.propose(value) if leader is not None else None
             if leader is not None and offset is not None:
-                epoch = leader.core.epoch
+                epoch = leader.core.state.epoch
 
                 def decided(n: Node = leader, at: int = offset, epoch: int = epoch) -> bool:
-                    return n.committed > at or not n.alive or n.core.epoch != epoch
+                    return n.committed > at or not n.alive or n.core.state.epoch != epoch
 
                 self.run(1.0, decided)
                 if leader.alive and leader.committed > offset:

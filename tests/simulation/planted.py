@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from quorate.raft.core import leader as replication
+from quorate.raft.core import election, follower, leader, leadership
 from quorate.raft.core import messages as m
-from quorate.raft.core import voter_changes as changes
-from quorate.raft.core.raft import Raft, election, follower, membership
-from quorate.raft.storage.quorum_state import QuorumState
-from quorate.raft.types import Role
+from quorate.raft.core.membership import voter_changes
+from quorate.raft.core.state import RaftState
+from quorate.raft.types import QuorumState, Role
 from simulation.core.replica import Replica
 
 Patch = pytest.MonkeyPatch
@@ -57,7 +56,7 @@ def forget_quorum_state(patch: Patch) -> None:
 def count_non_voters(patch: Patch) -> None:
     """Counts an observer's offset towards the high watermark."""
 
-    def advance(r: Raft, now: float) -> None:
+    def advance(r: RaftState, now: float) -> None:
         leading = r.leading
         if leading is None:
             return
@@ -66,40 +65,40 @@ def count_non_voters(patch: Patch) -> None:
         if len(ends) <= at or ends[at] <= leading.epoch_start or (r.hwm is not None and ends[at] <= r.hwm):
             return
         r.hwm = r.effects.high_watermark = ends[at]
-        replication.wake_parked(r, now)
-        membership.on_high_watermark(r, now)
+        leader.wake_parked(r, now)
+        leader.on_high_watermark(r, now)
 
-    patch.setattr(replication, "advance_high_watermark", advance)
+    patch.setattr(leader, "advance_high_watermark", advance)
 
 
 def count_oneself_too_early(patch: Patch) -> None:
     """Lets a leader count its own records before they are durable."""
-    advance = replication.advance_high_watermark
+    advance = leader.advance_high_watermark
 
-    def early(r: Raft, now: float) -> None:
+    def early(r: RaftState, now: float) -> None:
         synced, r.synced = r.synced, r.log.end_offset
         advance(r, now)
         r.synced = synced
 
-    patch.setattr(replication, "advance_high_watermark", early)
+    patch.setattr(leader, "advance_high_watermark", early)
 
 
 def commit_older_epochs_by_counting(patch: Patch) -> None:
-    """Commits records of earlier epochs before one of the leader's own is on a majority (Raft, figure 8)."""
-    start = replication.start_leading
+    """Commits records of earlier epochs before one of the leader's own is on a majority (RaftState, figure 8)."""
+    start = leadership.start_leading
 
-    def from_the_start(r: Raft, granting: Any, now: float) -> None:
+    def from_the_start(r: RaftState, granting: Any, now: float) -> None:
         start(r, granting, now)
         assert r.leading is not None
         r.leading.epoch_start = -1
 
-    patch.setattr(replication, "start_leading", from_the_start)
+    patch.setattr(leadership, "start_leading", from_the_start)
 
 
 def vote_twice(patch: Patch) -> None:
     on_vote = election.on_vote
 
-    def again(r: Raft, q: m.Vote, token: Any, now: float) -> None:
+    def again(r: RaftState, q: m.Vote, token: Any, now: float) -> None:
         if not q.pre_vote and q.epoch == r.epoch and r.role is Role.UNATTACHED:
             r.voted = None
         on_vote(r, q, token, now)
@@ -110,7 +109,7 @@ def vote_twice(patch: Patch) -> None:
 def vote_for_a_shorter_log(patch: Patch) -> None:
     may_grant = election.may_grant
 
-    def generous(r: Raft, q: m.Vote) -> bool:
+    def generous(r: RaftState, q: m.Vote) -> bool:
         return may_grant(r, replace(q, last=max(q.last, r.end, key=lambda end: end.log_order)))
 
     patch.setattr(election, "may_grant", generous)
@@ -119,7 +118,7 @@ def vote_for_a_shorter_log(patch: Patch) -> None:
 def grant_a_pre_vote_while_hearing_the_leader(patch: Patch) -> None:
     may_grant = election.may_grant
 
-    def generous(r: Raft, q: m.Vote) -> bool:
+    def generous(r: RaftState, q: m.Vote) -> bool:
         if q.pre_vote and r.role is Role.FOLLOWER:
             return q.last.log_order >= r.end.log_order
         return may_grant(r, q)
@@ -130,12 +129,12 @@ def grant_a_pre_vote_while_hearing_the_leader(patch: Patch) -> None:
 def apply_voters_at_commit(patch: Patch) -> None:
     """Puts a voter set in force when it commits, not when it is appended."""
 
-    def committed_set(self: Raft) -> Any:
+    def committed_set(self: RaftState) -> Any:
         return self.members.voters_at(max(self.committed, self.log.start_offset) - 1)
 
-    patch.setattr(Raft, "voters", property(committed_set))
+    patch.setattr(RaftState, "voters", property(committed_set))
     patch.setattr(
-        Raft,
+        RaftState,
         "is_voter",
         property(lambda self: self.params.can_vote and committed_set(self).is_voter(self.me)),
     )
@@ -144,19 +143,19 @@ def apply_voters_at_commit(patch: Patch) -> None:
 def change_two_voters_at_once(patch: Patch) -> None:
     """Allows a second change of voters while the first is not committed."""
 
-    def appended(r: Raft, offset: int) -> None:
+    def appended(r: RaftState, offset: int) -> None:
         if r.leading is not None:
-            r.leading.change = None
+            r.leading.voter_change = None
 
-    patch.setattr(changes, "blocked_by", lambda r: None if r.hwm is not None else "a first record")
-    patch.setattr(changes, "appended", appended)
+    patch.setattr(voter_changes, "blocked_by", lambda r: None if r.hwm is not None else "a first record")
+    patch.setattr(voter_changes, "on_appended", appended)
 
 
 def truncate_too_much(patch: Patch) -> None:
     """Lets a follower truncate one batch more than diverges."""
     truncate = follower.truncate
 
-    def eager(r: Raft, diverging: Any) -> None:
+    def eager(r: RaftState, diverging: Any) -> None:
         truncate(r, diverging)
         log = r.log.model.log  # type: ignore[attr-defined]
         before = log.between(log.start, r.effects.truncate_to)

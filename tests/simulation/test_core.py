@@ -84,10 +84,10 @@ def test_without_faults_the_first_leader_stays() -> None:
         )
         world.start_all()
         leader = world.await_leader()
-        epoch = leader.core.epoch
+        epoch = leader.core.state.epoch
         world.run(120)
         assert world.leader is leader
-        assert leader.core.epoch == epoch
+        assert leader.core.state.epoch == epoch
         assert world.checker.elections == 1
 
 
@@ -97,14 +97,14 @@ def test_a_follower_that_returns_deposes_nobody() -> None:
         world = World(SimulationConfig(seed))
         world.start_all()
         leader = world.await_leader()
-        epoch = leader.core.epoch
+        epoch = leader.core.state.epoch
         away = next(r for r in world.replicas.values() if r is not leader)
         world.isolate(away.id)
         world.run(30)
         world.heal()
         end = world.commit_value("again")
         assert world.run(10, lambda r=away, end=end: r.committed >= end)  # type: ignore[misc]
-        assert (world.leader, leader.core.epoch) == (leader, epoch)
+        assert (world.leader, leader.core.state.epoch) == (leader, epoch)
 
 
 def test_after_the_faults_everybody_holds_everything() -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from quorate.log.files import fsync_directory, write_atomically
-from simulation.nodes.disk import Disk, File, SimulatedFilesystem
+from simulation.nodes.disk import Disk, File
+from simulation.nodes.filesystem import SimulatedFilesystem
 from simulation.nodes.loop import CrashError
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from quorate.raft.core import follower
 from quorate.raft.core import messages as m
-from quorate.raft.storage import snapshot_download as downloads
+from quorate.raft.storage.snapshots import download as downloads
 from simulation.config import DiskConfig, FaultSchedule, NetworkConfig, SimulationConfig, Topology, Workload
 from simulation.nodes.cluster import run_cluster
 

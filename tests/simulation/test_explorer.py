@@ -11,14 +11,15 @@ from pathlib import Path
 import pytest
 
 from quorate.raft.core.messages import Effects
-from quorate.raft.storage.quorum_state import QuorumState
+from quorate.raft.types import QuorumState
 from simulation.explorer.__main__ import main
 from simulation.explorer.bounds import Bounds
 from simulation.explorer.canonical_form import canonical_form
 from simulation.explorer.replica import ExploredReplica
 from simulation.explorer.replica_table import Outcome
 from simulation.explorer.search import ExplorationResult, explore
-from simulation.explorer.state_space import StateSpace, WorldState
+from simulation.explorer.state_space import StateSpace
+from simulation.explorer.symmetry import WorldState
 from tests.simulation import planted
 
 Patch = pytest.MonkeyPatch
@@ -190,8 +191,8 @@ def test_serialization_loses_nothing() -> None:
         assert there.id != deserialized.id
         if state.alive:
             roles.add(state.role)
-            assert isinstance(deserialized.core.effects, Effects)
-            assert deserialized.core.epoch == state.epoch
+            assert isinstance(deserialized.core.state.effects, Effects)
+            assert deserialized.core.state.epoch == state.epoch
     assert len(roles) >= 5
 
 
@@ -225,7 +226,7 @@ def test_replicas_of_one_form_do_the_same(bounds: Bounds, monkeypatch: Patch) ->
     def number(replica: ExploredReplica) -> int:
         found = number_of(replica)
         if replica.alive:
-            replica.core.effects = Effects()
+            replica.core.state.effects = Effects()
         data = replicas.serializer.serialize(replica)
         if data != replicas.states[found].serialized:
             others.setdefault(found, []).append(data)

@@ -15,7 +15,7 @@ import pytest
 from quorate.log import files as log_files
 from quorate.log import log_trimming
 from quorate.raft.core import messages as m
-from quorate.raft.runtime.client import RaftClient
+from quorate.raft.runtime.driver import RaftDriver
 from simulation.checker.invariants import InvariantError
 from simulation.config import DiskConfig, FaultSchedule, SimulationConfig, Topology
 from simulation.nodes.cluster import Cluster, run_cluster
@@ -98,38 +98,38 @@ def no_fsync_of_directories(patch: Patch) -> None:
 
 def answer_before_the_save(patch: Patch) -> None:
     """Performs duty 5 before duty 2: a vote is sent before it is durable."""
-    perform = RaftClient._perform
+    perform = RaftDriver._perform
 
-    def hasty(self: RaftClient, effects: m.Effects) -> None:
+    def hasty(self: RaftDriver, effects: m.Effects) -> None:
         state = effects.save_quorum_state
         if effects.answers and state is not None:
             effects.save_quorum_state = None
-            asyncio.get_running_loop().call_later(0.001, self._state.save, state, False)
+            asyncio.get_running_loop().call_later(0.001, self._state_writer.save, state, False)
         perform(self, effects)
 
-    patch.setattr(RaftClient, "_perform", hasty)
+    patch.setattr(RaftDriver, "_perform", hasty)
 
 
 def save_the_state_later(patch: Patch) -> None:
     """Treats every quorum state as one whose save may wait."""
-    perform = RaftClient._perform
+    perform = RaftDriver._perform
 
-    def lazy(self: RaftClient, effects: m.Effects) -> None:
+    def lazy(self: RaftDriver, effects: m.Effects) -> None:
         effects.save_may_wait = True
         perform(self, effects)
 
-    patch.setattr(RaftClient, "_perform", lazy)
+    patch.setattr(RaftDriver, "_perform", lazy)
 
 
 def acknowledge_before_the_fsync(patch: Patch) -> None:
     """Reports the end of an fsync to the core when it begins."""
 
-    def start_sync(self: RaftClient) -> None:
-        if not self._sync.running:
+    def start_sync(self: RaftDriver) -> None:
+        if not self._syncer.running:
             self._queue.append(m.Synced(self.log.end_offset))
-            self._sync.in_thread(lambda error: None)
+            self._syncer.in_thread(lambda error: None)
 
-    patch.setattr(RaftClient, "_start_sync", start_sync)
+    patch.setattr(RaftDriver, "_start_sync", start_sync)
 
 
 @pytest.mark.slow
@@ -174,7 +174,7 @@ def test_a_vote_is_not_forgotten_with_the_directory_that_it_is_in() -> None:
         assert cluster.run(10, lambda: cluster.leader is not None)
         for process in cluster.replicas.values():
             state = process.disk.durable("meta", "__cluster_metadata-0", "quorum-state")
-            assert process.core.epoch == 0 or state is not None
+            assert process.core.state.epoch == 0 or state is not None
 
 
 def test_a_broker_starts_beside_a_torn_quorum_state() -> None:
@@ -231,7 +231,7 @@ def test_what_a_process_made_durable_in_the_event_in_which_it_dies_counts() -> N
         incarnation = process.current
         assert incarnation is not None
         process.propose(["b"])
-        incarnation.context.run(incarnation.client._drain)
+        incarnation.context.run(incarnation.client.driver._drain)
         process.die(power=True)
         assert process.model.log.end == process.observer.durable_end() == before + 1
 

@@ -57,9 +57,12 @@ def test_the_end_of_an_older_fsync_acknowledges_nothing_newer(monkeypatch: pytes
     old = world.await_leader()
     slow_disk(world, old, 1.0, monkeypatch)
     old.propose(["being written"])
-    old.step(m.Resign(old.core.epoch, "test"))
+    old.step(m.Resign(old.core.state.epoch, "test"))
     assert world.run(
-        10, lambda: world.leader is not None and world.leader is not old and world.leader.core.hwm is not None
+        10,
+        lambda: (
+            world.leader is not None and world.leader is not old and world.leader.core.state.hwm is not None
+        ),
     )
     world.commit_value("second")
     assert world.run(10, lambda: old.committed == world.checker.committed_end)
@@ -75,8 +78,8 @@ def test_a_refused_pre_vote_does_not_acknowledge_what_is_being_written(
     leader.propose(["being written"])
     assert world.run(5, lambda: follower.disk.end == leader.disk.end > follower.disk.durable_end)
     follower.step(m.PeerLost(leader.address))
-    assert world.run(5, lambda: follower.core.role is Role.PROSPECTIVE)
-    assert world.run(5, lambda: follower.core.role is Role.FOLLOWER)
+    assert world.run(5, lambda: follower.core.state.role is Role.PROSPECTIVE)
+    assert world.run(5, lambda: follower.core.state.role is Role.FOLLOWER)
     assert follower.syncing
     assert world.run(5, lambda: follower.committed == leader.disk.end)
 
@@ -90,7 +93,7 @@ def test_an_observer_returns_to_a_leader_that_is_no_bootstrap_server() -> None:
     assert ask(world, first, m.RemoveVoter(first.key)) == ErrorCode.NONE
     assert world.run(10, lambda: world.leader is second)
     world.cut_links = {(3, 2), (2, 3)}
-    assert world.run(10, lambda: observer.core.leader_id == 2)
+    assert world.run(10, lambda: observer.core.state.leader_id == 2)
     world.run(5)
     world.heal()
     end = world.commit_value("second")
@@ -126,15 +129,15 @@ def test_a_removal_that_only_the_removed_has_written_is_committed_by_it() -> Non
     assert world.run(5, lambda: other.committed == leader.committed)
     world.isolate(leader.id)
     leader.ask(m.RemoveVoter(leader.key))
-    assert not leader.core.is_voter
+    assert not leader.core.state.is_voter
     world.kill(leader.id)
     world.heal()
     leader.start()
-    assert world.run(20, lambda: world.leader is other and other.core.hwm is not None)
-    assert other.core.voters.ids == [other.id]
+    assert world.run(20, lambda: world.leader is other and other.core.state.hwm is not None)
+    assert other.core.state.voters.ids == [other.id]
     world.commit_value("alone")
     assert world.run(10, lambda: leader.committed == other.committed)
-    assert not leader.core.may_stand
+    assert not leader.core.state.can_start_election
 
 
 def test_an_update_to_a_leader_that_cannot_be_reached_waits_for_the_link() -> None:
@@ -146,9 +149,9 @@ def test_an_update_to_a_leader_that_cannot_be_reached_waits_for_the_link() -> No
     world.kill(world.await_leader().id)
     world.await_leader()
     for replica in world.replicas.values():
-        if replica.alive and replica.core.following is not None:
-            replica.core.following.update_voter_at = 0.0
-            replica.core.following.updated_leader = False
+        if replica.alive and replica.core.state.following is not None:
+            replica.core.state.following.update_voter_at = 0.0
+            replica.core.state.following.updated_leader = False
     world.kill(world.await_leader().id)
     world.run(3)
 
@@ -158,6 +161,6 @@ def test_a_follower_that_shuts_down_does_not_wait_actively() -> None:
     leader = world.await_leader()
     [other] = others(world, leader)
     other.step(m.Shutdown())
-    other.step(m.Received(m.EndEpoch(leader.id, leader.core.epoch, [other.key], {}), "end"))
+    other.step(m.Received(m.EndEpoch(leader.id, leader.core.state.epoch, [other.key], {}), "end"))
     world.run(1)
-    assert other.core.shutdown_complete
+    assert other.core.state.shutdown_complete

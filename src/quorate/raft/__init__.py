@@ -1,0 +1,13 @@
+"""The metadata log's Raft quorum (KIP-595, KIP-630, KIP-853, KIP-996).
+
+- `core`: the rules, as a pure state machine.
+- `storage`: log, snapshots and quorum state on disk.
+- `runtime`: the core in an event loop, with network, timers and listeners.
+- `types`: values that all parts share.
+- `config`: the configuration of a replica.
+- `rate_limited_log`: limits how often a message is logged.
+
+Other packages may import `types`, `config`, `runtime.client`, `runtime.delivery`, `runtime.metrics`,
+`runtime.ports`, `core.voters`, and what they read of `storage`. `storage` imports the values of `core`,
+and `runtime` imports both.
+"""

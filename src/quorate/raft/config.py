@@ -1,5 +1,7 @@
-"""What a node tells its Raft client. Times in seconds, sizes in bytes; defaults are those of Kafka's
-`QuorumConfig`."""
+"""The configuration of a replica.
+
+Times are in seconds and sizes in bytes. The defaults are those of Kafka's `QuorumConfig`.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,14 @@ from quorate.raft.types import Address, Endpoints, RaftParams, ReplicaKey
 
 @dataclass(slots=True)
 class RaftConfig:
+    """The settings of one replica."""
+
     node_id: int
     directory_id: bytes  # of the metadata directory, 16 bytes
     cluster_id: str
-    metadata_dir: Path  # metadata.log.dir: __cluster_metadata-0 lies in it
+    metadata_dir: Path  # metadata.log.dir, which contains __cluster_metadata-0
     listener_name: str  # the first of controller.listener.names
-    endpoints: Endpoints = field(
-        default_factory=dict
-    )  # own advertised controller endpoints; empty for a broker
+    endpoints: Endpoints = field(default_factory=dict)  # advertised by this controller; empty for a broker
     is_controller: bool = True
     voters: Mapping[int, Address] | None = None  # controller.quorum.voters
     bootstrap_servers: tuple[Address, ...] = ()  # controller.quorum.bootstrap.servers
@@ -40,9 +42,8 @@ class RaftConfig:
     kraft_versions: tuple[int, int] = (0, 1)
     auto_join: bool = False  # controller.quorum.auto.join.enable
     quick_failover: bool = True
-    on_fatal: Callable[[BaseException], None] | None = (
-        None  # the metadata directory has failed: stop the node
-    )
+    # Called when the metadata directory has failed. It must stop the node.
+    on_fatal: Callable[[BaseException], None] | None = None
 
     def params(self) -> RaftParams:
         bootstrap = self.bootstrap_servers or tuple((self.voters or {}).values())

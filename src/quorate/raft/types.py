@@ -1,4 +1,4 @@
-"""The small values that every part of the Raft room passes around.
+"""The small values that all parts of `quorate.raft` share.
 
 Units: offsets count records, times named `now` are monotonic seconds, times named `*_ms` are wall clock
 milliseconds. A directory id of sixteen zero bytes means "not known" (kraft.version 0, or an entry of a
@@ -13,6 +13,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.protocol.uuids import uuid_text
 
 NO_DIRECTORY = bytes(16)
 METADATA_TOPIC = "__cluster_metadata"
@@ -20,11 +21,9 @@ METADATA_TOPIC_ID = bytes(15) + b"\x01"
 METADATA_PARTITION = 0
 MAX_BATCH_BYTES = 8 * 1024 * 1024  # a leader's batch and one Fetch answer are at most this large, as in Kafka
 MAX_FETCH_BYTES = 8 * 1024 * 1024
-ASK_FETCH_BYTES = (
-    1 * 1024 * 1024
-)  # what we ask for at a time: a larger answer would hold the loop for more than a few ms
+ASK_FETCH_BYTES = 1 * 1024 * 1024  # a larger response would hold the event loop for more than a few ms
 ASK_SNAPSHOT_BYTES = 4 * 1024 * 1024
-MAX_SNAPSHOT_BYTES = 1 << 40  # a leader that speaks of more is not believed
+MAX_SNAPSHOT_BYTES = 1 << 40  # a leader that names a larger size is not believed
 
 Address = tuple[str, int]
 Endpoints = Mapping[str, Address]  # listener name -> (host, port)
@@ -33,7 +32,7 @@ NO_ENDPOINTS: Endpoints = {}
 
 @dataclass(frozen=True, slots=True)
 class ReplicaKey:
-    """Who a Raft replica is: node id and directory id (KIP-853)."""
+    """The identity of a replica: node id and directory id (KIP-853)."""
 
     id: int
     directory_id: bytes = NO_DIRECTORY
@@ -41,21 +40,21 @@ class ReplicaKey:
     def __str__(self) -> str:
         if self.directory_id == NO_DIRECTORY:
             return str(self.id)
-        from quorate.protocol.uuids import uuid_text
-
         return f"{self.id}-{uuid_text(self.directory_id)}"
 
 
 class OffsetEpoch(NamedTuple):
-    """A position of the log: end offset (exclusive) and the epoch of the record before it. Names a
-    snapshot too."""
+    """A position in the log: an end offset (exclusive) and the epoch of the record before it.
+
+    It is also the id of a snapshot.
+    """
 
     offset: int
     epoch: int
 
     @property
     def log_order(self) -> tuple[int, int]:
-        """Raft's order of logs: epoch first, then length."""
+        """The order in which Raft compares logs: by epoch, then by length (section 5.4.1)."""
         return (self.epoch, self.offset)
 
 
@@ -64,9 +63,18 @@ class LeaderAndEpoch(NamedTuple):
     epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class QuorumState:
+    """What a replica must not forget: epoch, leader and vote. Persisted in the file `quorum-state`."""
+
+    epoch: int = 0
+    leader_id: int | None = None
+    voted: ReplicaKey | None = None
+
+
 @dataclass(slots=True)
 class CommittedBatch:
-    """One batch below the high watermark. `values` is empty for a control batch."""
+    """A committed batch. `values` is empty for a control batch."""
 
     base_offset: int
     last_offset: int
@@ -77,7 +85,7 @@ class CommittedBatch:
 
 
 class Role(Enum):
-    """Roles of a replica in its epoch. Observers are only ever UNATTACHED or FOLLOWER."""
+    """The role of a replica in its epoch. An observer is UNATTACHED or FOLLOWER."""
 
     UNATTACHED = "unattached"
     PROSPECTIVE = "prospective"
@@ -87,8 +95,8 @@ class Role(Enum):
     RESIGNED = "resigned"
 
 
-# Which role may follow which. RESIGNED is entered from disk too (a restarted leader), see Raft.start.
-MOVES: Mapping[Role, frozenset[Role]] = {
+# The roles that may follow each role. A leader that restarts begins as RESIGNED, see `Raft.start`.
+TRANSITIONS: Mapping[Role, frozenset[Role]] = {
     Role.UNATTACHED: frozenset({Role.UNATTACHED, Role.PROSPECTIVE, Role.FOLLOWER}),
     Role.PROSPECTIVE: frozenset({Role.UNATTACHED, Role.CANDIDATE, Role.FOLLOWER}),
     Role.CANDIDATE: frozenset({Role.UNATTACHED, Role.PROSPECTIVE, Role.LEADER, Role.FOLLOWER}),
@@ -99,8 +107,7 @@ MOVES: Mapping[Role, frozenset[Role]] = {
 
 
 class RaftError(Exception):
-    """Something that Raft's rules forbid, on our own disk or in what a leader has it do. Fatal for the
-    metadata directory."""
+    """A rule of Raft is broken, by the local disk or by a leader's response. The node must stop."""
 
 
 class NotLeaderError(KafkaError):
@@ -111,7 +118,7 @@ class NotLeaderError(KafkaError):
 
 
 class BatchTooLargeError(KafkaError):
-    """An atomic append that does not fit one batch of MAX_BATCH_BYTES."""
+    """An atomic append does not fit into a batch of MAX_BATCH_BYTES."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.RECORD_LIST_TOO_LARGE, message)
@@ -119,14 +126,12 @@ class BatchTooLargeError(KafkaError):
 
 @dataclass(frozen=True, slots=True)
 class RaftParams:
-    """What the core needs to know of its node. Times in seconds, Kafka's defaults (`QuorumConfig`)."""
+    """The configuration of the core. Times are in seconds, with the defaults of Kafka's `QuorumConfig`."""
 
     me: ReplicaKey
     cluster_id: str
-    listener_name: str  # the first controller listener: the name under which voters reach one another
-    endpoints: Endpoints = field(
-        default_factory=dict
-    )  # this node's own controller endpoints; empty for a broker
+    listener_name: str  # the first controller listener, by which voters reach each other
+    endpoints: Endpoints = field(default_factory=dict)  # of this node's controller; empty for a broker
     can_vote: bool = True  # has the controller role
     bootstrap: tuple[Address, ...] = ()
     election_timeout_s: float = 1.0

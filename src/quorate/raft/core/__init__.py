@@ -1,2 +1,23 @@
-"""The Raft state machine: pure. It reads no clock, does no I/O and draws no random number; events go
-in, effects come out."""
+"""The Raft core: a pure state machine without I/O, clock or tasks. Events go in, effects come out.
+
+From the bottom up:
+
+- `voters`: voter sets and their history.
+- `messages`: requests, replies, events and effects, and the order in which effects are performed.
+- `role_state`: the state of each role.
+- `state`: the whole state of a replica, its queries, and the operations on effects.
+- `control_records`: control records as values, and their application.
+- `leader_conflict`: which of two leaders of one epoch to believe.
+- `leadership`: the begin and the end of leadership.
+- `transitions`: the transitions between roles.
+- `replies`: what the rules for all responses share.
+- `election`: Vote, BeginQuorumEpoch and EndQuorumEpoch.
+- `membership`: changes of the voter set.
+- `follower`: Fetch, truncation and snapshot downloads.
+- `leader`: the answers to Fetch, the high watermark and the leader's timers.
+- `log_progress`: what follows when records are appended or durable.
+- `raft`: the entrance, which dispatches events to the rules.
+
+A module imports only those above it in this list. The packages `storage` and `runtime` import the core;
+other packages may import `voters`.
+"""

@@ -1,15 +1,15 @@
-"""A follower's and an observer's side: fetching, truncation, snapshot downloads (KIP-595, KIP-630)."""
+"""The rules of followers and observers: Fetch, truncation and snapshot downloads (KIP-595, KIP-630)."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from quorate.protocol.errors import ErrorCode
-from quorate.raft.core import auto_join as joining
-from quorate.raft.core.election import common_reply, top_level_error, unexpected
-from quorate.raft.core.leader_conflict import complain
+from quorate.raft.core.control_records import apply_control_record
+from quorate.raft.core.membership import auto_join
 from quorate.raft.core.messages import (
+    ControlRecord,
     Failure,
     Fetch,
     FetchReply,
@@ -24,42 +24,48 @@ from quorate.raft.core.messages import (
     SnapshotStart,
     SnapshotWritten,
 )
+from quorate.raft.core.replies import log_unexpected_error, on_common_reply, on_top_level_error
+from quorate.raft.core.role_state import NEVER
+from quorate.raft.core.state import RaftState
+from quorate.raft.core.voters import Membership
 from quorate.raft.types import (
     ASK_FETCH_BYTES,
     ASK_SNAPSHOT_BYTES,
     MAX_SNAPSHOT_BYTES,
+    Address,
+    CommittedBatch,
     LeaderAndEpoch,
     OffsetEpoch,
     RaftError,
     Role,
 )
+from quorate.records.errors import InvalidRecordError
 
-if TYPE_CHECKING:
-    from quorate.raft.core.raft import Raft
+logger = logging.getLogger(__name__)
 
-log = logging.getLogger(__name__)
-NEVER = float("inf")
 REFUSED_SNAPSHOT_S = 1.0  # before a snapshot that turned out broken is fetched again: it may be a long one
+QUICK_FIRST_S = 0.020  # a pre-vote follows a reset connection within this time, at random to avoid collisions
 
 
-# --- what to send ---------------------------------------------------------------------------------
+# --- requests -------------------------------------------------------------------------------------
 
 
-def drive_follower(r: Raft, now: float) -> None:
+def poll_follower(r: RaftState, now: float) -> None:
+    """Sends the next Fetch or FetchSnapshot, and what this replica asks for itself (`auto_join`)."""
     f = r.following
     if f is None or r.installing is not None:
         return None
-    if r.may_stand and not r.shutting_down:
+    if r.can_start_election and not r.shutting_down:
         r.wake(f.fetch_deadline)
-        r.wake(f.quick_at)
-        joining.drive_update(r, now)
+        r.wake(f.quick_pre_vote_at)
+        auto_join.poll_update_voter(r, now)
     if not r.is_voter and not r.shutting_down:
-        joining.drive_join(r, now)
+        auto_join.poll_auto_join(r, now)
     if r.unsynced or r.shutting_down:
         return None
-    if not r.may_stand and now >= f.fetch_deadline:
+    if not r.can_start_election and now >= f.fetch_deadline:
         return fetch_from_bootstrap(r, now)
-    if fetch_under_way(r):
+    if fetch_in_flight(r):
         return None
     address = r.address_of(r.leader_id) if r.leader_id is not None else None
     if r.leader_id is None or address is None:
@@ -68,20 +74,19 @@ def drive_follower(r: Raft, now: float) -> None:
         r.wake(r.link(address).ready_at)
         return fetch_from_bootstrap(r, now)
     if f.snapshot is not None:
-        if (
-            f.opened and f.position - f.written <= ASK_SNAPSHOT_BYTES
-        ):  # the next part comes while one is being written
+        # The next part is fetched while the one before it is being written.
+        if f.opened and f.position - f.written <= ASK_SNAPSHOT_BYTES:
             cluster, digest = r.params.cluster_id, f.prefix_digest
             q = FetchSnapshot(r.me, r.epoch, f.snapshot, f.position, ASK_SNAPSHOT_BYTES, cluster, digest)
             r.send(Peer(r.leader_id, address), q, now)
     else:
         r.send(Peer(r.leader_id, address), fetch_request(r), now)
-    if not r.may_stand:
+    if not r.can_start_election:
         r.wake(f.fetch_deadline)
     return None
 
 
-def fetch_request(r: Raft) -> Fetch:
+def fetch_request(r: RaftState) -> Fetch:
     hwm = -1 if r.hwm is None else r.hwm
     end = r.end
     return Fetch(
@@ -96,13 +101,13 @@ def fetch_request(r: Raft) -> Fetch:
     )
 
 
-def fetch_under_way(r: Raft) -> bool:
+def fetch_in_flight(r: RaftState) -> bool:
     return any(Fetch in link.in_flight or FetchSnapshot in link.in_flight for link in r.links.values())
 
 
-def fetch_from_bootstrap(r: Raft, now: float) -> None:
-    """Asks any server that may know the leader. One Fetch at a time."""
-    if fetch_under_way(r) or r.shutting_down or r.unsynced or r.installing is not None:
+def fetch_from_bootstrap(r: RaftState, now: float) -> None:
+    """Sends a Fetch to a random bootstrap server or voter, to find the leader. One is in flight at a time."""
+    if fetch_in_flight(r) or r.shutting_down or r.unsynced or r.installing is not None:
         return
     listener = r.params.listener_name
     own = r.params.endpoints.get(listener)
@@ -121,30 +126,33 @@ def fetch_from_bootstrap(r: Raft, now: float) -> None:
         r.wake(min(r.link(a).ready_at for a in addresses))
 
 
-# --- Fetch answers --------------------------------------------------------------------------------
+# --- Fetch responses ------------------------------------------------------------------------------
 
 
-def on_fetch_reply(r: Raft, event: Replied, current: bool, now: float) -> bool:
+def on_fetch_reply(r: RaftState, event: Replied, current: bool, now: float) -> bool:
     reply, request = event.reply, event.request
     assert isinstance(request, Fetch)
     if isinstance(reply, Failure):
         if reply is Failure.DISCONNECTED:
-            r.leader_unreachable(event.to.address, now)
+            on_leader_unreachable(r, event.to.address, now)
         return False
     if reply.top_level:
-        return top_level_error(r, event, reply, now)
+        return on_top_level_error(r, event, reply, now)
     before = (r.role, r.epoch, r.leader_id)
-    handled = common_reply(r, event, reply, now)
+    handled = on_common_reply(r, event, reply, now)
     if handled is not None:
         f = r.following
-        if f is not None and not r.may_stand and (reply.leader_id, reply.epoch) == (r.leader_id, r.epoch):
-            f.fetch_deadline = max(
-                f.fetch_deadline, now + r.params.fetch_timeout_s
-            )  # the leader lives: ask it again
-        # An answer that teaches nothing must not be asked for again at once.
+        if (
+            f is not None
+            and not r.can_start_election
+            and (reply.leader_id, reply.epoch) == (r.leader_id, r.epoch)
+        ):
+            # The leader is alive, so this observer keeps asking it.
+            f.fetch_deadline = max(f.fetch_deadline, now + r.params.fetch_timeout_s)
+        # After a response that changed nothing the same Fetch must not be sent again at once.
         return handled and (r.role, r.epoch, r.leader_id) != before
     if reply.error != ErrorCode.NONE:
-        unexpected(r, event, reply, now)
+        log_unexpected_error(r, event, reply, now)
         return False
     f = r.following
     if not isinstance(reply, FetchReply):
@@ -153,25 +161,23 @@ def on_fetch_reply(r: Raft, event: Replied, current: bool, now: float) -> bool:
     if f is None or not current or request.epoch != r.epoch or reply.leader_id != r.leader_id:
         return True
     r.leader_confirmed_epoch = r.epoch
-    if (
-        f.snapshot is not None
-    ):  # an observer that looked for the leader anew: here it is, the download goes on
-        heard(r, now)
+    if f.snapshot is not None:  # an observer has found the leader again and continues its download
+        reset_fetch_timeout(r, now)
         return True
     if (request.offset, request.last_epoch) != (end.offset, end.epoch) or r.unsynced:
         return True
     if reply.diverging is not None:
         if reply.diverging.offset < 0 or reply.diverging.epoch < 0:
-            log.error("[Raft id=%d] the leader sent a negative diverging epoch or offset", r.me.id)
+            logger.error("[Raft id=%d] the leader sent a negative diverging epoch or offset", r.me.id)
             return False
         truncate(r, reply.diverging)
     elif reply.snapshot is not None:
         if reply.snapshot.offset < 0 or reply.snapshot.epoch < 0:
-            log.error("[Raft id=%d] the leader sent a negative snapshot id", r.me.id)
+            logger.error("[Raft id=%d] the leader sent a negative snapshot id", r.me.id)
             return False
         if r.log.snapshot_size(reply.snapshot) is None:
             start_download(r, reply.snapshot)
-            log.info(
+            logger.info(
                 "[Raft id=%d] fetching snapshot %s from leader %d",
                 r.me.id,
                 tuple(reply.snapshot),
@@ -186,22 +192,26 @@ def on_fetch_reply(r: Raft, event: Replied, current: bool, now: float) -> bool:
             r.awaiting_sync = True
         else:
             advance_high_watermark(r)
-    heard(r, now)
+    reset_fetch_timeout(r, now)
     return True
 
 
-def heard(r: Raft, now: float) -> None:
+def reset_fetch_timeout(r: RaftState, now: float) -> None:
+    """Restarts the fetch timeout after a successful response (`resetFetchTimeoutForSuccessfulFetch`)."""
     f = r.following
     if f is not None:
-        r.heard_at = now
+        r.leader_heard_at = now
         f.fetch_deadline = now + r.params.fetch_timeout_s
-        f.quick_at = NEVER
-        f.heard = True
-        r.quick_until = -1.0
+        f.quick_pre_vote_at = NEVER
+        f.has_fetched = True
+        r.quick_pre_vote_until = -1.0
 
 
-def truncate(r: Raft, diverging: OffsetEpoch) -> None:
-    """Cuts the log where it leaves the leader's. Raises RaftError rather than cut what is committed."""
+def truncate(r: RaftState, diverging: OffsetEpoch) -> None:
+    """Truncates the log to the end of the last epoch that it shares with the leader's.
+
+    Raises RaftError if that would remove committed records.
+    """
     end = r.log.end_offset
     if diverging.epoch == 0:
         to = min(diverging.offset, end)
@@ -212,56 +222,97 @@ def truncate(r: Raft, diverging: OffsetEpoch) -> None:
         raise RaftError(f"the leader asks to truncate to {to}, below the high watermark {r.committed}")
     if to < r.log.start_offset:
         raise RaftError(f"the leader asks to truncate to {to}, below the log start {r.log.start_offset}")
-    log.info("[Raft id=%d] truncating from %d to %d (diverging at %s)", r.me.id, end, to, tuple(diverging))
+    logger.info("[Raft id=%d] truncating from %d to %d (diverging at %s)", r.me.id, end, to, tuple(diverging))
     r.effects.truncate_to = to
     r.members.truncate_from(to)
     r.synced = min(r.synced, to)
     r.awaiting_sync = True
 
 
-def advance_high_watermark(r: Raft) -> None:
+def advance_high_watermark(r: RaftState) -> None:
+    """Advances the high watermark to the leader's, as far as the local log goes."""
     hwm = min(r.log.end_offset, r.leader_hwm)
     if hwm >= 0 and (r.hwm is None or hwm > r.hwm):
         r.hwm = hwm
         r.effects.high_watermark = hwm
 
 
-def on_fetch_rejected(r: Raft, reason: str, now: float) -> None:
-    complain(r, "fetched records", f"fetched records refused: {reason}", now)
+def check_fetched(r: RaftState, batches: Sequence[CommittedBatch], controls: Sequence[ControlRecord]) -> None:
+    """Raises InvalidRecordError if fetched records must not be appended.
+
+    A batch of a later epoch than the leader's, or a voter set that breaks a rule of KIP-853, would keep
+    this node from starting once it is in the log.
+    """
+    if batches and batches[-1].epoch > r.epoch:
+        raise InvalidRecordError(f"a batch of epoch {batches[-1].epoch} from the leader of epoch {r.epoch}")
+    trial, voters, level = Membership(), r.members.voters.last(), r.members.kraft.last()
+    trial.reset(-1, voters[1] if voters is not None else None, level[1] if level is not None else None)
+    try:
+        for control in controls:
+            apply_control_record(trial, control)
+    except RaftError as e:
+        raise InvalidRecordError(str(e)) from e
+
+
+def on_leader_unreachable(r: RaftState, address: Address, now: float) -> None:
+    """Reacts to a lost connection to the leader.
+
+    It is no proof that the leader is gone, but a pre-vote is safe in any case: the other voters refuse
+    it if they still hear from the leader (KIP-996). So a voter asks for pre-votes soon, without waiting
+    for its fetch timeout. An observer looks for the leader elsewhere.
+    """
+    f = r.following
+    if f is not None and r.leader_id is not None and address == r.address_of(r.leader_id):
+        f.has_fetched = False
+        if (
+            r.can_start_election
+            and r.params.quick_failover
+            and f.quick_pre_vote_at == NEVER
+            and not r.shutting_down
+        ):
+            f.quick_pre_vote_at = now + r.rng.uniform(0, QUICK_FIRST_S)
+            r.quick_pre_vote_until = f.fetch_deadline
+        elif not r.can_start_election:
+            f.fetch_deadline = min(f.fetch_deadline, now)
+
+
+def on_fetch_rejected(r: RaftState, reason: str, now: float) -> None:
+    """Backs off after fetched records that could not be appended."""
+    r.log_error("fetched records", f"fetched records refused: {reason}", now)
     r.awaiting_sync = False
     address = r.address_of(r.leader_id) if r.leader_id is not None else None
     if address is not None:
         r.link(address).ready_at = now + r.params.retry_backoff_s
 
 
-# --- FetchSnapshot answers ------------------------------------------------------------------------
+# --- FetchSnapshot responses ----------------------------------------------------------------------
 
 
-def on_snapshot_reply(r: Raft, event: Replied, current: bool, now: float) -> bool:
+def on_snapshot_reply(r: RaftState, event: Replied, current: bool, now: float) -> bool:
     reply, request = event.reply, event.request
     assert isinstance(request, FetchSnapshot)
     if isinstance(reply, Failure):
         return False
     if reply.top_level:
-        return top_level_error(r, event, reply, now)
-    handled = common_reply(r, event, reply, now)
+        return on_top_level_error(r, event, reply, now)
+    handled = on_common_reply(r, event, reply, now)
     if handled is not None:
         return handled
     f = r.following
     if f is None or not current or f.snapshot != request.snapshot or request.epoch != r.epoch:
         return True
     if r.installing is not None or not f.opened or request.position != f.position:
-        return True  # asked for by a download that has been begun anew meanwhile
+        return True  # the download has started over since this was requested
     if not isinstance(reply, SnapshotReply):
         raise RaftError("an answer of another kind to FetchSnapshot")
     gone = reply.error == ErrorCode.NONE and (reply.snapshot.offset < 0 or reply.snapshot.epoch < 0)
     if reply.error == ErrorCode.SNAPSHOT_NOT_FOUND or gone:
-        log.info("[Raft id=%d] the leader no longer has snapshot %s", r.me.id, tuple(request.snapshot))
+        logger.info("[Raft id=%d] the leader no longer has snapshot %s", r.me.id, tuple(request.snapshot))
         f.snapshot = None
-        heard(r, now)
+        reset_fetch_timeout(r, now)
         return False
     if reply.error == ErrorCode.POSITION_OUT_OF_RANGE:
-        log.warning(
+        logger.warning(
             "[Raft id=%d] the leader's snapshot %s ends before %d",
             r.me.id,
             tuple(request.snapshot),
@@ -271,15 +322,14 @@ def on_snapshot_reply(r: Raft, event: Replied, current: bool, now: float) -> boo
             start_download(r, request.snapshot, fresh=True)
         else:
             f.snapshot = None
-        heard(r, now)
+        reset_fetch_timeout(r, now)
         return False
     if reply.error != ErrorCode.NONE:
-        unexpected(r, event, reply, now)
+        log_unexpected_error(r, event, reply, now)
         return False
     if reply.snapshot != request.snapshot or reply.position != f.position:
         wanted, got = (tuple(request.snapshot), f.position), (tuple(reply.snapshot), reply.position)
-        complain(
-            r,
+        r.log_error(
             "other snapshot",
             f"asked for snapshot and position {wanted}, {event.to.address} answers {got}",
             now,
@@ -287,15 +337,17 @@ def on_snapshot_reply(r: Raft, event: Replied, current: bool, now: float) -> boo
         return False
     size = len(reply.data)
     if not 0 < size <= request.max_bytes or f.position + size > reply.size or reply.size > MAX_SNAPSHOT_BYTES:
-        log.error("[Raft id=%d] FetchSnapshot: %d bytes at %d of %d", r.me.id, size, f.position, reply.size)
+        logger.error(
+            "[Raft id=%d] FetchSnapshot: %d bytes at %d of %d", r.me.id, size, f.position, reply.size
+        )
         return False
-    heard(r, now)
+    reset_fetch_timeout(r, now)
     changed = f.size not in (-1, reply.size)
     if changed or (f.prefix_digest is not None and not reply.same_prefix):
         why = (
             f"has {reply.size} bytes instead of {f.size}" if changed else "is another than what is here of it"
         )
-        log.info(
+        logger.info(
             "[Raft id=%d] the leader's snapshot %s %s: from the start", r.me.id, tuple(request.snapshot), why
         )
         start_download(r, request.snapshot, fresh=True)
@@ -309,8 +361,8 @@ def on_snapshot_reply(r: Raft, event: Replied, current: bool, now: float) -> boo
     return True
 
 
-def start_download(r: Raft, snapshot: OffsetEpoch, *, fresh: bool = False) -> None:
-    """What the driver has of this snapshot is used, unless it has to be `fresh`."""
+def start_download(r: RaftState, snapshot: OffsetEpoch, *, fresh: bool = False) -> None:
+    """Begins the download of a snapshot. A broken-off download of it continues, unless `fresh` is set."""
     f = r.following
     if f is None or r.leader_id is None:
         raise RaftError("a download without a leader")
@@ -318,12 +370,14 @@ def start_download(r: Raft, snapshot: OffsetEpoch, *, fresh: bool = False) -> No
     r.effects.start_snapshot = SnapshotStart(snapshot, LeaderAndEpoch(r.leader_id, r.epoch), fresh)
 
 
-def on_snapshot_opened(r: Raft, event: SnapshotOpened) -> None:
+def on_snapshot_opened(r: RaftState, event: SnapshotOpened) -> None:
     f = r.following
     if f is None or f.snapshot != event.snapshot or f.opened:
         return
     if event.leader not in (None, r.leader_and_epoch):
-        return  # the leader has changed meanwhile: whether the new one has the same bytes comes with its own
+        # The leader has changed meanwhile. The download is opened again for the new leader, which then
+        # confirms the bytes.
+        return
     f.opened, f.position, f.written, f.prefix_digest = (
         True,
         event.position,
@@ -332,15 +386,15 @@ def on_snapshot_opened(r: Raft, event: SnapshotOpened) -> None:
     )
 
 
-def on_snapshot_written(r: Raft, event: SnapshotWritten) -> None:
+def on_snapshot_written(r: RaftState, event: SnapshotWritten) -> None:
     f = r.following
     if f is not None and f.opened and f.snapshot == event.snapshot and event.position <= f.position:
         f.written = max(f.written, event.position)
 
 
-def on_snapshot_rejected(r: Raft, event: SnapshotRejected, now: float) -> None:
-    """Fetched anew, from whatever the leader then offers, and not at once."""
-    log.error("[Raft id=%d] snapshot %s refused: %s", r.me.id, tuple(event.snapshot), event.reason)
+def on_snapshot_rejected(r: RaftState, event: SnapshotRejected, now: float) -> None:
+    """Discards a download that is no valid snapshot. After a delay the leader is asked for one again."""
+    logger.error("[Raft id=%d] snapshot %s refused: %s", r.me.id, tuple(event.snapshot), event.reason)
     if r.installing == event.snapshot:
         r.installing = None
     f = r.following
@@ -348,17 +402,16 @@ def on_snapshot_rejected(r: Raft, event: SnapshotRejected, now: float) -> None:
         return
     if f.snapshot == event.snapshot:
         f.snapshot = None
-    f.fetch_deadline = max(
-        f.fetch_deadline, now + r.params.fetch_timeout_s
-    )  # it was the disk's time, not the leader's
+    # The verification took time on the local disk, which is no silence of the leader.
+    f.fetch_deadline = max(f.fetch_deadline, now + r.params.fetch_timeout_s)
     address = r.address_of(r.leader_id) if r.leader_id is not None else None
     if address is not None:
         r.link(address).ready_at = now + REFUSED_SNAPSHOT_S
 
 
-def on_snapshot_installed(r: Raft, event: SnapshotInstalled, now: float) -> None:
-    """The log starts over behind the snapshot; everything below its end is committed."""
-    joining.note_before_install(r, event.snapshot)
+def on_snapshot_installed(r: RaftState, event: SnapshotInstalled, now: float) -> None:
+    """Continues from a snapshot that has replaced the log. Everything below its end is committed."""
+    auto_join.record_before_install(r, event.snapshot)
     r.members.reset(event.snapshot.offset - 1, event.voters, event.kraft_version)
     r.synced = event.snapshot.offset
     r.hwm = event.snapshot.offset
@@ -366,4 +419,4 @@ def on_snapshot_installed(r: Raft, event: SnapshotInstalled, now: float) -> None
     r.installing = None
     if r.following is not None and r.role is Role.FOLLOWER:
         r.following.snapshot = None
-        heard(r, now)
+        reset_fetch_timeout(r, now)

@@ -1,24 +1,20 @@
-"""The leader's side of Raft: Fetch answers, high watermark, check-quorum, snapshots served (KIP-595,
-KIP-630).
+"""The leader's rules: Fetch, high watermark, FetchSnapshot, DescribeQuorum and timers (KIP-595, KIP-630).
 
-A replica's Fetch acknowledges everything below its offset. The leader's own offset counts once it is durable.
+A replica's Fetch acknowledges everything below its fetch offset. The leader's own log counts up to the
+offset that is durable.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from quorate.protocol.errors import ErrorCode
-from quorate.raft.core import follower, membership
-from quorate.raft.core import voter_changes as changes
-from quorate.raft.core.election import wrong_cluster
+from quorate.raft.core import transitions
+from quorate.raft.core.election import poll_resigned
+from quorate.raft.core.leadership import leader_error, may_wait_for_leader, update_check_quorum
+from quorate.raft.core.membership import kraft_version, voter_changes
 from quorate.raft.core.messages import (
     BeginEpoch,
-    ControlRecord,
     Fetch,
     FetchReply,
     FetchSnapshot,
@@ -28,124 +24,28 @@ from quorate.raft.core.messages import (
     SnapshotReply,
     Token,
 )
-from quorate.raft.core.role_state import NEVER
-from quorate.raft.types import MAX_FETCH_BYTES, NO_DIRECTORY, OffsetEpoch, ReplicaKey, Role
+from quorate.raft.core.role_state import ParkedFetch, Progress
+from quorate.raft.core.state import RaftState
+from quorate.raft.types import MAX_FETCH_BYTES, NO_DIRECTORY, OffsetEpoch, ReplicaKey
 
-if TYPE_CHECKING:
-    from quorate.raft.core.raft import Raft
-    from quorate.raft.core.voters import Voter
-
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 OBSERVER_SESSION_S = 300.0  # an observer is forgotten so long after its last Fetch, as in Kafka
+FORGET_REPLICA_S = 3600.0  # the Fetches of a replica that is no voter are forgotten after this time
 BOOTSTRAP_SNAPSHOT = OffsetEpoch(0, 0)  # each initial voter has its own copy; never served
 
 
-@dataclass(slots=True)
-class Progress:
-    """What a leader knows of another replica."""
-
-    key: ReplicaKey
-    end: int = -1
-    last_fetch: float | None = None
-    last_caught_up: float | None = None
-    leader_end_at_fetch: int = -1
+# --- high watermark -------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Parked:
-    """A Fetch that waits for records or a greater high watermark."""
+def advance_high_watermark(r: RaftState, now: float) -> None:
+    """Advances the high watermark to the greatest offset that a majority of the voters has.
 
-    request: Fetch
-    token: Token
-    deadline: float
-
-
-@dataclass(slots=True)
-class Leading:
-    """A leader's own state, gone with its leadership."""
-
-    epoch_start: int
-    check_quorum_deadline: float
-    begin_at: float
-    progress: dict[ReplicaKey, Progress] = field(default_factory=dict)
-    latest_by_id: dict[int, Progress] = field(default_factory=dict)  # for voters whose directory is not known
-    fetched: set[int] = field(default_factory=set)  # voters heard since the check-quorum timer was reset
-    parked: list[Parked] = field(default_factory=list)
-    change: changes.Change | None = None  # of the voters: the one whose turn it is
-    waiting: deque[changes.Change] = field(default_factory=deque)
-    writing: bool = True  # control records are on their way into the log: a new leader's first at once
-    reported: dict[int, Voter] = field(
-        default_factory=dict
-    )  # what voters have told and the set does not hold (yet)
-    upgrade_tokens: list[Token] = field(default_factory=list)
-
-
-# --- becoming and ceasing to be leader ------------------------------------------------------------
-
-
-def start_leading(r: Raft, granting: Sequence[int], now: float) -> None:
-    end = r.log.end_offset
-    r.leading = Leading(end, now + r.params.check_quorum_s, now)
-    r.effects.append_control = membership.epoch_start_records(r, granting)
-
-
-def stop_leading(r: Raft) -> None:
-    leading = r.leading
-    if leading is None:
-        return
-    r.leading = None
-    for parked in leading.parked:
-        if may_wait_for_leader(r, parked.request):
-            r.leaderless.append(parked)
-        else:
-            r.answer(parked.token, FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-    membership.fail_pending(r, leading)
-
-
-def successors(r: Raft) -> list[ReplicaKey]:
-    """The other voters, those with the longest log first."""
-    others = [v.key for v in r.voters if v.id != r.me.id]
-    return sorted(others, key=lambda k: -end_of(r, k))
-
-
-def progress_of(r: Raft, key: ReplicaKey) -> Progress | None:
-    leading = r.leading
-    if leading is None:
-        return None
-    if key.directory_id == NO_DIRECTORY:
-        return leading.latest_by_id.get(key.id)
-    return leading.progress.get(key)
-
-
-def end_of(r: Raft, key: ReplicaKey) -> int:
-    progress = progress_of(r, key)
-    return progress.end if progress is not None else -1
-
-
-# --- the log grows, the high watermark follows ----------------------------------------------------
-
-
-def on_appended(r: Raft, controls: Sequence[ControlRecord], now: float) -> None:
-    for control in controls:
-        membership.apply_control(r, control)
-    if r.leading is not None and controls:
-        r.leading.writing = False
-    if r.leading is not None and r.leading.parked:
-        wake_parked(r, now)
-
-
-def on_synced(r: Raft, offset: int, now: float) -> None:
-    r.synced = max(r.synced, offset)
-    if offset >= r.log.end_offset:  # an fsync that began before the last append says nothing of it
-        r.awaiting_sync = False
-    if r.leading is not None:
-        advance_high_watermark(r, now)
-    elif r.role is Role.FOLLOWER:
-        follower.advance_high_watermark(r)
-
-
-def advance_high_watermark(r: Raft, now: float) -> None:
+    A leader commits by counting replicas only if the log up to there includes a record of its own epoch.
+    Records of earlier epochs are then committed indirectly: on their own, a later leader could still
+    overwrite them although a majority has them (Raft, section 5.4.2 and figure 8). So the high watermark
+    must lie beyond `epoch_start`, the offset of the LeaderChange record of this epoch.
+    """
     leading = r.leading
     voters = r.voters
     if leading is None or not len(voters):
@@ -153,7 +53,7 @@ def advance_high_watermark(r: Raft, now: float) -> None:
     if len(voters) == 1 and voters.is_voter(r.me):
         candidate = r.synced
     else:
-        ends = sorted((r.synced if v.id == r.me.id else end_of(r, v.key) for v in voters), reverse=True)
+        ends = sorted((r.synced if v.id == r.me.id else r.end_of(v.key) for v in voters), reverse=True)
         candidate = ends[len(ends) // 2]
     if candidate <= leading.epoch_start or (r.hwm is not None and candidate <= r.hwm):
         return
@@ -161,11 +61,26 @@ def advance_high_watermark(r: Raft, now: float) -> None:
     r.effects.high_watermark = candidate
     if leading.parked:
         wake_parked(r, now)
-    membership.on_high_watermark(r, now)
+    on_high_watermark(r, now)
 
 
-def wake_parked(r: Raft, now: float) -> None:
-    """Answers the waiting Fetches that now have something to be told."""
+def on_high_watermark(r: RaftState, now: float) -> None:
+    """Answers the voter change and the upgrade that have committed.
+
+    A leader that is not in the committed voter set then resigns (KIP-853).
+    """
+    if r.leading is None or r.hwm is None:
+        return
+    voter_changes.on_high_watermark(r)
+    kraft_version.on_high_watermark(r)
+    at = r.members.current_offset
+    if not r.is_voter and at is not None and r.hwm > at:
+        logger.info("[Raft id=%d] resigning: no longer a voter", r.me.id)
+        transitions.become_resigned(r, now)
+
+
+def wake_parked(r: RaftState, now: float) -> None:
+    """Answers the waiting Fetches for which there are now records or a greater high watermark."""
     leading = r.leading
     if leading is None:
         return
@@ -174,7 +89,8 @@ def wake_parked(r: Raft, now: float) -> None:
         answer_or_park(r, waiting, now)
 
 
-def expire_parked(r: Raft, now: float) -> None:
+def expire_parked(r: RaftState, now: float) -> None:
+    """Answers the waiting Fetches whose `max_wait_ms` is over."""
     leading = r.leading
     if leading is None or not leading.parked:
         return
@@ -182,7 +98,7 @@ def expire_parked(r: Raft, now: float) -> None:
     if due:
         leading.parked = [p for p in leading.parked if p.deadline > now]
         for waiting in due:
-            r.answer(waiting.token, evaluate(r, waiting.request))
+            r.answer(waiting.token, fetch_reply(r, waiting.request))
     for waiting in leading.parked:
         r.wake(waiting.deadline)
 
@@ -190,59 +106,23 @@ def expire_parked(r: Raft, now: float) -> None:
 # --- without a leader -----------------------------------------------------------------------------
 
 
-def may_wait_for_leader(r: Raft, q: Fetch) -> bool:
-    """Whether an observer's Fetch may be held until a leader is known, so that it need not ask again
-    and again.
-
-    Not a voter's: Kafka sends one request at a time over a connection, and its vote would have to wait
-    behind it.
-    """
-    return (
-        r.params.quick_failover
-        and r.params.can_vote
-        and q.replica.id >= 0
-        and not r.voters.is_voter(q.replica)
-    )
-
-
-def is_leaderless(r: Raft) -> bool:
-    """Whether the leader that this replica knows, if any, is gone as far as it can tell."""
-    if r.role is Role.FOLLOWER:
-        return r.following is not None and r.following.quick_at != NEVER
-    if r.role is Role.UNATTACHED:
-        return r.leader_id is None
-    return r.role is not Role.LEADER
-
-
-def answer_leaderless(r: Raft, now: float) -> None:
-    """Tells those who wait who leads, or when their time is over that nobody does."""
-    known = not is_leaderless(r)
-    waiting, r.leaderless = r.leaderless, []
+def answer_fetches_awaiting_leader(r: RaftState, now: float) -> None:
+    """Answers observers' Fetches when a leader is known, or when their `max_wait_ms` is over."""
+    known = not r.is_leaderless
+    waiting, r.fetches_awaiting_leader = r.fetches_awaiting_leader, []
     for parked in waiting:
         if known or parked.deadline <= now:
-            r.answer(parked.token, evaluate(r, parked.request))
+            r.answer(parked.token, fetch_reply(r, parked.request))
         else:
-            r.leaderless.append(parked)
+            r.fetches_awaiting_leader.append(parked)
             r.wake(parked.deadline)
 
 
 # --- Fetch ----------------------------------------------------------------------------------------
 
 
-def leader_error(r: Raft, epoch: int) -> ErrorCode:
-    if epoch < r.epoch:
-        return ErrorCode.FENCED_LEADER_EPOCH
-    if epoch > r.epoch:
-        return ErrorCode.UNKNOWN_LEADER_EPOCH
-    if r.leading is None:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    if r.shutting_down:
-        return ErrorCode.BROKER_NOT_AVAILABLE
-    return ErrorCode.NONE
-
-
-def on_fetch(r: Raft, q: Fetch, token: Token, now: float) -> None:
-    if wrong_cluster(r, q.cluster_id):
+def on_fetch(r: RaftState, q: Fetch, token: Token, now: float) -> None:
+    if r.is_other_cluster(q.cluster_id):
         return r.answer(token, FetchReply(ErrorCode.INCONSISTENT_CLUSTER_ID, top_level=True))
     if q.max_wait_ms < 0 or q.offset < 0 or q.last_epoch < 0 or q.last_epoch > q.epoch:
         return r.answer(token, FetchReply(ErrorCode.INVALID_REQUEST))
@@ -251,42 +131,43 @@ def on_fetch(r: Raft, q: Fetch, token: Token, now: float) -> None:
         if (
             error != ErrorCode.UNKNOWN_LEADER_EPOCH
             and q.max_wait_ms > 0
-            and is_leaderless(r)
+            and r.is_leaderless
             and may_wait_for_leader(r, q)
         ):
-            return r.leaderless.append(Parked(q, token, now + q.max_wait_ms / 1000))
+            return r.fetches_awaiting_leader.append(ParkedFetch(q, token, now + q.max_wait_ms / 1000))
         return r.answer(token, FetchReply(error))
-    if position(r, q) is None:
-        track(r, q, now)
-    return answer_or_park(r, Parked(q, token, now + q.max_wait_ms / 1000), now)
+    if first_difference(r, q) is None:
+        update_replica_state(r, q, now)
+    return answer_or_park(r, ParkedFetch(q, token, now + q.max_wait_ms / 1000), now)
 
 
-def answer_or_park(r: Raft, waiting: Parked, now: float) -> None:
-    reply = evaluate(r, waiting.request)
+def answer_or_park(r: RaftState, waiting: ParkedFetch, now: float) -> None:
+    """Answers a Fetch if there is something new for the replica or its time is over; else lets it wait."""
+    reply = fetch_reply(r, waiting.request)
     q = waiting.request
-    told = (
+    has_news = (
         reply.error != ErrorCode.NONE
         or reply.read_from is not None
         or reply.diverging is not None
         or reply.snapshot is not None
         or q.high_watermark < reply.high_watermark
     )
-    if told or waiting.deadline <= now or r.leading is None:
+    if has_news or waiting.deadline <= now or r.leading is None:
         r.answer(waiting.token, reply)
     else:
         r.leading.parked.append(waiting)
         r.wake(waiting.deadline)
 
 
-def evaluate(r: Raft, q: Fetch) -> FetchReply:
-    """The answer as it stands: records, divergence, a snapshot id, or nothing new."""
+def fetch_reply(r: RaftState, q: Fetch) -> FetchReply:
+    """The response to a Fetch at this moment: records, a diverging epoch, a snapshot id, or none of them."""
     error = leader_error(r, q.epoch)
     if error != ErrorCode.NONE:
         return FetchReply(error)
     reply = FetchReply(high_watermark=-1 if r.hwm is None else r.hwm, log_start=r.log.start_offset)
-    lack = position(r, q)
-    if lack is not None:
-        is_snapshot, at = lack
+    difference = first_difference(r, q)
+    if difference is not None:
+        is_snapshot, at = difference
         if is_snapshot:
             reply.snapshot = at
         else:
@@ -297,9 +178,12 @@ def evaluate(r: Raft, q: Fetch) -> FetchReply:
     return reply
 
 
-def position(r: Raft, q: Fetch) -> tuple[bool, OffsetEpoch] | None:
-    """None when the replica's log is a prefix of ours; else (True, snapshot to load) or (False, where
-    it diverges)."""
+def first_difference(r: RaftState, q: Fetch) -> tuple[bool, OffsetEpoch] | None:
+    """Compares the end of a replica's log with this log (Kafka's `validateOffsetAndEpoch`).
+
+    Returns None if the replica's log is a prefix of this one. Otherwise returns (True, the snapshot to
+    load) or (False, the end of the last common epoch).
+    """
     view = r.log
     start = view.start_offset
     if q.offset == 0:
@@ -323,8 +207,11 @@ def position(r: Raft, q: Fetch) -> tuple[bool, OffsetEpoch] | None:
     return None
 
 
-def track(r: Raft, q: Fetch, now: float) -> None:
-    """Notes how far a replica has come. Readers with a negative id are served, not tracked."""
+def update_replica_state(r: RaftState, q: Fetch, now: float) -> None:
+    """Records the progress of a replica (Kafka's `LeaderState.updateReplicaState`).
+
+    Readers with a negative id are served, but not recorded.
+    """
     leading = r.leading
     key = q.replica
     if (
@@ -337,7 +224,7 @@ def track(r: Raft, q: Fetch, now: float) -> None:
     if progress is None:
         progress = leading.progress[key] = Progress(key)
     if q.offset < progress.end:
-        log.warning(
+        logger.warning(
             "[Raft id=%d] fetch offset of %s falls from %d to %d", r.me.id, key, progress.end, q.offset
         )
     end = r.log.end_offset
@@ -349,25 +236,13 @@ def track(r: Raft, q: Fetch, now: float) -> None:
     progress.last_fetch = now
     progress.end = q.offset
     leading.latest_by_id[key.id] = progress
-    mark_heard(r, key, now)
+    update_check_quorum(r, key, now)
     if r.voters.is_voter(key):
         advance_high_watermark(r, now)
 
 
-def mark_heard(r: Raft, key: ReplicaKey, now: float) -> None:
-    """Check-quorum: when a majority has been heard the timer starts anew."""
-    leading = r.leading
-    if leading is None or not r.voters.is_voter(key):
-        return
-    leading.fetched.add(key.id)
-    needed = r.voters.majority - (1 if r.is_voter else 0)
-    if len(leading.fetched) >= needed:
-        leading.fetched.clear()
-        leading.check_quorum_deadline = now + r.params.check_quorum_s
-
-
-def on_fetch_snapshot(r: Raft, q: FetchSnapshot, token: Token, now: float) -> None:
-    if wrong_cluster(r, q.cluster_id):
+def on_fetch_snapshot(r: RaftState, q: FetchSnapshot, token: Token, now: float) -> None:
+    if r.is_other_cluster(q.cluster_id):
         return r.answer(token, SnapshotReply(ErrorCode.INCONSISTENT_CLUSTER_ID, top_level=True))
     error = leader_error(r, q.epoch)
     if error != ErrorCode.NONE:
@@ -377,7 +252,7 @@ def on_fetch_snapshot(r: Raft, q: FetchSnapshot, token: Token, now: float) -> No
         return r.answer(token, SnapshotReply(ErrorCode.SNAPSHOT_NOT_FOUND))
     if not 0 <= q.position < size:
         return r.answer(token, SnapshotReply(ErrorCode.POSITION_OUT_OF_RANGE))
-    mark_heard(r, q.replica, now)
+    update_check_quorum(r, q.replica, now)
     read = max(0, min(q.max_bytes, size - q.position, MAX_FETCH_BYTES))
     compare = q.prefix_digest if q.position > 0 else None
     return r.answer(
@@ -388,7 +263,7 @@ def on_fetch_snapshot(r: Raft, q: FetchSnapshot, token: Token, now: float) -> No
 # --- DescribeQuorum -------------------------------------------------------------------------------
 
 
-def on_describe(r: Raft, token: Token, now: float) -> None:
+def on_describe(r: RaftState, token: Token, now: float) -> None:
     leading = r.leading
     if leading is None:
         return r.answer(token, QuorumReply(ErrorCode.NOT_LEADER_OR_FOLLOWER))
@@ -399,7 +274,7 @@ def on_describe(r: Raft, token: Token, now: float) -> None:
         if voter.id == r.me.id and r.is_voter:
             voters.append(ReplicaInfo(r.me, end, now, now))
             continue
-        progress = progress_of(r, voter.key)
+        progress = r.progress_of(voter.key)
         if progress is None:
             voters.append(ReplicaInfo(voter.key, -1, None, None))
         else:
@@ -422,38 +297,38 @@ def on_describe(r: Raft, token: Token, now: float) -> None:
 # --- the leader's timers --------------------------------------------------------------------------
 
 
-def drive_leader(r: Raft, now: float) -> None:
+def poll_leader(r: RaftState, now: float) -> None:
+    """Handles a leader's deadlines, moves voter changes forward and repeats BeginQuorumEpoch."""
     leading = r.leading
     if leading is None:
         return
     expire_parked(r, now)
-    if leading.change is not None or leading.waiting:
-        changes.drive(r, now)
+    if leading.voter_change is not None or leading.waiting_changes:
+        voter_changes.poll_voter_changes(r, now)
     others = len(r.voters) - (1 if r.is_voter else 0)
     if others == 0:
-        leading.check_quorum_deadline = (
-            now + r.params.check_quorum_s
-        )  # counts from when there is somebody to hear
+        # The timer starts when there is a second voter.
+        leading.check_quorum_deadline = now + r.params.check_quorum_s
         return
     if now >= leading.check_quorum_deadline:
-        log.info("[Raft id=%d] no Fetch from a majority within %.1f s", r.me.id, r.params.check_quorum_s)
-        r.become_resigned(now)
-        from quorate.raft.core.election import drive_resigned
-
+        logger.info("[Raft id=%d] no Fetch from a majority within %.1f s", r.me.id, r.params.check_quorum_s)
+        transitions.become_resigned(r, now)
         r.wake(r.election_deadline)
-        drive_resigned(r, now)
+        poll_resigned(r, now)
         return
     r.wake(leading.check_quorum_deadline)
-    if now >= leading.begin_at:
-        leading.begin_at = now + r.params.begin_epoch_period_s
+    if now >= leading.begin_epoch_at:
+        leading.begin_epoch_at = now + r.params.begin_epoch_period_s
         for voter in r.voters:
             address = r.voters.address(voter.id, r.params.listener_name)
             if voter.id != r.me.id and address is not None:
                 q = BeginEpoch(r.me.id, r.epoch, r.leader_endpoints, voter.key, r.params.cluster_id)
                 r.send(Peer(voter.id, address), q, now)
-    r.wake(leading.begin_at)
+    r.wake(leading.begin_epoch_at)
     for key in [
-        k for k, p in leading.progress.items() if p.last_fetch is not None and now - p.last_fetch > 3600
+        k
+        for k, p in leading.progress.items()
+        if p.last_fetch is not None and now - p.last_fetch > FORGET_REPLICA_S
     ]:
         if not r.voters.is_voter(key):
             del leading.progress[key]

@@ -1,8 +1,7 @@
-"""What Raft replicas say to one another, in the core's own words; `wire` translates to and from Kafka's
-messages.
+"""The requests and replies of Raft, the events that drive the core, and the effects of a step.
 
-Also the events that drive the core and the effects that it answers with. A field `epoch` is always the
-Raft epoch.
+The requests and replies correspond to Kafka's RPCs; `quorate.raft.runtime.wire` translates them. A field
+named `epoch` is always the Raft epoch.
 """
 
 from __future__ import annotations
@@ -13,13 +12,19 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from quorate.protocol.errors import ErrorCode
-from quorate.raft.storage.membership_record import MembershipRecord
-from quorate.raft.storage.quorum_state import QuorumState
-from quorate.raft.types import Address, Endpoints, LeaderAndEpoch, OffsetEpoch, ReplicaKey, Role
+from quorate.raft.core.voters import MembershipRecord, Voter, VoterSet
+from quorate.raft.types import (
+    Address,
+    Endpoints,
+    LeaderAndEpoch,
+    OffsetEpoch,
+    QuorumState,
+    ReplicaKey,
+    Role,
+)
 
 if TYPE_CHECKING:
     from quorate.protocol.schema import Data
-    from quorate.raft.core.voters import Voter, VoterSet
 
 NONE = ErrorCode.NONE
 
@@ -28,10 +33,10 @@ NONE = ErrorCode.NONE
 
 @dataclass(slots=True, eq=False)
 class Vote:
-    epoch: int  # of the nominee; with pre_vote its current one, not one more
+    epoch: int  # of the candidate, which has incremented it unless this is a pre-vote
     candidate: ReplicaKey
     last: OffsetEpoch
-    voter: ReplicaKey | None  # whom the nominee believes to ask; None in version 0
+    voter: ReplicaKey | None  # the replica to which it is addressed; None in version 0
     pre_vote: bool = False
     cluster_id: str | None = None
 
@@ -56,12 +61,12 @@ class EndEpoch:
 
 @dataclass(slots=True, eq=False)
 class Fetch:
-    replica: ReplicaKey  # id -1: a reader that is no replica
+    replica: ReplicaKey  # id -1: a reader that is not a replica
     epoch: int
     offset: int
     last_epoch: int
     max_wait_ms: int
-    high_watermark: int = (1 << 63) - 1  # -1: unknown to the sender; the maximum: the sender does not say
+    high_watermark: int = (1 << 63) - 1  # known to the sender: -1 none, the maximum not stated
     max_bytes: int = 8 << 20
     cluster_id: str | None = None
 
@@ -74,9 +79,8 @@ class FetchSnapshot:
     position: int
     max_bytes: int
     cluster_id: str | None = None
-    prefix_digest: bytes | None = (
-        None  # of what the sender has from elsewhere: is it the beginning of your file too?
-    )
+    # Of the bytes below `position`, which the sender has from another leader. The receiver compares it.
+    prefix_digest: bytes | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -107,7 +111,7 @@ class DescribeQuorum:
 
 @dataclass(slots=True, eq=False)
 class ProbeVersions:
-    """Asks a replica that is to be added for its supported range of kraft.version (ApiVersions)."""
+    """Asks a new voter for its supported range of kraft.version (ApiVersions)."""
 
 
 # --- replies --------------------------------------------------------------------------------------
@@ -115,15 +119,13 @@ class ProbeVersions:
 
 @dataclass(slots=True, eq=False)
 class Reply:
-    """What every answer carries: `top_level` errors concern the request, the others its one partition."""
+    """The fields of every reply. A `top_level` error is about the request, any other about the partition."""
 
     error: ErrorCode = NONE
     top_level: bool = False
     leader_id: int | None = None
     epoch: int = 0
-    leader_endpoints: Endpoints = field(
-        default_factory=dict
-    )  # as the receiver may use them; filled in by the driver
+    leader_endpoints: Endpoints = field(default_factory=dict)  # set by the driver
     message: str | None = None
 
 
@@ -134,7 +136,7 @@ class VoteReply(Reply):
 
 @dataclass(slots=True, eq=False)
 class EpochReply(Reply):
-    """To BeginEpoch and EndEpoch."""
+    """The reply to BeginEpoch and EndEpoch."""
 
 
 @dataclass(slots=True, eq=False)
@@ -153,21 +155,21 @@ class SnapshotReply(Reply):
     snapshot: OffsetEpoch = field(default=OffsetEpoch(-1, -1))
     size: int = 0
     position: int = 0
-    read: int = 0  # the driver reads so many bytes from position
-    compare: bytes | None = None  # the driver compares this digest with that of its own file up to position
-    same_prefix: bool | None = None  # None: was not compared
+    read: int = 0  # the driver reads this number of bytes from position
+    compare: bytes | None = None  # the driver compares it with the digest of its file up to position
+    same_prefix: bool | None = None  # None: not compared
     data: bytes | memoryview = b""
 
 
 @dataclass(slots=True, eq=False)
 class VoterReply(Reply):
-    """To AddVoter, RemoveVoter and UpdateVoter."""
+    """The reply to AddVoter, RemoveVoter and UpdateVoter."""
 
 
 @dataclass(slots=True, eq=False)
 class ProbeReply(Reply):
     kraft_versions: tuple[int, int] = (0, 0)
-    votes: bool = True  # Vote is among its APIs: a controller's listener
+    votes: bool = True  # supports Vote: the listener is a controller's
 
 
 @dataclass(slots=True, eq=False)
@@ -187,7 +189,7 @@ class QuorumReply(Reply):
 
 
 class Failure(Enum):
-    """Why a request of ours has no answer."""
+    """Why a request of this replica has no reply."""
 
     TIMEOUT = "timeout"
     DISCONNECTED = "disconnected"
@@ -211,7 +213,7 @@ RaftRequest = (
 
 # --- events ---------------------------------------------------------------------------------------
 
-Token = Hashable  # names the asker of a request until it is answered
+Token = Hashable  # identifies a request until it is answered
 
 
 @dataclass(slots=True, eq=False)
@@ -222,7 +224,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Where a request goes: a replica, or a bootstrap server whose node id is not known (negative id)."""
+    """The receiver of a request: a replica, or a bootstrap server of unknown id (a negative id)."""
 
     id: int
     address: Address
@@ -237,19 +239,19 @@ class Replied:
 
 @dataclass(slots=True, eq=False)
 class PeerLost:
-    """A connection to this address was reset or closed by the other side."""
+    """The other side has reset or closed a connection to this address."""
 
     address: Address
 
 
 @dataclass(slots=True, eq=False)
 class Timeout:
-    """Time has passed; also any other event notices deadlines."""
+    """Only time has passed. Every other event handles deadlines as well."""
 
 
 @dataclass(slots=True, eq=False)
 class ControlRecord:
-    """A control record of the metadata log: type as in ControlRecordType, its decoded value."""
+    """A control record of the metadata log: its type (`ControlRecordType`) and its decoded value."""
 
     offset: int
     type: int
@@ -258,31 +260,33 @@ class ControlRecord:
 
 @dataclass(slots=True, eq=False)
 class Appended:
-    """Records were written to the log (not yet durable), `controls` among them in order."""
+    """Records were appended to the log, but are not durable yet. `controls` are the control records."""
 
     controls: Sequence[ControlRecord] = ()
 
 
 @dataclass(slots=True, eq=False)
 class Synced:
-    """Everything below `offset` is as durable as this replica makes it."""
+    """The log below `offset` is as durable as this replica makes it."""
 
     offset: int
 
 
 @dataclass(slots=True, eq=False)
 class FetchRejected:
-    """Fetched records could not be appended: broken bytes or a gap."""
+    """Fetched records could not be appended, because they are corrupt or do not continue the log."""
 
     reason: str
 
 
 @dataclass(slots=True, eq=False)
 class SnapshotOpened:
-    """The download goes on at `position`. With a digest, what is there came from another leader, and
-    the files of two replicas may differ under the same id: this one has to confirm it.
+    """A download is open, and continues at `position`.
 
-    `leader`: for whom it was opened; None where no other can have been asked since."""
+    A digest means that the bytes before it came from another leader. The snapshots of two replicas with
+    the same id may differ, so the current leader has to confirm them. `leader` is the leader for which
+    the download was opened, or None if no other leader can have named the snapshot since.
+    """
 
     snapshot: OffsetEpoch
     position: int
@@ -292,7 +296,7 @@ class SnapshotOpened:
 
 @dataclass(slots=True, eq=False)
 class SnapshotWritten:
-    """Every byte of the download below `position` was verified and written."""
+    """The bytes of the download below `position` are verified and written."""
 
     snapshot: OffsetEpoch
     position: int
@@ -300,7 +304,7 @@ class SnapshotWritten:
 
 @dataclass(slots=True, eq=False)
 class SnapshotRejected:
-    """What was fetched is no snapshot, or does not fit on the disk; it has been deleted."""
+    """The download is not a valid snapshot, or does not fit on the disk. It has been deleted."""
 
     snapshot: OffsetEpoch
     reason: str
@@ -308,7 +312,7 @@ class SnapshotRejected:
 
 @dataclass(slots=True, eq=False)
 class SnapshotInstalled:
-    """The downloaded snapshot is frozen and the log restarted behind it."""
+    """The downloaded snapshot is frozen, and the log restarted behind it."""
 
     snapshot: OffsetEpoch
     voters: VoterSet | None
@@ -328,7 +332,7 @@ class Shutdown:
 
 @dataclass(slots=True, eq=False)
 class UpgradeKraftVersion:
-    """kraft.version 0 -> 1: write the voter set into the log. Answered through `token`."""
+    """A request to upgrade kraft.version from 0 to 1, which writes the voter set into the log."""
 
     epoch: int
     level: int
@@ -370,24 +374,22 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotStart:
-    """A download begins, or one that was broken off goes on unless it is to be `fresh`. Report
-    SnapshotOpened."""
+    """The begin of a snapshot download. A broken-off download of the same file continues, unless `fresh`."""
 
     snapshot: OffsetEpoch
-    leader: LeaderAndEpoch  # whose file it is: one leader's in one epoch never changes
+    leader: LeaderAndEpoch  # the file's owner; the file of one leader in one epoch never changes
     fresh: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class SnapshotChunk:
-    """Bytes of a snapshot download: verify and write them, report SnapshotWritten or SnapshotRejected.
-    `last`: freeze it, restart the log behind it, report SnapshotInstalled."""
+    """Bytes of a snapshot download."""
 
     snapshot: OffsetEpoch
     position: int
     data: bytes | memoryview
     last: bool
-    size: int  # of the whole, as the leader says
+    size: int  # of the whole snapshot, as reported by the leader
 
 
 @dataclass(slots=True, eq=False)
@@ -399,18 +401,43 @@ class RoleChange:
 
 @dataclass(slots=True, eq=False)
 class Effects:
-    """What the driver must do, in the order of the fields (the duties are numbered in `core`)."""
+    """What the driver must do after a step.
 
+    The order of the fields is the order of the duties, and it is what makes Raft safe: nothing may be
+    sent or acknowledged that a crash could still take back.
+
+    1. `send`: these requests may be sent at once, even before duty 2. A response must be handled only
+       after all duties of this step. Report each response or failure with `Replied`.
+    2. `save_quorum_state`: save it durably before any duty below. A failure is fatal. With
+       `save_may_wait` it may be saved a little later, or together with the next one.
+    3. `truncate_to`: truncate the log to this offset, and report `Synced`. `start_snapshot`: open the
+       download, and report `SnapshotOpened`. `snapshot_chunk`: verify the bytes and write them, and
+       report `SnapshotWritten`; after the last chunk freeze the snapshot, restart the log behind it and
+       report `SnapshotInstalled` instead. Delete what is no valid snapshot, and report
+       `SnapshotRejected`. The work on snapshots may take long: it runs beside the other duties, in order.
+    4. `append_fetched`: check the batches and append them, and report `Appended` with their control
+       records; make them durable (an observer in a broker need not), and report `Synced`. Report
+       `FetchRejected` instead if they cannot be appended. `append_control`: append one batch of control
+       records behind all records proposed before, and report `Appended` and later `Synced`. The driver
+       appends the records that the state machine proposes itself, and reports the same events.
+    5. `answers`: these responses may be sent now. The driver reads the bytes that `read_from` and `read`
+       name from the log and the snapshot. `save_membership_record`: save it durably, at any time.
+    6. `role`: tell the listeners. `high_watermark`: deliver the records below it.
+    7. `wake_at`: make a step with `Timeout` at this time at the latest.
+
+    Steps for the events that these duties report come before the next event from outside.
+    """
+
+    send: list[Outgoing] = field(default_factory=list)
     save_quorum_state: QuorumState | None = None
-    save_standing: MembershipRecord | None = None
-    save_may_wait: bool = False  # nothing said before depends on it: soon is enough
+    save_may_wait: bool = False  # no message sent before depends on it
     truncate_to: int | None = None
     start_snapshot: SnapshotStart | None = None
     snapshot_chunk: SnapshotChunk | None = None
     append_fetched: bytes | memoryview | None = None
     append_control: list[tuple[int, Data]] | None = None  # one batch of (type, value)
-    send: list[Outgoing] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
+    save_membership_record: MembershipRecord | None = None
     role: RoleChange | None = None
     high_watermark: int | None = None
     wake_at: float = float("inf")

@@ -1,40 +1,42 @@
-"""Moves between roles, and what each role begins with: epoch, vote, timers, what has to be written
-(KIP-595, KIP-996).
+"""Transitions between roles, and the epoch, vote and timers with which each role begins (KIP-595, KIP-996).
 
-Which role may follow which is the table `MOVES`. A move that it lacks raises RaftError: a bug, for
-which the node stops.
+The table `TRANSITIONS` lists which role may follow which. Any other transition is a bug and raises
+RaftError, which stops the node.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
-from quorate.raft.core import leader as replication
-from quorate.raft.core.leader_conflict import contradicts
+from quorate.raft.core import leadership
+from quorate.raft.core.leader_conflict import names_other_leader
 from quorate.raft.core.messages import RoleChange
 from quorate.raft.core.role_state import NEVER, Election, Following
-from quorate.raft.storage.quorum_state import QuorumState
-from quorate.raft.types import MOVES, NO_ENDPOINTS, Endpoints, OffsetEpoch, RaftError, ReplicaKey, Role
+from quorate.raft.core.state import RaftState
+from quorate.raft.types import (
+    NO_ENDPOINTS,
+    TRANSITIONS,
+    Endpoints,
+    OffsetEpoch,
+    QuorumState,
+    RaftError,
+    ReplicaKey,
+    Role,
+)
 
-if TYPE_CHECKING:
-    from quorate.raft.core.raft import Raft
+logger = logging.getLogger(__name__)
 
-log = logging.getLogger(__name__)
-QUICK_AGAIN_S = (0.020, 0.050)  # a quick pre-vote is repeated so soon while it is refused
-SPLIT_VOTE_S = (
-    0.010,
-    0.050,
-)  # a candidate that has lost stands again after so long, doubled with each loss in a row
-GIVE_WAY_S = (0.030, 0.060)  # who has granted a pre-vote leaves its asker so long, once an epoch
+QUICK_AGAIN_S = (0.020, 0.050)  # between two quick pre-votes, while they are refused
+SPLIT_VOTE_S = (0.010, 0.050)  # after a lost election; doubles with each further one
+GIVE_WAY_S = (0.030, 0.060)  # a replica that has granted a pre-vote does not stand itself, once an epoch
 
 
-def _move(r: Raft, role: Role) -> None:
-    if role not in MOVES[r.role]:
+def _transition_to(r: RaftState, role: Role) -> None:
+    if role not in TRANSITIONS[r.role]:
         raise RaftError(f"illegal move from {r.role.value} to {role.value} in epoch {r.epoch}")
     if r.leading is not None and role is not Role.LEADER:
-        replication.stop_leading(r)
-    log.info(
+        leadership.stop_leading(r)
+    logger.info(
         "[Raft id=%d] %s -> %s epoch=%d leader=%s voted=%s",
         r.me.id, r.role.value, role.value, r.epoch, r.leader_id, r.voted,
     )  # fmt: skip
@@ -46,10 +48,13 @@ def _move(r: Raft, role: Role) -> None:
     r.effects.role = RoleChange(role, r.epoch, r.leader_id)
 
 
-def persist(r: Raft, again: bool = False) -> None:
-    """Has the state written unless it is (again: in any case). Only the name of another leader may
-    wait: whoever forgets it knows the epoch and its vote still."""
-    voted = None if r.leader_id == r.me.id and r.params.can_vote else r.voted  # as Kafka writes a leader
+def persist(r: RaftState, again: bool = False) -> None:
+    """Saves epoch, leader and vote if they have changed, or in any case with `again`.
+
+    A save that adds only the name of another leader may wait: a replica that loses it in a crash still
+    knows its epoch and its vote.
+    """
+    voted = None if r.leader_id == r.me.id and r.params.can_vote else r.voted  # as Kafka saves a leader
     state, saved, effects = QuorumState(r.epoch, r.leader_id, voted), r.saved, r.effects
     if state == saved and not again:
         return
@@ -59,86 +64,88 @@ def persist(r: Raft, again: bool = False) -> None:
     effects.save_quorum_state = r.saved = state
 
 
-def draw_election_deadline(r: Raft, now: float) -> float:
+def draw_election_deadline(r: RaftState, now: float) -> float:
+    """A random time, one to two election timeouts from now."""
     return now + r.params.election_timeout_s * (1 + r.rng.random())
 
 
-def _new_epoch(r: Raft, epoch: int) -> None:
+def _new_epoch(r: RaftState, epoch: int) -> None:
     if epoch < r.epoch:
         raise RaftError(f"epoch falls from {r.epoch} to {epoch}")
     if epoch > r.epoch:
         r.epoch, r.voted, r.leader_id, r.leader_endpoints = epoch, None, None, NO_ENDPOINTS
 
 
-def become_unattached(r: Raft, epoch: int, leader_id: int | None, now: float) -> None:
-    """A greater epoch without a reachable leader, or the end of a pre-vote or resignation."""
+def become_unattached(r: RaftState, epoch: int, leader_id: int | None, now: float) -> None:
+    """Enters an epoch whose leader is unknown or cannot be reached, or ends a pre-vote or a resignation."""
     keeps_timer = r.role in (Role.CANDIDATE, Role.UNATTACHED, Role.RESIGNED) or (
         r.role is Role.PROSPECTIVE and r.election is not None and not r.election.cannot_win()
     )
     _new_epoch(r, epoch)
     r.leader_id = leader_id
-    if not r.may_stand:
+    if not r.can_start_election:
         r.election_deadline = NEVER
     elif not keeps_timer or r.election_deadline == NEVER:
         r.election_deadline = draw_election_deadline(r, now)
-    _move(r, Role.UNATTACHED)
+    _transition_to(r, Role.UNATTACHED)
     persist(r)
     r.reset_links()
 
 
-def become_follower(r: Raft, epoch: int, leader_id: int, endpoints: Endpoints, now: float) -> None:
+def become_follower(r: RaftState, epoch: int, leader_id: int, endpoints: Endpoints, now: float) -> None:
     if leader_id == r.me.id and r.is_voter:
         raise RaftError(f"told to follow itself in epoch {epoch}")
-    f = (
-        r.following
-    )  # without a leader's name: it was forgotten for this one, which gets no more time (`claims`)
+    # A follower that has no leader has forgotten it in favour of this one (see `accept_claim`). The
+    # fetch deadline stays, so that contradicting claims cannot postpone an election again and again.
+    f = r.following
     latest = f.fetch_deadline if f is not None and epoch == r.epoch and r.leader_id is None else NEVER
     _new_epoch(r, epoch)
     r.leader_id, r.leader_endpoints = leader_id, dict(endpoints)
-    _move(r, Role.FOLLOWER)
+    _transition_to(r, Role.FOLLOWER)
     start_following(r, now, latest)
-    r.losses = 0
+    r.lost_elections = 0
     persist(r)
     r.reset_links()
 
 
-def start_following(r: Raft, now: float, latest: float = NEVER) -> None:
+def start_following(r: RaftState, now: float, latest: float = NEVER) -> None:
+    """Sets the timers of a follower. Its fetch deadline is not after `latest`."""
     r.role = Role.FOLLOWER
     r.election_deadline = NEVER
     r.leader_hwm = -1
     r.following = Following(min(latest, now + r.params.fetch_timeout_s), now)
 
 
-def become_prospective(r: Raft, now: float) -> None:
-    if not r.may_stand:
+def become_prospective(r: RaftState, now: float) -> None:
+    """Asks for pre-votes: an election in the current epoch that disturbs no living leader (KIP-996)."""
+    if not r.can_start_election:
         raise RaftError("an observer cannot be elected")
-    _move(r, Role.PROSPECTIVE)
-    hold_election(r, now)
-    forward_if_won(r, now)
+    _transition_to(r, Role.PROSPECTIVE)
+    start_election(r, now)
+    promote_if_elected(r, now)
 
 
-def become_candidate(r: Raft, now: float) -> None:
-    if not r.may_stand:
+def become_candidate(r: RaftState, now: float) -> None:
+    if not r.can_start_election:
         raise RaftError("an observer cannot be elected")
     _new_epoch(r, r.epoch + 1)
     r.voted = r.me
-    _move(r, Role.CANDIDATE)
-    r.quick_until = -1.0
-    hold_election(r, now)
+    _transition_to(r, Role.CANDIDATE)
+    r.quick_pre_vote_until = -1.0
+    start_election(r, now)
     persist(r)
-    forward_if_won(r, now)
+    promote_if_elected(r, now)
 
 
-def hold_election(r: Raft, now: float) -> None:
+def start_election(r: RaftState, now: float) -> None:
+    """Begins to count votes, with this replica's own."""
     r.election_deadline = draw_election_deadline(r, now)
     r.election = Election(r.voters, {i: True if i == r.me.id else None for i in r.voters.ids})
-    if r.elections_started is None:
-        r.elections_started = now
     r.reset_links()
 
 
-def forward_if_won(r: Raft, now: float) -> None:
-    """Prospective with a majority becomes candidate, candidate with one becomes leader."""
+def promote_if_elected(r: RaftState, now: float) -> None:
+    """Makes a prospective with a majority of votes a candidate, and a candidate with one the leader."""
     if r.election is None or not r.election.granted():
         return
     if r.role is Role.PROSPECTIVE and now < r.election.not_before:
@@ -148,37 +155,39 @@ def forward_if_won(r: Raft, now: float) -> None:
     elif r.role is Role.CANDIDATE:
         granting = sorted(i for i, v in r.election.votes.items() if v)
         r.leader_id, r.leader_endpoints = r.me.id, dict(r.params.endpoints)
-        _move(r, Role.LEADER)
+        _transition_to(r, Role.LEADER)
         r.election_deadline = NEVER
-        r.elections_started = None
-        r.losses = 0
+        r.lost_elections = 0
         r.hwm = None
         persist(r)
         r.reset_links()
-        replication.start_leading(r, granting, now)
+        leadership.start_leading(r, granting, now)
 
 
-def lose_election(r: Raft, now: float) -> None:
-    """A pre-vote that failed: back to the leader still known, else unattached; epoch and vote stay."""
+def lose_pre_vote(r: RaftState, now: float) -> None:
+    """Returns from a failed pre-vote to the known leader, or to unattached. Epoch and vote stay (KIP-996)."""
     if r.leader_id is not None and r.leader_endpoints:
-        deadline = r.quick_until
+        deadline = r.quick_pre_vote_until
         become_follower(r, r.epoch, r.leader_id, r.leader_endpoints, now)
         if now < deadline and r.following is not None:  # a quick pre-vote was refused: the leader may live
             r.following.fetch_deadline = deadline
-            r.following.quick_at = now + r.rng.uniform(*QUICK_AGAIN_S)
+            r.following.quick_pre_vote_at = now + r.rng.uniform(*QUICK_AGAIN_S)
     else:
         become_unattached(r, r.epoch, r.leader_id, now)
 
 
-def defer_to(r: Raft, other: ReplicaKey, last: OffsetEpoch, now: float) -> None:
-    """A pre-vote was granted: its asker goes first, or both would stand and split the votes. Of two
-    that ask at the same time the one with the longer log goes first, then the one with the lower id."""
+def defer_to(r: RaftState, other: ReplicaKey, last: OffsetEpoch, now: float) -> None:
+    """Lets a replica that was granted a pre-vote stand first, since two candidates would split the votes.
+
+    Of two replicas that ask at the same time the one with the longer log goes first, then the one with
+    the lower id.
+    """
     if not r.params.quick_failover or r.deferred_epoch == r.epoch:
         return
     until = now + r.rng.uniform(*GIVE_WAY_S)
     f, election = r.following, r.election
-    if f is not None and f.quick_at < until:
-        f.quick_at = until
+    if f is not None and f.quick_pre_vote_at < until:
+        f.quick_pre_vote_at = until
     elif r.role is Role.UNATTACHED and r.election_deadline < until:
         r.election_deadline = until
     elif (
@@ -192,42 +201,48 @@ def defer_to(r: Raft, other: ReplicaKey, last: OffsetEpoch, now: float) -> None:
     r.deferred_epoch = r.epoch
 
 
-def request_votes_soon(r: Raft, now: float) -> None:
-    """A candidate was refused for want of records that we have: our own chance is better."""
+def request_votes_soon(r: RaftState, now: float) -> None:
+    """Moves the own election forward after refusing a candidate whose log is shorter than this one."""
     if r.is_voter and r.params.quick_failover and not r.shutting_down:
         r.election_deadline = min(r.election_deadline, now + r.rng.uniform(*QUICK_AGAIN_S))
 
 
-def back_off(r: Raft, now: float) -> None:
-    """A candidate that cannot win any more: random and doubling, so that two of them part company."""
+def back_off_lost_election(r: RaftState, now: float) -> None:
+    """Ends the term of a candidate that cannot win after a random time that doubles with each defeat."""
     if r.election is None or r.election.backed_off:
         return
     r.election.backed_off = True
-    wait = r.rng.uniform(*SPLIT_VOTE_S) * (1 << min(r.losses, 10))
-    r.losses += 1
+    wait = r.rng.uniform(*SPLIT_VOTE_S) * (1 << min(r.lost_elections, 10))
+    r.lost_elections += 1
     r.election_deadline = min(r.election_deadline, now + min(wait, r.params.backoff_max_s))
 
 
-def become_resigned(r: Raft, now: float) -> None:
+def become_resigned(r: RaftState, now: float) -> None:
+    """Gives up leadership, and sends EndQuorumEpoch to the other voters until the election timeout."""
     leading = r.leading
     if leading is None:
         raise RaftError("only a leader resigns")
-    r.successors = replication.successors(r)
+    r.successors = leadership.successors(r)
     r.unacknowledged = {i for i in r.voters.ids if i != r.me.id}
-    _move(r, Role.RESIGNED)
+    _transition_to(r, Role.RESIGNED)
     r.election_deadline = draw_election_deadline(r, now)
     r.reset_links()
 
 
-def adopt(r: Raft, epoch: int, leader_id: int | None, endpoints: Endpoints, now: float) -> None:
-    """What another replica says of leader and epoch, for an epoch not below our own. Whether it
-    contradicts what we know has been looked at (`claims`)."""
+def adopt_leader_and_epoch(
+    r: RaftState, epoch: int, leader_id: int | None, endpoints: Endpoints, now: float
+) -> None:
+    """Follows the leader and epoch that another replica names (Kafka's `maybeTransition`).
+
+    The epoch is not below the current one, and the caller has resolved a contradiction about the leader
+    (see `leader_conflict`).
+    """
     if leader_id is not None and not endpoints:
         endpoints = r.voters.endpoints(leader_id)
-    if contradicts(r, epoch, leader_id):
+    if names_other_leader(r, epoch, leader_id):
         raise RaftError(f"two leaders in epoch {epoch}: {r.leader_id} and {leader_id}")
     if leader_id == r.me.id:
-        if epoch > r.epoch:  # our own past life under another directory id, or a lost quorum-state
+        if epoch > r.epoch:  # this node led under another directory id, or its quorum-state was lost
             become_unattached(r, epoch, None, now)
         return
     if epoch > r.epoch:
@@ -239,7 +254,7 @@ def adopt(r: Raft, epoch: int, leader_id: int | None, endpoints: Endpoints, now:
         more = len(endpoints) > len(r.leader_endpoints)
         if endpoints and (r.leader_id is None or more or r.role is not Role.FOLLOWER):
             if r.role is Role.PROSPECTIVE and not more and r.leader_id is not None:
-                return  # a pre-vote for want of that very leader goes on
+                return  # the pre-vote began because this leader does not answer
             become_follower(r, epoch, leader_id, endpoints, now)
         elif r.leader_id is None:
             r.leader_id = leader_id

@@ -1,7 +1,7 @@
 """Voter sets, their history by offset, and the history of kraft.version (KIP-853).
 
-Sets are immutable. A set takes effect when its VotersRecord is appended, committed or not, and is
-undone when the log is truncated below it; hence the histories.
+Voter sets are immutable. A voter set takes effect when its VotersRecord is appended, committed or not,
+and is undone when the log is truncated below it. Therefore the histories are kept.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Generic, TypeVar
 
 from quorate.raft.types import NO_DIRECTORY, Address, Endpoints, RaftError, ReplicaKey
@@ -62,7 +63,7 @@ class VoterSet:
         return len(self.by_id) // 2 + 1
 
     def is_voter(self, key: ReplicaKey) -> bool:
-        """By id, and by directory id where the entry has one."""
+        """Whether the id is in this set, with this directory id if the entry has one."""
         voter = self.by_id.get(key.id)
         return voter is not None and voter.key.directory_id in (NO_DIRECTORY, key.directory_id)
 
@@ -70,7 +71,7 @@ class VoterSet:
         return len(self.by_id) == 1 and self.is_voter(key)
 
     def has_key(self, key: ReplicaKey) -> bool:
-        """Exactly this key is in the set (membership changes name both parts)."""
+        """Whether exactly this key is in this set. Voter changes name both its parts."""
         voter = self.by_id.get(key.id)
         return voter is not None and voter.key == key
 
@@ -83,7 +84,7 @@ class VoterSet:
         return voter.endpoints if voter is not None else {}
 
     def with_voter(self, voter: Voter) -> VoterSet:
-        """The set with `voter` added or its entry replaced."""
+        """This set with `voter` added, or its entry replaced."""
         return VoterSet(dict(sorted({**self.by_id, voter.id: voter}.items())))
 
     def without(self, node_id: int) -> VoterSet:
@@ -92,8 +93,10 @@ class VoterSet:
     def updated(
         self, node_id: int, endpoints: Endpoints, kraft_versions: tuple[int, int], directory: bytes
     ) -> VoterSet:
-        """The set with one voter's endpoints and range replaced; a directory id is filled in where it
-        was empty."""
+        """This set with the endpoints and the version range of one voter replaced.
+
+        An entry without a directory id gets this one.
+        """
         old = self.by_id[node_id]
         directory_id = old.key.directory_id if old.key.directory_id != NO_DIRECTORY else directory
         return self.with_voter(
@@ -103,15 +106,43 @@ class VoterSet:
         )
 
     def overlaps(self, other: VoterSet) -> bool:
-        """Whether any two majorities of both sets meet: at most one key added and one removed."""
+        """Whether any two majorities of both sets intersect: at most one key is added and one removed."""
         mine, theirs = {v.key for v in self}, {v.key for v in other}
         if any(v.key.directory_id == NO_DIRECTORY for v in (*self, *other)):
             mine, theirs = {ReplicaKey(v.id) for v in self}, {ReplicaKey(v.id) for v in other}
         return len(mine - theirs) <= 1 and len(theirs - mine) <= 1
 
 
+class MembershipRecord(Enum):
+    """Whether a replica is or was a voter, according to the committed voter sets that it has seen."""
+
+    NEVER = "never a voter"
+    UNNAMED = "voter without a directory id"
+    VOTER = "voter"
+    REMOVED = "removed"
+
+    def after(self, voters: VoterSet, me: ReplicaKey) -> MembershipRecord:
+        """The record after one more voter set.
+
+        An entry without a directory id may stand for this disk or for another disk of the same node. A
+        later voter set fills the directory id in. If the entry is removed before that happens, this disk
+        counts as removed.
+        """
+        entry = voters.by_id.get(me.id)
+        if entry is not None and entry.key == me:
+            return MembershipRecord.VOTER
+        if entry is not None and entry.key.directory_id == NO_DIRECTORY:
+            return MembershipRecord.UNNAMED if self is MembershipRecord.NEVER else self
+        match self:
+            case MembershipRecord.VOTER:
+                return MembershipRecord.REMOVED
+            case MembershipRecord.UNNAMED:
+                return MembershipRecord.REMOVED if entry is None else MembershipRecord.NEVER
+        return self
+
+
 class History(Generic[T]):
-    """Values by the offset of the record that set them; offset -1 is the snapshot 0-0."""
+    """Values by the offset of the record that set them. Offset -1 stands for the snapshot 0-0."""
 
     __slots__ = ("_offsets", "_values")
 
@@ -120,7 +151,7 @@ class History(Generic[T]):
         self._values: list[T] = []
 
     def add(self, offset: int, value: T) -> None:
-        """Raises RaftError when offsets go backwards."""
+        """Adds the newest entry. Raises RaftError if its offset is not above all others."""
         if self._offsets and offset <= self._offsets[-1]:
             raise RaftError(f"control record at offset {offset} follows one at offset {self._offsets[-1]}")
         self._offsets.append(offset)
@@ -135,18 +166,17 @@ class History(Generic[T]):
         return (self._offsets[i - 1], self._values[i - 1]) if i else None
 
     def between(self, after: int, upto: int) -> list[tuple[int, T]]:
-        """The entries behind `after`, up to and with `upto`."""
+        """The entries above `after`, up to and including `upto`."""
         i, j = bisect.bisect_right(self._offsets, after), bisect.bisect_right(self._offsets, upto)
         return list(zip(self._offsets[i:j], self._values[i:j], strict=True))
 
     def truncate_from(self, end_offset: int) -> None:
-        """Forgets entries at or above `end_offset`: the log was truncated to it."""
+        """Removes the entries at or above `end_offset`, to which the log was truncated."""
         i = bisect.bisect_left(self._offsets, end_offset)
         del self._offsets[i:], self._values[i:]
 
     def trim_before(self, start_offset: int) -> None:
-        """Keeps the newest entry at or before `start_offset` and all that follow: a snapshot covers the
-        rest."""
+        """Removes all entries before the newest one at or before `start_offset`. A snapshot covers them."""
         i = bisect.bisect_right(self._offsets, start_offset)
         if i > 1:
             del self._offsets[: i - 1], self._values[: i - 1]
@@ -157,8 +187,10 @@ class History(Generic[T]):
 
 
 class Membership:
-    """The voter sets and kraft.version levels that log and snapshots hold, over the static set of the
-    configuration."""
+    """The voter sets and kraft.version levels in the log and the snapshots.
+
+    Without any, the static voter set of `controller.quorum.voters` is in force.
+    """
 
     __slots__ = ("_current", "kraft", "static", "voters")
 
@@ -174,7 +206,7 @@ class Membership:
 
     @property
     def current_offset(self) -> int | None:
-        """Offset of the record that set the current voters; -1 from snapshot 0-0; None for the static set."""
+        """The offset of the current voter set: -1 if from snapshot 0-0, None for the static voter set."""
         last = self.voters.last()
         return last[0] if last is not None else None
 
@@ -216,7 +248,7 @@ class Membership:
         self.kraft.trim_before(start_offset)
 
     def reset(self, offset: int, voters: VoterSet | None, kraft_version: int | None) -> None:
-        """Starts over from a snapshot that ends before `offset` + 1."""
+        """Starts over with the voter set and kraft.version of a snapshot whose last offset is `offset`."""
         self.voters.clear()
         self.kraft.clear()
         if voters is not None:

@@ -1,1 +1,18 @@
-"""Runs the Raft core in an event loop: client, network, timers, delivery of committed batches, metrics."""
+"""Runs the Raft core in an event loop.
+
+- `client`: a replica as the rest of the process sees it.
+- `driver`: performs the core's effects.
+- `delivery`: delivers committed batches to the listeners.
+- `proposals`: records proposed and not yet written.
+- `responses`: answers requests of other nodes.
+- `request_sender`: sends requests to other nodes.
+- `transport`: connections to other nodes.
+- `wire`: Kafka's messages and the core's.
+- `ports`: the interfaces to network and clock.
+- `peer_monitor`: keeps voters connected, and warns if they are not.
+- `reachability`: which addresses do not answer, and why.
+- `timers`: alarms and waiting.
+- `metrics`: what a replica measures.
+
+Other packages may import `client`, `delivery`, `metrics` and `ports`.
+"""

@@ -1,11 +1,11 @@
-"""Committed batches on their way to the listeners: the controller, the broker's metadata listener.
+"""Delivers committed batches to the listeners: the controller and the broker's metadata listener.
 
-A listener that keeps up gets new batches in the loop turn in which they commit, from memory. One that
-is behind (just registered, or a large Fetch answer came in) is served from snapshot and log in slices,
-between which the loop runs.
+A listener that has kept up gets new batches from memory, in the turn of the loop in which they commit.
+A listener that is behind, because it has just been registered or a large Fetch response has arrived, is
+served from the snapshot and the log in slices. The loop runs between two slices.
 
-A listener that cannot take what it is given within milliseconds gives back an iterator: its work in
-small steps, at the end of which it has taken it. What follows waits.
+A listener that needs more than milliseconds for a delivery returns an iterator, which does the work in
+small steps. The next delivery waits for its end.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Protocol
 from quorate.log.errors import trace_of
 from quorate.raft.types import CommittedBatch, LeaderAndEpoch, OffsetEpoch
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-SLICE_S = 0.003  # and one step more: no callback should hold the loop for more than 5 ms
-TELL_LOAD_S = 0.5  # a snapshot that took so long to load is worth a line
+SLICE_S = 0.003  # plus one step: no callback should hold the loop for more than 5 ms
+SLOW_LOAD_S = 0.5  # a snapshot whose load takes longer is logged
 MIN_SLICE_BYTES = 16 << 10
 MAX_SLICE_BYTES = 1 << 20
-INLINE_BYTES = 512 << 10  # what commits at once and is larger is delivered in slices
+INLINE_BYTES = 512 << 10  # a larger commit is delivered in slices
 RECENT_BYTES = 32 << 20  # uncommitted batches kept in memory; a listener finds older ones in the log
 
 
@@ -34,7 +34,7 @@ Steps = Iterator[None]  # each a few milliseconds of work at most
 
 
 class RaftListener(Protocol):
-    """What a state machine on the metadata log is told, always in log order."""
+    """A state machine on the metadata log. Its methods are called in the order of the log."""
 
     def on_commit(self, batches: list[CommittedBatch]) -> Steps | None: ...
     def on_snapshot(self, snapshot_id: OffsetEpoch, batches: Iterator[CommittedBatch]) -> Steps | None: ...
@@ -43,7 +43,7 @@ class RaftListener(Protocol):
 
 
 class Source(Protocol):
-    """Where batches below the high watermark are read from."""
+    """The log and snapshots from which committed batches are read."""
 
     @property
     def start_offset(self) -> int: ...
@@ -53,21 +53,23 @@ class Source(Protocol):
 
 
 class _Reader:
-    """One listener and how far it has come."""
+    """A listener and the next offset to deliver to it."""
 
-    __slots__ = ("listener", "next_offset", "pump", "slice_bytes", "told")
+    __slots__ = ("listener", "next_offset", "notified", "pump", "slice_bytes")
 
     def __init__(self, listener: RaftListener) -> None:
         self.listener = listener
         self.next_offset = -1  # nothing yet: begins with the latest snapshot
         self.pump: asyncio.Task[None] | None = None
         self.slice_bytes = 256 << 10
-        self.told: LeaderAndEpoch | None = None
+        self.notified: LeaderAndEpoch | None = None
 
 
 class Delivery:
-    """Feeds the listeners. `failed` is called when one raises: its state is then undefined and the node
-    must stop."""
+    """Delivers to all registered listeners.
+
+    If one raises, its state is undefined and the node must stop: `failed` is called with the error.
+    """
 
     def __init__(self, source: Source, failed: Callable[[BaseException], None]) -> None:
         self._source = source
@@ -76,11 +78,11 @@ class Delivery:
         self._recent: deque[CommittedBatch] = deque()
         self._recent_bytes = 0
         self._leader = LeaderAndEpoch(None, 0)
-        self._leads_from: int | None = None  # we lead: told once a listener has all that is below
+        self._epoch_start: int | None = None  # of this replica's own epoch while it leads
         self._closed = False
         self.hwm = 0
 
-    # --- what the driver reports ------------------------------------------------------------------
+    # --- the driver's reports ---------------------------------------------------------------------
 
     def register(self, listener: RaftListener) -> None:
         reader = _Reader(listener)
@@ -94,8 +96,10 @@ class Delivery:
                 reader.pump.cancel()
 
     def appended(self, batch: CommittedBatch) -> None:
-        """A batch that may commit soon: kept until then. One that does not continue the kept ones
-        replaces them."""
+        """Keeps an appended batch in memory until it commits.
+
+        A batch that does not continue the kept ones replaces them.
+        """
         if self._recent and self._recent[-1].last_offset + 1 != batch.base_offset:
             self.restarted()
         self._recent.append(batch)
@@ -108,13 +112,12 @@ class Delivery:
             self._recent_bytes -= self._recent.pop().size_bytes
 
     def restarted(self) -> None:
-        """What is kept is of no use: the log begins anew behind a snapshot, or grew by more than is
-        worth keeping."""
+        """Drops the kept batches, because the log was replaced by a snapshot or has grown by too much."""
         self._recent.clear()
         self._recent_bytes = 0
 
     def committed(self, hwm: int) -> None:
-        """The high watermark has risen (it never falls here)."""
+        """Delivers the batches below a new high watermark."""
         if hwm <= self.hwm:
             return
         self.hwm = hwm
@@ -133,15 +136,19 @@ class Delivery:
             else:
                 self._advance(reader)
 
-    def leader_changed(self, leader: LeaderAndEpoch, leads_from: int | None) -> None:
-        """leads_from: the start of our own epoch when this replica leads. A listener is told of that
-        once it has everything before it: what it proposes then comes behind the epoch's LeaderChange
-        and commits with it. A quorum's first leader waits for that record, which comes with the first
-        voters."""
+    def leader_changed(self, leader: LeaderAndEpoch, epoch_start: int | None) -> None:
+        """Tells the listeners about a change of leader or epoch.
+
+        Args:
+            epoch_start: The start offset of the epoch if this replica leads it. A listener learns that
+                it leads when it has received everything before this offset, so that its proposals
+                follow the LeaderChange record and commit with it. The first leader of a quorum waits
+                for that record as well, since the first voters come with it.
+        """
         self._leader = leader
-        self._leads_from = leads_from
+        self._epoch_start = epoch_start
         for reader in list(self._readers):
-            self._tell(reader)
+            self._notify_leader(reader)
 
     def close(self) -> None:
         self._closed = True
@@ -150,7 +157,7 @@ class Delivery:
                 reader.pump.cancel()
 
     async def settled(self) -> None:
-        """Returns when every listener has what is committed now."""
+        """Waits until every listener has received all that is committed."""
         while pumps := [r.pump for r in self._readers if r.pump is not None]:
             await asyncio.wait(pumps)
 
@@ -170,7 +177,7 @@ class Delivery:
         except Exception as e:
             self._broken(reader, e)
             return
-        self._tell(reader)
+        self._notify_leader(reader)
 
     def _delivered(self, reader: _Reader, next_offset: int) -> None:
         reader.next_offset = next_offset
@@ -178,36 +185,39 @@ class Delivery:
 
     def _broken(self, reader: _Reader, error: Exception) -> None:
         what = f"{type(reader.listener).__name__} failed at"
-        log.error(
+        logger.error(
             "[RaftDelivery] %s offset %d: %s", what, reader.next_offset, error, exc_info=trace_of(error)
         )
         self._failed(error)
 
-    def _tell(self, reader: _Reader) -> None:
-        if self._closed or reader.told == self._leader:
+    def _notify_leader(self, reader: _Reader) -> None:
+        if self._closed or reader.notified == self._leader:
             return
-        start = self._leads_from
+        start = self._epoch_start
         if start is not None and (reader.next_offset < start or start == 0 == reader.next_offset):
             return
-        reader.told = self._leader
+        reader.notified = self._leader
         try:
             reader.listener.on_leader_change(self._leader)
         except Exception as e:
             name = type(reader.listener).__name__
-            log.error("[RaftDelivery] %s failed at a change of leader: %s", name, e, exc_info=trace_of(e))
+            logger.error("[RaftDelivery] %s failed at a change of leader: %s", name, e, exc_info=trace_of(e))
             self._failed(e)
 
     def _advance(self, reader: _Reader) -> None:
         if reader.pump is None and reader.next_offset < self.hwm and not self._closed:
             reader.pump = asyncio.get_running_loop().create_task(self._pump(reader))
         elif reader.pump is None:
-            self._tell(reader)
+            self._notify_leader(reader)
 
     async def _pump(self, reader: _Reader, steps: Steps | None = None, then: int = 0) -> None:
-        """Steps that were begun, up to the offset `then`; after them whatever else is committed."""
+        """Delivers until the listener has all that is committed.
+
+        Begins with the rest of a delivery, if `steps` are given: at its end the next offset is `then`.
+        """
         try:
             if steps is not None:
-                await self._take(reader, steps, then)
+                await self._run_steps(reader, steps, then)
             while reader.next_offset < self.hwm and not self._closed:
                 if reader.next_offset < self._source.start_offset or reader.next_offset < 0:
                     await self._load_snapshot(reader)
@@ -223,7 +233,7 @@ class Delivery:
                     reader.slice_bytes = max(MIN_SLICE_BYTES, reader.slice_bytes // 2)
                 elif took < SLICE_S / 3:
                     reader.slice_bytes = min(MAX_SLICE_BYTES, reader.slice_bytes * 2)
-                await self._take(reader, steps, batches[-1].last_offset + 1)
+                await self._run_steps(reader, steps, batches[-1].last_offset + 1)
                 await asyncio.sleep(0)
         except asyncio.CancelledError:
             raise
@@ -232,10 +242,10 @@ class Delivery:
             return
         finally:
             reader.pump = None
-        self._tell(reader)
+        self._notify_leader(reader)
 
-    async def _take(self, reader: _Reader, steps: Steps | None, next_offset: int) -> None:
-        """Does the steps, as many in a turn of the loop as its time allows."""
+    async def _run_steps(self, reader: _Reader, steps: Steps | None, next_offset: int) -> None:
+        """Does the steps of a delivery, in slices."""
         if steps is not None:
             until = time.perf_counter() + SLICE_S
             for _ in steps:
@@ -257,8 +267,8 @@ class Delivery:
             raise EOFError(f"snapshot {tuple(snapshot)} is older than offset {reader.next_offset}")
         started = time.perf_counter()
         steps = reader.listener.on_snapshot(snapshot, self._source.snapshot_batches(snapshot))
-        await self._take(reader, steps, snapshot.offset)
+        await self._run_steps(reader, steps, snapshot.offset)
         took = time.perf_counter() - started
-        if took > TELL_LOAD_S:
+        if took > SLOW_LOAD_S:
             name = type(reader.listener).__name__
-            log.info("[RaftDelivery] %s has loaded snapshot %s in %.3f s", name, tuple(snapshot), took)
+            logger.info("[RaftDelivery] %s has loaded snapshot %s in %.3f s", name, tuple(snapshot), took)

@@ -1,8 +1,7 @@
-"""What can be measured of the quorum from this replica: Kafka's raft-metrics, and those that KIP-853 adds.
+"""The metrics of a replica: Kafka's raft-metrics, including those of KIP-853.
 
-States are read when somebody asks. Averages, maxima and rates are over the last thirty to sixty
-seconds, as Kafka's two samples of thirty seconds are. Nothing here is needed to run: it costs two clock
-readings for each run of the core.
+States are read on request. Averages, maxima and rates cover the last 30 to 60 seconds, like Kafka's two
+samples of 30 seconds. Recording them costs two readings of the clock for each run of the core.
 """
 
 from __future__ import annotations
@@ -12,16 +11,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from quorate.protocol.uuids import uuid_text
+from quorate.raft.core.leader import OBSERVER_SESSION_S
 from quorate.raft.types import NO_DIRECTORY, Role
 
 if TYPE_CHECKING:
-    from quorate.raft.runtime.view import RaftView
+    from quorate.raft.config import RaftConfig
+    from quorate.raft.core.state import RaftState
+    from quorate.raft.storage.metadata_log import MetadataLog
 
 WINDOW_S = 30.0
 NOT_KNOWN = float("nan")
-MAX_WAITING = (
-    10_000  # batches whose commit is timed; beyond that a leader without a majority would only gather them
-)
+MAX_WAITING = 10_000  # batches whose commit is timed; a leader without a majority would collect them
 
 STATES = (
     "leader", "prospective", "prospective-voted", "candidate", "unattached", "unattached-voted", "follower", "observer",
@@ -30,8 +31,7 @@ STATES = (
 
 
 class Metric(NamedTuple):
-    """`value` is a number (NaN: not known yet), or the name of one of `states`, or a text that
-    identifies something."""
+    """A named value: a number (NaN: not known yet), the name of one of `states`, or an identifier."""
 
     name: str
     help: str
@@ -62,7 +62,7 @@ class Windowed:
         sample = self._now
         sample.count += 1
         sample.total += value
-        if not value <= sample.highest:  # also where nothing is known yet
+        if not value <= sample.highest:  # true for NaN, too
             sample.highest = value
 
     def average(self, now: float) -> float:
@@ -76,13 +76,12 @@ class Windowed:
         return max(known, default=NOT_KNOWN)
 
     def per_second(self, now: float) -> float:
-        """The sum of the values over the time in which they came; a meter that is new counts as one
-        window old."""
+        """The sum of the values divided by the time that they cover, which is at least one window."""
         self._turn(now)
         return (self._old.total + self._now.total) / max(now - self._old.begins, self._window_s)
 
     def share(self, now: float, started: float) -> float:
-        """The sum of the values, being seconds, over the seconds that have passed."""
+        """The sum of the values, which are seconds, divided by the time that has passed."""
         self._turn(now)
         passed = now - max(self._old.begins, started)
         return (self._old.total + self._now.total) / passed if passed > 0 else NOT_KNOWN
@@ -97,7 +96,7 @@ class Windowed:
 
 
 class RaftMeters:
-    """What the driver reports as it goes. Times are monotonic seconds, latencies milliseconds."""
+    """Records what the driver does. Times are monotonic seconds, latencies milliseconds."""
 
     __slots__ = (
         "_election_began",
@@ -117,9 +116,8 @@ class RaftMeters:
         self.appended = Windowed(now)
         self.fetched = Windowed(now)
         self.busy = Windowed(now)
-        self._waiting: deque[tuple[int, float]] = (
-            deque()
-        )  # (end offset, when it was appended) of a leader's batches
+        # The uncommitted batches of a leader: (end offset, time of the append).
+        self._waiting: deque[tuple[int, float]] = deque()
         self._election_began: float | None = None
 
     def leader_appended(self, end_offset: int, records: int, now: float) -> None:
@@ -133,16 +131,15 @@ class RaftMeters:
             self.commit_ms.record((now - waiting.popleft()[1]) * 1000, now)
 
     def role(self, role: Role, now: float) -> None:
-        """An election is over when a leader is followed or this replica leads, be it the old one again."""
+        """Records a change of role. An election ends when there is a leader, even if it is the old one."""
         if role is not Role.LEADER:
             self._waiting.clear()
         if role in (Role.PROSPECTIVE, Role.CANDIDATE):
             if self._election_began is None:
                 self._election_began = now
         elif role is Role.LEADER or (role is Role.FOLLOWER and self._election_began is not None):
-            began = (
-                now if self._election_began is None else self._election_began
-            )  # a sole voter elects itself in one step
+            # A single voter elects itself within one step.
+            began = now if self._election_began is None else self._election_began
             self.election_ms.record((now - began) * 1000, now)
             self._election_began = None
 
@@ -150,27 +147,26 @@ class RaftMeters:
         return max(0.0, 1.0 - self.busy.share(now, self.started))
 
 
-def state_of(view: RaftView) -> str:
-    """The role in Kafka's words; a leader that has resigned is an own state here."""
-    core = view.core
-    if core.role is Role.FOLLOWER:
-        return "follower" if core.is_voter else "observer"
-    if core.voted is not None and core.role in (Role.UNATTACHED, Role.PROSPECTIVE):
-        return f"{core.role.value}-voted"
-    return str(core.role.value)
+def state_of(r: RaftState) -> str:
+    """The role as Kafka names it. Kafka has no name for a leader that has resigned."""
+    if r.role is Role.FOLLOWER:
+        return "follower" if r.is_voter else "observer"
+    if r.voted is not None and r.role in (Role.UNATTACHED, Role.PROSPECTIVE):
+        return f"{r.role.value}-voted"
+    return str(r.role.value)
 
 
-def raft_metrics(view: RaftView, meters: RaftMeters, now: float) -> Iterator[Metric]:
-    """kafka.server:type=raft-metrics. Those that only a leader can tell come only from a leader, as
-    with Kafka."""
-    from quorate.protocol.uuids import uuid_text
-
-    core, config = view.core, view.config
-    voters = core.voters
-    voted = core.me if core.role in (Role.LEADER, Role.CANDIDATE) else core.voted
-    yield Metric("current-state", "The current state of this replica.", state_of(view), STATES)
+def raft_metrics(
+    r: RaftState, log: MetadataLog, config: RaftConfig, meters: RaftMeters, now: float
+) -> Iterator[Metric]:
+    """kafka.server:type=raft-metrics. As in Kafka, some metrics are present on a leader only."""
+    voters = r.voters
+    voted = r.me if r.role in (Role.LEADER, Role.CANDIDATE) else r.voted
+    yield Metric("current-state", "The current state of this replica.", state_of(r), STATES)
     yield Metric(
-        "current-leader", "Id of the leader; -1 not known.", -1 if core.leader_id is None else core.leader_id
+        "current-leader",
+        "Id of the leader; -1 not known.",
+        -1 if r.leader_id is None else r.leader_id,
     )
     yield Metric(
         "current-vote",
@@ -179,20 +175,20 @@ def raft_metrics(view: RaftView, meters: RaftMeters, now: float) -> Iterator[Met
     )
     directory = NO_DIRECTORY if voted is None else voted.directory_id
     yield Metric("current-vote-directory-id", "Directory id of the replica voted for.", uuid_text(directory))
-    yield Metric("current-epoch", "The current epoch.", core.epoch)
+    yield Metric("current-epoch", "The current epoch.", r.epoch)
     yield Metric(
         "high-watermark",
         "The high watermark; -1 not known in this epoch.",
-        -1 if core.hwm is None else core.hwm,
+        -1 if r.hwm is None else r.hwm,
     )
-    yield Metric("log-end-offset", "The log's end offset.", view.log.end_offset)
-    yield Metric("log-end-epoch", "Epoch of the last record.", view.log.last_epoch)
+    yield Metric("log-end-offset", "The log's end offset.", log.end_offset)
+    yield Metric("log-end-epoch", "Epoch of the last record.", log.last_epoch)
     without = sum(config.listener_name not in v.endpoints for v in voters)
     yield Metric("number-unknown-voter-connections", "Voters without a known endpoint.", without)
     yield Metric("number-of-voters", "Voters of the metadata quorum.", len(voters))
-    yield ignored_static_voters("ignored-static-voters", view)
+    yield ignored_static_voters("ignored-static-voters", r, config)
     if config.is_controller:
-        yield Metric("is-observer", "1 if this controller is not a voter.", not core.is_voter)
+        yield Metric("is-observer", "1 if this controller is not a voter.", not r.is_voter)
     yield Metric(
         "commit-latency-avg",
         "Average ms from append to commit on this leader.",
@@ -214,24 +210,20 @@ def raft_metrics(view: RaftView, meters: RaftMeters, now: float) -> Iterator[Met
     yield Metric(
         "poll-idle-ratio-avg", "Share of time in which Raft had nothing to do.", meters.idle_ratio(now)
     )
-    yield from _leader_metrics(view, now)
+    yield from _leader_metrics(r, now)
 
 
-def ignored_static_voters(name: str, view: RaftView) -> Metric:
-    """Kafka has it three times: KIP-853's among the raft-metrics, and one more for brokers and one for
-    controllers."""
+def ignored_static_voters(name: str, r: RaftState, config: RaftConfig) -> Metric:
+    """Whether `controller.quorum.voters` has no effect. Kafka reports it under three names (KIP-853)."""
     text = "1 if controller.quorum.voters is set and not used, since kraft.version is above 0."
-    return Metric(name, text, view.ignores_static_voters)
+    return Metric(name, text, bool(config.voters) and r.members.kraft_version > 0)
 
 
-def _leader_metrics(view: RaftView, now: float) -> Iterator[Metric]:
-    from quorate.raft.core.leader import OBSERVER_SESSION_S, progress_of
-
-    core = view.core
-    leading = core.leading
+def _leader_metrics(r: RaftState, now: float) -> Iterator[Metric]:
+    leading = r.leading
     if leading is None:
         return
-    voters, at = core.voters, core.members.current_offset
+    voters, at = r.voters, r.members.current_offset
     observers = [
         p.key
         for p in leading.progress.values()
@@ -245,16 +237,16 @@ def _leader_metrics(view: RaftView, now: float) -> Iterator[Metric]:
     )
     silent = 0
     for voter in voters:
-        progress = progress_of(core, voter.key)
+        progress = r.progress_of(voter.key)
         last = progress.last_fetch if progress is not None else None
-        silent += voter.id != core.me.id and (last is None or now - last > core.params.fetch_timeout_s)
+        silent += voter.id != r.me.id and (last is None or now - last > r.params.fetch_timeout_s)
     yield Metric("number-of-offline-voters", "Voters that have not fetched within the fetch timeout.", silent)
-    pending = [c for c in (leading.change, *leading.waiting) if c is not None]
+    pending = [c for c in (leading.voter_change, *leading.waiting_changes) if c is not None]
     yield Metric(
         "pending-add-voter", "1 if voters are being added.", any(c.adding is not None for c in pending)
     )
     yield Metric(
         "pending-remove-voter", "1 if voters are being removed.", any(c.removing is not None for c in pending)
     )
-    uncommitted = at is not None and (core.hwm is None or at >= core.hwm)
+    uncommitted = at is not None and (r.hwm is None or at >= r.hwm)
     yield Metric("uncommitted-voter-change", "1 if the newest voter set is not committed.", uncommitted)

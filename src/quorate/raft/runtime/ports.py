@@ -1,4 +1,4 @@
-"""What the driver reaches the world through: network, clock."""
+"""The interfaces of the driver to network and clock."""
 
 from __future__ import annotations
 
@@ -15,31 +15,38 @@ if TYPE_CHECKING:
 
 
 class Transport(Protocol):
-    """How requests reach other nodes. `on_lost` is called with an address whose connection was reset."""
+    """Sends requests to other nodes.
+
+    The driver sets `on_lost`, which is called with an address whose connection was reset.
+    """
 
     on_lost: Callable[[Address], None] | None
 
     async def call(self, address: Address, request: Request, timeout_s: float) -> Response: ...
 
     def post(self, address: Address, request: Request, timeout_s: float) -> Future[Response] | None:
-        """Writes at once where there is a connection, else gives None: `call` then. Raises and fails as
-        `call` does."""
+        """Sends at once if there is a connection. Returns None if there is none: then use `call`.
+
+        Fails as `call` does.
+        """
         ...
 
     def warm(self, addresses: Iterable[Address]) -> None:
-        """Sees to it that there are connections; says nothing where there cannot be."""
+        """Opens missing connections, and ignores failures."""
         ...
 
     def close(self) -> None: ...
 
 
 class Clock(Protocol):
+    """Monotonic time in seconds, and wall-clock time in milliseconds."""
+
     def now(self) -> float: ...
     def now_ms(self) -> int: ...
 
 
 class LoopClock:
-    """The running loop's time, which a simulation may replace, and the wall clock."""
+    """The time of the running loop, which a simulation may replace, and the wall clock."""
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()

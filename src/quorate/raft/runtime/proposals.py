@@ -1,5 +1,7 @@
-"""What the leader's state machine has proposed and is not yet written: cut into batches when the log
-can take them."""
+"""Accumulates the records that the leader's state machine proposes, and divides them into batches.
+
+The counterpart of Kafka's `BatchAccumulator`.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +14,21 @@ RECORD_OVERHEAD = 24  # at most: length 5, attributes 1, deltas 1 + 5, key 1, va
 
 
 class Proposals:
-    """Values in order, with the offsets that they will have."""
+    """The proposed records that are not in the log yet, in order."""
 
     __slots__ = ("_groups", "next_offset")
 
-    def __init__(self) -> None:
-        self._groups: list[
-            tuple[Sequence[bytes], int]
-        ] = []  # (values that stay together, their size at most)
-        self.next_offset = 0
+    def __init__(self, next_offset: int = 0) -> None:
+        # Values that stay together in one batch, and the greatest size that they can have.
+        self._groups: list[tuple[Sequence[bytes], int]] = []
+        self.next_offset = next_offset
 
     @property
     def pending(self) -> bool:
         return bool(self._groups)
 
     def reset(self, next_offset: int) -> None:
-        """Nothing is pending and the next record gets this offset."""
+        """Drops what is pending. The next record gets this offset."""
         self.clear()
         self.next_offset = next_offset
 
@@ -35,7 +36,10 @@ class Proposals:
         self._groups.clear()
 
     def add(self, values: Sequence[bytes], atomic: bool) -> int:
-        """Offset of the last one. Raises BatchTooLargeError, ValueError for none at all."""
+        """Adds records and returns the offset of the last one.
+
+        Raises BatchTooLargeError, and ValueError if there are none.
+        """
         if not values:
             raise ValueError("an append of no records")
         size = sum(map(len, values)) + RECORD_OVERHEAD * len(values)
@@ -65,7 +69,7 @@ class Proposals:
         self._groups += groups
 
     def take(self, epoch: int, now_ms: int) -> Iterator[tuple[CommittedBatch, bytes]]:
-        """Everything pending as batches, as few as the size limit allows; then nothing is pending."""
+        """Removes everything pending and yields it in as few batches as the size limit allows."""
         groups, count = self._groups, sum(len(g) for g, _ in self._groups)
         self._groups = []
         offset = self.next_offset - count

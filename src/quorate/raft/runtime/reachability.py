@@ -1,5 +1,4 @@
-"""Which addresses do not answer this node's Raft requests, since when and why: for its log and for who
-asks it."""
+"""Remembers which addresses do not answer Raft requests, since when and why, for log messages."""
 
 from __future__ import annotations
 
@@ -10,9 +9,7 @@ from dataclasses import dataclass
 from quorate.raft.runtime.ports import Clock
 from quorate.raft.types import Address
 
-MAX_ADDRESSES = (
-    1000  # far more than a quorum has; leaders' endpoints come from messages, so that there must be a limit
-)
+MAX_ADDRESSES = 1000  # far more than a quorum has; a limit is needed, since messages name endpoints
 
 
 @dataclass(slots=True)
@@ -22,8 +19,7 @@ class _Unanswered:
 
 
 class Reachability:
-    """The outcome of the last request to each address. A connection that is only being made counts as
-    nothing yet."""
+    """The outcome of the last completed request to each address."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -37,7 +33,7 @@ class Reachability:
             self._answered[address] = None
 
     def failed(self, address: Address, error: BaseException) -> None:
-        """Keeps the time of the first failure in a row and the cause of the last."""
+        """Records a failure. The time of the first in a row is kept, and the cause of the last."""
         self._answered.pop(address, None)
         found = self._unanswered.get(address)
         if found is not None:
@@ -47,12 +43,12 @@ class Reachability:
         self._unanswered[address] = _Unanswered(self._clock.now(), cause_of(error))
 
     def cause(self, address: Address) -> str | None:
-        """Why the last request was not answered; None where it was, or nothing was asked."""
+        """Why the last request was not answered; None if it was, or if there was none."""
         found = self._unanswered.get(address)
         return None if found is None else found.cause
 
     def describe(self, address: Address) -> str:
-        """A predicate, such as "cannot be reached for 12 s: connection refused"."""
+        """Describes an address by a predicate such as "cannot be reached for 12 s: connection refused"."""
         found = self._unanswered.get(address)
         if found is not None:
             return f"cannot be reached for {self._clock.now() - found.since:.0f} s: {found.cause}"
@@ -65,8 +61,7 @@ class Reachability:
 
 
 def cause_of(error: BaseException) -> str:
-    """The cause of a request's failure in a few words, without the address that everything around it
-    names."""
+    """The cause of a failed request in a few words, without the address."""
     cause = error.__cause__ if error.__cause__ is not None else error
     match cause:
         case socket.gaierror():

@@ -1,4 +1,4 @@
-"""Requests of other nodes from the driver's side: who asked, and the answer with the bytes that it names."""
+"""Answers requests of other nodes: Raft's replies as Kafka's messages, with the bytes that they name."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ from typing import TYPE_CHECKING
 from quorate.log.errors import LogDirFailure
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.raft.core import messages as m
-from quorate.raft.core.membership import reply_endpoints
-from quorate.raft.runtime import wire
+from quorate.raft.runtime.wire.replies import encode_quorum, encode_reply
 from quorate.raft.storage.threads import in_thread
 
 if TYPE_CHECKING:
     from quorate.protocol.schema import Request, Response
-    from quorate.raft.core.raft import Raft
+    from quorate.raft.core.state import RaftState
+    from quorate.raft.runtime.delivery import Delivery
+    from quorate.raft.runtime.peer_monitor import PeerMonitor
     from quorate.raft.runtime.ports import Clock
     from quorate.raft.storage.metadata_log import MetadataLog
     from quorate.raft.types import ReplicaKey
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
-class Asked:
-    """A request from outside until it is answered."""
+class InboundRequest:
+    """A request of another node until it is answered."""
 
-    __slots__ = ("future", "request", "response", "version", "where")
+    __slots__ = ("future", "listener", "request", "response", "version")
 
-    def __init__(self, request: Request, version: int, where: str) -> None:
+    def __init__(self, request: Request, version: int, listener: str) -> None:
         self.request = request
         self.version = version
-        self.where = where  # the listener's name: endpoints in the answer are for it
+        self.listener = listener  # the response names the leader's endpoint for this listener
         self.response: Response | None = None
         self.future: asyncio.Future[Response] | None = None
 
@@ -41,7 +42,9 @@ class Asked:
             self.future.set_result(response)
 
 
-class Upgrade:
+class UpgradeToken:
+    """An upgrade of kraft.version, requested by this process, until it is answered."""
+
     __slots__ = ("future",)
 
     def __init__(self, future: asyncio.Future[None]) -> None:
@@ -56,40 +59,61 @@ class Upgrade:
             self.future.set_exception(KafkaError(reply.error, reply.message))
 
 
-def respond(core: Raft, files: MetadataLog, asked: Asked, reply: m.Reply, clock: Clock, hwm: int) -> Response:
-    """The message for a reply of the core. What cannot be read is an error of this answer alone."""
-    if isinstance(reply, m.QuorumReply):
+class Responder:
+    """Completes the core's replies and hands them to the requests that wait for them."""
 
-        def wall_ms(at: float | None) -> int:
-            return -1 if at is None else clock.now_ms() - int((clock.now() - at) * 1000)
+    def __init__(
+        self, state: RaftState, log: MetadataLog, delivery: Delivery, peer_monitor: PeerMonitor, clock: Clock
+    ) -> None:
+        self._state = state
+        self._log = log
+        self._delivery = delivery
+        self._peer_monitor = peer_monitor
+        self._clock = clock
 
-        return wire.encode_quorum(reply, asked.version, wall_ms, uncommitted(core, hwm))
-    records: object = None
-    try:
-        if isinstance(reply, m.FetchReply) and reply.read_from is not None:
-            records = files.read(reply.read_from, reply.max_bytes)
-        elif isinstance(reply, m.SnapshotReply) and reply.read:
-            records = files.read_snapshot(reply.snapshot, reply.position, reply.read)
-    except (OSError, LogDirFailure) as e:
-        log.error("[RaftClient id=%d] cannot read for a peer: %s", core.me.id, e)
-        reply.error = ErrorCode.UNKNOWN_SERVER_ERROR
-    endpoint = reply_endpoints(core, asked.where).get(asked.where)
-    return wire.encode_reply(reply, asked.request, asked.version, endpoint, records)
+    def answer(self, token: InboundRequest | UpgradeToken, reply: m.Reply) -> None:
+        if isinstance(token, UpgradeToken):
+            token.finish(reply)
+        elif isinstance(reply, m.SnapshotReply) and reply.compare is not None:
+            compared = asyncio.get_running_loop().create_task(self._compare_prefix(reply))
+            compared.add_done_callback(lambda _: self._respond(token, reply))
+        else:
+            self._respond(token, reply)
 
+    def _respond(self, token: InboundRequest, reply: m.Reply) -> None:
+        if isinstance(reply, m.QuorumReply):
+            if reply.error != ErrorCode.NONE:
+                reply.message = self._peer_monitor.no_leader_reason(self._state, self._clock.now())
+            token.finish(encode_quorum(reply, token.version, self._wall_ms, self._uncommitted_voters()))
+            return
+        records: object = None
+        try:
+            if isinstance(reply, m.FetchReply) and reply.read_from is not None:
+                records = self._log.read(reply.read_from, reply.max_bytes)
+            elif isinstance(reply, m.SnapshotReply) and reply.read:
+                records = self._log.read_snapshot(reply.snapshot, reply.position, reply.read)
+        except (OSError, LogDirFailure) as e:  # only this request fails
+            logger.error("[RaftClient id=%d] cannot read for a peer: %s", self._state.me.id, e)
+            reply.error = ErrorCode.UNKNOWN_SERVER_ERROR
+        endpoint = self._state.leader_address(token.listener)
+        token.finish(encode_reply(reply, token.request, token.version, endpoint, records))
 
-async def compare(files: MetadataLog, reply: m.SnapshotReply) -> None:
-    """Notes whether our file begins as the asker's does; that takes a thread, for the file may be large."""
-    wanted, reply.compare = reply.compare, None
-    try:
-        found = await in_thread(files.snapshot_prefix_digest, reply.snapshot, reply.position)
-    except OSError as e:
-        log.warning("[RaftClient] cannot compare snapshot %s: %s", tuple(reply.snapshot), e)
-    else:
-        reply.same_prefix = found == wanted
+    async def _compare_prefix(self, reply: m.SnapshotReply) -> None:
+        """Compares the begin of the snapshot with that of the sender, in a thread: the file may be large."""
+        wanted, reply.compare = reply.compare, None
+        try:
+            found = await in_thread(self._log.snapshot_prefix_digest, reply.snapshot, reply.position)
+        except OSError as e:
+            logger.warning("[RaftClient] cannot compare snapshot %s: %s", tuple(reply.snapshot), e)
+        else:
+            reply.same_prefix = found == wanted
 
+    def _wall_ms(self, at: float | None) -> int:
+        return -1 if at is None else self._clock.now_ms() - int((self._clock.now() - at) * 1000)
 
-def uncommitted(core: Raft, hwm: int) -> tuple[list[ReplicaKey], list[ReplicaKey]]:
-    """Voters that the uncommitted part of the log adds and removes."""
-    now = {v.key for v in core.members.current}
-    before = {v.key for v in core.members.voters_at(hwm - 1)}
-    return sorted(now - before, key=lambda k: k.id), sorted(before - now, key=lambda k: k.id)
+    def _uncommitted_voters(self) -> tuple[list[ReplicaKey], list[ReplicaKey]]:
+        """The voters that uncommitted records add and remove."""
+        members = self._state.members
+        now = {v.key for v in members.current}
+        before = {v.key for v in members.voters_at(self._delivery.hwm - 1)}
+        return sorted(now - before, key=lambda k: k.id), sorted(before - now, key=lambda k: k.id)

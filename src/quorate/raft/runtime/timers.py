@@ -1,4 +1,4 @@
-"""The driver's timers, and how it waits for something to become true."""
+"""Timers of the driver, and waiting for a condition."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ NEVER = float("inf")
 
 
 class DeadlineTimer:
-    """Goes off at the earliest time it was set to; whoever hears it looks for itself whether it was too
-    early."""
+    """Calls back at the earliest time to which it was set.
 
-    def __init__(self, clock: Clock, goes_off: Callable[[], None]) -> None:
+    A later deadline cannot replace an earlier one, so the callback must check whether it is due.
+    """
+
+    def __init__(self, clock: Clock, callback: Callable[[], None]) -> None:
         self._clock = clock
-        self._goes_off = goes_off
+        self._callback = callback
         self._timer: asyncio.TimerHandle | None = None
         self._at = NEVER
 
     def set(self, at: float) -> None:
-        """at: in the clock's seconds."""
+        """Sets a deadline in the seconds of the clock, if there is no earlier one."""
         if at >= self._at:
             return
         if self._timer is not None:
             self._timer.cancel()
         self._at = at
         delay = max(0.0, at - self._clock.now())
-        self._timer = asyncio.get_running_loop().call_later(delay, self._off)
+        self._timer = asyncio.get_running_loop().call_later(delay, self._fire)
 
-    def _off(self) -> None:
+    def _fire(self) -> None:
         self._timer = None
         self._at = NEVER
-        self._goes_off()
+        self._callback()
 
     def cancel(self) -> None:
         if self._timer is not None:
@@ -41,27 +43,29 @@ class DeadlineTimer:
 
 
 class PeriodicTimer:
-    """Does something every so many seconds, until it is cancelled. What an action raises goes to the
-    loop's exception handler, and the next one comes all the same."""
+    """Runs an action at a fixed interval until it is cancelled.
 
-    def __init__(self, every_s: float, action: Callable[[], None]) -> None:
-        self._every_s = every_s
+    An exception of the action goes to the exception handler of the loop, and does not stop the timer.
+    """
+
+    def __init__(self, interval_s: float, action: Callable[[], None]) -> None:
+        self._interval_s = interval_s
         self._action = action
         self._timer: asyncio.TimerHandle | None = None
         self._cancelled = False
 
     def start(self, *, now: bool = False) -> None:
         if now:
-            self._again()
+            self._run()
         else:
-            self._timer = asyncio.get_running_loop().call_later(self._every_s, self._again)
+            self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._run)
 
-    def _again(self) -> None:
+    def _run(self) -> None:
         try:
             self._action()
         finally:
             if not self._cancelled:
-                self._timer = asyncio.get_running_loop().call_later(self._every_s, self._again)
+                self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._run)
 
     def cancel(self) -> None:
         self._cancelled = True
@@ -70,19 +74,19 @@ class PeriodicTimer:
 
 
 class ConditionWaiter:
-    """Lets somebody wait for a condition that is looked at after every change."""
+    """Waits for a condition, which is checked after every call of `notice`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._changed: asyncio.Future[None] | None = None
 
     def notice(self) -> None:
-        """Something has changed."""
+        """Reports that the condition may have changed."""
         if self._changed is not None and not self._changed.done():
             self._changed.set_result(None)
 
     async def until(self, condition: Callable[[], bool], timeout_s: float) -> None:
-        """Returns when the condition holds or the time is over."""
+        """Waits until the condition holds or the time is over."""
         deadline = self._clock.now() + timeout_s
         while not condition():
             left = deadline - self._clock.now()

@@ -1,5 +1,4 @@
-"""Raft's requests over TCP: for each peer one connection for long-polled Fetches and one for everything
-else."""
+"""Connections for Raft's requests: for each peer one for long-polled Fetches and one for all others."""
 
 from __future__ import annotations
 
@@ -24,11 +23,10 @@ def is_polled(request: Request) -> bool:
 
 
 class NetTransport:
-    """Connections by address, made when needed or ahead.
+    """Connections by address, opened when they are needed or in advance.
 
-    `on_lost` is told of the connections for Fetches only: a leader always owes its followers an answer
-    there, so that its process has ended, or will be asked again, while others are also closed for being
-    idle.
+    `on_lost` is called only for the Fetch connections. A leader always owes a follower a response there,
+    so a lost connection means that its process has ended. The others are also closed when they are idle.
     """
 
     def __init__(self, client_id: str, connect_timeout_s: float, **options: Any) -> None:
@@ -46,13 +44,12 @@ class NetTransport:
         return response
 
     def post(self, address: Address, request: Request, timeout_s: float) -> Future[Response] | None:
-        """As `Transport.post`."""
+        """See `Transport.post`."""
         connection = self._channel(address, is_polled(request)).connection
         return None if connection is None else connection.send(request, timeout_s=timeout_s)
 
     def warm(self, addresses: Iterable[Address]) -> None:
-        """Connects where there is no connection; what fails is tried again when it is needed, or at the
-        next call."""
+        """Opens missing connections. A failed attempt is repeated by the next call, or by a request."""
         for address in addresses:
             for polled in (False, True):
                 channel = self._channel(address, polled)
@@ -65,7 +62,7 @@ class NetTransport:
     def _warmed(self, key: tuple[Address, bool], task: Task[Any]) -> None:
         del self._warming[key]
         if not task.cancelled():
-            task.exception()  # seen
+            task.exception()  # mark it as retrieved
 
     def _channel(self, address: Address, polled: bool) -> NodeChannel:
         channel = self._channels.get((address, polled))

@@ -1,6 +1,6 @@
-"""When and where fsync runs: in the loop while it is quick, in one thread when the disk is slow.
+"""Runs fsync in the event loop while it is fast, and in a thread when the disk is slow.
 
-A failed fsync is never tried again: what the kernel has dropped is lost, so the caller must stop.
+A failed fsync is never repeated: the kernel may have dropped the data, so the caller must stop.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-SAMPLES = 100  # p99 of so many: the second slowest
-STALL_S = 0.02  # one that takes this long delays heartbeats and elections: it is not risked again inline for a while
+SAMPLES = 100  # for the 99th percentile, which is the second slowest of them
+STALL_S = 0.02  # such an fsync delays heartbeats and elections; the next ones run in the thread
 
 
 class Syncer:
-    """Runs `flush`, notes how long it takes."""
+    """Runs `flush` and measures how long it takes."""
 
     def __init__(
         self,
@@ -38,23 +38,23 @@ class Syncer:
 
     @property
     def running(self) -> bool:
-        """Whether the thread is at it."""
+        """Whether an fsync is running in the thread."""
         return self._future is not None
 
     @property
     def inline(self) -> bool:
-        """Whether the next one should run in the loop."""
+        """Whether the next fsync should run in the loop."""
         if not self._durable:
             return True
         return not self._stalls and self._slow <= max(1, len(self._took) // 100)
 
     def now(self) -> None:
-        """In the caller's thread. Raises OSError."""
+        """Runs fsync in the caller's thread. Raises OSError."""
         if self._durable:
             self._timed()
 
     def in_thread(self, done: Callable[[BaseException | None], None]) -> None:
-        """`done` is called in the loop with the error, if any. One at a time."""
+        """Starts fsync in the thread, one at a time. Calls `done` in the loop with the error, if any."""
         if self._future is not None:
             raise RuntimeError("an fsync is running")
         if self._executor is None:
@@ -74,7 +74,7 @@ class Syncer:
         future.add_done_callback(notify)
 
     def wait(self) -> None:
-        """Blocks until the thread is idle: the log is about to be cut."""
+        """Blocks until the thread is idle, since the log is about to be truncated."""
         if self._future is not None:
             self._future.exception()
 

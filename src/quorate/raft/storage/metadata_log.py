@@ -1,10 +1,14 @@
 """The metadata log on disk: `__cluster_metadata-0` with its segments and snapshots, in Kafka's format.
 
-Start-up rules, as in Kafka's `KafkaRaftLog` and `Snapshots`: unfinished and deleted snapshots are
-removed, as are those below the log start, but not the newest download that was broken off, which may go
-on; a log that begins behind 0 needs a snapshot at or above its start; a newest snapshot that is ahead
-of the log restarts the log behind it. Cleaning (KIP-630) moves the log start to the next snapshot and
-drops the segments and snapshots before it.
+When the log is opened, the rules of Kafka's `KafkaRaftLog` and `Snapshots` apply:
+
+- Unfinished and deleted snapshots are removed, and those below the log start. The newest incomplete
+  download stays, since it may continue.
+- A log that does not begin at offset 0 needs a snapshot at or above its start.
+- If the newest snapshot is ahead of the log, the log restarts behind it.
+
+Cleaning moves the log start to the next snapshot, and removes the segments and snapshots before it
+(KIP-630).
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import logging
 import os
 import time
 from bisect import insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +26,12 @@ from quorate.log.files import OpenFile, OpenFiles
 from quorate.log.partition_log import PartitionLog
 from quorate.log.partition_metadata import FILE_NAME, write_topic_id
 from quorate.protocol.regions import FileRegion
-from quorate.raft.core.membership import KRAFT_VOTERS, apply_membership, voter_set
+from quorate.raft.core.control_records import KRAFT_VOTERS, apply_control_record, voter_set
 from quorate.raft.core.messages import ControlRecord
 from quorate.raft.core.voters import Membership, VoterSet
-from quorate.raft.runtime.batch_values import values_of
-from quorate.raft.storage.partial_snapshot import remove_useless_parts
-from quorate.raft.storage.snapshot_verification import SnapshotError, prefix_digest
-from quorate.raft.storage.snapshots import (
+from quorate.raft.storage.batch_values import values_of
+from quorate.raft.storage.log_batches import committed_batch, control_values
+from quorate.raft.storage.snapshots.files import (
     DELETED,
     SnapshotHead,
     SnapshotWriter,
@@ -41,43 +44,41 @@ from quorate.raft.storage.snapshots import (
     snapshot_name,
     verify_file,
 )
+from quorate.raft.storage.snapshots.partial import remove_useless_parts
+from quorate.raft.storage.snapshots.verification import SnapshotError, prefix_digest
 from quorate.raft.types import MAX_BATCH_BYTES, METADATA_TOPIC_ID, CommittedBatch, OffsetEpoch, RaftError
 from quorate.records.batch import (
-    BatchHeader,
     build_control_batch,
-    control_records,
     iter_batches,
     metadata_values,
     verify_crc,
 )
-from quorate.records.control import CONTROL_RECORDS, ControlRecordType
 from quorate.records.errors import CorruptRecordError, InvalidRecordError
 
 if TYPE_CHECKING:
     from quorate.raft.config import RaftConfig
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 SCAN_BYTES = 4 << 20
 NO_SNAPSHOT = OffsetEpoch(0, 0)
-_KINDS = {int(kind): record for kind, record in CONTROL_RECORDS.items() if kind != ControlRecordType.UNKNOWN}
 
 
 class MetadataLog:
-    """Log and snapshots of the one metadata partition. Not thread-safe but for `flush`. Raises OSError."""
+    """Log and snapshots of the metadata partition. Only `flush` is thread-safe. Raises OSError."""
 
     def __init__(self, directory: Path, config: RaftConfig, partition: PartitionLog) -> None:
         self._directory = directory
         self._config = config
         self._log = partition
         self._snapshots: list[OffsetEpoch] = []
-        self._doomed: list[tuple[float, Path]] = []  # renamed to .deleted; removed after the delay
+        self._deleted: list[tuple[float, Path]] = []  # renamed to .deleted, and removed after a delay
 
     @classmethod
     def open(
         cls, directory: Path, config: RaftConfig, *, files: OpenFiles | None, now_ms: int
     ) -> MetadataLog:
-        """Recovers what a crash left: a torn tail is cut. Raises OSError, RaftError."""
+        """Opens the log, and truncates an incomplete last batch after a crash. Raises OSError, RaftError."""
         log_config = LogConfig(
             segment_bytes=config.segment_bytes,
             segment_ms=config.segment_ms,
@@ -104,7 +105,7 @@ class MetadataLog:
         return self
 
     def _recover_snapshots(self) -> None:
-        doomed: list[Path] = []
+        unwanted: list[Path] = []
         for entry in os.scandir(self._directory):
             named = parse_name(entry.name)
             if named is None:
@@ -113,7 +114,7 @@ class MetadataLog:
             if kind == "download":
                 continue
             if kind != "snapshot" or snapshot.offset < self.start_offset:
-                doomed.append(Path(entry.path))
+                unwanted.append(Path(entry.path))
             else:
                 self._snapshots.append(snapshot)
         self._snapshots.sort()
@@ -122,7 +123,7 @@ class MetadataLog:
                 f"{self._directory}: the log begins at offset {self.start_offset}, but there is no snapshot "
                 "at or after it"
             )
-        for path in doomed:
+        for path in unwanted:
             path.unlink(missing_ok=True)
         remove_useless_parts(self._directory, self.end_offset)
         latest = self.latest_snapshot()
@@ -130,23 +131,23 @@ class MetadataLog:
         if latest is not None and (
             latest.epoch > last_epoch or (latest.epoch == last_epoch and latest.offset > self.end_offset)
         ):
-            verify_file(self._path(latest))  # before the records that it stands for are dropped
-            log.info(
+            verify_file(self._path(latest))  # before its records are removed from the log
+            logger.info(
                 "[MetadataLog] %s: restarting the log behind snapshot %s", self._directory, tuple(latest)
             )
             self._restart(latest)
         earliest = self.earliest_snapshot()
         if earliest is not None and 0 < self.start_offset < earliest.offset <= self.end_offset:
-            self._log.high_watermark = earliest.offset  # its segment may begin before
+            self._log.high_watermark = earliest.offset  # its first segment may begin earlier
             self._log.increment_log_start_offset(earliest.offset, "snapshot")
 
     def _restart(self, snapshot: OffsetEpoch) -> None:
         self._log.truncate_fully_and_start_at(snapshot.offset)
         older = [s for s in self._snapshots if s < snapshot]
         self._snapshots = [s for s in self._snapshots if s >= snapshot]
-        self._doom(older)
+        self._delete_later(older)
 
-    # --- what the core reads ----------------------------------------------------------------------
+    # --- the core's view (`LogView`) --------------------------------------------------------------
 
     @property
     def start_offset(self) -> int:
@@ -158,7 +159,7 @@ class MetadataLog:
 
     @property
     def last_epoch(self) -> int:
-        """Of the last record; of the snapshot when the log behind it is empty."""
+        """The epoch of the last record, or of the snapshot if the log behind it is empty."""
         epoch = self._log.latest_epoch
         if epoch is not None:
             return epoch
@@ -172,7 +173,7 @@ class MetadataLog:
         return latest.epoch
 
     def end_offset_for_epoch(self, epoch: int) -> OffsetEpoch:
-        """End of the greatest epoch not above `epoch`."""
+        """The greatest epoch not above `epoch`, and its end offset."""
         found, end = self._log.end_offset_for_epoch(epoch)
         if end < 0:
             return OffsetEpoch(self.end_offset, self.last_epoch)
@@ -193,26 +194,28 @@ class MetadataLog:
         try:
             return self._path(snapshot).stat().st_size
         except FileNotFoundError:
-            log.warning("[MetadataLog] snapshot %s has gone from %s", tuple(snapshot), self._directory)
+            logger.warning("[MetadataLog] snapshot %s has gone from %s", tuple(snapshot), self._directory)
             self._snapshots.remove(snapshot)
             return None
 
     # --- writing ----------------------------------------------------------------------------------
 
     def append(self, batches: bytes | memoryview, now_ms: int) -> None:
-        """Batches with offsets and epochs as they shall be, continuing the log. Raises
-        CorruptRecordError, LogDirFailure.
+        """Appends batches that continue the log and have their final offsets and epochs.
 
-        A combined node of Apache Kafka takes the lock of its directory only after its Raft has begun to
-        write: what it wrote below a running node of ours is found here and left as it is, instead of
-        being mixed with ours.
+        Refuses to append if another process has written to the log: a combined node of Apache Kafka
+        locks its directory only after its Raft has begun to write. Raises CorruptRecordError,
+        LogDirFailure.
         """
         self._log.refuse_foreign_tail()
         self._log.append_as_follower(batches, now_ms, contiguous=True)
 
     def flush(self) -> None:
-        """Everything appended is on the platter when this returns. The epoch checkpoint follows later:
-        a new leader's first record need not wait for it, since the whole log is read when it is opened."""
+        """Makes all that was appended durable.
+
+        The epoch checkpoint is written later, so that a new leader's first record does not wait for it.
+        It is not needed for safety, since the whole log is read when it is opened.
+        """
         self._log.flush(epochs=False)
 
     def truncate_to(self, offset: int) -> None:
@@ -221,7 +224,7 @@ class MetadataLog:
     def control_batch(
         self, records: list[tuple[int, Any]], epoch: int, now_ms: int
     ) -> tuple[CommittedBatch, list[ControlRecord], bytes]:
-        """The batch for the log's end, not yet appended."""
+        """Builds a batch for the end of the log, without appending it."""
         base = self.end_offset
         data = build_control_batch(
             [(kind, value.encode(0)) for kind, value in records],
@@ -235,11 +238,10 @@ class MetadataLog:
     def parse_fetched(
         self, records: bytes | memoryview, values: bool
     ) -> tuple[list[CommittedBatch], list[ControlRecord]]:
-        """Whole batches of a Fetch answer that continue the log, with their values if asked, and their
-        control records.
+        """The complete batches of a Fetch response that continue the log, and their control records.
 
-        A cut last batch is left out. Checksums are for `append`. Raises CorruptRecordError,
-        InvalidRecordError.
+        The batches have their values only with `values`. An incomplete last batch is left out. Checksums
+        are verified by `append`. Raises CorruptRecordError, InvalidRecordError.
         """
         batches: list[CommittedBatch] = []
         controls: list[ControlRecord] = []
@@ -253,7 +255,7 @@ class MetadataLog:
                 raise InvalidRecordError(
                     f"epoch falls from {epoch} to {header.leader_epoch} at offset {expected}"
                 )
-            batch = _batch(header, metadata_values(data) if values and not header.is_control else [])
+            batch = committed_batch(header, metadata_values(data) if values and not header.is_control else [])
             if header.is_control:
                 controls += control_values(header.base_offset, data)
             batches.append(batch)
@@ -263,7 +265,7 @@ class MetadataLog:
     # --- reading ----------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int) -> Any:
-        """Regions of the log's files from `offset` on, at least one batch, uncommitted ones included."""
+        """Regions of the log's files from `offset` on: at least one batch, committed or not."""
         return self._log.read(offset, max_bytes, upper_offset=None, min_one=True).parts
 
     def read_snapshot(self, snapshot: OffsetEpoch, position: int, length: int) -> list[FileRegion]:
@@ -271,12 +273,12 @@ class MetadataLog:
         return [FileRegion(file, position, length)]
 
     def snapshot_prefix_digest(self, snapshot: OffsetEpoch, end: int) -> bytes:
-        """As `verifying.prefix_digest`; may run in a thread."""
+        """See `verification.prefix_digest`. May run in a thread."""
         file = OpenFile(os.open(self._path(snapshot), os.O_RDONLY | os.O_CLOEXEC))
         return prefix_digest(file.fileno(), end)
 
     def read_committed(self, offset: int, end: int, max_bytes: int) -> list[CommittedBatch]:
-        """Batches from `offset` on, below `end`: at least one unless there is none."""
+        """The batches from `offset` on and below `end`: at least one, if there is any."""
         data = self._log.read_bytes(offset, max_bytes, upper_offset=end, min_one=True)
         out: list[CommittedBatch] = []
         for header, batch in iter_batches(data):
@@ -285,11 +287,11 @@ class MetadataLog:
             if header.base_offset >= offset:
                 if not verify_crc(batch):
                     raise CorruptRecordError(f"wrong checksum in the batch at offset {header.base_offset}")
-                out.append(_batch(header, [] if header.is_control else values_of(header, batch)))
+                out.append(committed_batch(header, [] if header.is_control else values_of(header, batch)))
         return out
 
     def load_membership(self, members: Membership) -> SnapshotHead | None:
-        """Voter sets and kraft.version of the latest snapshot and of the log after it."""
+        """Loads voter sets and kraft.version from the latest snapshot and the log after it."""
         started, head, offset = time.perf_counter(), None, self.start_offset
         latest = self.latest_snapshot()
         if latest is not None:
@@ -297,24 +299,23 @@ class MetadataLog:
             members.reset(latest.offset - 1, head.voters, head.kraft_version)
             offset = latest.offset
         for control in self._controls(offset, self.end_offset):
-            apply_membership(members, control)
+            apply_control_record(members, control)
         took = (time.perf_counter() - started) * 1000
-        log.info("[MetadataLog] voters %s, kraft.version %d, read in %.1f ms",
+        logger.info("[MetadataLog] voters %s, kraft.version %d, read in %.1f ms",
                  [str(v.key) for v in members.current], members.kraft_version, took)  # fmt: skip
         return head
 
     def passed_voter_sets(self) -> Iterator[tuple[int, VoterSet]]:
-        """Those that log and older snapshots still hold from before the latest snapshot, with their
-        offsets, unordered. A snapshot's set has the offset of the last record in it."""
+        """Yields the voter sets from before the latest snapshot that log and older snapshots still hold.
+
+        Each has its offset, in no order. The voter set of a snapshot has the snapshot's last offset.
+        """
         for snapshot in self._snapshots[:-1]:
             try:
                 voters = read_head(self._path(snapshot)).voters
-            except (
-                SnapshotError,
-                CorruptRecordError,
-                InvalidRecordError,
-            ) as e:  # nobody needs it for anything else
-                log.warning("[MetadataLog] snapshot %s, which is not the newest: %s", tuple(snapshot), e)
+            except (SnapshotError, CorruptRecordError, InvalidRecordError) as e:
+                # An older snapshot is not needed for anything else.
+                logger.warning("[MetadataLog] snapshot %s, which is not the newest: %s", tuple(snapshot), e)
                 continue
             if voters is not None:
                 yield snapshot.offset - 1, voters
@@ -325,7 +326,7 @@ class MetadataLog:
                     yield control.offset, voter_set(control.value)  # type: ignore[arg-type]
 
     def _controls(self, offset: int, end: int) -> Iterator[ControlRecord]:
-        """Control records from the batch at `offset` on, below `end`."""
+        """Yields the control records from the batch at `offset` on and below `end`."""
         while offset < end:
             data = self._log.read_bytes(offset, SCAN_BYTES, upper_offset=None, min_one=True)
             before = offset
@@ -347,12 +348,14 @@ class MetadataLog:
         return SnapshotWriter(self._directory, snapshot)
 
     def snapshot_batches(self, snapshot: OffsetEpoch) -> Iterator[CommittedBatch]:
-        """Raises SnapshotError while it is read."""
+        """The data batches of a snapshot. Reading them may raise SnapshotError."""
         return read_batches(self._path(snapshot), snapshot.epoch)
 
     def may_snapshot(self, snapshot: OffsetEpoch, hwm: int) -> bool:
-        """False when an equal or newer one exists. Raises ValueError for an end that is no committed
-        batch boundary."""
+        """Whether there is no equal or newer snapshot.
+
+        Raises ValueError if the end of the snapshot is not at the boundary of a committed batch.
+        """
         latest = self.latest_snapshot()
         if snapshot.offset < self.start_offset or (latest is not None and snapshot <= latest):
             return False
@@ -379,7 +382,7 @@ class MetadataLog:
         voters: VoterSet,
         batches: Iterable[bytes],
     ) -> Iterator[bytes | bytearray]:
-        """Header, the data batches with their offsets from there on, footer."""
+        """Yields the header, the data batches with consecutive offsets, and the footer."""
         yield header_batch(snapshot, last_timestamp_ms, now_ms, kraft, voters)
         offset = 3 if kraft >= 1 else 1
         for batch in batches:
@@ -388,11 +391,10 @@ class MetadataLog:
         yield footer_batch(snapshot, offset, now_ms)
 
     def add_snapshot(self, snapshot: OffsetEpoch) -> bool:
-        """A frozen snapshot is there; whether it is kept. Raises OSError.
+        """Adds a snapshot that has been frozen, and returns whether it is kept. Raises OSError.
 
-        While the state machine's snapshot was being written, a newer one of the leader may have
-        replaced the log. One from before the log start is of no use, as at the start of a node: it
-        would stay the oldest, and end all cleaning.
+        While it was being written, a newer snapshot of the leader may have replaced the log. A snapshot
+        before the log start is useless. It would remain the oldest one and stop all cleaning.
         """
         if snapshot.offset < self.start_offset:
             self._path(snapshot).unlink(missing_ok=True)
@@ -405,7 +407,7 @@ class MetadataLog:
             insort(self._snapshots, snapshot)
 
     def install(self, snapshot: OffsetEpoch) -> SnapshotHead:
-        """A frozen download replaces the log. Raises SnapshotError when it cannot be read."""
+        """Replaces the log by a downloaded snapshot. Raises SnapshotError if that cannot be read."""
         try:
             head = read_head(self._path(snapshot))
         except (SnapshotError, CorruptRecordError, InvalidRecordError) as e:
@@ -416,8 +418,11 @@ class MetadataLog:
         return head
 
     def clean(self, now_ms: int, hwm: int) -> bool:
-        """Retention by size, then by age; whether anything went. The newest snapshot always stays."""
-        self._remove_doomed()
+        """Applies retention by size and age. Returns whether anything was removed.
+
+        The newest snapshot always stays.
+        """
+        self._remove_deleted()
         self._log.save_epochs()
         self._log.high_watermark = hwm
         changed = False
@@ -433,9 +438,9 @@ class MetadataLog:
             self._log.increment_log_start_offset(keep.offset, "snapshot")
             self._log.delete_old_segments(now_ms)
             gone, self._snapshots = self._snapshots[:1], self._snapshots[1:]
-            log.info("[MetadataLog] log start %d; dropping snapshot %s (%s)", keep.offset, tuple(gone[0]),
+            logger.info("[MetadataLog] log start %d; dropping snapshot %s (%s)", keep.offset, tuple(gone[0]),
                      "size" if oversize else "age")  # fmt: skip
-            self._doom(gone)
+            self._delete_later(gone)
             changed = True
         return changed
 
@@ -446,15 +451,12 @@ class MetadataLog:
             return now_ms - read_head(self._path(snapshot)).last_timestamp_ms > self._config.retention_ms
         except FileNotFoundError:
             return True
-        except (
-            SnapshotError,
-            CorruptRecordError,
-            InvalidRecordError,
-        ) as e:  # it is not the newest: nobody needs it
-            log.warning("[MetadataLog] snapshot %s cannot be read any more: %s", tuple(snapshot), e)
+        except (SnapshotError, CorruptRecordError, InvalidRecordError) as e:
+            # It is not the newest, so it is not needed.
+            logger.warning("[MetadataLog] snapshot %s cannot be read any more: %s", tuple(snapshot), e)
             return True
 
-    def _doom(self, snapshots: list[OffsetEpoch]) -> None:
+    def _delete_later(self, snapshots: list[OffsetEpoch]) -> None:
         for snapshot in snapshots:
             path = self._path(snapshot)
             renamed = path.with_name(path.name.removesuffix(".checkpoint") + DELETED)
@@ -462,13 +464,13 @@ class MetadataLog:
                 path.rename(renamed)
             except FileNotFoundError:
                 continue
-            self._doomed.append((time.monotonic() + self._config.file_delete_delay_s, renamed))
+            self._deleted.append((time.monotonic() + self._config.file_delete_delay_s, renamed))
 
-    def _remove_doomed(self) -> None:
+    def _remove_deleted(self) -> None:
         now = time.monotonic()
-        for _, path in [d for d in self._doomed if d[0] <= now]:
+        for _, path in [d for d in self._deleted if d[0] <= now]:
             path.unlink(missing_ok=True)
-        self._doomed = [d for d in self._doomed if d[0] > now]
+        self._deleted = [d for d in self._deleted if d[0] > now]
 
     @property
     def size_bytes(self) -> int:
@@ -477,26 +479,3 @@ class MetadataLog:
     def close(self) -> None:
         self._log.flush()
         self._log.close(clean=True)
-
-
-def _batch(header: BatchHeader, values: Sequence[memoryview]) -> CommittedBatch:
-    return CommittedBatch(
-        header.base_offset,
-        header.last_offset,
-        header.leader_epoch,
-        header.base_timestamp,
-        values,
-        header.size_bytes,
-    )
-
-
-def control_values(base_offset: int, batch: memoryview) -> list[ControlRecord]:
-    """The control records of one batch of the metadata log. Raises InvalidRecordError for a type that
-    is none of Raft's."""
-    out: list[ControlRecord] = []
-    for i, (kind, value) in enumerate(control_records(batch)):
-        declared = _KINDS.get(kind)
-        if declared is None:
-            raise InvalidRecordError(f"control record of type {kind} at offset {base_offset + i}")
-        out.append(ControlRecord(base_offset + i, kind, declared.decode(value, 0)))
-    return out

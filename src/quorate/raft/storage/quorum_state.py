@@ -1,42 +1,34 @@
-"""The file `quorum-state`: epoch, leader and vote, durable before any message names them (Kafka's
-`FileQuorumStateStore`).
+"""The file `quorum-state`: epoch, leader and vote (Kafka's `FileQuorumStateStore`).
 
-Version 0 is written while kraft.version is 0, version 1 from kraft.version 1 on; both are read at any level.
+They are durable before any message names them. Version 0 of the file is written at kraft.version 0, and
+version 1 from kraft.version 1 on. Both are read at any level.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 from quorate.log.files import write_atomically
 from quorate.protocol.errors import DecodeError
 from quorate.protocol.json import from_json, to_json
 from quorate.raft.storage.quorum_state_data import QuorumStateData
-from quorate.raft.types import RaftError, ReplicaKey
+from quorate.raft.types import QuorumState, RaftError, ReplicaKey
 
 MAX_EPOCH = 2**31 - 1
-MAX_FILE_BYTES = 1 << 20  # a thousand voters fit many times; anything larger is not this file
-
-
-@dataclass(frozen=True, slots=True)
-class QuorumState:
-    epoch: int = 0
-    leader_id: int | None = None
-    voted: ReplicaKey | None = None
+MAX_FILE_BYTES = 1 << 20  # far more than a thousand voters take
 
 
 class QuorumStateError(Exception):
-    """The file holds something that is not a quorum state: names file, field and value."""
+    """The file does not hold a quorum state. The message names file, field and value."""
 
 
 class QuorumStateBehindError(RaftError):
-    """It is durable before the first record of its epoch, so file and log cannot both be what was written."""
+    """The log has records of a later epoch than the file, which is saved before any record of its epoch."""
 
 
 def encode_quorum_state(state: QuorumState, kraft_version: int, voter_ids: list[int]) -> bytes:
-    """Kafka's JSON, fields in Kafka's order, no newline."""
+    """Encodes a state as Kafka does: JSON with the fields in Kafka's order, without a newline."""
     version = min(kraft_version, 1)
     data = QuorumStateData(
         leader_id=-1 if state.leader_id is None else state.leader_id,
@@ -51,7 +43,7 @@ def encode_quorum_state(state: QuorumState, kraft_version: int, voter_ids: list[
 
 
 def decode_quorum_state(data: bytes, name: str = "quorum-state") -> QuorumState:
-    """Raises QuorumStateError."""
+    """Decodes the content of the file `name`. Raises QuorumStateError."""
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError) as e:
@@ -83,15 +75,14 @@ def decode_quorum_state(data: bytes, name: str = "quorum-state") -> QuorumState:
 
 
 class QuorumStateFile:
-    """Reads and writes the file; a write is on the platter when it returns (not so for a broker, which
-    never votes)."""
+    """Reads and writes the file. Writes are durable, except in a broker, which never votes."""
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
         self.path = path
         self._durable = durable
 
     def read(self) -> QuorumState | None:
-        """None when there is none. Raises QuorumStateError, OSError."""
+        """Returns None if there is no file, or an empty one. Raises QuorumStateError, OSError."""
         try:
             if self.path.stat().st_size > MAX_FILE_BYTES:
                 raise QuorumStateError(f"{self.path}: too large")
@@ -103,8 +94,7 @@ class QuorumStateFile:
         return decode_quorum_state(data, str(self.path))
 
     def write(self, state: QuorumState, kraft_version: int, voter_ids: list[int]) -> None:
-        """Temporary file, fsync, rename, fsync of the directory. Raises OSError, which the caller must
-        treat as fatal."""
+        """Replaces the file atomically. Raises OSError, which the caller must treat as fatal."""
         write_atomically(
             str(self.path), encode_quorum_state(state, kraft_version, voter_ids), sync=self._durable
         )

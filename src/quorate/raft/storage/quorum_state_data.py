@@ -11,7 +11,7 @@ from quorate.protocol.schema import ZERO_UUID, Data, Struct, field, int32, int64
 
 
 class QuorumStateData(Data, versions="0-1", flexible="0+"):
-    """What a replica must not forget: epoch, leader, vote."""
+    """Epoch, leader and vote of a replica, as the file holds them."""
 
     class Voter(Struct):
         voter_id: int32 = 0

@@ -1,8 +1,8 @@
-"""What to do about a replica whose files are damaged: the end of the error that names the file.
+"""Adds advice to the error of a replica whose files are damaged.
 
-Nothing is made up for what is lost. A voter that has forgotten its vote or a part of its log may not
-vote again under the same key (id and directory id): it is removed and added anew, and the others give
-it everything.
+Lost data is not replaced by a guess. A voter that has lost its vote or a part of its log must not vote
+again under the same replica key. It is removed and added with a new directory id, and fetches everything
+from the other voters (KIP-853).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from quorate.protocol.errors import DecodeError, KafkaError
 from quorate.raft.config import RaftConfig
 from quorate.raft.core.voters import Membership, VoterSet
 from quorate.raft.storage.quorum_state import QuorumStateBehindError, QuorumStateError
-from quorate.raft.storage.snapshot_verification import SnapshotError
+from quorate.raft.storage.snapshots.verification import SnapshotError
 from quorate.raft.types import METADATA_TOPIC, RaftError
 from quorate.records.errors import CorruptRecordError, InvalidRecordError
 
@@ -24,14 +24,14 @@ DOCS = 'docs/membership.md, "A damaged controller"'
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether files do not hold what was written to them (a disk that fails is another matter)."""
+    """Whether an error means that files are damaged. A disk that fails is not meant."""
     if isinstance(error, LogDirFailure):
         return isinstance(error.__cause__, (CorruptRecordError, InvalidRecordError, DecodeError))
     return isinstance(error, (SnapshotError, QuorumStateError, RaftError))
 
 
 def explain(error: BaseException, config: RaftConfig, directory: Path, members: Membership | None) -> None:
-    """Adds to the error's message what to do; members: None where the voters cannot be read."""
+    """Adds advice to the message of an error. `members` is None if the voters cannot be read."""
     only_state = isinstance(error, (QuorumStateError, QuorumStateBehindError))
     text = remedy(config, directory, members, only_state)
     what = error.message or "" if isinstance(error, KafkaError) else str(error)
@@ -42,13 +42,13 @@ def explain(error: BaseException, config: RaftConfig, directory: Path, members: 
 
 
 def explain_snapshot(error: BaseException, config: RaftConfig, directory: Path, members: Membership) -> None:
-    """Of the errors of a running node only those of its snapshots tell of damaged files."""
+    """Adds advice to the error of a running node if it means a damaged snapshot, and to no other error."""
     if isinstance(error, SnapshotError):
         explain(error, config, directory, members)
 
 
 def remedy(config: RaftConfig, directory: Path, members: Membership | None, only_state: bool) -> str:
-    """A sentence for the node of this configuration. only_state: all but quorum-state is whole."""
+    """The advice, as a sentence. With `only_state` only the file quorum-state is damaged."""
     if not config.is_controller:
         return f"This node only observes the quorum: move {directory} away and start it again, it fetches everything anew"
     voters = members.current if members is not None else VoterSet()
@@ -89,7 +89,7 @@ def remedy(config: RaftConfig, directory: Path, members: Membership | None, only
 
 
 def _topics(metadata_dir: Path) -> str:
-    """A warning where topics lie in the same directory and would move away with the log."""
+    """A warning if the same directory holds topics, which would be moved away with the log."""
     try:
         count = sum(_PARTITION.fullmatch(p.name) is not None and p.is_dir() for p in metadata_dir.iterdir())
     except OSError:

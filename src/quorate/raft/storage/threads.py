@@ -1,4 +1,4 @@
-"""File work that may take long, beside the event loop."""
+"""Runs file work that may take long outside of the event loop."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-    """The result of `work`. When cancelled meanwhile, waits for its end all the same: the caller closes
-    its files next."""
+    """Runs `work` in a thread and returns its result.
+
+    If the caller is cancelled, this still waits for the end of the work, since the caller closes its
+    files next.
+    """
     future = asyncio.get_running_loop().run_in_executor(None, lambda: work(*args, **options))
     try:
         return await asyncio.shield(future)

@@ -27,13 +27,13 @@ MAX_FILE_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """What the file says. kraft_version: None where the file cannot be read."""
+    """The content of the file. `kraft_version` is None if the file cannot be read."""
 
     kraft_version: int | None
 
 
 class VoterMarker:
-    """The file of one metadata directory."""
+    """The marker file of one metadata directory."""
 
     def __init__(self, metadata_dir: Path, cluster_id: str, directory_id: bytes) -> None:
         self.path = metadata_dir / FILE_NAME
@@ -42,7 +42,7 @@ class VoterMarker:
         self._written: int | None = None  # the kraft.version that this process knows to be in the file
 
     def read(self) -> Marked | None:
-        """None where there is no file, or that of another directory id or cluster. Raises OSError."""
+        """Returns None if there is no file, or one of another directory id or cluster. Raises OSError."""
         try:
             with self.path.open("rb") as file:
                 data = file.read(MAX_FILE_BYTES)
@@ -64,7 +64,7 @@ class VoterMarker:
         return Marked(level)
 
     def write(self, kraft_version: int) -> None:
-        """Durable when it returns; does nothing when the file says so already. Raises OSError."""
+        """Writes the file durably, unless it has this content already. Raises OSError."""
         if self._written == kraft_version:
             return
         if self._written is None and self.read() == Marked(kraft_version):

@@ -1,8 +1,8 @@
 """Snapshot files of the metadata log: `<end offset, 20 digits>-<epoch, 10 digits>.checkpoint` (KIP-630).
 
-Written as `….checkpoint.part`, frozen by fsync and an atomic rename. Inside: a control batch with the
-header (from kraft.version 1 on also the version and the voters), data batches, a control batch with the
-footer; offsets from 0.
+A snapshot is written to a `.checkpoint.part` file and frozen by fsync and an atomic rename. It holds a
+control batch with the header, data batches, and a control batch with the footer. From kraft.version 1 on
+the first batch also holds kraft.version and the voters. Its offsets begin at 0.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from quorate.log.files import fsync_directory, naming, write_all
 from quorate.protocol.errors import DecodeError
-from quorate.raft.core.membership import (
+from quorate.raft.core.control_records import (
     KRAFT_VERSION,
     KRAFT_VOTERS,
     SNAPSHOT_FOOTER,
@@ -27,7 +27,7 @@ from quorate.raft.core.membership import (
     voters_record,
 )
 from quorate.raft.core.voters import VoterSet
-from quorate.raft.storage.snapshot_verification import (
+from quorate.raft.storage.snapshots.verification import (
     MAX_SNAPSHOT_BATCH_BYTES,
     SnapshotError,
     SnapshotVerifier,
@@ -62,7 +62,7 @@ _NAME = re.compile(
     r"(\d{20})-(\d{10})(\.checkpoint|-[^.]*\.checkpoint\.part|\.checkpoint\.part|\.checkpoint\.deleted)"
 )
 READ_BYTES = 1 << 20
-PIECE_RECORDS = 256  # of a batch decoded at a time: two to three milliseconds of replaying
+PIECE_RECORDS = 256  # decoded at a time; replaying them takes two to three milliseconds
 
 
 def snapshot_name(snapshot: OffsetEpoch) -> str:
@@ -70,8 +70,10 @@ def snapshot_name(snapshot: OffsetEpoch) -> str:
 
 
 def parse_name(name: str) -> tuple[OffsetEpoch, str] | None:
-    """(id, kind) with kind one of "snapshot", "part", "download" (a part of one), "deleted"; None for
-    other files."""
+    """The id and the kind of a file: "snapshot", "part", "download" or "deleted". None for other files.
+
+    A "download" is the file of an incomplete download.
+    """
     found = _NAME.fullmatch(name)
     if found is None:
         return None
@@ -89,10 +91,10 @@ def parse_name(name: str) -> tuple[OffsetEpoch, str] | None:
 
 
 class SnapshotWriter:
-    """A `.part` file that grows until it is frozen or given up. Raises OSError."""
+    """A `.part` file, which is appended to until it is frozen or deleted. Raises OSError."""
 
     def __init__(self, directory: Path, snapshot: OffsetEpoch, path: Path | None = None) -> None:
-        """`path`: of a file that may be there already."""
+        """Creates a file, or opens the one at `path`, which may exist."""
         self.snapshot = snapshot
         self.final = directory / snapshot_name(snapshot)
         stem = f"{snapshot.offset:020d}-{snapshot.epoch:010d}"
@@ -107,7 +109,7 @@ class SnapshotWriter:
             self.size += write_all(self.fd, [data], self.size)
 
     def freeze(self) -> None:
-        """Durable under its final name when this returns; read-only from then on."""
+        """Makes the file durable and read-only, and gives it its final name."""
         with naming(str(self.path)):
             os.fsync(self.fd)
             self.close()
@@ -128,7 +130,7 @@ class SnapshotWriter:
 def header_batch(
     snapshot: OffsetEpoch, last_timestamp_ms: int, now_ms: int, kraft: int, voters: VoterSet
 ) -> bytes:
-    """The first batch: header, and the membership in force at the snapshot from kraft.version 1 on."""
+    """The first batch: the header, and from kraft.version 1 on kraft.version and the voters."""
     header = SnapshotHeaderRecord(version=0, last_contained_log_timestamp=last_timestamp_ms)
     records: list[tuple[int, bytes]] = [(SNAPSHOT_HEADER, header.encode(0))]
     if kraft >= 1:
@@ -145,7 +147,10 @@ def footer_batch(snapshot: OffsetEpoch, base_offset: int, now_ms: int) -> bytes:
 
 
 def place(batch: bytes | memoryview, base_offset: int, epoch: int) -> tuple[bytearray, int]:
-    """The batch moved to `base_offset`, and the offset after it; neither is under the checksum."""
+    """Moves a batch to `base_offset`, and returns it with the offset after it.
+
+    The checksum does not cover offset and epoch.
+    """
     out = bytearray(batch)
     header = parse_header(out)
     set_placement(out, base_offset, epoch)
@@ -153,7 +158,7 @@ def place(batch: bytes | memoryview, base_offset: int, epoch: int) -> tuple[byte
 
 
 def iter_file(path: Path) -> Generator[memoryview, None, None]:
-    """Each batch of the file, checksum verified. Raises SnapshotError, OSError."""
+    """Yields each batch after verifying its checksum. Raises SnapshotError, OSError."""
     with path.open("rb", buffering=0) as file:
         pending = b""
         position = missing = 0
@@ -184,7 +189,7 @@ def iter_file(path: Path) -> Generator[memoryview, None, None]:
 
 
 def verify_file(path: Path) -> None:
-    """Reads a snapshot from its header to its footer. Raises SnapshotError where it is not whole, OSError."""
+    """Verifies a whole file. Raises SnapshotError, OSError."""
     verifier = SnapshotVerifier()
     with path.open("rb", buffering=0) as file:
         try:
@@ -198,13 +203,15 @@ def verify_file(path: Path) -> None:
 
 @dataclass(slots=True)
 class SnapshotHead:
+    """The control records at the begin of a snapshot."""
+
     last_timestamp_ms: int
     kraft_version: int | None = None
     voters: VoterSet | None = None
 
 
 def read_head(path: Path) -> SnapshotHead:
-    """The control records before the data. Raises SnapshotError, OSError."""
+    """Reads the control records before the data. Raises SnapshotError, OSError."""
     head: SnapshotHead | None = None
     with contextlib.closing(iter_file(path)) as batches:
         for batch in batches:
@@ -227,8 +234,10 @@ def read_head(path: Path) -> SnapshotHead:
 
 
 def read_batches(path: Path, epoch: int) -> Iterator[CommittedBatch]:
-    """The data batches up to the footer, large ones (Kafka's have up to 8 MiB) in pieces that are
-    decoded one at a time. Raises SnapshotError when header or footer is missing."""
+    """Yields the data batches. Large ones, of up to 8 MiB in Kafka, are divided and decoded piece by piece.
+
+    Raises SnapshotError if the header or the footer is missing.
+    """
     started = ended = False
     for batch in iter_file(path):
         if ended:

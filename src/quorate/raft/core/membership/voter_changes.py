@@ -1,25 +1,32 @@
-"""AddRaftVoter and RemoveRaftVoter on the leader (KIP-853): one change at a time, each a small story of
-waits.
+"""AddRaftVoter and RemoveRaftVoter on the leader (KIP-853).
 
-A change waits for its turn, for the voter set before it and a record of this epoch to be committed; an
-addition then for the new voter to have caught up and to tell its range of kraft.version, and lets
-removals go first meanwhile. It acts when its record is appended and is answered when that commits. All
-waiting ends with the request's own time, of which an addition gets a minute at most: the answer then
-names what was waited for.
+KIP-853 allows one change of the voter set at a time, and each changes it by one voter, so that any two
+majorities of the sets before and after it intersect. A change is appended when these preconditions hold:
 
-A set acts as soon as it is appended, so one without a living majority would never commit: it is not
-written (Kafka writes it).
+1. No other change is in progress. Further requests wait in a queue.
+2. The high watermark of this epoch is known: a record of this epoch is committed. Without this rule two
+   leaders could make changes that do not know of each other.
+3. The voter set in force is committed.
+4. An addition only: the new voter has caught up with the log, and its ApiVersions response supports
+   Vote and the kraft.version in force.
+5. A majority of the voters after the change is alive. A voter set takes effect when it is appended, so
+   one without a living majority could never be committed. Apache Kafka does not check this.
+
+The change takes effect when its record is appended, and is answered when that is committed. A removal may
+overtake an addition that still waits. A request that waits too long is answered with REQUEST_TIMED_OUT,
+with what it waited for as the message.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from quorate.protocol.errors import ErrorCode
+from quorate.protocol.uuids import uuid_text
+from quorate.raft.core.control_records import KRAFT_VOTERS, voters_record
+from quorate.raft.core.leadership import refuse
 from quorate.raft.core.messages import (
     AddVoter,
     Failure,
@@ -31,78 +38,50 @@ from quorate.raft.core.messages import (
     Token,
     VoterReply,
 )
-from quorate.raft.core.role_state import NEVER_LOST
+from quorate.raft.core.role_state import ITS_TURN, NEVER_LOST, Leading, Progress, VoterChange
+from quorate.raft.core.state import RaftState
 from quorate.raft.core.voters import Voter, VoterSet
-from quorate.raft.types import NO_DIRECTORY, Endpoints, ReplicaKey
+from quorate.raft.types import NO_DIRECTORY, Endpoints
 
-if TYPE_CHECKING:
-    from quorate.raft.core.leader import Leading, Progress
-    from quorate.raft.core.raft import Raft
+logger = logging.getLogger(__name__)
 
-log = logging.getLogger(__name__)
-
-REMOVE_TIMEOUT_S = 25.0  # RemoveRaftVoter names no time; clients wait thirty seconds for an answer
-MAX_ADD_TIMEOUT_S = 60.0  # whatever an addition asks for: its sender may be gone, and nobody can take it back
-ITS_TURN = "its turn"
-LATE_S = 0.1  # what a replica had sent may be read so long after its connection was lost
-MAX_WAITING = 16  # additions in the queue, and removals: nobody has reason for more
-
-
-@dataclass(slots=True)
-class Change:
-    """One request until it is answered."""
-
-    token: Token
-    deadline: float
-    adding: Voter | None = None
-    removing: ReplicaKey | None = None
-    ack_when_committed: bool = True
-    waits_for: str = ITS_TURN
-    probe: ProbeVersions | None = None  # under way
-    failure: str = ""  # of the last probe
-    kraft_versions: tuple[int, int] | None = None  # what the new voter has told
-    votes: bool = True  # likewise
-    lacks_since: float | None = None  # since when the voters that it would make have had no living majority
-    proposed: bool = False  # its record is on the way into the log
-    offset: int | None = None  # of its record
-
-
-def refuse(r: Raft, token: Token, error: ErrorCode, message: str | None = None) -> None:
-    r.answer(token, VoterReply(error, message=message))
+REMOVE_TIMEOUT_S = 25.0  # RemoveRaftVoter carries no timeout; clients wait 30 seconds for a response
+MAX_ADD_TIMEOUT_S = 60.0  # for any timeout_ms: the sender may be gone, and nobody can withdraw the request
+LATE_S = 0.1  # a request that a replica had sent may be read this long after its connection was lost
+MAX_WAITING = 16  # additions in the queue, and as many removals
 
 
 # --- requests -------------------------------------------------------------------------------------
 
 
-def on_add_voter(r: Raft, q: AddVoter, token: Token, now: float) -> None:
-    if _not_here(r, q, token):
+def on_add_voter(r: RaftState, q: AddVoter, token: Token, now: float) -> None:
+    if _refuse_unservable(r, q, token):
         return None
     key, listener = q.voter.key, r.params.listener_name
     if key.id < 0 or key.directory_id == NO_DIRECTORY:
         return refuse(r, token, ErrorCode.INVALID_REQUEST, "no voter id or no directory id")
     if listener not in q.voter.endpoints:
-        return refuse(r, token, ErrorCode.INVALID_REQUEST, missing_endpoint(listener, q.voter.endpoints))
+        return refuse(
+            r, token, ErrorCode.INVALID_REQUEST, missing_endpoint_message(listener, q.voter.endpoints)
+        )
     deadline = now + min(max(0.0, q.timeout_ms / 1000), MAX_ADD_TIMEOUT_S)
-    return _enqueue(r, Change(token, deadline, adding=q.voter, ack_when_committed=q.ack_when_committed))
+    return _enqueue(r, VoterChange(token, deadline, adding=q.voter, ack_when_committed=q.ack_when_committed))
 
 
-def on_remove_voter(r: Raft, q: RemoveVoter, token: Token, now: float) -> None:
-    if _not_here(r, q, token):
+def on_remove_voter(r: RaftState, q: RemoveVoter, token: Token, now: float) -> None:
+    if _refuse_unservable(r, q, token):
         return None
     if q.key.id < 0 or q.key.directory_id == NO_DIRECTORY:
         there = r.voters.by_id.get(q.key.id)
-        if (
-            there is None or there.key != q.key
-        ):  # an entry whose voter has never told its directory can be removed too
+        # A voter that has never reported its directory id can be removed too.
+        if there is None or there.key != q.key:
             return refuse(r, token, ErrorCode.INVALID_REQUEST, "no voter id or no directory id")
-    return _enqueue(r, Change(token, now + REMOVE_TIMEOUT_S, removing=q.key))
+    return _enqueue(r, VoterChange(token, now + REMOVE_TIMEOUT_S, removing=q.key))
 
 
-def _not_here(r: Raft, request: AddVoter | RemoveVoter, token: Token) -> bool:
-    """Refuses what this replica cannot do at all; whether it did."""
-    from quorate.raft.core.election import wrong_cluster
-
-    if wrong_cluster(r, request.cluster_id):
+def _refuse_unservable(r: RaftState, request: AddVoter | RemoveVoter, token: Token) -> bool:
+    """Refuses a request if this replica cannot serve any such request now. Returns whether it did."""
+    if r.is_other_cluster(request.cluster_id):
         text = f'the given id "{request.cluster_id}" is not the cluster id "{r.params.cluster_id}"'
         refuse(r, token, ErrorCode.INCONSISTENT_CLUSTER_ID, text)
     elif r.leading is None:
@@ -110,47 +89,50 @@ def _not_here(r: Raft, request: AddVoter | RemoveVoter, token: Token) -> bool:
     elif r.shutting_down:
         refuse(r, token, ErrorCode.BROKER_NOT_AVAILABLE)
     elif r.members.kraft_version < 1:
-        text = "voters can be changed from kraft.version 1 on, it is 0; kafka-features upgrade --feature kraft.version=1"
+        text = (
+            "voters can be changed from kraft.version 1 on, it is 0; "
+            "kafka-features upgrade --feature kraft.version=1"
+        )
         refuse(r, token, ErrorCode.UNSUPPORTED_VERSION, text)
     else:
         return False
     return True
 
 
-def _enqueue(r: Raft, change: Change) -> None:
-    """`drive` takes it from here, still in this step."""
+def _enqueue(r: RaftState, change: VoterChange) -> None:
+    """Starts the change or puts it into the queue. `poll_voter_changes` continues it in the same step."""
     leading = r.leading
     assert leading is not None
-    refused = impossible(r, change)
+    refused = rejection_reason(r, change)
     if refused is not None:
         refuse(r, change.token, *refused)
-    elif leading.change is None:
-        leading.change = change
-    elif sum((c.adding is None) is (change.adding is None) for c in leading.waiting) >= MAX_WAITING:
+    elif leading.voter_change is None:
+        leading.voter_change = change
+    elif sum((c.adding is None) is (change.adding is None) for c in leading.waiting_changes) >= MAX_WAITING:
         refuse(r, change.token, ErrorCode.REQUEST_TIMED_OUT, "too many changes of voters are waiting")
     elif change.adding is not None:
-        leading.waiting.append(change)
-    elif leading.change.adding is not None and not leading.change.proposed:  # which may wait for long
-        leading.waiting.appendleft(leading.change)
-        leading.change = change
+        leading.waiting_changes.append(change)
+    elif (
+        leading.voter_change.adding is not None and not leading.voter_change.proposed
+    ):  # an addition may wait for a long time
+        leading.waiting_changes.appendleft(leading.voter_change)
+        leading.voter_change = change
     else:
-        leading.waiting.insert(sum(c.adding is None for c in leading.waiting), change)
+        leading.waiting_changes.insert(sum(c.adding is None for c in leading.waiting_changes), change)
 
 
-def impossible(r: Raft, change: Change) -> tuple[ErrorCode, str] | None:
-    """Why the change makes no sense for the voters as they are."""
+def rejection_reason(r: RaftState, change: VoterChange) -> tuple[ErrorCode, str] | None:
+    """Why a change does not apply to the voter set in force, or None."""
     if change.adding is not None:
         key = change.adding.key
         there = r.voters.by_id.get(key.id)
         if there is None:
-            shared = shared_address(r.voters, change.adding)
+            shared = shared_address_message(r.voters, change.adding)
             return None if shared is None else (ErrorCode.INVALID_REQUEST, shared)
         text = f"a voter with id {key.id} is there already: {there.key}"
         if there.key.directory_id == NO_DIRECTORY:
             text += "; it tells its directory id when it starts"
         elif there.key != key:
-            from quorate.protocol.uuids import uuid_text
-
             text += (
                 f"; remove it first: kafka-metadata-quorum remove-controller --controller-id {key.id}"
                 f" --controller-directory-id {uuid_text(there.key.directory_id)}"
@@ -168,17 +150,21 @@ def impossible(r: Raft, change: Change) -> tuple[ErrorCode, str] | None:
     return None
 
 
-def missing_endpoint(listener: str, endpoints: Endpoints) -> str:
+def missing_endpoint_message(listener: str, endpoints: Endpoints) -> str:
     names = ", ".join(endpoints) or "none"
     return f"the voter has no endpoint for listener {listener}, under which voters reach one another (it has: {names})"
 
 
-def shared_address(
+def shared_address_message(
     voters: VoterSet, wanted: Voter, moved: Mapping[int, Voter] = MappingProxyType({})
 ) -> str | None:
-    """Why `wanted` may not be where it says: another voter is there, as far as it has not told that it
-    has `moved`. What is sent to one of two voters at one address reaches the other, and neither can be
-    elected."""
+    """Why a voter may not have its endpoints: another voter has one of them. None if no other has.
+
+    Requests to one of two voters at the same address reach the other one, so neither could be elected.
+
+    Args:
+        moved: New entries of voters that have reported other endpoints than those in the voter set.
+    """
     mine = {(host.lower(), port): name for name, (host, port) in wanted.endpoints.items()}
     for other in voters:
         if other.id != wanted.id:
@@ -193,67 +179,68 @@ def shared_address(
     return None
 
 
-# --- the way of a change --------------------------------------------------------------------------
+# --- progress of a change -------------------------------------------------------------------------
 
 
-def drive(r: Raft, now: float) -> None:
-    """Takes the change whose turn it is as far as it can go now."""
+def poll_voter_changes(r: RaftState, now: float) -> None:
+    """Moves the change in progress as far as possible, and then the next one in the queue."""
     leading = r.leading
     if leading is None:
         return
     _expire(r, leading, now)
     while r.leading is leading and r.effects.append_control is None:
-        change = leading.change
-        if change is None and leading.waiting:
-            change = leading.change = leading.waiting.popleft()
+        change = leading.voter_change
+        if change is None and leading.waiting_changes:
+            change = leading.voter_change = leading.waiting_changes.popleft()
         if change is None or change.proposed:
             return
         awaited = blocked_by(r)
         if awaited is None:
-            refused = impossible(r, change)
+            refused = rejection_reason(r, change)
             if refused is None and change.adding is not None:
-                awaited, refused = _prepare(r, change, change.adding, now)
+                awaited, refused = _check_new_voter(r, change, change.adding, now)
             if awaited is not None:
-                change.lacks_since = None
+                change.majority_lacking_since = None
             elif refused is None:
                 awaited, refused = _await_majority(r, change, now)
             if refused is not None:
-                log.info("[Raft id=%d] no change of voters: %s", r.me.id, refused[1])
-                leading.change = None
+                logger.info("[Raft id=%d] no change of voters: %s", r.me.id, refused[1])
+                leading.voter_change = None
                 refuse(r, change.token, *refused)
                 continue
         if awaited is not None:
             change.waits_for = awaited
             return
-        if r.effects.high_watermark is not None:  # what has just been committed is told first
+        if r.effects.high_watermark is not None:  # the listeners learn first what has just been committed
             r.wake(now)
             return
         _propose(r, change)
 
 
-def blocked_by(r: Raft) -> str | None:
-    """What any change of the voters has to wait for."""
+def blocked_by(r: RaftState) -> str | None:
+    """What any change of the voters waits for: the preconditions 2 and 3 above. None if they hold."""
     leading, at = r.leading, r.members.current_offset
     assert leading is not None
     if r.hwm is None:
         return f"the first record of the leader's epoch {r.epoch} to be committed"
     if leading.upgrade_tokens:
         return "the change of kraft.version to be committed"
-    if leading.writing:
+    if leading.appending_control_records:
         return "the voter set that is being written"
     if at is None or at >= r.hwm:
         return f"the voter set at offset {at} to be committed (the high watermark is {r.hwm})"
     return None
 
 
-def _prepare(
-    r: Raft, change: Change, voter: Voter, now: float
+def _check_new_voter(
+    r: RaftState, change: VoterChange, voter: Voter, now: float
 ) -> tuple[str | None, tuple[ErrorCode, str] | None]:
-    """Catching up and ApiVersions: (what is waited for, why it is refused), neither when both are done."""
-    from quorate.raft.core.leader import progress_of
+    """Checks precondition 4: the new voter has caught up, and supports Vote and the kraft.version in force.
 
+    Returns (what the change waits for, why it is refused); both are None when the precondition holds.
+    """
     level, key = r.members.kraft_version, voter.key
-    behind = why_behind(r, progress_of(r, key), now)
+    behind = not_caught_up_reason(r, r.progress_of(key), now)
     if behind is not None:
         return f"voter {key} to catch up with the log: {behind}", None
     if change.kraft_versions is None:
@@ -264,9 +251,8 @@ def _prepare(
                 change.probe = probe
         why = f" ({change.failure})" if change.failure else ""
         return f"ApiVersions of voter {key} at {address[0]}:{address[1]}{why}", None
-    if (
-        not change.votes
-    ):  # a broker fetches as a controller does, but never votes and does not sync what it acknowledges
+    # A broker fetches like a controller, but it never votes and does not sync what it acknowledges.
+    if not change.votes:
         address = voter.endpoints[r.params.listener_name]
         text = f"voter {key} does not vote: {address[0]}:{address[1]} is no listener of a controller"
         return None, (ErrorCode.INVALID_REQUEST, text)
@@ -277,30 +263,33 @@ def _prepare(
     return None, None
 
 
-def _await_majority(r: Raft, change: Change, now: float) -> tuple[str | None, tuple[ErrorCode, str] | None]:
-    """As `_prepare`. Whoever is only late has a moment to show up."""
-    lack = why_no_majority(r, _voters_after(r, change), now)
+def _await_majority(
+    r: RaftState, change: VoterChange, now: float
+) -> tuple[str | None, tuple[ErrorCode, str] | None]:
+    """Checks precondition 5, with the result of `_check_new_voter`. Voters get some time to fetch again."""
+    lack = no_majority_reason(r, _voters_after(r, change), now)
     if lack is None:
-        change.lacks_since = None
+        change.majority_lacking_since = None
         return None, None
-    if change.lacks_since is None:
-        change.lacks_since = now
-    until = change.lacks_since + r.params.check_quorum_s
+    if change.majority_lacking_since is None:
+        change.majority_lacking_since = now
+    until = change.majority_lacking_since + r.params.check_quorum_s
     if now >= until:
         return None, (ErrorCode.REQUEST_TIMED_OUT, lack)
     r.wake(until)
     return f"a majority to fetch: {lack}", None
 
 
-def why_no_majority(r: Raft, voters: VoterSet, now: float) -> str | None:
-    """None where a majority of these, this leader if it is one of them, has fetched lately and not been
-    lost since. A Fetch waits half of a fetch timeout at most."""
-    from quorate.raft.core.leader import progress_of
+def no_majority_reason(r: RaftState, voters: VoterSet, now: float) -> str | None:
+    """Why these voters have no living majority, or None if they have.
 
+    A voter is alive if its last Fetch is recent and its connection was not lost since. The limit is 3/4
+    of the fetch timeout, since a Fetch waits for at most half of it.
+    """
     silent: dict[int, str] = {}
     for voter in voters:
         if voter.id != r.me.id or not voters.is_voter(r.me):
-            progress, address = progress_of(r, voter.key), voter.endpoints.get(r.params.listener_name)
+            progress, address = r.progress_of(voter.key), voter.endpoints.get(r.params.listener_name)
             lost_at = r.links[address].lost_at if address in r.links else NEVER_LOST
             if progress is None or progress.last_fetch is None:
                 silent[voter.id] = f"{voter.id} has not fetched from this leader"
@@ -319,8 +308,8 @@ def why_no_majority(r: Raft, voters: VoterSet, now: float) -> str | None:
     )
 
 
-def why_behind(r: Raft, progress: Progress | None, now: float) -> str | None:
-    """None for a replica that is alive and has been at the log's end a moment ago."""
+def not_caught_up_reason(r: RaftState, progress: Progress | None, now: float) -> str | None:
+    """Why a replica has not caught up, or None if it fetches and was recently at the end of the log."""
     end = r.log.end_offset
     if progress is None or progress.last_fetch is None:
         return "it has not fetched from this leader"
@@ -331,7 +320,7 @@ def why_behind(r: Raft, progress: Progress | None, now: float) -> str | None:
     return None
 
 
-def _voters_after(r: Raft, change: Change) -> VoterSet:
+def _voters_after(r: RaftState, change: VoterChange) -> VoterSet:
     if change.adding is not None:
         assert change.kraft_versions is not None
         return r.voters.with_voter(Voter(change.adding.key, change.adding.endpoints, change.kraft_versions))
@@ -339,20 +328,18 @@ def _voters_after(r: Raft, change: Change) -> VoterSet:
     return r.voters.without(change.removing.id)
 
 
-def _propose(r: Raft, change: Change) -> None:
-    from quorate.raft.core.membership import KRAFT_VOTERS, voters_record
-
+def _propose(r: RaftState, change: VoterChange) -> None:
     assert r.leading is not None
     voters = _voters_after(r, change)
-    r.leading.writing = True
+    r.leading.appending_control_records = True
     change.proposed = True
     change.waits_for = "the new voter set to be committed"
     r.effects.append_control = [(KRAFT_VOTERS, voters_record(voters))]
 
 
-def on_probe_reply(r: Raft, event: Replied, now: float) -> bool:
+def on_probe_reply(r: RaftState, event: Replied, now: float) -> bool:
     leading = r.leading
-    changes = (leading.change, *leading.waiting) if leading is not None else ()
+    changes = (leading.voter_change, *leading.waiting_changes) if leading is not None else ()
     change = next((c for c in changes if c is not None and c.probe is event.request), None)
     if change is None:
         return True
@@ -365,51 +352,44 @@ def on_probe_reply(r: Raft, event: Replied, now: float) -> bool:
     return False
 
 
-def appended(r: Raft, offset: int) -> None:
-    """A voter set is in the log; it may be that of the change under way."""
-    change = r.leading.change if r.leading is not None else None
+def on_appended(r: RaftState, offset: int) -> None:
+    """Notes the offset of the change in progress when its voter set has been appended."""
+    change = r.leading.voter_change if r.leading is not None else None
     if change is not None and change.proposed and change.offset is None:
         change.offset = offset
         if not change.ack_when_committed:
             r.answer(change.token, VoterReply())
 
 
-def committed(r: Raft) -> None:
-    """The high watermark has moved: a change that it has passed is done."""
+def on_high_watermark(r: RaftState) -> None:
+    """Answers the change in progress if its voter set has been committed."""
     leading = r.leading
     if leading is None or r.hwm is None:
         return
-    change = leading.change
+    change = leading.voter_change
     if change is not None and change.offset is not None and r.hwm > change.offset:
-        leading.change = None
+        leading.voter_change = None
         if change.ack_when_committed:
             r.answer(change.token, VoterReply())
 
 
-def _expire(r: Raft, leading: Leading, now: float) -> None:
-    change = leading.change
+def _expire(r: RaftState, leading: Leading, now: float) -> None:
+    change = leading.voter_change
     if change is not None:
         if now >= change.deadline:
-            leading.change = None
+            leading.voter_change = None
             _time_out(r, change)
         else:
             r.wake(change.deadline)
-    for late in [c for c in leading.waiting if now >= c.deadline]:
-        leading.waiting.remove(late)
+    for late in [c for c in leading.waiting_changes if now >= c.deadline]:
+        leading.waiting_changes.remove(late)
         if late.waits_for == ITS_TURN:
             late.waits_for = "an earlier change of voters to finish"
         _time_out(r, late)
-    for waiting in leading.waiting:
+    for waiting in leading.waiting_changes:
         r.wake(waiting.deadline)
 
 
-def _time_out(r: Raft, change: Change) -> None:
+def _time_out(r: RaftState, change: VoterChange) -> None:
     if change.ack_when_committed or change.offset is None:
         refuse(r, change.token, ErrorCode.REQUEST_TIMED_OUT, f"timed out waiting for {change.waits_for}")
-
-
-def fail_all(r: Raft, leading: Leading) -> None:
-    """Leadership is lost: whoever waits must ask the next leader."""
-    for change in (leading.change, *leading.waiting):
-        if change is not None and (change.ack_when_committed or change.offset is None):
-            refuse(r, change.token, ErrorCode.NOT_LEADER_OR_FOLLOWER)

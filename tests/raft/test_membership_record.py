@@ -11,11 +11,10 @@ from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from quorate.raft.config import RaftConfig
 from quorate.raft.core import messages as m
-from quorate.raft.core.auto_join import PUT_OFF_S
-from quorate.raft.core.voters import Voter, VoterSet
-from quorate.raft.storage.membership_record import FILE_NAME, MembershipRecord, MembershipRecordFile
+from quorate.raft.core.membership.auto_join import PUT_OFF_S
+from quorate.raft.core.voters import MembershipRecord, Voter, VoterSet
+from quorate.raft.storage.membership_record import FILE_NAME, MembershipRecordFile
 from quorate.raft.storage.quorum_state import QuorumStateFile
-from quorate.raft.storage.quorum_state_writer import QuorumStateWriter
 from quorate.raft.storage.recovery import recover_replica
 from quorate.raft.storage.voter_marker import VoterMarker
 from quorate.raft.types import METADATA_TOPIC, ReplicaKey, Role
@@ -38,15 +37,17 @@ from tests.raft.world import LISTENER, World, address, directory, voter
 
 def test_controllers_join_by_themselves_one_after_the_other() -> None:
     world = quorum(1, others=2, auto_join=True)
-    assert world.run(60, lambda: lead(world).core.voters.ids == [1, 2, 3])
-    assert world.run(10, lambda: all(world.nodes[i].standing is MembershipRecord.VOTER for i in (1, 2, 3)))
+    assert world.run(60, lambda: lead(world).core.state.voters.ids == [1, 2, 3])
+    assert world.run(
+        10, lambda: all(world.nodes[i].membership_record is MembershipRecord.VOTER for i in (1, 2, 3))
+    )
     world.settle("together")
 
 
 def test_without_the_setting_nobody_joins() -> None:
     world = quorum(1, others=1)
     world.run(60)
-    assert lead(world).core.voters.ids == [1]
+    assert lead(world).core.state.voters.ids == [1]
 
 
 def test_a_brokers_replica_never_joins() -> None:
@@ -55,7 +56,7 @@ def test_a_brokers_replica_never_joins() -> None:
     world.boot_all()
     world.elect()
     world.run(60)
-    assert lead(world).core.voters.ids == [1]
+    assert lead(world).core.state.voters.ids == [1]
 
 
 def test_a_controller_with_a_new_disk_takes_the_place_of_its_old_one() -> None:
@@ -65,23 +66,23 @@ def test_a_controller_with_a_new_disk_takes_the_place_of_its_old_one() -> None:
     node.replace_disk(directory(50 + node.id))
     node.boot_up()
     wanted = ReplicaKey(node.id, directory(50 + node.id))
-    assert world.run(60, lambda: lead(world).core.voters.has_key(wanted))
+    assert world.run(60, lambda: lead(world).core.state.voters.has_key(wanted))
     world.settle("afterwards")
 
 
 def test_a_removed_voter_does_not_come_back_by_itself_not_even_after_a_restart() -> None:
     world = quorum(1, others=1, auto_join=True)
     node = world.nodes[2]
-    assert world.run(60, lambda: node.standing is MembershipRecord.VOTER)
+    assert world.run(60, lambda: node.membership_record is MembershipRecord.VOTER)
     assert ask(world, m.RemoveVoter(key(2))).error == ErrorCode.NONE
-    assert world.run(10, lambda: node.standing is MembershipRecord.REMOVED)
+    assert world.run(10, lambda: node.membership_record is MembershipRecord.REMOVED)
     world.run(30)
     world.kill(2)
     node.boot_up()
     world.run(60)
-    assert lead(world).core.voters.ids == [1]
+    assert lead(world).core.state.voters.ids == [1]
     assert ask(world, m.AddVoter(voter(2))).error == ErrorCode.NONE
-    assert world.run(10, lambda: node.standing is MembershipRecord.VOTER)
+    assert world.run(10, lambda: node.membership_record is MembershipRecord.VOTER)
 
 
 def test_a_removal_that_is_not_committed_is_no_removal() -> None:
@@ -90,17 +91,17 @@ def test_a_removal_that_is_not_committed_is_no_removal() -> None:
     other = next(n for n in world.nodes.values() if n is not leader)
     third = next(n for n in world.nodes.values() if n not in (leader, other))
     world.ask(leader, m.RemoveVoter(key(other.id)))
-    assert world.run(5, lambda: len(leader.core.voters) == 2)
+    assert world.run(5, lambda: len(leader.core.state.voters) == 2)
     world.isolate(third.id)
-    assert world.run(5, lambda: not other.core.is_voter)
-    assert other.standing is MembershipRecord.VOTER
-    assert other.committed <= (other.core.members.current_offset or 0)
+    assert world.run(5, lambda: not other.core.state.is_voter)
+    assert other.membership_record is MembershipRecord.VOTER
+    assert other.committed <= (other.core.state.members.current_offset or 0)
 
 
 def test_a_removal_that_a_snapshot_tells_of_is_remembered_too() -> None:
     world = quorum(3)
     gone = next(n for n in world.nodes.values() if n is not lead(world))
-    assert gone.standing is MembershipRecord.VOTER
+    assert gone.membership_record is MembershipRecord.VOTER
     world.kill(gone.id)
     assert ask(world, m.RemoveVoter(key(gone.id))).error == ErrorCode.NONE
     for i in range(5):
@@ -112,32 +113,32 @@ def test_a_removal_that_a_snapshot_tells_of_is_remembered_too() -> None:
     gone.auto_join = True
     gone.boot_up()
     assert world.run(20, lambda: gone.log.start > 0)
-    assert world.run(10, lambda: gone.standing is MembershipRecord.REMOVED)
+    assert world.run(10, lambda: gone.membership_record is MembershipRecord.REMOVED)
     world.run(30)
-    assert gone.id not in lead(world).core.voters.ids
+    assert gone.id not in lead(world).core.state.voters.ids
 
 
-def test_whoever_takes_its_addition_and_its_removal_at_once_does_not_come_back() -> None:
+def test_a_replica_that_receives_its_addition_and_removal_together_does_not_rejoin() -> None:
     world = quorum(1, others=1)
     node = world.nodes[2]
     token = world.ask(lead(world), m.AddVoter(voter(2)))
-    assert world.run(5, lambda: len(lead(world).core.voters) == 2)
+    assert world.run(5, lambda: len(lead(world).core.state.voters) == 2)
     world.isolate(2)  # its last Fetch is on its way: it has the record, but does not know it committed
-    assert world.run(5, lambda: node.core.is_voter)
+    assert world.run(5, lambda: node.core.state.is_voter)
     world.heal()
     assert world.run(5, lambda: token in lead(world).answers)
     world.kill(2)
-    assert node.standing is MembershipRecord.NEVER
+    assert node.membership_record is MembershipRecord.NEVER
     assert ask(world, m.RemoveVoter(key(2))).error == ErrorCode.NONE
     node.auto_join = True
     node.boot_up()
-    assert world.run(10, lambda: node.standing is MembershipRecord.REMOVED)
+    assert world.run(10, lambda: node.membership_record is MembershipRecord.REMOVED)
     world.run(30)
-    assert lead(world).core.voters.ids == [1]
+    assert lead(world).core.state.voters.ids == [1]
 
 
 @pytest.mark.parametrize("snapshot", [False, True])
-def test_whoever_was_formatted_as_a_voter_and_removed_before_it_came_does_not_join(snapshot: bool) -> None:
+def test_a_formatted_voter_that_was_removed_before_its_start_does_not_join(snapshot: bool) -> None:
     world = World(3, kraft=1)
     for i in (1, 2):
         world.nodes[i].boot_up()
@@ -152,23 +153,23 @@ def test_whoever_was_formatted_as_a_voter_and_removed_before_it_came_does_not_jo
     late = world.nodes[3]
     late.auto_join = True
     late.boot_up()
-    assert late.standing is MembershipRecord.VOTER
-    assert world.run(10, lambda: late.standing is MembershipRecord.REMOVED)
+    assert late.membership_record is MembershipRecord.VOTER
+    assert world.run(10, lambda: late.membership_record is MembershipRecord.REMOVED)
     assert (late.log.start > 0) == snapshot
     world.run(30)
-    assert lead(world).core.voters.ids == [1, 2]
+    assert lead(world).core.state.voters.ids == [1, 2]
     assert ask(world, m.AddVoter(voter(3))).error == ErrorCode.NONE
-    assert world.run(10, lambda: late.standing is MembershipRecord.VOTER)
+    assert world.run(10, lambda: late.membership_record is MembershipRecord.VOTER)
 
 
-def test_a_voter_by_a_record_that_a_snapshot_replaces_counts_as_one() -> None:
+def test_an_uncommitted_voter_record_that_a_snapshot_replaces_counts() -> None:
     world = quorum(3, others=1)
     node = world.nodes[4]
     world.ask(lead(world), m.AddVoter(voter(4)))
-    assert world.run(5, lambda: node.core.is_voter)
+    assert world.run(5, lambda: node.core.state.is_voter)
     node.durable_end = node.log.end_offset
     world.kill(4)
-    assert node.standing is MembershipRecord.NEVER
+    assert node.membership_record is MembershipRecord.NEVER
     world.run(1)
     assert ask(world, m.RemoveVoter(key(4))).error == ErrorCode.NONE
     world.settle("more")
@@ -179,8 +180,8 @@ def test_a_voter_by_a_record_that_a_snapshot_replaces_counts_as_one() -> None:
     node.boot_up()
     assert world.run(10, lambda: node.log.start > 0)
     world.run(30)
-    assert node.standing is MembershipRecord.REMOVED
-    assert lead(world).core.voters.ids == [1, 2, 3]
+    assert node.membership_record is MembershipRecord.REMOVED
+    assert lead(world).core.state.voters.ids == [1, 2, 3]
 
 
 # --- first voters without directory ids -----------------------------------------------------------
@@ -199,7 +200,7 @@ def first_voters_without_ids(*running: int) -> World:
         world.nodes[i].boot_up()
     world.elect()
     world.settle("begin")
-    assert world.run(60, lambda: all(lead(world).core.voters.has_key(key(i)) for i in running))
+    assert world.run(60, lambda: all(lead(world).core.state.voters.has_key(key(i)) for i in running))
     world.settle("named")
     world.run(2)
     return world
@@ -228,8 +229,8 @@ def test_a_new_disk_takes_the_place_of_one_that_had_no_directory_id_at_first(
         assert world.run(10, lambda: node.log.end_offset > 0)
         world.kill(node.id)
         node.boot_up()
-    assert world.run(60, lambda: lead(world).core.voters.has_key(wanted))
-    assert world.run(10, lambda: node.standing is MembershipRecord.VOTER)
+    assert world.run(60, lambda: lead(world).core.state.voters.has_key(wanted))
+    assert world.run(10, lambda: node.membership_record is MembershipRecord.VOTER)
     world.settle("afterwards")
 
 
@@ -242,12 +243,12 @@ def test_a_new_disk_is_not_said_to_be_removed(caplog: pytest.LogCaptureFixture) 
     node.boot_up()
     assert world.run(10, lambda: node.committed == lead(world).committed)
     world.run(10)
-    assert node.standing is MembershipRecord.NEVER
+    assert node.membership_record is MembershipRecord.NEVER
     assert "removed" not in caplog.text
 
 
 @pytest.mark.parametrize("snapshot", [False, True])
-def test_one_that_was_formatted_without_an_id_and_removed_before_it_came_does_not_join(
+def test_a_voter_without_directory_id_that_was_removed_before_its_start_does_not_join(
     snapshot: bool,
 ) -> None:
     world = first_voters_without_ids(1, 2)
@@ -259,10 +260,10 @@ def test_one_that_was_formatted_without_an_id_and_removed_before_it_came_does_no
     late = world.nodes[3]
     late.auto_join = True
     late.boot_up()
-    assert late.standing is MembershipRecord.UNNAMED
-    assert world.run(10, lambda: late.standing is MembershipRecord.REMOVED)
+    assert late.membership_record is MembershipRecord.UNNAMED
+    assert world.run(10, lambda: late.membership_record is MembershipRecord.REMOVED)
     world.run(30)
-    assert lead(world).core.voters.ids == [1, 2]
+    assert lead(world).core.state.voters.ids == [1, 2]
 
 
 def test_voters_fill_in_their_directory_ids_without_asking_before_their_time(
@@ -275,15 +276,15 @@ def test_voters_fill_in_their_directory_ids_without_asking_before_their_time(
     world.settle("afterwards")
 
 
-def test_a_leader_that_goes_on_putting_an_update_off_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_update_that_a_leader_keeps_refusing_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     r = started(Role.FOLLOWER)
-    assert r.following is not None
-    r.following.fetch_deadline = float("inf")
-    entry = Voter(r.me, r.params.endpoints, r.params.kraft_versions)
+    assert r.state.following is not None
+    r.state.following.fetch_deadline = float("inf")
+    entry = Voter(r.state.me, r.state.params.endpoints, r.state.params.kraft_versions)
     for at in (0.0, 5.0, PUT_OFF_S, PUT_OFF_S + 1):
-        request = m.UpdateVoter(entry, r.epoch, r.params.cluster_id)
-        reply = m.VoterReply(ErrorCode.REQUEST_TIMED_OUT, leader_id=2, epoch=r.epoch)
+        request = m.UpdateVoter(entry, r.state.epoch, r.state.params.cluster_id)
+        reply = m.VoterReply(ErrorCode.REQUEST_TIMED_OUT, leader_id=2, epoch=r.state.epoch)
         r.step(m.Replied(m.Peer(2, address(2)), request, reply), 100.0 + at)
         told = [
             x.getMessage()
@@ -294,7 +295,7 @@ def test_a_leader_that_goes_on_putting_an_update_off_is_told_of(caplog: pytest.L
 
 
 @pytest.mark.parametrize("before", list(MembershipRecord))
-def test_what_a_voter_set_makes_of_a_standing(before: MembershipRecord) -> None:
+def test_how_a_voter_set_changes_the_membership_record(before: MembershipRecord) -> None:
     def after(*voters: Voter) -> MembershipRecord:
         return before.after(VoterSet.of(voters), key(2))
 
@@ -315,7 +316,7 @@ def test_what_a_voter_set_makes_of_a_standing(before: MembershipRecord) -> None:
 
 
 @pytest.mark.parametrize("standing", list(MembershipRecord))
-def test_standing_is_kept_for_this_directory(tmp_path: Path, standing: MembershipRecord) -> None:
+def test_the_membership_record_belongs_to_one_directory(tmp_path: Path, standing: MembershipRecord) -> None:
     MembershipRecordFile(tmp_path, directory(1)).write(standing)
     assert MembershipRecordFile(tmp_path, directory(1)).read() is standing
     assert MembershipRecordFile(tmp_path, directory(2)).read() is MembershipRecord.NEVER
@@ -337,7 +338,7 @@ def test_a_controller_joins_by_itself_over_the_wire_and_is_barred_after_its_remo
         first = await (await Node(network, tmp_path / "1", 1).start()).lead()
         second = await Node(network, tmp_path / "2", 2, auto_join=True, fetch_timeout_s=0.2).start()
         async with asyncio.timeout(15):
-            while first.client.voters.ids != [1, 2] or not second.client.core.is_voter:
+            while first.client.voters.ids != [1, 2] or not second.client.core.state.is_voter:
                 await asyncio.sleep(0.01)
             where = tmp_path / "2" / f"{METADATA_TOPIC}-0"
             while not (where / FILE_NAME).exists():
@@ -357,7 +358,7 @@ def test_a_controller_joins_by_itself_over_the_wire_and_is_barred_after_its_remo
     asyncio.run(main())
 
 
-def test_a_client_that_was_removed_knows_it_after_a_restart(tmp_path: Path) -> None:
+def test_a_removal_is_remembered_over_a_restart(tmp_path: Path) -> None:
     async def main() -> None:
         network = Network()
         format_dynamic(tmp_path / "1", dynamic(1, 2))
@@ -366,7 +367,7 @@ def test_a_client_that_was_removed_knows_it_after_a_restart(tmp_path: Path) -> N
         where.joinpath(FILE_NAME).unlink(missing_ok=True)
         MembershipRecordFile(where, directory(2)).write(MembershipRecord.REMOVED)
         node = await Node(network, tmp_path / "2", 2).start()
-        assert node.client.core.standing is MembershipRecord.REMOVED
+        assert node.client.core.state.membership_record is MembershipRecord.REMOVED
         await node.kill()
 
     asyncio.run(main())
@@ -382,7 +383,7 @@ def test_a_client_that_was_removed_knows_it_after_a_restart(tmp_path: Path) -> N
     ],
     ids=["was there", "was there by the log alone", "was not", "does not join by itself"],
 )
-def test_a_directory_without_the_file_tells_by_the_sets_before_its_snapshot(
+def test_without_the_file_the_voter_sets_before_the_snapshot_are_read(
     tmp_path: Path, node_id: int, auto_join: bool, formatting: bool, standing: MembershipRecord
 ) -> None:
     asyncio.run(stopped_with_a_snapshot(tmp_path))
@@ -392,8 +393,6 @@ def test_a_directory_without_the_file_tells_by_the_sets_before_its_snapshot(
         next(where.glob("*-0000000000.checkpoint")).write_bytes(b"damaged")
     config = RaftConfig(node_id, directory(node_id), CLUSTER, tmp_path, LISTENER, auto_join=auto_join)
     marker = VoterMarker(tmp_path, CLUSTER, directory(node_id))
-    opened = recover_replica(
-        config, where, QuorumStateWriter(QuorumStateFile(where / "quorum-state"), print), marker, None, 1
-    )
-    assert opened.standing is standing
+    opened = recover_replica(config, where, QuorumStateFile(where / "quorum-state"), marker, None, 1)
+    assert opened.membership_record is standing
     opened.log.close()

@@ -1,7 +1,7 @@
-"""The file of a download: `<snapshot>-from-<leader>-<epoch>.checkpoint.part`.
+"""The file of an incomplete download: `<snapshot>-from-<leader>-<epoch>.checkpoint.part`.
 
-It outlives a change of leader and a restart: a later download of the same snapshot goes on behind the
-last whole batch, if the leader's file begins with the same bytes.
+It survives a change of leader and a restart. A later download of the same snapshot continues after the
+last complete batch, if the leader's file begins with the same bytes.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 
 from quorate.log.files import naming
 from quorate.raft.core import messages as m
-from quorate.raft.storage.snapshot_verification import SnapshotError, SnapshotVerifier
-from quorate.raft.storage.snapshots import PART, SnapshotWriter, parse_name
+from quorate.raft.storage.snapshots.files import PART, SnapshotWriter, parse_name
+from quorate.raft.storage.snapshots.verification import SnapshotError, SnapshotVerifier
 from quorate.raft.types import LeaderAndEpoch, OffsetEpoch
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 READ_BYTES = 1 << 20
 _SOURCE = re.compile(r"-from-(\d+)-(\d+)" + re.escape(PART) + "$")
 
@@ -30,7 +30,7 @@ def part_path(directory: Path, snapshot: OffsetEpoch, leader: LeaderAndEpoch) ->
 
 
 def fetched_parts(directory: Path) -> list[tuple[OffsetEpoch, LeaderAndEpoch, Path]]:
-    """Downloads that were broken off. Raises OSError."""
+    """The incomplete downloads in a directory. Raises OSError."""
     found = []
     for entry in os.scandir(directory):
         named, source = parse_name(entry.name), _SOURCE.search(entry.name)
@@ -40,19 +40,21 @@ def fetched_parts(directory: Path) -> list[tuple[OffsetEpoch, LeaderAndEpoch, Pa
 
 
 class Part(SnapshotWriter):
-    """The file of a download. Its methods run in a thread, one at a time, but for `flush`. Raise
-    OSError, SnapshotError."""
+    """The file of a download.
+
+    Its methods run in a thread, one at a time except for `flush`. They raise OSError and SnapshotError.
+    """
 
     def __init__(self, path: Path, snapshot: OffsetEpoch, leader: LeaderAndEpoch) -> None:
         self.leader = leader
         self.verifier = SnapshotVerifier()
         self.flushed = 0
-        self._fits: int | None = None  # the size for which there was room
+        self._fits: int | None = None  # a size for which there was enough space
         super().__init__(path.parent, snapshot, path)
 
     @classmethod
     def reopen(cls, path: Path, snapshot: OffsetEpoch, leader: LeaderAndEpoch) -> Part:
-        """What a crash or a stop has left: whole batches up to the first that is not as it was written."""
+        """Opens an incomplete download, and truncates it after the last complete and valid batch."""
         part = cls(path, snapshot, leader)
         position = 0
         with naming(str(path)):
@@ -61,24 +63,24 @@ class Part(SnapshotWriter):
                     position += len(data)
                     part.verifier.feed(data)
             except SnapshotError as e:
-                log.info("[SnapshotPart] %s: %s", path, e)
+                logger.info("[SnapshotPart] %s: %s", path, e)
             part.size = part.verifier.back_to_whole()
             os.ftruncate(part.fd, part.size)
         return part
 
     def add(self, chunk: m.SnapshotChunk, leader: LeaderAndEpoch) -> None:
-        """leader: whose bytes all of it is now."""
+        """Adds a chunk of this leader, which has also confirmed the bytes before it."""
         if leader != self.leader:
             renamed = part_path(self.path.parent, self.snapshot, leader)
             self.path.rename(renamed)
             self.path, self.leader = renamed, leader
         if self._fits != chunk.size:
-            self._make_sure_it_fits(chunk.size)
+            self._check_free_space(chunk.size)
         self.verifier.feed(chunk.data)
         self.write(chunk.data)
 
-    def _make_sure_it_fits(self, size: int) -> None:
-        """A full disk would stop the node; a peer's word must not fill it."""
+    def _check_free_space(self, size: int) -> None:
+        """Raises SnapshotError if the disk has not enough space: a full disk would stop the node."""
         try:
             disk = os.statvfs(self.path.parent)
         except OSError:
@@ -94,7 +96,7 @@ class Part(SnapshotWriter):
 
 
 def remove_useless_parts(directory: Path, log_end: int) -> None:
-    """Downloads of what the log has by now, all but the newest of the others too. Raises OSError."""
+    """Deletes downloads that the log has overtaken, and all others but the newest. Raises OSError."""
     parts = sorted(fetched_parts(directory))
     for at, (snapshot, _, path) in enumerate(parts):
         if snapshot.offset <= log_end or at < len(parts) - 1:

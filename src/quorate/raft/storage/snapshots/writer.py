@@ -1,5 +1,4 @@
-"""A snapshot of the state machine on its way to disk: encoded in slices of the loop, written and made
-durable in a thread."""
+"""Writes a snapshot of the state machine: encodes it in slices in the loop, and writes it in a thread."""
 
 from __future__ import annotations
 
@@ -7,16 +6,18 @@ import asyncio
 import time
 from collections.abc import Iterator
 
-from quorate.raft.storage.snapshots import SnapshotWriter
+from quorate.raft.storage.snapshots.files import SnapshotWriter
 from quorate.raft.storage.threads import in_thread
 
-SLICE_S = 0.002  # of encoding, between which the loop goes on
-WRITE_BYTES = 1 << 20  # handed to the thread at a time
+SLICE_S = 0.002  # of encoding, before the loop may run
+WRITE_BYTES = 1 << 20  # written by the thread at a time
 
 
 async def write_snapshot(writer: SnapshotWriter, parts: Iterator[bytes | bytearray]) -> None:
-    """All parts, durable under the final name. Nothing is left of it when this raises. Raises OSError,
-    what `parts` raises."""
+    """Writes all parts, durably under the final name.
+
+    Deletes the file if that fails. Raises OSError, and what `parts` raises.
+    """
     try:
         held: list[bytes | bytearray] = []
         size, turn = 0, time.perf_counter()

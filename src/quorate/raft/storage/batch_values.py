@@ -1,5 +1,4 @@
-"""The values of a large batch, found in its bytes only as far as somebody looks: all at once would hold
-the event loop."""
+"""The values of a large batch, decoded on access, since decoding all at once would hold the event loop."""
 
 from __future__ import annotations
 
@@ -9,11 +8,14 @@ from typing import overload
 
 from quorate.records.batch import BatchHeader, iter_metadata_values, metadata_values
 
-LAZY_RECORDS = 512  # of which finding the values takes more than a millisecond
+LAZY_RECORDS = 512  # decoding them takes more than a millisecond
 
 
 class LazyValues(Sequence[memoryview]):
-    """Looking at one finds those before it too. Raises CorruptRecordError or InvalidRecordError then."""
+    """The values of a batch. An access decodes the batch up to the value.
+
+    It raises CorruptRecordError or InvalidRecordError.
+    """
 
     __slots__ = ("_count", "_found", "_rest")
 
@@ -45,9 +47,9 @@ class LazyValues(Sequence[memoryview]):
         if missing > 0:
             self._found += islice(self._rest, missing)
             if len(self._found) == self._count:
-                self._found += self._rest  # nothing: but what follows the last record is looked at
+                self._found += self._rest  # adds nothing, but checks the bytes after the last record
 
 
 def values_of(header: BatchHeader, batch: memoryview) -> Sequence[memoryview]:
-    """Raises CorruptRecordError or InvalidRecordError, of a large batch when it is looked at."""
+    """The values of a batch. Raises CorruptRecordError or InvalidRecordError, for a large batch on access."""
     return LazyValues(batch, header.count) if header.count > LAZY_RECORDS else metadata_values(batch)

@@ -1,19 +1,19 @@
-"""Whether what arrives is a snapshot: framing, checksums, offsets, header first and footer last, in one
-pass over its bytes.
+"""Verifies a snapshot in one pass: framing, checksums, offsets, header and footer.
 
-The digest stands for the batches read so far: two replicas may write different files under the same
-snapshot id (each in its own order and at its own time), so a download goes on from another replica only
-where both begin alike.
+Two replicas may write different files under the same snapshot id, since each writes at its own time and
+in its own order. So a download continues from another replica only if both files begin with the same
+batches, which is found out by comparing digests.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 from typing import NamedTuple
 
 import google_crc32c
 
-from quorate.raft.core.membership import SNAPSHOT_FOOTER, SNAPSHOT_HEADER
+from quorate.raft.core.control_records import SNAPSHOT_FOOTER, SNAPSHOT_HEADER
 from quorate.records.batch import (
     ATTRIBUTES,
     BATCH_OVERHEAD,
@@ -25,13 +25,13 @@ from quorate.records.batch import (
     parse_header,
 )
 
-MAX_SNAPSHOT_BATCH_BYTES = 64 << 20  # writers end a batch at 8 MiB; anything larger is damage
-MAX_CONTROL_BATCH_BYTES = 1 << 20  # held in memory: header, version and voters
-CHECK_BYTES = 256 << 10  # under the checksum at a time: the bytes are copied for it
+MAX_SNAPSHOT_BATCH_BYTES = 64 << 20  # writers end a batch at 8 MiB
+MAX_CONTROL_BATCH_BYTES = 1 << 20  # kept in memory: header, version and voters
+CHECK_BYTES = 256 << 10  # added to the checksum at a time, since they are copied for it
 
 
 class SnapshotError(Exception):
-    """A snapshot that cannot be read: names the file and what is wrong."""
+    """A snapshot is damaged. The message names the file and the reason."""
 
 
 class _Mark(NamedTuple):
@@ -41,17 +41,17 @@ class _Mark(NamedTuple):
 
 
 class SnapshotVerifier:
-    """Takes the bytes in pieces of any size. Holds no more than one header or control batch. Raises
-    SnapshotError."""
+    """Verifies bytes that arrive in pieces of any size. Raises SnapshotError.
+
+    It keeps at most one batch header or control batch in memory.
+    """
 
     def __init__(self) -> None:
-        self.position = 0
-        """Bytes taken."""
-        self.complete = False
-        """Whether the footer is the last of them."""
-        self._whole = _Mark(0, 0, hashlib.sha256())  # behind the last whole batch
+        self.position = 0  # bytes read
+        self.complete = False  # they end with the footer
+        self._whole = _Mark(0, 0, hashlib.sha256())  # after the last complete batch
         self._before_footer: _Mark | None = None
-        self._head = bytearray()  # of the batch that has begun, the whole of a control batch
+        self._head = bytearray()  # of the current batch; of a control batch all bytes
         self._header: BatchHeader | None = None
         self._crc = 0
         self._left = 0
@@ -62,11 +62,11 @@ class SnapshotVerifier:
             at += self._begin(view[at:]) if self._header is None else self._continue(view[at:])
 
     def digest(self) -> bytes:
-        """Of the headers, checksums among them, of all whole batches."""
+        """The digest of the headers of all complete batches, which contain their checksums."""
         return self._whole.digest.digest()
 
     def back_to_whole(self) -> int:
-        """Forgets a batch that is not whole, and the footer: the position to go on from."""
+        """Forgets an incomplete batch and the footer. Returns the position at which to continue."""
         if self.complete and self._before_footer is not None:
             self._whole, self.complete = self._before_footer, False
         self.position = self._whole.position
@@ -141,10 +141,7 @@ class SnapshotVerifier:
 
 
 def prefix_digest(fd: int, end: int) -> bytes:
-    """As `SnapshotVerifier.digest` gives it of a finished file's first `end` bytes; reads headers
-    alone. Raises OSError."""
-    import os
-
+    """`SnapshotVerifier.digest` of the first `end` bytes of a complete file. Raises OSError."""
     digest, position = hashlib.sha256(), 0
     while position + BATCH_OVERHEAD <= end:
         head = os.pread(fd, BATCH_OVERHEAD, position)

@@ -11,6 +11,7 @@ import pytest
 
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut
 from quorate.raft.core import messages as m
+from quorate.raft.core import transitions
 from quorate.raft.core.raft import Raft
 from quorate.raft.runtime.peer_monitor import AGAIN_S, CHANGED_S, LOST_S, NO_LEADER_S, PeerMonitor
 from quorate.raft.runtime.reachability import MAX_ADDRESSES, Reachability
@@ -47,7 +48,7 @@ def warnings(r: Raft, times: Iterable[float], caplog: pytest.LogCaptureFixture) 
     reaching, transport = PeerMonitor(Reachability(Clock())), Transport()
     caplog.clear()
     for now in times:
-        reaching.look(r, transport, now)  # type: ignore[arg-type]
+        reaching.check(r.state, transport, now)  # type: ignore[arg-type]
     assert transport.warmed == [address(2), address(3)]
     return [
         r.getMessage()
@@ -58,8 +59,8 @@ def warnings(r: Raft, times: Iterable[float], caplog: pytest.LogCaptureFixture) 
 
 def moved(role: Role) -> Raft:
     r = started(role)
-    assert isinstance(r.log, MemoryLog)
-    r.params = replace(r.params, endpoints={LISTENER: ELSEWHERE})
+    assert isinstance(r.state.log, MemoryLog)
+    r.state.params = replace(r.state.params, endpoints={LISTENER: ELSEWHERE})
     return r
 
 
@@ -84,10 +85,12 @@ def test_a_voter_that_is_not_where_the_voter_set_says_and_finds_no_leader_warns_
     assert "start 1 of them with the old listeners" in said[0]
 
 
-def test_who_leads_or_hears_its_leader_does_not(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_leader_and_a_follower_that_hears_its_leader_do_not_warn(caplog: pytest.LogCaptureFixture) -> None:
     assert warnings(moved(Role.LEADER), EVERY_3_S, caplog) == []
     r = moved(Role.FOLLOWER)
-    request = next(q for link in r.links.values() for q in link.in_flight.values() if isinstance(q, m.Fetch))
+    request = next(
+        q for link in r.state.links.values() for q in link.in_flight.values() if isinstance(q, m.Fetch)
+    )
     r.step(
         m.Replied(m.Peer(2, address(2)), request, m.FetchReply(leader_id=2, epoch=3, high_watermark=0)), 100.0
     )
@@ -97,22 +100,22 @@ def test_who_leads_or_hears_its_leader_does_not(caplog: pytest.LogCaptureFixture
 
 def test_a_leader_that_was_unseated_has_time_to_find_the_next(caplog: pytest.LogCaptureFixture) -> None:
     r, reaching = moved(Role.LEADER), PeerMonitor(Reachability(Clock()))
-    reaching.look(r, Transport(), 100.0)  # type: ignore[arg-type]
-    r.become_unattached(9, None, 101.0)
-    reaching.look(r, Transport(), 103.0)  # type: ignore[arg-type]
+    reaching.check(r.state, Transport(), 100.0)  # type: ignore[arg-type]
+    transitions.become_unattached(r.state, 9, None, 101.0)
+    reaching.check(r.state, Transport(), 103.0)  # type: ignore[arg-type]
     assert not [
         x for x in caplog.records if x.levelname in ("INFO", "WARNING") and NO_LEADER.match(x.getMessage())
     ]
     assert not [x for x in caplog.records if x.levelname == "WARNING"]
 
 
-def test_who_is_where_the_voter_set_says_has_nothing_to_mend_there(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_voter_at_its_address_in_the_voter_set_does_not_warn(caplog: pytest.LogCaptureFixture) -> None:
     assert warnings(started(Role.UNATTACHED), EVERY_3_S, caplog) == []
 
 
 def changed(endpoints: Mapping[str, Address], listener: str = LISTENER) -> Raft:
     r = started(Role.FOLLOWER)
-    r.params = replace(r.params, endpoints=endpoints, listener_name=listener)
+    r.state.params = replace(r.state.params, endpoints=endpoints, listener_name=listener)
     return r
 
 
@@ -122,8 +125,8 @@ def test_a_controller_whose_listener_has_another_name_than_the_voters_endpoints_
     r = changed({"CTRL": address(1)}, "CTRL")
     reaching, transport = PeerMonitor(Reachability(Clock())), Transport()
     for now in EVERY_3_S:
-        r.heard_at = now
-        reaching.look(r, transport, now)  # type: ignore[arg-type]
+        r.state.leader_heard_at = now
+        reaching.check(r.state, transport, now)  # type: ignore[arg-type]
     said = [x.getMessage() for x in caplog.records if x.levelname == "WARNING"]
     assert len(said) == 3
     assert "voter 2, 3 cannot be reached: this controller's listener for the quorum is CTRL" in said[0]
@@ -133,16 +136,16 @@ def test_a_controller_whose_listener_has_another_name_than_the_voters_endpoints_
 
 def test_a_controller_with_the_address_of_another_voter_says_whose(caplog: pytest.LogCaptureFixture) -> None:
     r = changed({LISTENER: address(2)})
-    r.heard_at = 1e9
+    r.state.leader_heard_at = 1e9
     said = warnings(r, EVERY_3_S, caplog)
     assert len(said) == 3
     assert "n2:9002" in said[0]
     assert "is the endpoint of voter 2-" in said[0]
 
 
-def test_in_order_nothing_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_logged_without_a_problem(caplog: pytest.LogCaptureFixture) -> None:
     r = changed({LISTENER: address(1)})
-    r.heard_at = 1e9
+    r.state.leader_heard_at = 1e9
     assert warnings(r, EVERY_3_S, caplog) == []
 
 
@@ -174,7 +177,7 @@ class World:
         caplog.clear()
         caplog.set_level("INFO")
         self.clock.time = now
-        self.reaching.look(self.r, Transport(), now)  # type: ignore[arg-type]
+        self.reaching.check(self.r.state, Transport(), now)  # type: ignore[arg-type]
         return [(x.levelname, x.getMessage()) for x in caplog.records if NO_LEADER.match(x.getMessage())]
 
 
@@ -187,7 +190,7 @@ def test_a_voter_without_a_leader_names_the_voters_that_it_cannot_reach_and_why(
     world.requests.failed(address(3), unresolved())
     assert world.look(NO_LEADER_S - 0.1, caplog) == []
     text = (
-        f"[Raft id=1] no leader for 3 s in epoch {world.r.epoch}: 2 of the 3 voters are needed to elect one; "
+        f"[Raft id=1] no leader for 3 s in epoch {world.r.state.epoch}: 2 of the 3 voters are needed to elect one; "
         "voter 2 at n2:9002 cannot be reached for 3 s: Connection refused; voter 3 at n3:9003 cannot be "
         "reached for 2 s: "
         "the host name cannot be resolved (Name or service not known)"
@@ -201,7 +204,7 @@ def test_a_voter_without_a_leader_names_the_voters_that_it_cannot_reach_and_why(
     ]
 
 
-def test_a_change_is_told_sooner_but_not_at_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_changed_situation_is_logged_sooner_but_not_at_once(caplog: pytest.LogCaptureFixture) -> None:
     world = World(started(Role.UNATTACHED))
     world.requests.failed(address(2), refused())
     world.look(20.0, caplog)
@@ -213,25 +216,29 @@ def test_a_change_is_told_sooner_but_not_at_once(caplog: pytest.LogCaptureFixtur
     assert world.look(20.0 + 2 * CHANGED_S, caplog) == []
 
 
-def test_a_leader_and_one_that_hears_its_leader_tell_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_leader_and_a_follower_that_hears_its_leader_log_no_missing_leader(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     for role in (Role.LEADER, Role.FOLLOWER):
         world = World(started(role))
         if role is Role.FOLLOWER:
             request = next(
                 q
-                for link in world.r.links.values()
+                for link in world.r.state.links.values()
                 for q in link.in_flight.values()
                 if isinstance(q, m.Fetch)
             )
-            reply = m.FetchReply(leader_id=2, epoch=world.r.epoch, high_watermark=0)
+            reply = m.FetchReply(leader_id=2, epoch=world.r.state.epoch, high_watermark=0)
             world.r.step(m.Replied(m.Peer(2, address(2)), request, reply), 100.0)
         assert world.look(100.5, caplog) == []
-        assert world.reaching.why_no_leader(world.r, 100.5) is None
+        assert world.reaching.no_leader_reason(world.r.state, 100.5) is None
 
 
-def test_a_node_that_is_no_voter_names_whom_it_asks(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_node_that_is_no_voter_names_the_nodes_it_asks(caplog: pytest.LogCaptureFixture) -> None:
     r = started(Role.UNATTACHED)
-    r.params = replace(r.params, can_vote=False, bootstrap=(address(1), ("elsewhere", 9077), ("::1", 9078)))
+    r.state.params = replace(
+        r.state.params, can_vote=False, bootstrap=(address(1), ("elsewhere", 9077), ("::1", 9078))
+    )
     world = World(r)
     world.requests.failed(ELSEWHERE, refused())
     ((_, said),) = world.look(5.0, caplog)

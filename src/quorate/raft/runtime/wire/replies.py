@@ -1,9 +1,4 @@
-"""Between Kafka's messages and the core's (`messages`): requests that come in, answers that go out, and
-the reverse.
-
-Topic and partition are checked here: what is not the metadata partition is answered without troubling
-the core.
-"""
+"""Translates responses between Kafka's messages and the core's replies."""
 
 from __future__ import annotations
 
@@ -13,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from quorate.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
-from quorate.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from quorate.protocol.messages.describe_quorum import DescribeQuorumResponse
 from quorate.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
 from quorate.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
@@ -21,159 +16,39 @@ from quorate.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, 
 from quorate.protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
 from quorate.protocol.messages.vote import VoteRequest, VoteResponse
 from quorate.raft.core import messages as m
-from quorate.raft.core.voters import Voter
 from quorate.raft.types import (
     METADATA_PARTITION,
     METADATA_TOPIC,
     METADATA_TOPIC_ID,
-    NO_DIRECTORY,
     NO_ENDPOINTS,
     Address,
     Endpoints,
     OffsetEpoch,
-    ReplicaKey,
 )
 
 if TYPE_CHECKING:
     from quorate.protocol.schema import Request, Response
 
-INVALID = ErrorCode.INVALID_REQUEST
+from quorate.raft.runtime.wire.partition import (
+    WireError,
+    leader_from_wire,
+    leader_to_wire,
+    metadata_partition,
+)
 
-
-class WireError(Exception):
-    """An answer that is none to what was asked: no such topic or partition in it."""
-
-
-def _only(topics: Any, name: str = "topic_name") -> Any | None:
-    """The one metadata partition, or None when it is another or not alone."""
-    if len(topics) != 1 or getattr(topics[0], name) != METADATA_TOPIC or len(topics[0].partitions) != 1:
-        return None
-    partition = topics[0].partitions[0]
-    index = partition.partition_index if hasattr(partition, "partition_index") else partition.partition
-    return partition if index == METADATA_PARTITION else None
-
-
-def _endpoints(listeners: Iterable[Any]) -> Endpoints:
-    return {e.name: (e.host, e.port) for e in listeners}
-
-
-def _leader(leader_id: int) -> int | None:
-    return None if leader_id < 0 else leader_id
-
-
-def _id(leader_id: int | None) -> int:
-    return -1 if leader_id is None else leader_id
-
-
-# --- requests that come in ------------------------------------------------------------------------
-
-
-def decode_request(q: Request, version: int) -> m.RaftRequest | Response:
-    """The core's request, or the answer to one that is not about the metadata partition."""
-    match q:
-        case FetchRequest():
-            return _decode_fetch(q, version)
-        case VoteRequest():
-            p = _only(q.topics)
-            if p is None:
-                return VoteResponse(error_code=INVALID)
-            voter = ReplicaKey(q.voter_id, p.voter_directory_id) if q.voter_id >= 0 else None
-            candidate = ReplicaKey(p.replica_id, p.replica_directory_id)
-            last = OffsetEpoch(p.last_offset, p.last_offset_epoch)
-            return m.Vote(p.replica_epoch, candidate, last, voter, p.pre_vote, q.cluster_id)
-        case BeginQuorumEpochRequest():
-            p = _only(q.topics)
-            if p is None:
-                return BeginQuorumEpochResponse(error_code=INVALID)
-            voter = ReplicaKey(q.voter_id, p.voter_directory_id) if q.voter_id >= 0 else None
-            return m.BeginEpoch(
-                p.leader_id, p.leader_epoch, _endpoints(q.leader_endpoints), voter, q.cluster_id
-            )
-        case EndQuorumEpochRequest():
-            p = _only(q.topics)
-            if p is None:
-                return EndQuorumEpochResponse(error_code=INVALID)
-            preferred = [ReplicaKey(c.candidate_id, c.candidate_directory_id) for c in p.preferred_candidates]
-            preferred = preferred or [ReplicaKey(i) for i in p.preferred_successors]
-            return m.EndEpoch(
-                p.leader_id, p.leader_epoch, preferred, _endpoints(q.leader_endpoints), q.cluster_id
-            )
-        case FetchSnapshotRequest():
-            if len(q.topics) != 1 or len(q.topics[0].partitions) != 1:
-                return FetchSnapshotResponse(error_code=INVALID)
-            s = q.topics[0].partitions[0]
-            if q.topics[0].name != METADATA_TOPIC or s.partition != METADATA_PARTITION:
-                unknown = FetchSnapshotResponse.PartitionSnapshot(
-                    index=s.partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                )
-                topic = FetchSnapshotResponse.TopicSnapshot(name=q.topics[0].name, partitions=[unknown])
-                return FetchSnapshotResponse(topics=[topic])
-            snapshot = OffsetEpoch(s.snapshot_id.end_offset, s.snapshot_id.epoch)
-            replica = ReplicaKey(q.replica_id, s.replica_directory_id)
-            return m.FetchSnapshot(
-                replica, s.current_leader_epoch, snapshot, s.position, q.max_bytes, q.cluster_id, s.prefix_digest
-            )  # fmt: skip
-        case DescribeQuorumRequest():
-            return m.DescribeQuorum() if _only(q.topics) is not None else _unknown_quorum(q)
-        case AddRaftVoterRequest():
-            voter_entry = Voter(ReplicaKey(q.voter_id, q.voter_directory_id), _endpoints(q.listeners))
-            return m.AddVoter(voter_entry, q.cluster_id, q.timeout_ms)
-        case RemoveRaftVoterRequest():
-            return m.RemoveVoter(ReplicaKey(q.voter_id, q.voter_directory_id), q.cluster_id)
-        case UpdateRaftVoterRequest():
-            f = q.kraft_version_feature
-            voter_entry = Voter(
-                ReplicaKey(q.voter_id, q.voter_directory_id),
-                _endpoints(q.listeners),
-                (f.min_supported_version, f.max_supported_version),
-            )
-            return m.UpdateVoter(voter_entry, q.current_leader_epoch, q.cluster_id)
-    raise TypeError(f"{type(q).__name__} is no request of Raft")
-
-
-def _decode_fetch(q: FetchRequest, version: int) -> m.Fetch | FetchResponse:
-    topics = q.topics
-    named = version >= 13 and len(topics) == 1 and topics[0].topic_id == METADATA_TOPIC_ID
-    named = named or (version < 13 and len(topics) == 1 and topics[0].topic == METADATA_TOPIC)
-    if not named or len(topics[0].partitions) != 1 or topics[0].partitions[0].partition != METADATA_PARTITION:
-        return FetchResponse(error_code=INVALID)
-    p = topics[0].partitions[0]
-    replica_id = q.replica_state.replica_id if version >= 15 else q.replica_id
-    return m.Fetch(
-        ReplicaKey(replica_id, p.replica_directory_id),
-        p.current_leader_epoch,
-        p.fetch_offset,
-        p.last_fetched_epoch,
-        q.max_wait_ms,
-        p.high_watermark,
-        q.max_bytes,
-        q.cluster_id,
-    )
-
-
-def _unknown_quorum(q: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    part, topic = DescribeQuorumResponse.PartitionData, DescribeQuorumResponse.TopicData
-    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return DescribeQuorumResponse(
-        topics=[
-            topic(
-                topic_name=t.topic_name,
-                partitions=[part(partition_index=p.partition_index, error_code=code) for p in t.partitions],
-            )
-            for t in q.topics
-        ]
-    )
-
-
-# --- answers that go out --------------------------------------------------------------------------
+# --- sent responses -------------------------------------------------------------------------------
 
 
 def encode_reply(
     reply: m.Reply, q: Request, version: int, endpoint: Address | None, records: Any = None
 ) -> Response:
-    """The answer to `q`. `endpoint`: the leader's for the listener that asked; `records`: what the
-    driver has read."""
-    leader, epoch, error = _id(reply.leader_id), reply.epoch, reply.error
+    """The response to `q`.
+
+    Args:
+        endpoint: The leader's endpoint for the listener that received the request.
+        records: The bytes that the reply names, as read by the driver.
+    """
+    leader, epoch, error = leader_to_wire(reply.leader_id), reply.epoch, reply.error
     nodes = endpoint is not None and reply.leader_id is not None and not reply.top_level
     host, port = endpoint if endpoint is not None else ("", 0)
     match q:
@@ -266,7 +141,7 @@ def _encode_fetch_reply(
     )
     if version >= 12:
         p.current_leader = FetchResponse.LeaderIdAndEpoch(
-            leader_id=_id(reply.leader_id), leader_epoch=reply.epoch
+            leader_id=leader_to_wire(reply.leader_id), leader_epoch=reply.epoch
         )
     if reply.diverging is not None:
         p.diverging_epoch = FetchResponse.EpochEndOffset(
@@ -279,7 +154,9 @@ def _encode_fetch_reply(
     )
     answer = FetchResponse(responses=[topic])
     if endpoint is not None and version >= 17:
-        node = FetchResponse.NodeEndpoint(node_id=_id(reply.leader_id), host=endpoint[0], port=endpoint[1])
+        node = FetchResponse.NodeEndpoint(
+            node_id=leader_to_wire(reply.leader_id), host=endpoint[0], port=endpoint[1]
+        )
         answer.node_endpoints = [node]
     return answer
 
@@ -287,8 +164,12 @@ def _encode_fetch_reply(
 def encode_quorum(
     reply: m.QuorumReply, version: int, wall_ms: Any, uncommitted: Any
 ) -> DescribeQuorumResponse:
-    """wall_ms: monotonic seconds or None -> ms of the wall clock; uncommitted: (added, removed) replica
-    keys."""
+    """The response to DescribeQuorum.
+
+    Args:
+        wall_ms: Converts monotonic seconds, or None, to milliseconds of the wall clock.
+        uncommitted: The replica keys that uncommitted voter sets add and remove.
+    """
     code = reply.error
     state = DescribeQuorumResponse.ReplicaState
 
@@ -315,7 +196,11 @@ def encode_quorum(
             leader = "" if reply.leader_id is None else f": the leader is {reply.leader_id}"
             p.error_message = reply.message or f"This server does not lead the metadata quorum{leader}."
         return answer
-    p.leader_id, p.leader_epoch, p.high_watermark = _id(reply.leader_id), reply.epoch, reply.high_watermark
+    p.leader_id, p.leader_epoch, p.high_watermark = (
+        leader_to_wire(reply.leader_id),
+        reply.epoch,
+        reply.high_watermark,
+    )
     p.current_voters = [replica(i) for i in reply.voters]
     p.observers = [replica(i) for i in reply.observers]
     if version >= 2 and reply.voter_set is not None:
@@ -338,138 +223,14 @@ def encode_quorum(
     return answer
 
 
-# --- requests that go out -------------------------------------------------------------------------
-
-
-def encode_request(r: m.RaftRequest) -> Request:
-    """The message for the highest version; fields that an older version lacks are ignorable, but for
-    pre_vote."""
-    match r:
-        case m.Fetch():
-            p = FetchRequest.FetchPartition(
-                partition=METADATA_PARTITION,
-                current_leader_epoch=r.epoch,
-                fetch_offset=r.offset,
-                last_fetched_epoch=r.last_epoch,
-                replica_directory_id=r.replica.directory_id,
-                high_watermark=r.high_watermark,
-            )
-            topic = FetchRequest.FetchTopic(topic=METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[p])
-            return FetchRequest(
-                cluster_id=r.cluster_id,
-                replica_state=FetchRequest.ReplicaState(replica_id=r.replica.id),
-                max_wait_ms=r.max_wait_ms,
-                max_bytes=r.max_bytes,
-                topics=[topic],
-            )
-        case m.Vote():
-            v = VoteRequest.PartitionData(
-                replica_epoch=r.epoch,
-                replica_id=r.candidate.id,
-                replica_directory_id=r.candidate.directory_id,
-                voter_directory_id=r.voter.directory_id if r.voter is not None else NO_DIRECTORY,
-                last_offset_epoch=r.last.epoch,
-                last_offset=r.last.offset,
-                pre_vote=r.pre_vote,
-            )
-            return VoteRequest(
-                cluster_id=r.cluster_id,
-                voter_id=r.voter.id if r.voter is not None else -1,
-                topics=[VoteRequest.TopicData(topic_name=METADATA_TOPIC, partitions=[v])],
-            )
-        case m.BeginEpoch():
-            b = BeginQuorumEpochRequest.PartitionData(
-                voter_directory_id=r.voter.directory_id if r.voter is not None else NO_DIRECTORY,
-                leader_id=r.leader_id,
-                leader_epoch=r.epoch,
-            )
-            return BeginQuorumEpochRequest(
-                cluster_id=r.cluster_id,
-                voter_id=r.voter.id if r.voter is not None else -1,
-                topics=[BeginQuorumEpochRequest.TopicData(topic_name=METADATA_TOPIC, partitions=[b])],
-                leader_endpoints=[
-                    BeginQuorumEpochRequest.LeaderEndpoint(name=n, host=h, port=p)
-                    for n, (h, p) in r.endpoints.items()
-                ],
-            )  # fmt: skip
-        case m.EndEpoch():
-            e = EndQuorumEpochRequest.PartitionData(
-                leader_id=r.leader_id,
-                leader_epoch=r.epoch,
-                preferred_successors=[k.id for k in r.preferred],
-                preferred_candidates=[
-                    EndQuorumEpochRequest.ReplicaInfo(
-                        candidate_id=k.id, candidate_directory_id=k.directory_id
-                    )
-                    for k in r.preferred
-                ],
-            )
-            return EndQuorumEpochRequest(
-                cluster_id=r.cluster_id,
-                topics=[EndQuorumEpochRequest.TopicData(topic_name=METADATA_TOPIC, partitions=[e])],
-                leader_endpoints=[
-                    EndQuorumEpochRequest.LeaderEndpoint(name=n, host=h, port=p)
-                    for n, (h, p) in r.endpoints.items()
-                ],
-            )
-        case m.FetchSnapshot():
-            s = FetchSnapshotRequest.PartitionSnapshot(
-                partition=METADATA_PARTITION,
-                current_leader_epoch=r.epoch,
-                snapshot_id=FetchSnapshotRequest.SnapshotId(
-                    end_offset=r.snapshot.offset, epoch=r.snapshot.epoch
-                ),
-                position=r.position,
-                replica_directory_id=r.replica.directory_id,
-                prefix_digest=r.prefix_digest,
-            )
-            return FetchSnapshotRequest(
-                cluster_id=r.cluster_id,
-                replica_id=r.replica.id,
-                max_bytes=r.max_bytes,
-                topics=[FetchSnapshotRequest.TopicSnapshot(name=METADATA_TOPIC, partitions=[s])],
-            )
-        case m.UpdateVoter():
-            u = UpdateRaftVoterRequest
-            low, high = r.voter.kraft_versions
-            return u(
-                cluster_id=r.cluster_id,
-                current_leader_epoch=r.epoch,
-                voter_id=r.voter.key.id,
-                voter_directory_id=r.voter.key.directory_id,
-                listeners=[u.Listener(name=n, host=h, port=p) for n, (h, p) in r.voter.endpoints.items()],
-                kraft_version_feature=u.KRaftVersionFeature(
-                    min_supported_version=low, max_supported_version=high
-                ),
-            )
-        case m.AddVoter():
-            a = AddRaftVoterRequest
-            return a(
-                cluster_id=r.cluster_id,
-                timeout_ms=r.timeout_ms,
-                voter_id=r.voter.key.id,
-                voter_directory_id=r.voter.key.directory_id,
-                listeners=[a.Listener(name=n, host=h, port=p) for n, (h, p) in r.voter.endpoints.items()],
-            )
-        case m.RemoveVoter():
-            return RemoveRaftVoterRequest(
-                cluster_id=r.cluster_id, voter_id=r.key.id, voter_directory_id=r.key.directory_id
-            )
-        case m.ProbeVersions():
-            from quorate import __version__
-            from quorate.protocol.messages.api_versions import ApiVersionsRequest
-
-            return ApiVersionsRequest(client_software_name="quorate", client_software_version=__version__)
-    raise TypeError(f"{type(r).__name__} is never sent")
-
-
-# --- answers that come in -------------------------------------------------------------------------
+# --- received responses ---------------------------------------------------------------------------
 
 
 def decode_response(response: Response, asked: m.RaftRequest, listener: str) -> m.Reply:
-    """The core's reply; endpoints are filed under `listener`, the name by which this node reaches the others.
+    """The core's reply. Its endpoints have the name `listener`, by which this node reaches the others.
 
-    Raises WireError for an answer about something else, ValueError for an error code that is none.
+    Raises WireError if the response is not about the metadata partition, ValueError for an unknown error
+    code.
     """
     match asked:
         case m.Fetch():
@@ -479,8 +240,8 @@ def decode_response(response: Response, asked: m.RaftRequest, listener: str) -> 
             assert isinstance(response, VoteResponse)
             if response.error_code:
                 return m.VoteReply(_code(response.error_code), top_level=True)
-            v = _required(_only(response.topics))
-            leader = _leader(v.leader_id)
+            v = _required(metadata_partition(response.topics))
+            leader = leader_from_wire(v.leader_id)
             ends = _node_endpoint(response.node_endpoints, leader, listener)
             return m.VoteReply(
                 _code(v.error_code), False, leader, v.leader_epoch, ends, granted=v.vote_granted
@@ -489,8 +250,8 @@ def decode_response(response: Response, asked: m.RaftRequest, listener: str) -> 
             assert isinstance(response, BeginQuorumEpochResponse | EndQuorumEpochResponse)
             if response.error_code:
                 return m.EpochReply(_code(response.error_code), top_level=True)
-            b = _required(_only(response.topics))
-            leader = _leader(b.leader_id)
+            b = _required(metadata_partition(response.topics))
+            leader = leader_from_wire(b.leader_id)
             ends = _node_endpoint(response.node_endpoints, leader, listener)
             return m.EpochReply(_code(b.error_code), False, leader, b.leader_epoch, ends)
         case m.FetchSnapshot():
@@ -501,7 +262,7 @@ def decode_response(response: Response, asked: m.RaftRequest, listener: str) -> 
             if len(topics) != 1 or topics[0].name != METADATA_TOPIC or len(topics[0].partitions) != 1:
                 raise WireError("FetchSnapshot answer without the metadata partition")
             s = topics[0].partitions[0]
-            leader = _leader(s.current_leader.leader_id)
+            leader = leader_from_wire(s.current_leader.leader_id)
             reply = m.SnapshotReply(
                 _code(s.error_code),
                 False,
@@ -518,7 +279,7 @@ def decode_response(response: Response, asked: m.RaftRequest, listener: str) -> 
         case m.UpdateVoter():
             assert isinstance(response, UpdateRaftVoterResponse)
             c = response.current_leader
-            leader = _leader(c.leader_id)
+            leader = leader_from_wire(c.leader_id)
             ends = {listener: (c.host, c.port)} if leader is not None and c.host else NO_ENDPOINTS
             return m.VoterReply(_code(response.error_code), False, leader, c.leader_epoch, ends)
         case m.AddVoter() | m.RemoveVoter():
@@ -540,7 +301,7 @@ def _decode_fetch_response(response: FetchResponse, listener: str) -> m.FetchRep
     if len(response.responses) != 1 or len(response.responses[0].partitions) != 1:
         raise WireError("Fetch answer without the metadata partition")
     p = response.responses[0].partitions[0]
-    leader = _leader(p.current_leader.leader_id)
+    leader = leader_from_wire(p.current_leader.leader_id)
     reply = m.FetchReply(
         _code(p.error_code),
         False,

@@ -11,18 +11,13 @@ import pytest
 
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.core import messages as m
-from quorate.raft.core.membership import (
-    KRAFT_VERSION,
-    KRAFT_VOTERS,
-    check_fetched,
-    kraft_version_record,
-    voters_record,
-)
+from quorate.raft.core import transitions
+from quorate.raft.core.control_records import KRAFT_VERSION, KRAFT_VOTERS, kraft_version_record, voters_record
+from quorate.raft.core.follower import check_fetched
 from quorate.raft.core.raft import Raft
 from quorate.raft.core.voters import Voter, VoterSet
-from quorate.raft.runtime.rate_limited_log import AGAIN_S, RateLimitedLog
-from quorate.raft.storage.quorum_state import QuorumState
-from quorate.raft.types import CommittedBatch, OffsetEpoch, ReplicaKey, Role
+from quorate.raft.rate_limited_log import INTERVAL_S, RateLimitedLog
+from quorate.raft.types import CommittedBatch, OffsetEpoch, QuorumState, ReplicaKey, Role
 from quorate.records.batch import build_metadata_batch
 from quorate.records.errors import InvalidRecordError
 from tests.raft.nodes import sole
@@ -39,7 +34,7 @@ def end(leader: int = 3, epoch: int = 3, preferred: tuple[ReplicaKey, ...] = ())
 
 
 def under_way(r: Raft, kind: type) -> m.RaftRequest:
-    return next(q for link in r.links.values() for k, q in link.in_flight.items() if k is kind)
+    return next(q for link in r.state.links.values() for k, q in link.in_flight.items() if k is kind)
 
 
 def answered(r: Raft, reply: m.Reply, now: float = 0.2, by: int = 2) -> m.Effects:
@@ -60,49 +55,47 @@ def shown() -> Raft:
 def test_a_leader_that_was_only_named_gives_way_to_the_next_that_is(claim: m.BeginEpoch | m.EndEpoch) -> None:
     r = started(Role.FOLLOWER)
     assert reply_to(r, claim, 0.1).error == ErrorCode.NONE
-    assert (r.role, r.epoch, r.leader_id) == (Role.FOLLOWER, 3, 3)
-    assert r.address_of(3) == address(3)
+    assert (r.state.role, r.state.epoch, r.state.leader_id) == (Role.FOLLOWER, 3, 3)
+    assert r.state.address_of(3) == address(3)
 
 
 @pytest.mark.parametrize("error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE])
 @pytest.mark.parametrize("by", [2, 3])
-def test_it_gives_way_to_the_leader_that_an_answer_names_too(by: int, error: ErrorCode) -> None:
+def test_a_leader_that_was_only_named_gives_way_to_one_named_in_a_response(by: int, error: ErrorCode) -> None:
     r = started(Role.FOLLOWER)
     answered(r, m.FetchReply(error, leader_id=3, epoch=3), by=by)
-    assert (r.role, r.epoch, r.leader_id) == (Role.FOLLOWER, 3, 3)
+    assert (r.state.role, r.state.epoch, r.state.leader_id) == (Role.FOLLOWER, 3, 3)
 
 
 @pytest.mark.parametrize("claim", [begin(), end()], ids=["begin", "end"])
-def test_a_leader_that_has_shown_itself_is_kept(
+def test_a_confirmed_leader_is_kept(
     claim: m.BeginEpoch | m.EndEpoch, caplog: pytest.LogCaptureFixture
 ) -> None:
     r = shown()
     for _ in range(5):
         assert reply_to(r, claim, 0.2).error == ErrorCode.INVALID_REQUEST
-    assert (r.role, r.epoch, r.leader_id) == (Role.FOLLOWER, 3, 2)
+    assert (r.state.role, r.state.epoch, r.state.leader_id) == (Role.FOLLOWER, 3, 2)
     errors = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
     assert len(errors) == 1
     assert "names 3 as the leader of epoch 3, which is 2" in errors[0]
 
 
-def test_an_answer_does_not_unseat_a_leader_that_has_shown_itself_and_is_not_asked_for_again_at_once() -> (
-    None
-):
+def test_a_response_does_not_replace_a_confirmed_leader_and_its_request_backs_off() -> None:
     r = shown()
     effects = answered(r, m.FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=3, epoch=3))
-    assert (r.role, r.leader_id) == (Role.FOLLOWER, 2)
+    assert (r.state.role, r.state.leader_id) == (Role.FOLLOWER, 2)
     assert not any(o.to.address == address(2) for o in effects.send)
 
 
-def test_a_leader_that_has_shown_itself_in_an_earlier_epoch_has_not_in_the_next() -> None:
+def test_a_leader_is_confirmed_for_one_epoch_only() -> None:
     r = shown()
     reply_to(r, begin(3, 4), 0.2)
     assert reply_to(r, begin(2, 4), 0.3).error == ErrorCode.NONE
-    assert (r.epoch, r.leader_id) == (4, 2)
+    assert (r.state.epoch, r.state.leader_id) == (4, 2)
 
 
 @pytest.mark.parametrize("role", [Role.LEADER, Role.RESIGNED])
-def test_a_leader_that_hears_of_another_one_of_its_epoch_goes_on(role: Role) -> None:
+def test_a_leader_ignores_a_claim_of_another_leader_in_its_epoch(role: Role) -> None:
     r = started(role)
     for claim in (begin(), end()):
         assert reply_to(r, claim, 5.0 if role is Role.LEADER else 0.1).error == ErrorCode.INVALID_REQUEST
@@ -118,59 +111,59 @@ def test_a_leader_that_hears_of_another_one_of_its_epoch_goes_on(role: Role) -> 
             m.Replied(peer, sent, m.EpochReply(error, epoch=3, leader_id=3)),
             5.1 if role is Role.LEADER else 0.2,
         )
-    assert (r.role, r.epoch, r.leader_id) == (role, 3, 1)
+    assert (r.state.role, r.state.epoch, r.state.leader_id) == (role, 3, 1)
 
 
-def test_nobody_is_made_leader_by_being_called_one() -> None:
+def test_a_replica_does_not_become_leader_because_a_message_names_it() -> None:
     r = started(Role.FOLLOWER)
     assert reply_to(r, begin(1), 0.1).error == ErrorCode.INVALID_REQUEST
     answered(r, m.FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=1, epoch=3))
-    assert (r.role, r.leader_id) == (Role.FOLLOWER, 2)
+    assert (r.state.role, r.state.leader_id) == (Role.FOLLOWER, 2)
 
 
-def test_after_a_restart_the_leader_whose_records_are_there_gives_way_only_by_its_own_word() -> None:
+def test_after_a_restart_a_leader_with_records_on_disk_gives_way_only_if_it_says_so() -> None:
     r = replica(QuorumState(3, 2), (1, 2, 3))
     r.start(0.0)
     assert reply_to(r, begin(3), 0.1).error == ErrorCode.INVALID_REQUEST
     answered(r, m.FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=3, epoch=3), by=3)
-    assert r.leader_id == 2
+    assert r.state.leader_id == 2
     r.step(m.Timeout(), 0.5)
     answered(r, m.FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=3, epoch=3), 0.6, by=2)
-    assert r.leader_id == 3
+    assert r.state.leader_id == 3
 
 
-def test_who_names_one_leader_after_the_other_does_not_put_off_the_fetch_timeout() -> None:
+def test_contradicting_claims_do_not_extend_the_fetch_timeout() -> None:
     r = started(Role.FOLLOWER)
-    deadline = r.following.fetch_deadline if r.following is not None else 0.0
+    deadline = r.state.following.fetch_deadline if r.state.following is not None else 0.0
     for i in range(50):
         reply_to(r, begin(3 if i % 2 == 0 else 2), i * 0.02)
-    assert r.following is not None
-    assert r.following.fetch_deadline == deadline
+    assert r.state.following is not None
+    assert r.state.following.fetch_deadline == deadline
 
 
 def test_an_unknown_leader_without_an_address_gives_way() -> None:
     r = started(Role.UNATTACHED)
     reply_to(r, m.BeginEpoch(99, 3, {}, None, CLUSTER), 0.1)
-    assert (r.role, r.leader_id) == (Role.UNATTACHED, 99)
+    assert (r.state.role, r.state.leader_id) == (Role.UNATTACHED, 99)
     assert reply_to(r, begin(2), 0.2).error == ErrorCode.NONE
-    assert (r.role, r.leader_id) == (Role.FOLLOWER, 2)
+    assert (r.state.role, r.state.leader_id) == (Role.FOLLOWER, 2)
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_one_forged_announcement_keeps_nobody_from_following_the_leader_that_is_elected(seed: int) -> None:
+def test_a_forged_announcement_does_not_prevent_following_the_elected_leader(seed: int) -> None:
     w = World(3, seed, kraft=1)
     w.boot_all()
     old = w.elect()
     victim, named = (n for n in w.nodes.values() if n is not old)
-    epoch = old.core.epoch + 1
+    epoch = old.core.state.epoch + 1
     w.ask(victim, m.BeginEpoch(named.id, epoch, {LISTENER: address(named.id)}, None, CLUSTER))
-    assert (victim.core.epoch, victim.core.leader_id) == (epoch, named.id)
-    old.step(m.Resign(old.core.epoch, "so that another election gives the epoch a leader in truth"))
+    assert (victim.core.state.epoch, victim.core.state.leader_id) == (epoch, named.id)
+    old.step(m.Resign(old.core.state.epoch, "so that another election gives the epoch a leader in truth"))
 
     def one_leader() -> bool:
         leader = w.leader
-        return leader is not None and leader.core.hwm is not None and all(
-            (n.core.epoch, n.core.leader_id) == (leader.core.epoch, leader.id) for n in w.nodes.values()
+        return leader is not None and leader.core.state.hwm is not None and all(
+            (n.core.state.epoch, n.core.state.leader_id) == (leader.core.state.epoch, leader.id) for n in w.nodes.values()
         )  # fmt: skip
 
     assert w.run(10.0, one_leader)
@@ -184,16 +177,16 @@ def test_a_forged_announcement_of_the_epoch_that_another_wins_is_forgotten(seed:
     w.boot_all()
     leader = w.elect()
     victim, named = (n for n in w.nodes.values() if n is not leader)
-    epoch = leader.core.epoch
-    victim.core.become_unattached(
-        epoch, None, w.now
+    epoch = leader.core.state.epoch
+    transitions.become_unattached(
+        victim.core.state, epoch, None, w.now
     )  # as in the moment before the leader's announcement comes
-    victim.core.leader_confirmed_epoch = -1
+    victim.core.state.leader_confirmed_epoch = -1
     w.ask(victim, m.BeginEpoch(named.id, epoch, {LISTENER: address(named.id)}, None, CLUSTER))
-    assert victim.core.leader_id == named.id
-    assert w.run(10.0, lambda: victim.core.leader_id == leader.id and victim.core.epoch == epoch)
+    assert victim.core.state.leader_id == named.id
+    assert w.run(10.0, lambda: victim.core.state.leader_id == leader.id and victim.core.state.epoch == epoch)
     w.settle("goes on")
-    assert leader.core.epoch == epoch
+    assert leader.core.state.epoch == epoch
 
 
 # --- answers that Kafka's controllers end for -----------------------------------------------------
@@ -218,7 +211,7 @@ def test_a_refusal_is_logged_with_its_sender_and_another_is_asked_meanwhile(
 def fetched_by(r: Raft, epoch: int, *sets: VoterSet) -> None:
     batch = CommittedBatch(3, 3 + len(sets), epoch, 0, (), 100)
     check_fetched(
-        r, [batch], [m.ControlRecord(3 + i, KRAFT_VOTERS, voters_record(s)) for i, s in enumerate(sets)]
+        r.state, [batch], [m.ControlRecord(3 + i, KRAFT_VOTERS, voters_record(s)) for i, s in enumerate(sets)]
     )
 
 
@@ -236,23 +229,23 @@ def test_records_that_would_keep_the_node_from_starting_are_not_taken() -> None:
     twice = voters_record(two)
     twice.voters.append(twice.voters[0])
     with pytest.raises(InvalidRecordError, match="twice in one voter set"):
-        check_fetched(r, [], [m.ControlRecord(3, KRAFT_VOTERS, twice)])
+        check_fetched(r.state, [], [m.ControlRecord(3, KRAFT_VOTERS, twice)])
     with pytest.raises(InvalidRecordError, match=r"kraft.version at offset 3 falls from 1 to 0"):
-        check_fetched(r, [], [m.ControlRecord(3, KRAFT_VERSION, kraft_version_record(0))])
-    assert r.voters == one
+        check_fetched(r.state, [], [m.ControlRecord(3, KRAFT_VERSION, kraft_version_record(0))])
+    assert r.state.voters == one
 
 
-def test_the_log_is_spared_them(tmp_path: Path) -> None:
+def test_such_records_are_not_appended(tmp_path: Path) -> None:
     async def main() -> None:
         node = await sole(tmp_path)
         client, end = node.client, node.client.log.end_offset
         for epoch, taken in ((client.epoch + 1, False), (client.epoch, True)):
-            client._append_fetched(
+            client.driver._append_fetched(
                 build_metadata_batch([b"x"], base_offset=end, leader_epoch=epoch, timestamp=1)
             )
             assert (client.log.end_offset > end) is taken
-            assert isinstance(client._queue[0], m.Appended if taken else m.FetchRejected)
-            client._queue.clear()
+            assert isinstance(client.driver._queue[0], m.Appended if taken else m.FetchRejected)
+            client.driver._queue.clear()
         await node.kill()
 
     asyncio.run(main())
@@ -267,11 +260,11 @@ def test_a_long_list_of_successors_stops_nobody() -> None:
     assert reply_to(r, end(2, 3, keys), 0.2).error == ErrorCode.NONE
 
 
-def test_nobody_stands_while_a_snapshot_replaces_the_log() -> None:
+def test_no_election_begins_while_a_snapshot_replaces_the_log() -> None:
     r = shown()
-    r.installing = OffsetEpoch(10, 3)
+    r.state.installing = OffsetEpoch(10, 3)
     reply_to(r, end(2, 3, (ReplicaKey(1, directory(1)),)), 0.2)
-    assert r.role is Role.FOLLOWER
+    assert r.state.role is Role.FOLLOWER
 
 
 def any_request(rng: random.Random) -> m.RaftRequest:
@@ -336,7 +329,7 @@ def test_no_request_and_no_answer_stops_a_replica(role: Role) -> None:
         now = 6.0
         for _ in range(40):
             now += rng.choice((0.0, 0.02, 0.5, 2.5))
-            flying = [(a, q) for a, link in r.links.items() for q in link.in_flight.values()]
+            flying = [(a, q) for a, link in r.state.links.items() for q in link.in_flight.values()]
             if flying and rng.random() < 0.5:
                 to, request = rng.choice(flying)
                 event: m.Event = m.Replied(
@@ -348,26 +341,26 @@ def test_no_request_and_no_answer_stops_a_replica(role: Role) -> None:
                 event = m.Received(any_request(rng), "t")
             effects = r.step(event, now)
             if effects.truncate_to is not None:
-                del r.log.entries[effects.truncate_to :]  # type: ignore[attr-defined]
+                del r.state.log.entries[effects.truncate_to :]  # type: ignore[attr-defined]
                 r.step(m.Synced(effects.truncate_to), now)
             if effects.start_snapshot is not None:
                 r.step(m.SnapshotOpened(effects.start_snapshot.snapshot, 0), now)
-            if r.installing is not None:
-                r.step(m.SnapshotRejected(r.installing, "it is none"), now)
+            if r.state.installing is not None:
+                r.step(m.SnapshotRejected(r.state.installing, "it is none"), now)
 
 
 @pytest.mark.parametrize(
     "error", [ErrorCode.INVALID_VOTER_KEY, ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_SERVER_ERROR]
 )
-def test_a_vote_that_is_refused_every_moment_for_one_reason_is_one_line(
+def test_repeated_refusals_of_a_vote_are_logged_once(
     error: ErrorCode, caplog: pytest.LogCaptureFixture
 ) -> None:
     r = started(Role.PROSPECTIVE)
     caplog.set_level("INFO")
     caplog.clear()
     for i in range(100):
-        q = m.Vote(r.epoch, r.me, r.end, ReplicaKey(3, directory(3)), True)
-        r.step(m.Replied(m.Peer(3, address(3)), q, m.VoteReply(error, epoch=r.epoch)), 0.1 + 0.022 * i)
+        q = m.Vote(r.state.epoch, r.state.me, r.state.end, ReplicaKey(3, directory(3)), True)
+        r.step(m.Replied(m.Peer(3, address(3)), q, m.VoteReply(error, epoch=r.state.epoch)), 0.1 + 0.022 * i)
     lines = [
         x.getMessage()
         for x in caplog.records
@@ -377,10 +370,10 @@ def test_a_vote_that_is_refused_every_moment_for_one_reason_is_one_line(
     assert address(3)[0] in lines[0]
 
 
-def test_a_complaint_is_made_at_once_and_then_seldom_with_its_number() -> None:
+def test_a_kind_of_error_is_logged_at_once_and_then_at_intervals_with_a_count() -> None:
     c = RateLimitedLog()
     assert c.due("a", 0.0) == ""
     assert [c.due("a", 0.02 * i) for i in range(1, 100)] == [None] * 99
     assert c.due("b", 1.0) == ""
-    assert c.due("a", AGAIN_S) == " (99 more like this in 10 s)"
-    assert c.due("a", 3 * AGAIN_S) == ""
+    assert c.due("a", INTERVAL_S) == " (99 more like this in 10 s)"
+    assert c.due("a", 3 * INTERVAL_S) == ""

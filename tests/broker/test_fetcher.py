@@ -12,8 +12,8 @@ import pytest
 from quorate.broker.handlers import BrokerHandlers
 from quorate.broker.replication.fetch_session import FetchSessionCache, FetchSessions
 from quorate.broker.replication.replica_fetcher import ClientFetchSession, LeaderFetcher
-from quorate.log.partition_log import PartitionLog
-from quorate.log.producer_state import AppendOrigin
+from quorate.log.partition.partition_log import PartitionLog
+from quorate.log.partition.producer_state import AppendOrigin
 from quorate.protocol.api import REGISTRY, ApiKey
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.fetch import FetchRequest
@@ -139,7 +139,7 @@ def test_batches_are_copied_as_they_are(pair):
     pair.rounds()
     ours, theirs = pair.log(FOLLOWER), pair.log(LEADER)
     assert ours.read_bytes(0, 1 << 20) == theirs.read_bytes(0, 1 << 20)
-    assert ours.epoch_entries() == theirs.epoch_entries() == [(0, 0)]
+    assert ours.epochs.entries() == theirs.epochs.entries() == [(0, 0)]
 
 
 def test_the_watermark_follows_with_the_next_fetch(pair):
@@ -193,7 +193,7 @@ def test_what_the_old_leader_never_committed_is_cut(pair):
     pair.follow(leader=2, follower=1)
     pair.rounds(3)
     assert pair.values(1) == pair.values(2) == [b"common", b"won"]
-    assert pair.log(1).epoch_entries() == pair.log(2).epoch_entries() == [(0, 0), (1, 1)]
+    assert pair.log(1).epochs.entries() == pair.log(2).epochs.entries() == [(0, 0), (1, 1)]
 
 
 def test_histories_that_part_more_than_once_meet_again(pair):
@@ -410,7 +410,7 @@ def test_a_log_without_epochs_is_cut_at_its_high_watermark(pair):
     pair.follow()
     pair.rounds(2)
     assert pair.values(FOLLOWER) == [b"a", b"b"]
-    assert log.epoch_entries() == [(0, 1)]
+    assert log.epochs.entries() == [(0, 1)]
 
 
 def test_checkpoints_are_lowered_before_anything_is_appended_behind_a_cut(pair):

@@ -7,7 +7,8 @@ from typing import Any
 
 from quorate.log.config import LogConfig
 from quorate.log.files import OpenFiles
-from quorate.log.partition_log import AppendInfo, PartitionLog
+from quorate.log.partition.partition_log import PartitionLog
+from quorate.log.partition.results import AppendInfo
 from quorate.records.batch import build_batch, decode_records, iter_batches, verify_crc
 
 NOW = 1_700_000_000_000

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from quorate.log.config import LogConfig
+from quorate.log.directories.manager import LogManager, run_steps
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles
-from quorate.log.manager import LogManager, run_steps
-from quorate.log.partition_log import PartitionLog
+from quorate.log.partition.partition_log import PartitionLog
 from quorate.records.batch import build_batch
 from tests.support.cluster import wait_for
 
@@ -68,7 +68,7 @@ def test_logs_come_back_after_a_kill(tmp_path: Path) -> None:
         put(log, b"%d" % i * 20)
     log.high_watermark = 15
     run_steps(logs.checkpoint_high_watermarks())
-    logs._background.wait_idle()
+    logs._scheduler.wait_idle()
     run_steps(logs.checkpoint_recovery_points())
     point = log.segments[-1].base_offset
     assert (tmp_path / "d" / "recovery-point-offset-checkpoint").read_text() == f"0\n1\nt 0 {point}\n"
@@ -313,7 +313,7 @@ def test_deleted_logs_are_renamed_by_a_thread_and_removed_after_the_delay(tmp_pa
     put(logs.create("t", 0, TOPIC_ID), b"old")
     logs.delete("t", 0)
     assert logs.get("t", 0) is None
-    logs._background.wait_idle()
+    logs._scheduler.wait_idle()
     assert "t-0" not in names(tmp_path / "d")
     put(logs.create("t", 0, bytes(15) + b"\x09"), b"new")
     wait_for("the removal", lambda: names(tmp_path / "d") == {"t-0"})
@@ -325,7 +325,7 @@ def test_a_log_that_is_created_before_the_thread_renamed_the_old_one_is_empty(tm
     old = logs.create("t", 0, TOPIC_ID)
     put(old, b"old", epoch=7)
     held = threading.Event()
-    logs._background.run_later(lambda: held.wait(10) and None, str(tmp_path / "d"))  # the thread is busy
+    logs._scheduler.run_later(lambda: held.wait(10) and None, str(tmp_path / "d"))  # the thread is busy
     logs.delete("t", 0)
     new = logs.create("t", 0, bytes(15) + b"\x09")
     put(new, b"new", epoch=0)
@@ -346,14 +346,14 @@ def test_epochs_of_a_deleted_topic_do_not_reach_the_directory_of_its_successor(t
     old = logs.create("t", 0, TOPIC_ID)
     put(old, b"old", epoch=7)
     held = threading.Event()
-    logs._background.run_later(lambda: held.wait(10) and None, str(tmp_path / "d"))
+    logs._scheduler.run_later(lambda: held.wait(10) and None, str(tmp_path / "d"))
     old.roll()
     logs.delete("t", 0)
     put(logs.create("t", 0, bytes(15) + b"\x09"), b"new", epoch=0)
     held.set()
-    logs._background.wait_idle()
+    logs._scheduler.wait_idle()
     assert not (tmp_path / "d" / "t-0" / "leader-epoch-checkpoint").exists()
-    logs._background.drain()  # and no directory failed
+    logs._scheduler.run_callbacks()  # and no directory failed
     logs.close()
 
 
@@ -365,9 +365,9 @@ def test_the_recovery_point_moves_over_a_rolled_segment_when_its_epochs_are_on_t
     log = logs.create("t", 0, TOPIC_ID)
     put(log, b"a", epoch=3)
     log.roll()
-    logs._background.wait_idle()
+    logs._scheduler.wait_idle()
     assert log.recovery_point == 0
-    logs._background.drain()
+    logs._scheduler.run_callbacks()
     assert log.recovery_point == 1
     assert (tmp_path / "d" / "t-0" / "leader-epoch-checkpoint").read_text() == "0\n1\n3 0\n"
 
@@ -526,7 +526,7 @@ def test_a_log_that_is_created_in_another_directory_leaves_no_second_one_of_its_
     logs.load()
     put(logs.create("t", 0, TOPIC_ID, directory_id=IDS[0]), b"old")
     free = threading.Event()
-    logs._background.run_later(free.wait, str(dirs[0]))  # type: ignore[arg-type]
+    logs._scheduler.run_later(free.wait, str(dirs[0]))  # type: ignore[arg-type]
     logs.delete("t", 0)
     put(logs.create("t", 0, TOPIC_ID, directory_id=IDS[1]), b"new")
     try:
@@ -567,7 +567,7 @@ def test_every_directory_that_failed_in_the_background_is_not_marked_as_closed_i
         raise OSError(5, "Input/output error")
 
     for directory in dirs[:2]:
-        logs._background.run_later(broken, str(directory))
+        logs._scheduler.run_later(broken, str(directory))
     logs.close(broker_epoch=1)
     assert [".kafka_cleanshutdown" in names(directory) for directory in dirs] == [False, False, True]
 
@@ -618,8 +618,8 @@ def test_flush_ms_is_honoured(tmp_path: Path) -> None:
     put(log, b"a")
     put(late, b"a")
     run_steps(logs.flush_due())
-    logs._background.wait_idle()
-    logs._background.drain()
+    logs._scheduler.wait_idle()
+    logs._scheduler.run_callbacks()
     assert (log.recovery_point, late.recovery_point) == (1, 0)
 
 

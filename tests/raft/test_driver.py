@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.log.results import UnexpectedAppendOffset
+from quorate.log.partition.results import UnexpectedAppendOffset
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from quorate.raft.core.messages import NONE

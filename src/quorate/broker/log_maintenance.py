@@ -17,7 +17,7 @@ from quorate.log.errors import LogDirFailure
 if TYPE_CHECKING:
     from quorate.broker.replication.replica_manager import ReplicaManager
     from quorate.config.kafka_config import KafkaConfig
-    from quorate.log.manager import LogManager, Step
+    from quorate.log.directories.manager import LogManager, Step
 
 log_ = logging.getLogger("quorate.broker.log_maintenance")
 

@@ -112,6 +112,15 @@ def write_all(fd: int, parts: list[bytes | bytearray | memoryview], position: in
     return total
 
 
+def fsync_path(path: str) -> None:
+    """Makes the content of a file durable. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def fsync_directory(path: str) -> None:
     """Makes creations, renames and removals inside a directory durable. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

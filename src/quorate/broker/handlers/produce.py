@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.broker.replication.purgatory import DelayedAcks
 from quorate.broker.topic_names import is_internal
-from quorate.log.producer_state import AppendOrigin
+from quorate.log.partition.producer_state import AppendOrigin
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.produce import ProduceRequest, ProduceResponse

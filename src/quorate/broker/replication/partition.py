@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from quorate.broker.replication.purgatory import DelayedAcks, DelayedFetch
     from quorate.broker.replication.replica_manager import ReplicaManager
-    from quorate.log.partition_log import PartitionLog
-    from quorate.log.producer_state import AppendOrigin
-    from quorate.log.results import AppendInfo
+    from quorate.log.partition.partition_log import PartitionLog
+    from quorate.log.partition.producer_state import AppendOrigin
+    from quorate.log.partition.results import AppendInfo
     from quorate.metadata.image import PartitionImage
 
 log_ = logging.getLogger("quorate.broker.replication.partition")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from quorate.broker.replication.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, next_epoch
-from quorate.log.results import UnexpectedAppendOffset
+from quorate.log.partition.results import UnexpectedAppendOffset
 from quorate.net.client import NodeChannel
 from quorate.net.errors import NetError
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from quorate.broker.replication.partition import Partition
     from quorate.broker.replication.replica_manager import ReplicaManager
     from quorate.config.kafka_config import KafkaConfig
-    from quorate.log.partition_log import PartitionLog
+    from quorate.log.partition.partition_log import PartitionLog
 
 log_ = logging.getLogger("quorate.broker.replication.replica_fetcher")
 

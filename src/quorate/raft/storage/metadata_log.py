@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.log.config import LogConfig
 from quorate.log.files import OpenFile, OpenFiles
-from quorate.log.partition_log import PartitionLog
-from quorate.log.partition_metadata import FILE_NAME, write_topic_id
+from quorate.log.partition.partition_log import PartitionLog
+from quorate.log.partition.partition_metadata import FILE_NAME, write_topic_id
 from quorate.protocol.regions import FileRegion
 from quorate.raft.core.membership import KRAFT_VOTERS, apply_membership, voter_set
 from quorate.raft.core.messages import ControlRecord
@@ -207,7 +207,7 @@ class MetadataLog:
         write: what it wrote below a running node of ours is found here and left as it is, instead of
         being mixed with ours.
         """
-        self._log.refuse_foreign_tail()
+        self._log.fail_on_foreign_bytes()
         self._log.append_as_follower(batches, now_ms, contiguous=True)
 
     def flush(self) -> None:
@@ -418,7 +418,7 @@ class MetadataLog:
     def clean(self, now_ms: int, hwm: int) -> bool:
         """Retention by size, then by age; whether anything went. The newest snapshot always stays."""
         self._remove_doomed()
-        self._log.save_epochs()
+        self._log.flusher.checkpoint_epochs()
         self._log.high_watermark = hwm
         changed = False
         sizes = {s: self._path(s).stat().st_size for s in self._snapshots if self._path(s).exists()}

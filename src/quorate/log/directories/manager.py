@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from quorate.log import clean_shutdown
-from quorate.log.background import Background
 from quorate.log.checkpoints import (
     HIGH_WATERMARKS,
     LOG_STARTS,
@@ -27,9 +25,12 @@ from quorate.log.checkpoints import (
     write_offsets,
 )
 from quorate.log.config import LONG_MAX, LogConfig
+from quorate.log.directories import clean_shutdown
 from quorate.log.errors import CheckpointError, LogDirFailure, NotALogError
 from quorate.log.files import OpenFiles
-from quorate.log.partition_log import PartitionLog, parse_directory_name
+from quorate.log.partition.local_log import parse_directory_name
+from quorate.log.partition.partition_log import PartitionLog
+from quorate.log.scheduler import BackgroundScheduler
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ class LogManager:
         written yet."""
         self._deleted_at: dict[tuple[Path, TopicPartition], int] = {}
         """By deleted log, a number: checkpoints below it may hold its offsets."""
-        self._background = Background()
+        self._scheduler = BackgroundScheduler()
         self._doomed: dict[str, PartitionLog] = {}
         """Deleted logs whose directories still have their names; changed with the lock held."""
         self._doomed_lock = threading.Lock()
@@ -212,7 +213,7 @@ class LogManager:
                     log_start_offset=log_starts.get(key, 0),
                     clean_shutdown=clean,
                     now_ms=now_ms,
-                    housekeeping=self._background,
+                    scheduler=self._scheduler,
                     must_exist=True,
                 )
             except NotALogError as e:
@@ -235,7 +236,7 @@ class LogManager:
         if progress is not None:
             progress(directory, len(wanted), len(wanted))
         if doomed:
-            self._background.remove_later(doomed, self._defaults.file_delete_delay_ms)
+            self._scheduler.remove_later(doomed, self._defaults.file_delete_delay_ms)
         for file, content in (
             (RECOVERY_POINTS, recovery_points),
             (LOG_STARTS, log_starts),
@@ -375,7 +376,7 @@ class LogManager:
             files=self._files,
             now_ms=self._now_ms() if now_ms is None else now_ms,
             topic_id=topic_id,
-            housekeeping=self._background,
+            scheduler=self._scheduler,
         )
         self._logs[key] = self._by_dir[directory][key] = log
         return log
@@ -391,7 +392,7 @@ class LogManager:
             path = str(log.dir)
             with self._doomed_lock:
                 self._doomed[path] = log
-            self._background.run_later(functools.partial(self._rename_doomed, path), os.path.dirname(path))
+            self._scheduler.run_later(functools.partial(self._rename_doomed, path), os.path.dirname(path))
 
     def _rename_doomed(self, path: str) -> None:
         """Takes the name from a deleted log's directory, if it still has it: a new log may want it.
@@ -401,7 +402,7 @@ class LogManager:
             if log is None:
                 return
             renamed = log.rename_for_delete()
-        self._background.remove_later([renamed], log.config.file_delete_delay_ms)
+        self._scheduler.remove_later([renamed], log.config.file_delete_delay_ms)
 
     def _forget(self, topic: str, partition: int) -> PartitionLog | None:
         log = self._logs.pop((topic, partition), None)
@@ -457,7 +458,7 @@ class LogManager:
 
     def sweep(self) -> Iterator[Step]:
         """Applies retention. Raises LogDirFailure."""
-        self._background.drain()
+        self._scheduler.run_callbacks()
         now_ms = self._now_ms()
         for count, log in enumerate(list(self._logs.values())):
             deleted = 0
@@ -470,27 +471,27 @@ class LogManager:
         """Forgets the producers that have not written for `producer.id.expiration.ms`."""
         now_ms = self._now_ms()
         for count, log in enumerate(list(self._logs.values())):
-            log.remove_expired_producers(now_ms)
+            log.producers.remove_expired(now_ms)
             if count % _SLICE == _SLICE - 1:
                 yield None
 
     def flush_due(self) -> Iterator[Step]:
         """Flushes logs whose `flush.ms` is over. Raises LogDirFailure."""
-        self._background.drain()
+        self._scheduler.run_callbacks()
         now_ms = self._now_ms()
         for count, log in enumerate(list(self._logs.values())):
             if (
                 log.config.flush_ms != LONG_MAX
-                and log.unflushed
-                and now_ms - log.last_flush_ms >= log.config.flush_ms
+                and log.flusher.unflushed
+                and now_ms - log.flusher.last_flush_ms >= log.config.flush_ms
             ):
-                log.flush_later(now_ms)
+                log.flusher.flush_later(now_ms)
             if count % _SLICE == _SLICE - 1:
                 yield None
 
     def checkpoint_recovery_points(self) -> Iterator[Step]:
         """Raises LogDirFailure, as do the next two."""
-        self._background.drain()
+        self._scheduler.run_callbacks()
         oldest = {
             d: min(self._newest_checkpoints.get((d, name), 0) for name in _CHECKPOINTS) for d in self._dirs
         }
@@ -579,16 +580,16 @@ class LogManager:
         start from recovering what a crash left. Only the epoch in a marker becomes that of a broker
         that has registered meanwhile: the controller compares it with the last one.
         """
-        self._background.close()
+        self._scheduler.close()
         while True:
             try:
-                self._background.drain()
+                self._scheduler.run_callbacks()
                 break
             except LogDirFailure as failure:  # there may be one for each directory
                 logger.error("[LogManager] %s", failure)
                 self.mark_offline(Path(failure.directory))
         # With many logs one sync() of everything is cheaper than their journals' commits one by one.
-        together = sum(1 for log in self._logs.values() if log.unflushed) >= _SYNC_ALL_FROM
+        together = sum(1 for log in self._logs.values() if log.flusher.unflushed) >= _SYNC_ALL_FROM
         for directory in self.online_dirs():
             try:
                 if directory not in self._loaded:
@@ -601,7 +602,7 @@ class LogManager:
                 if together:
                     os.sync()
                     for log in logs:
-                        log.note_flushed()
+                        log.flusher.note_flushed()
                 for name in _CHECKPOINTS:
                     run_steps(self._checkpoint_of(directory, name))
                 clean_shutdown.write(str(directory), broker_epoch)

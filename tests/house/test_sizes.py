@@ -15,7 +15,6 @@ KNOWN_LONG_FILES = {
     "src/quorate/broker/coordinators/driver.py",
     "src/quorate/broker/replication/partition.py",
     "src/quorate/broker/replication/replica_fetcher.py",
-    "src/quorate/log/directories/manager.py",
     "src/quorate/metadata/image/builder.py",
     "src/quorate/net/connection.py",
     "src/quorate/node/server.py",

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from quorate.log.config import LogConfig
-from quorate.log.directories.manager import LogManager, run_steps
+from quorate.log.directories.manager import LogManager
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles
 from quorate.log.partition.partition_log import PartitionLog
+from quorate.log.scheduler import run_steps
 from quorate.records.batch import build_batch
 from tests.support.cluster import wait_for
 
@@ -403,7 +404,7 @@ def test_checkpoints_that_were_collected_before_a_truncation_do_not_undo_what_it
     for step in collected:
         step()
     assert (tmp_path / "d" / "replication-offset-checkpoint").read_text() == "0\n1\nt 0 1\n"
-    assert not any(logs._collecting.values())
+    assert not any(logs._checkpoints._collecting.values())
     logs.close()
 
 

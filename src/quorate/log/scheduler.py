@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from quorate.lazy import lazy_module
@@ -173,6 +173,18 @@ class BackgroundScheduler:
             pass
         except OSError as e:
             logger.warning("[LogManager] Could not delete %s: %s", path, e)
+
+
+Step = Callable[[], None] | None
+"""A step that a periodic job yields: disk work, which the driver of the job runs in another thread before
+it resumes the job, or None for a pause."""
+
+
+def run_steps(job: Iterable[Step]) -> None:
+    """Runs a periodic job to its end in this thread. Raises LogDirFailure."""
+    for step in job:
+        if step is not None:
+            step()
 
 
 def sync_files(files: Sequence[OpenFile], directory: str) -> None:

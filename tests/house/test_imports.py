@@ -20,7 +20,6 @@ KNOWN_CIRCLES = (
     "quorate.broker.replication: partition purgatory replica_manager",
     "quorate.controller: broker_connections driver envelope periodic_tasks reads registration requests",
     "quorate.controller: broker_sessions config context",
-    "quorate.net: connection dispatch server",
     "quorate.raft.core: auto_join election follower leader leader_conflict membership raft transitions "
     "voter_changes",
     "quorate.raft.runtime: metrics view",

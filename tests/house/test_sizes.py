@@ -16,7 +16,6 @@ KNOWN_LONG_FILES = {
     "src/quorate/broker/replication/partition.py",
     "src/quorate/broker/replication/replica_fetcher.py",
     "src/quorate/metadata/image/builder.py",
-    "src/quorate/net/connection.py",
     "src/quorate/node/server.py",
     "src/quorate/raft/runtime/client.py",
     "src/quorate/raft/runtime/wire.py",

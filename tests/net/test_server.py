@@ -95,8 +95,10 @@ class World:
             epoch=12,
         )
 
-    async def connect(self) -> Connection:
-        return await Connection.connect("127.0.0.1", self.listener.port, client_id="test", timeout_s=5)
+    async def connect(self, **options: Any) -> Connection:
+        return await Connection.connect(
+            "127.0.0.1", self.listener.port, client_id="test", timeout_s=5, **options
+        )
 
     async def raw(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.listener.port)
@@ -596,9 +598,8 @@ def test_an_answer_that_does_not_come_times_out_and_the_connection_stays_usable(
 def test_requests_in_flight_fail_when_the_connection_is_lost() -> None:
     async def test(world: World) -> None:
         world.metadata = lambda c, r: asyncio.get_running_loop().create_future()
-        connection = await world.connect()
         lost: list[Exception | None] = []
-        connection.on_lost = lost.append
+        connection = await world.connect(on_lost=lost.append)
         answer = connection.send(MetadataRequest())
         while not world.seen:
             await asyncio.sleep(0.001)

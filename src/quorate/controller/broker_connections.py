@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from quorate.controller.driver import QuorumController
-    from quorate.net.dispatch import RequestContext
-    from quorate.net.server import ServerConnection
+    from quorate.net.dispatch import ClientConnection, RequestContext
 
 Session = tuple[int, int]  # broker id and epoch
 
@@ -24,7 +23,7 @@ class BrokerConnections:
 
     def __init__(self, controller: QuorumController) -> None:
         self._controller = controller
-        self._connections: dict[Session, ServerConnection] = {}
+        self._connections: dict[Session, ClientConnection] = {}
 
     def heartbeat(self, ctx: RequestContext, request: Any, now: float) -> None:
         """Before anything else: a heartbeat counts even if what it asks for is refused."""
@@ -41,7 +40,7 @@ class BrokerConnections:
             self._connections[session] = connection
             connection.on_close(lambda: self._lost(session, connection))
 
-    def _lost(self, session: Session, connection: ServerConnection) -> None:
+    def _lost(self, session: Session, connection: ClientConnection) -> None:
         if self._connections.get(session) is not connection:
             return  # it came back over another one
         del self._connections[session]

@@ -30,8 +30,7 @@ from quorate.records.batch import parse_header
 if TYPE_CHECKING:
     from quorate.broker.handlers import Services
     from quorate.broker.replication.partition import Partition
-    from quorate.net.connection import ServerConnection
-    from quorate.net.dispatch import Handler, RequestContext
+    from quorate.net.dispatch import ClientConnection, Handler, RequestContext
     from quorate.protocol.schema import Records
 
 log_ = logging.getLogger("quorate.broker.produce")
@@ -130,7 +129,7 @@ class ProduceHandler:
     def __init__(self, services: Services) -> None:
         self._services = services
         self.turn_s = TURN_S
-        self._unfinished: dict[ServerConnection | None, asyncio.Task[Any]] = {}
+        self._unfinished: dict[ClientConnection | None, asyncio.Task[Any]] = {}
         """The appends of each connection that are carried on in further turns, the last one of each."""
 
     def __call__(self, context: RequestContext, request: ProduceRequest) -> Any:
@@ -150,7 +149,7 @@ class ProduceHandler:
         task.add_done_callback(functools.partial(self._appended, context.connection))
         return _answer_of(task)
 
-    def _appended(self, connection: ServerConnection | None, task: asyncio.Task[Any]) -> None:
+    def _appended(self, connection: ClientConnection | None, task: asyncio.Task[Any]) -> None:
         if self._unfinished.get(connection) is task:
             del self._unfinished[connection]
 

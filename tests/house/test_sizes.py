@@ -24,8 +24,6 @@ KNOWN_LONG_FILES = {
     "src/quorate/testing/cluster.py",
     "src/quorate/tools/metadata_quorum.py",
     "tests/broker/coordinators/test_service.py",
-    "tests/log/test_manager.py",
-    "tests/net/test_server.py",
     "tests/raft/test_driver.py",
 }
 """The longer files that are still there. The list only shrinks: whoever divides one takes it out."""

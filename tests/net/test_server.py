@@ -5,26 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import struct
-from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
 from quorate.net.client import (
     Connection,
     KafkaConnectionError,
-    NodeChannel,
-    RequestTimedOut,
     UnsupportedVersion,
 )
 from quorate.net.dispatch import (
-    Dispatcher,
-    FeatureLevel,
-    FeatureRange,
-    FeatureState,
-    ListenerKind,
     RequestContext,
 )
 from quorate.net.errors import ListenerError
@@ -34,93 +25,17 @@ from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.api_versions import ApiVersionsRequest
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
-from quorate.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from quorate.protocol.messages.find_coordinator import FindCoordinatorRequest
 from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from quorate.protocol.messages.produce import ProduceRequest, ProduceResponse
 from quorate.protocol.regions import FileRegion
-
-LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
-    "asyncio": asyncio.new_event_loop,
-    "uvloop": uvloop.new_event_loop,
-}
-_current = "asyncio"
+from tests.net.served import LOOPS, World, closed, in_loop, run, use_loop
 
 
 @pytest.fixture(autouse=True, params=LOOPS)
 def _loop(request: pytest.FixtureRequest) -> None:
     """Every test runs on asyncio's own event loop and on uvloop, which nodes use."""
-    global _current
-    _current = request.param
-
-
-def in_loop(test: Coroutine[Any, Any, None]) -> None:
-    with asyncio.Runner(loop_factory=LOOPS[_current]) as runner:
-        runner.run(test)
-
-
-class World:
-    """One listener; `metadata` and `coordinator` are what a test wants their handlers to do."""
-
-    def __init__(self) -> None:
-        self.listener = Listener()
-        self.seen: list[RequestContext] = []
-        self.metadata: Callable[[RequestContext, MetadataRequest], Any] = lambda c, r: MetadataResponse(
-            cluster_id="here"
-        )
-        self.coordinator: Callable[[RequestContext, FindCoordinatorRequest], Any] = lambda c, r: (
-            FindCoordinatorResponse()
-        )
-        self.fetch: Callable[[RequestContext, FetchRequest], Any] = lambda c, r: FetchResponse()
-        self.produce: Callable[[RequestContext, ProduceRequest], Any] = lambda c, r: ProduceResponse()
-        self.dispatcher = Dispatcher(ListenerKind.BROKER, features=self.features)
-        for key, name in (
-            (ApiKey.METADATA, "metadata"),
-            (ApiKey.FIND_COORDINATOR, "coordinator"),
-            (ApiKey.FETCH, "fetch"),
-            (ApiKey.PRODUCE, "produce"),
-        ):
-            self.dispatcher.register(key, self.handler(name))
-
-    def handler(self, name: str) -> Callable[[RequestContext, Any], Any]:
-        def run(context: RequestContext, request: Any) -> Any:
-            self.seen.append(context)
-            return getattr(self, name)(context, request)
-
-        return run
-
-    def features(self) -> FeatureState:
-        return FeatureState(
-            [FeatureRange("metadata.version", 7, 27), FeatureRange("kraft.version", 0, 1)],
-            [FeatureLevel("metadata.version", 27)],
-            epoch=12,
-        )
-
-    async def connect(self, **options: Any) -> Connection:
-        return await Connection.connect(
-            "127.0.0.1", self.listener.port, client_id="test", timeout_s=5, **options
-        )
-
-    async def raw(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", self.listener.port)
-
-
-def run(test: Callable[[World], Awaitable[None]], limits: ConnectionLimits | None = None) -> None:
-    async def main() -> None:
-        world = World()
-        await world.listener.start("127.0.0.1", 0, world.dispatcher, "TEST", limits)
-        try:
-            await asyncio.wait_for(test(world), 20)
-        finally:
-            await world.listener.close()
-
-    in_loop(main())
-
-
-async def closed(reader: asyncio.StreamReader) -> bytes:
-    try:
-        return await asyncio.wait_for(reader.read(), 5)
-    except ConnectionError:
-        return b""
+    use_loop(request.param)
 
 
 def test_negotiates_versions_and_features() -> None:
@@ -573,89 +488,3 @@ def test_the_context_tells_who_asks() -> None:
 
 
 # -- the client's side
-
-
-def test_an_answer_that_does_not_come_times_out_and_the_connection_stays_usable() -> None:
-    async def test(world: World) -> None:
-        late: list[asyncio.Future[Any]] = []
-
-        def metadata(context: RequestContext, request: MetadataRequest) -> Any:
-            late.append(asyncio.get_running_loop().create_future())
-            return late[-1]
-
-        world.metadata = metadata
-        connection = await world.connect()
-        with pytest.raises(RequestTimedOut, match="METADATA"):
-            await connection.call(MetadataRequest(), 0.05)
-        late[0].set_result(MetadataResponse())
-        assert isinstance(
-            await connection.call(FindCoordinatorRequest(key="g"), 5, 2), FindCoordinatorResponse
-        )
-
-    run(test)
-
-
-def test_requests_in_flight_fail_when_the_connection_is_lost() -> None:
-    async def test(world: World) -> None:
-        world.metadata = lambda c, r: asyncio.get_running_loop().create_future()
-        lost: list[Exception | None] = []
-        connection = await world.connect(on_lost=lost.append)
-        answer = connection.send(MetadataRequest())
-        while not world.seen:
-            await asyncio.sleep(0.001)
-        next(iter(world.listener.connections)).close()
-        with pytest.raises(KafkaConnectionError):
-            await answer
-        assert isinstance(lost[0], KafkaConnectionError)
-        with pytest.raises(KafkaConnectionError):
-            connection.send(MetadataRequest())
-
-    run(test)
-
-
-def test_a_refused_connection_says_so() -> None:
-    async def main() -> None:
-        listener = Listener()
-        listener.bind("127.0.0.1", 0, "X")
-        with pytest.raises(KafkaConnectionError, match=f"127.0.0.1:{listener.port}"):
-            await Connection.connect("127.0.0.1", listener.port)
-
-    in_loop(main())
-
-
-def test_a_channel_that_is_closed_in_the_moment_in_which_it_connects_leaves_no_connection(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    connect = Connection.connect
-    channel: NodeChannel
-
-    async def made_meanwhile(*args: Any, **options: Any) -> Connection:
-        connection = await connect(*args, **options)
-        channel.close()
-        return connection
-
-    monkeypatch.setattr(Connection, "connect", made_meanwhile)
-
-    async def body(world: World) -> None:
-        nonlocal channel
-        channel = NodeChannel("127.0.0.1", world.listener.port)
-        with pytest.raises(KafkaConnectionError):
-            await channel.connected()
-        while world.listener.connections:
-            await asyncio.sleep(0.001)
-
-    run(body)
-
-
-def test_a_channel_connects_again_after_a_loss() -> None:
-    async def test(world: World) -> None:
-        channel = NodeChannel("127.0.0.1", world.listener.port, backoff_min_s=0.01)
-        await asyncio.gather(*[channel.call(MetadataRequest(), 5) for _ in range(5)])
-        assert len(world.listener.connections) == 1
-        next(iter(world.listener.connections)).close()
-        while channel.connection is not None:
-            await asyncio.sleep(0.001)
-        assert (await channel.call(MetadataRequest(), 5)).cluster_id == "here"
-        channel.close()
-
-    run(test)

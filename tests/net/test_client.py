@@ -19,7 +19,7 @@ from quorate.net.dispatch import (
 from quorate.net.server import Listener
 from quorate.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from tests.net.served import LOOPS, World, in_loop, run, use_loop
+from tests.net.served import LOOPS, ServedListener, in_loop, run, use_loop
 
 
 @pytest.fixture(autouse=True, params=LOOPS)
@@ -29,7 +29,7 @@ def _loop(request: pytest.FixtureRequest) -> None:
 
 
 def test_an_answer_that_does_not_come_times_out_and_the_connection_stays_usable() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         late: list[asyncio.Future[Any]] = []
 
         def metadata(context: RequestContext, request: MetadataRequest) -> Any:
@@ -49,7 +49,7 @@ def test_an_answer_that_does_not_come_times_out_and_the_connection_stays_usable(
 
 
 def test_requests_in_flight_fail_when_the_connection_is_lost() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         world.metadata = lambda c, r: asyncio.get_running_loop().create_future()
         lost: list[Exception | None] = []
         connection = await world.connect(on_lost=lost.append)
@@ -89,7 +89,7 @@ def test_a_channel_that_is_closed_in_the_moment_in_which_it_connects_leaves_no_c
 
     monkeypatch.setattr(Connection, "connect", made_meanwhile)
 
-    async def body(world: World) -> None:
+    async def body(world: ServedListener) -> None:
         nonlocal channel
         channel = NodeChannel("127.0.0.1", world.listener.port)
         with pytest.raises(KafkaConnectionError):
@@ -101,7 +101,7 @@ def test_a_channel_that_is_closed_in_the_moment_in_which_it_connects_leaves_no_c
 
 
 def test_a_channel_connects_again_after_a_loss() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         channel = NodeChannel("127.0.0.1", world.listener.port, backoff_min_s=0.01)
         await asyncio.gather(*[channel.call(MetadataRequest(), 5) for _ in range(5)])
         assert len(world.listener.connections) == 1

@@ -29,7 +29,7 @@ from quorate.protocol.messages.find_coordinator import FindCoordinatorRequest
 from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from quorate.protocol.messages.produce import ProduceRequest, ProduceResponse
 from quorate.protocol.regions import FileRegion
-from tests.net.served import LOOPS, World, closed, in_loop, run, use_loop
+from tests.net.served import LOOPS, ServedListener, closed, in_loop, run, use_loop
 
 
 @pytest.fixture(autouse=True, params=LOOPS)
@@ -39,7 +39,7 @@ def _loop(request: pytest.FixtureRequest) -> None:
 
 
 def test_negotiates_versions_and_features() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         connection = await world.connect()
         assert connection.api_versions[ApiKey.METADATA] == (0, 13)
         assert connection.api_versions[ApiKey.PRODUCE] == (0, 13)
@@ -54,7 +54,7 @@ def test_negotiates_versions_and_features() -> None:
 
 
 def test_older_api_versions_leave_out_features_from_level_zero() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         connection = await world.connect()
         answer = await connection.call(
             ApiVersionsRequest(client_software_name="a", client_software_version="1"), 5, 3
@@ -66,7 +66,7 @@ def test_older_api_versions_leave_out_features_from_level_zero() -> None:
 
 @pytest.mark.parametrize(("name", "version"), [("", "1"), ("-a", "1"), ("a", "1 2"), ("a.", "1")])
 def test_bad_software_names_are_refused(name: str, version: str) -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         connection = await world.connect()
         answer = await connection.call(
             ApiVersionsRequest(client_software_name=name, client_software_version=version), 5, 3
@@ -77,7 +77,7 @@ def test_bad_software_names_are_refused(name: str, version: str) -> None:
 
 
 def test_an_unknown_api_versions_version_is_answered_in_version_0() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         reader, writer = await world.raw()
         writer.write(struct.pack(">ihhih", 14, 18, 99, 5, -1) + b"\0\0\0\0")
         frame = await reader.readexactly(4 + 4 + 2 + 4 + 6)
@@ -115,7 +115,7 @@ def test_an_unknown_api_versions_version_is_answered_in_version_0() -> None:
     ],
 )
 def test_what_is_not_the_protocol_is_cut_off(request_bytes: bytes) -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         neighbour = await world.connect()
         reader, writer = await world.raw()
         writer.write(request_bytes)
@@ -127,7 +127,7 @@ def test_what_is_not_the_protocol_is_cut_off(request_bytes: bytes) -> None:
 
 
 def test_bytes_behind_a_request_are_ignored() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         reader, writer = await world.raw()
         # librdkafka's request for the metadata of all topics, three bytes too long
         writer.write(bytes.fromhex("000000190003000d00000003000772646b61666b610000000000010000"))
@@ -138,7 +138,7 @@ def test_bytes_behind_a_request_are_ignored() -> None:
 
 
 def test_frames_may_arrive_in_any_pieces() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         reader, writer = await world.raw()
         frame = struct.pack(">ihhih", 14, 3, 0, 77, -1) + struct.pack(">i", 0)
         for _ in range(2):
@@ -157,7 +157,7 @@ def test_frames_may_arrive_in_any_pieces() -> None:
 
 
 def test_a_request_larger_than_every_buffer_arrives_whole_and_writable() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         payload = os.urandom(9 << 20)
         got: list[Any] = []
 
@@ -178,7 +178,7 @@ def test_a_request_larger_than_every_buffer_arrives_whole_and_writable() -> None
 
 
 def test_a_first_request_may_be_large_when_it_is_one_of_ours() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         connection = await Connection.connect("127.0.0.1", world.listener.port, negotiate=False)
         data = ProduceRequest.PartitionProduceData(index=0, records=bytes(1 << 20))
         topic = ProduceRequest.TopicProduceData(name="t", partition_data=[data])
@@ -188,7 +188,7 @@ def test_a_first_request_may_be_large_when_it_is_one_of_ours() -> None:
 
 
 def test_answers_keep_the_order_of_requests() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         waiting: list[asyncio.Future[Any]] = []
 
         def metadata(context: RequestContext, request: MetadataRequest) -> Any:
@@ -215,7 +215,7 @@ def test_answers_keep_the_order_of_requests() -> None:
 
 
 def test_coroutine_handlers_start_in_order() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         started: list[int] = []
 
         async def metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
@@ -232,7 +232,7 @@ def test_coroutine_handlers_start_in_order() -> None:
 
 
 def test_a_kafka_error_becomes_the_answer() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         def metadata(context: RequestContext, request: MetadataRequest) -> Any:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE)
 
@@ -249,7 +249,7 @@ def test_a_kafka_error_becomes_the_answer() -> None:
 
 
 def test_a_failing_handler_answers_unknown_server_error(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         def metadata(context: RequestContext, request: MetadataRequest) -> Any:
             raise ZeroDivisionError
 
@@ -262,7 +262,7 @@ def test_a_failing_handler_answers_unknown_server_error(caplog: pytest.LogCaptur
 
 
 def test_no_answer_is_sent_for_none() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         world.produce = lambda c, r: None
         connection = await world.connect()
         connection.send(ProduceRequest(acks=0), expect_answer=False)
@@ -272,7 +272,7 @@ def test_no_answer_is_sent_for_none() -> None:
 
 
 def test_requests_in_flight_are_bounded_and_none_is_lost() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         waiting: list[asyncio.Future[Any]] = []
 
         def metadata(context: RequestContext, request: MetadataRequest) -> Any:
@@ -301,7 +301,7 @@ def test_file_regions_are_sent_in_their_place(tmp_path: Path) -> None:
     path = tmp_path / "segment"
     path.write_bytes(content)
 
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         with path.open("rb") as file:
 
             def fetch(context: RequestContext, request: FetchRequest) -> Any:
@@ -337,7 +337,7 @@ def test_a_file_that_is_shorter_than_promised_ends_the_connection(tmp_path: Path
     path = tmp_path / "segment"
     path.write_bytes(b"short")
 
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         with path.open("rb") as file:
             partition = FetchResponse.PartitionData(records=FileRegion(file, 0, 100))
             topic = FetchResponse.FetchableTopicResponse(topic="t", partitions=[partition])
@@ -350,7 +350,7 @@ def test_a_file_that_is_shorter_than_promised_ends_the_connection(tmp_path: Path
 
 
 def test_a_reader_that_takes_nothing_is_cut_off_and_others_are_served() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         world.metadata = lambda c, r: MetadataResponse(cluster_id="x" * 30_000)
         _reader, writer = await world.raw()
         frame = struct.pack(">ihhih", 14, 3, 2, 77, -1) + struct.pack(">i", 0)
@@ -371,7 +371,7 @@ def test_a_reader_that_takes_nothing_is_cut_off_and_others_are_served() -> None:
 
 @pytest.mark.parametrize("begun", [b"", struct.pack(">i", 100), struct.pack(">ihh", 100, 3, 0), b"\0\0"])
 def test_a_peer_that_begins_and_stops_is_cut_off(begun: bytes) -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         reader, writer = await world.raw()
         writer.write(begun)
         assert await closed(reader) == b""
@@ -381,7 +381,7 @@ def test_a_peer_that_begins_and_stops_is_cut_off(begun: bytes) -> None:
 
 
 def test_idle_connections_end() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         connection = await world.connect()
         await asyncio.wait_for(connection.closed, 5)
 
@@ -389,7 +389,7 @@ def test_idle_connections_end() -> None:
 
 
 def test_connections_are_limited() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         first, second = await world.connect(), await world.connect()
         with pytest.raises(KafkaConnectionError):
             await world.connect()
@@ -406,7 +406,7 @@ def test_connections_are_limited() -> None:
 
 def test_closing_waits_for_answers_in_flight() -> None:
     async def main() -> None:
-        world = World()
+        world = ServedListener()
         await world.listener.start("127.0.0.1", 0, world.dispatcher, "TEST")
 
         async def metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
@@ -425,7 +425,7 @@ def test_closing_waits_for_answers_in_flight() -> None:
 
 
 def test_closing_does_not_wait_for_what_only_waits() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         loop = asyncio.get_running_loop()
         forever: asyncio.Future[FetchResponse] = loop.create_future()
         soon: asyncio.Future[MetadataResponse] = loop.create_future()
@@ -454,7 +454,7 @@ def test_closing_does_not_wait_for_what_only_waits() -> None:
 
 
 def test_a_busy_port_is_named_with_what_to_do() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         with pytest.raises(ListenerError, match=rf"port {world.listener.port} is in use .* listeners"):
             Listener().bind("127.0.0.1", world.listener.port, "OTHER")
 
@@ -464,7 +464,7 @@ def test_a_busy_port_is_named_with_what_to_do() -> None:
 def test_listens_on_ipv6_and_on_every_address() -> None:
     async def main() -> None:
         for host, peers in (("[::1]", ["::1"]), ("", ["127.0.0.1", "::1"])):
-            world = World()
+            world = ServedListener()
             await world.listener.start(host, 0, world.dispatcher, "TEST")
             for peer in peers:
                 connection = await Connection.connect(peer, world.listener.port)
@@ -476,7 +476,7 @@ def test_listens_on_ipv6_and_on_every_address() -> None:
 
 
 def test_the_context_tells_who_asks() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         connection = await world.connect()
         await connection.call(MetadataRequest(), 5)
         context = world.seen[0]

@@ -7,7 +7,7 @@ from types import TracebackType
 from quorate.protocol.errors import ErrorCode, KafkaError
 
 
-class LogDirFailure(KafkaError):  # noqa: N818 - named after the failure of a directory, as in Kafka's log messages
+class LogDirFailure(KafkaError):  # noqa: N818 - named as in Kafka's log messages
     """A log directory can no longer be read or written. Its partitions go offline (KAFKA_STORAGE_ERROR)."""
 
     def __init__(self, directory: str, message: str) -> None:

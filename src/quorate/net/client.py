@@ -13,14 +13,21 @@ import socket
 import ssl as ssl_module
 import struct
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from quorate import __version__
+from quorate.lazy import lazy_module
 from quorate.net.errors import KafkaConnectionError, ProtocolViolation, RequestTimedOut, UnsupportedVersion
 from quorate.net.framing import FrameReader
 from quorate.protocol.api import REGISTRY, ApiKey, decode_response, encode_request_parts
 from quorate.protocol.errors import DecodeError, EncodeError, ErrorCode
 from quorate.protocol.regions import FileRegion
 from quorate.protocol.schema import Request, Response
+
+if TYPE_CHECKING:
+    from quorate.protocol.messages import api_versions
+else:
+    api_versions = lazy_module("quorate.protocol.messages.api_versions")  # not needed until one connects
 
 logger = logging.getLogger(__name__)
 
@@ -134,17 +141,14 @@ class Connection(asyncio.BufferedProtocol):
             raise RequestTimedOut(f"{where} did not complete a connection within {timeout_s:g} s") from e
 
     async def _negotiate(self) -> None:
-        from quorate import __version__
-        from quorate.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-
         spec = REGISTRY[ApiKey.API_VERSIONS]
         version = spec.max_version
         while True:
-            request = ApiVersionsRequest(
+            request = api_versions.ApiVersionsRequest(
                 client_software_name=SOFTWARE_NAME, client_software_version=__version__
             )
             answer = await self.send(request, version)
-            assert isinstance(answer, ApiVersionsResponse)
+            assert isinstance(answer, api_versions.ApiVersionsResponse)
             if answer.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
                 offered = [k.max_version for k in answer.api_keys if k.api_key == ApiKey.API_VERSIONS]
                 version = min([version - 1, *offered])

@@ -21,13 +21,20 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from quorate.lazy import lazy_module
 from quorate.net.errors import ProtocolViolation
 from quorate.protocol.api import REGISTRY, ApiKey, decode_request
 from quorate.protocol.errors import DecodeError, ErrorCode, KafkaError
 from quorate.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
+    from quorate.protocol import error_response as error_responses
+    from quorate.protocol.messages import api_versions
     from quorate.protocol.schema import Request, Response
+else:
+    # Not needed until a client connects, or a handler fails.
+    error_responses = lazy_module("quorate.protocol.error_response")
+    api_versions = lazy_module("quorate.protocol.messages.api_versions")
 
 logger = logging.getLogger(__name__)
 
@@ -103,8 +110,8 @@ class RequestContext:
 
 
 Handler = Callable[[RequestContext, Any], Any]
-"""`Callable[[RequestContext, Request], Response | Awaitable[Response | None] | None]`; Any, so that a handler may name
-the one request class that it takes."""
+"""`Callable[[RequestContext, Request], Response | Awaitable[Response | None] | None]`. Declared with Any, so
+that a handler may annotate the one request class that it takes."""
 
 
 class FeatureRange(NamedTuple):
@@ -204,13 +211,11 @@ class Dispatcher:
     def unsupported_api_versions(self) -> Response:
         """The response to an ApiVersions request of an unknown version: error 35 and the versions of
         ApiVersions itself. It is encoded in version 0 (KIP-511)."""
-        from quorate.protocol.messages.api_versions import ApiVersionsResponse
-
         spec = REGISTRY[ApiKey.API_VERSIONS]
-        own = ApiVersionsResponse.ApiVersion(
+        own = api_versions.ApiVersionsResponse.ApiVersion(
             api_key=ApiKey.API_VERSIONS, min_version=spec.min_version, max_version=spec.max_version
         )
-        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
+        return api_versions.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
 
     def advertised(self) -> Iterable[tuple[int, int, int]]:
         """(key, lowest version, highest version) of each served API, by key."""
@@ -225,30 +230,30 @@ class Dispatcher:
             yield key, low, high
 
     def _api_versions(self, context: RequestContext, request: Any) -> Response:
-        from quorate.protocol.messages.api_versions import ApiVersionsResponse
-
         if context.api_version >= 3:
             name, version = request.client_software_name, request.client_software_version
             if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
-                return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+                return api_versions.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
             if context.connection is not None:
                 context.connection.software_name, context.connection.software_version = name, version
-        response = ApiVersionsResponse(
+        response = api_versions.ApiVersionsResponse(
             api_keys=[
-                ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
+                api_versions.ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
                 for key, low, high in self.advertised()
             ]
         )
         if context.api_version >= 3:
             state = self._features()
             response.supported_features = [
-                ApiVersionsResponse.SupportedFeatureKey(name=f.name, min_version=f.min, max_version=f.max)
+                api_versions.ApiVersionsResponse.SupportedFeatureKey(
+                    name=f.name, min_version=f.min, max_version=f.max
+                )
                 for f in state.supported
                 if f.min > 0 or context.api_version >= 4  # older clients refuse a range that starts at 0
             ]
             response.finalized_features_epoch = state.epoch
             response.finalized_features = [
-                ApiVersionsResponse.FinalizedFeatureKey(
+                api_versions.ApiVersionsResponse.FinalizedFeatureKey(
                     name=f.name, max_version_level=f.level, min_version_level=f.level
                 )
                 for f in state.finalized
@@ -264,10 +269,8 @@ def _no_sasl(_context: RequestContext, _request: Any) -> Response:
 def failure(context: RequestContext, request: Request, error: BaseException) -> Response | None:
     """The response for an exception of a handler: the error of a KafkaError; UNKNOWN_SERVER_ERROR and a
     log entry for all others."""
-    from quorate.protocol.error_response import error_response
-
     if isinstance(error, KafkaError):
-        return error_response(request, error.code, error.message, context.api_version)
+        return error_responses.error_response(request, error.code, error.message, context.api_version)
     logger.error(
         "[Listener %s] %s version %d from %s failed: %r",
         context.listener,
@@ -277,4 +280,4 @@ def failure(context: RequestContext, request: Request, error: BaseException) -> 
         error,
         exc_info=error,
     )
-    return error_response(request, ErrorCode.UNKNOWN_SERVER_ERROR, None, context.api_version)
+    return error_responses.error_response(request, ErrorCode.UNKNOWN_SERVER_ERROR, None, context.api_version)

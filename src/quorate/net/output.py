@@ -216,7 +216,8 @@ class SocketOutput:
             self._flush()
 
     def _send_region(self, region: _Cursor) -> int:
-        """Returns the bytes sent, 0 if they must be read from disk first. Raises OSError, ProtocolViolation."""
+        """Returns the bytes sent, 0 if they must be read from disk first. Raises OSError,
+        ProtocolViolation."""
         ready = region.readable(WARM_BYTES)
         if not ready:
             return 0

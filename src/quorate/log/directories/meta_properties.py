@@ -208,4 +208,7 @@ def _duplicate_id_message(
         remedy += (
             f" (never from {' or '.join(f'{d}' for d in needed)}, by whose id the voters may know this node)"
         )
-    return f"{directory / FILE_NAME}: directory.id={uuid_text(directory_id)} is that of {other} too: one is a copy; {remedy}"
+    return (
+        f"{directory / FILE_NAME}: directory.id={uuid_text(directory_id)} is that of {other} too: one is a "
+        f"copy; {remedy}"
+    )

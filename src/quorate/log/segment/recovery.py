@@ -66,7 +66,8 @@ def recover_segment(
                 raise CorruptRecordError(f"Offset {header.base_offset} after {last}")
             if min_epoch is not None and (header.base_offset != last + 1 or header.leader_epoch < epoch):
                 raise CorruptRecordError(
-                    f"Offset {header.base_offset} of epoch {header.leader_epoch} after {last} of epoch {epoch}"
+                    f"Offset {header.base_offset} of epoch {header.leader_epoch} after {last} of epoch "
+                    f"{epoch}"
                 )
             if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET or not verify_crc(batch):
                 raise CorruptRecordError(f"Record is corrupt (stored crc = {header.crc})")

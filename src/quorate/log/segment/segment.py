@@ -461,7 +461,10 @@ class Segment:
         return now_ms - self.created_ms
 
     def start_for_timestamp(self, timestamp: int, from_offset: int) -> int:
-        """The file position from which to search for a record of at least this timestamp. Raises OSError."""
+        """The file position from which to search for a record of at least this timestamp.
+
+        Raises OSError.
+        """
         found, offset = self.time_index().lookup(timestamp)
         place = self.find(max(offset, from_offset)) if found >= 0 else None
         if place is not None and found >= 0 and offset >= from_offset:

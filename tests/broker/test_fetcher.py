@@ -371,7 +371,7 @@ def test_an_answer_on_offsets_cuts_nothing_that_is_not_followed_any_more(pair, a
     leader, follower = pair.log(LEADER), pair.brokers[FOLLOWER].replicas.partition("t", 0)
     if asked == 1:
         leader.truncate_to(1)
-        leader._epochs.clear()  # or the answer would be a diverging epoch
+        leader.epochs.clear()  # or the answer would be a diverging epoch
     else:
         write(pair, LEADER, *[b"b"] * 5)
         leader.high_watermark = 8
@@ -406,7 +406,7 @@ def test_a_log_without_epochs_is_cut_at_its_high_watermark(pair):
     log = pair.log(FOLLOWER)
     log.append_as_follower(bytes(stale))
     log.high_watermark = 1
-    log._epochs.clear()
+    log.epochs.clear()
     pair.follow()
     pair.rounds(2)
     assert pair.values(FOLLOWER) == [b"a", b"b"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from bisect import insort
 from dataclasses import dataclass, field
 
-from quorate.log.epoch_cache import EpochCache
+from quorate.log.partition.epoch_cache import EpochCache
 from quorate.raft.core import messages as m
 from quorate.raft.core.control_records import KRAFT_VERSION, KRAFT_VOTERS, voter_set
 from quorate.raft.core.voters import Membership, MembershipRecord, VoterSet

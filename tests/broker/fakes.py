@@ -16,8 +16,8 @@ from quorate.broker.replication.partition import Partition
 from quorate.broker.replication.replica_manager import ReplicaManager
 from quorate.broker.replication.replica_state import PendingIsr
 from quorate.log.config import LogConfig
+from quorate.log.directories.manager import LogManager
 from quorate.log.files import OpenFiles
-from quorate.log.manager import LogManager
 from quorate.metadata.image import BrokerRegistration, Endpoint, PartitionImage
 from quorate.metadata.image.cluster import ClusterImage
 from quorate.metadata.image.image import MetadataImage

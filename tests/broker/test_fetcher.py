@@ -13,8 +13,8 @@ from quorate.broker.handlers import BrokerHandlers
 from quorate.broker.replication.fetch_session import FetchSessionCache, FetchSessions
 from quorate.broker.replication.fetch_session_handler import FetchSessionHandler
 from quorate.broker.replication.replica_fetcher import ReplicaFetcher
-from quorate.log.partition_log import PartitionLog
-from quorate.log.producer_state import AppendOrigin
+from quorate.log.partition.partition_log import PartitionLog
+from quorate.log.partition.producer_state import AppendOrigin
 from quorate.protocol.api import REGISTRY, ApiKey
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.fetch import FetchRequest
@@ -140,7 +140,7 @@ def test_batches_are_copied_as_they_are(pair):
     pair.rounds()
     ours, theirs = pair.log(FOLLOWER), pair.log(LEADER)
     assert ours.read_bytes(0, 1 << 20) == theirs.read_bytes(0, 1 << 20)
-    assert ours.epoch_entries() == theirs.epoch_entries() == [(0, 0)]
+    assert ours.epochs.entries() == theirs.epochs.entries() == [(0, 0)]
 
 
 def test_the_watermark_follows_with_the_next_fetch(pair):
@@ -194,7 +194,7 @@ def test_what_the_old_leader_never_committed_is_cut(pair):
     pair.follow(leader=2, follower=1)
     pair.rounds(3)
     assert pair.values(1) == pair.values(2) == [b"common", b"won"]
-    assert pair.log(1).epoch_entries() == pair.log(2).epoch_entries() == [(0, 0), (1, 1)]
+    assert pair.log(1).epochs.entries() == pair.log(2).epochs.entries() == [(0, 0), (1, 1)]
 
 
 def test_logs_that_diverge_more_than_once_become_equal(pair):
@@ -373,7 +373,7 @@ def test_an_answer_on_offsets_cuts_nothing_that_is_not_followed_any_more(pair, a
     leader, follower = pair.log(LEADER), pair.brokers[FOLLOWER].replicas.partition("t", 0)
     if asked == 1:
         leader.truncate_to(1)
-        leader._epochs.clear()  # or the answer would be a diverging epoch
+        leader.epochs.clear()  # or the answer would be a diverging epoch
     else:
         write(pair, LEADER, *[b"b"] * 5)
         leader.high_watermark = 8
@@ -408,11 +408,11 @@ def test_a_log_without_epochs_is_cut_at_its_high_watermark(pair):
     log = pair.log(FOLLOWER)
     log.append_as_follower(bytes(stale))
     log.high_watermark = 1
-    log._epochs.clear()
+    log.epochs.clear()
     pair.follow()
     pair.rounds(2)
     assert pair.values(FOLLOWER) == [b"a", b"b"]
-    assert log.epoch_entries() == [(0, 1)]
+    assert log.epochs.entries() == [(0, 1)]
 
 
 def test_checkpoints_are_lowered_before_anything_is_appended_behind_a_cut(pair):

@@ -12,8 +12,8 @@ import pytest
 from quorate.broker.replication.partition import Partition
 from quorate.broker.replication.purgatory import DelayedAcks, DelayedFetch
 from quorate.broker.replication.replica_manager import ReplicaManager
-from quorate.log.producer_state import AppendOrigin
-from quorate.log.results import AppendInfo
+from quorate.log.partition.producer_state import AppendOrigin
+from quorate.log.partition.results import AppendInfo
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.records.batch import build_batch
 
@@ -64,7 +64,11 @@ def test_a_new_leader_notes_its_epoch_at_the_end_of_its_log(leading):
     partition.make_leader(registration(leader_epoch=5, partition_epoch=2), clock.now())
     log = partition.log
     assert log is replicas.logs.get("t", 0)
-    assert (log.epoch_entries(), partition.leader_epoch_start, log.high_watermark) == ([(3, 0), (5, 5)], 5, 5)
+    assert (log.epochs.entries(), partition.leader_epoch_start, log.high_watermark) == (
+        [(3, 0), (5, 5)],
+        5,
+        5,
+    )
 
 
 def test_an_older_partition_epoch_is_skipped(leading):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from quorate.log.producer_state import AppendOrigin
+from quorate.log.partition.producer_state import AppendOrigin
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.messages.fetch import FetchRequest

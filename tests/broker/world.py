@@ -18,8 +18,8 @@ from quorate.broker.replication.fetch_session import FetchSessionCache, FetchSes
 from quorate.broker.replication.replica_manager import ReplicaManager
 from quorate.config.kafka_config import KafkaConfig
 from quorate.log.config import LogConfig
+from quorate.log.directories.manager import LogManager
 from quorate.log.files import OpenFiles
-from quorate.log.manager import LogManager
 from quorate.metadata.image import (
     EMPTY,
     MetadataDelta,

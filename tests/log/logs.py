@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from quorate.log.config import LogConfig
+from quorate.log.directories.manager import LogManager
 from quorate.log.files import OpenFiles
-from quorate.log.partition_log import AppendInfo, PartitionLog
+from quorate.log.partition.partition_log import PartitionLog
+from quorate.log.partition.results import AppendInfo
 from quorate.records.batch import build_batch, decode_records, iter_batches, verify_crc
 
 NOW = 1_700_000_000_000
@@ -52,3 +54,23 @@ def contents(
 
 def files_of(log: PartitionLog) -> set[str]:
     return {path.name for path in log.dir.iterdir()}
+
+
+DIRECTORY_IDS = [bytes([n]) * 16 for n in (101, 102, 103)]
+
+
+def manager(*dirs: Path, now_ms: int = NOW, files: OpenFiles | None = None, **config: Any) -> LogManager:
+    """A log manager of these directories, which are created."""
+    for directory in dirs:
+        directory.mkdir(exist_ok=True)
+    return LogManager(
+        list(dirs),
+        LogConfig(**config),
+        OpenFiles(16) if files is None else files,
+        now_ms=lambda: now_ms,
+        directory_ids=dict(zip(dirs, DIRECTORY_IDS, strict=False)),
+    )
+
+
+def names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}

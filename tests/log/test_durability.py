@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from quorate.log.background import Background
 from quorate.log.config import LogConfig
+from quorate.log.directories.manager import LogManager
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles, write_atomically
-from quorate.log.manager import LogManager
-from quorate.log.segment import Segment
+from quorate.log.scheduler import BackgroundScheduler
+from quorate.log.segment.segment import Segment
 
 from .logs import NOW, TOPIC_ID, open_log, put
 
@@ -87,7 +87,7 @@ def test_a_truncation_syncs_nothing_and_the_epochs_that_it_cut_do_not_come_back(
         recovery_point = log.recovery_point
     again = open_log(tmp_path, recovery_point=recovery_point, clean_shutdown=stop == "orderly")
     assert again.log_end_offset == 6
-    assert again.epoch_entries() == ([(0, 0)] if epoch == 0 else [(0, 0), (7, 1)])
+    assert again.epochs.entries() == ([(0, 0)] if epoch == 0 else [(0, 0), (7, 1)])
 
 
 def test_a_log_that_is_read_whole_when_it_is_opened_syncs_its_data_alone_and_notes_the_epoch_later(
@@ -100,7 +100,7 @@ def test_a_log_that_is_read_whole_when_it_is_opened_syncs_its_data_alone_and_not
     synced.clear()
     log.flush(epochs=False)
     assert names(synced) == [f"{0:020d}.log"]
-    log.save_epochs()
+    log.flusher.checkpoint_epochs()
     assert (log.dir / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n5 1\n"
 
 
@@ -170,7 +170,7 @@ def test_a_sync_that_fails_moves_nothing_and_fails_the_directory(
 def test_an_unexpected_error_of_a_background_job_ends_that_job_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    background = Background()
+    background = BackgroundScheduler()
     ran: list[str] = []
 
     def broken() -> None:
@@ -179,7 +179,7 @@ def test_an_unexpected_error_of_a_background_job_ends_that_job_alone(
     background.run_later(broken, str(tmp_path), lambda: ran.append("done in spite of the error"))
     background.run_later(lambda: ran.append("next"), str(tmp_path))
     background.close()
-    background.drain()
+    background.run_callbacks()
     assert ran == ["next"]
     assert "a bug" in caplog.text
 
@@ -196,9 +196,9 @@ def test_a_sync_that_fails_in_the_background_is_told_by_the_next_job(
 
     put(log, b"a" * 100)
     monkeypatch.setattr(os, "fsync", broken)
-    monkeypatch.setattr("quorate.log.log_trimming.write_epochs", lambda *_, **__: None)
+    monkeypatch.setattr("quorate.log.partition.flusher.write_epochs", lambda *_, **__: None)
     put(log, b"b" * 100)
-    logs._background.wait_idle()
+    logs._scheduler.wait_idle()
     with pytest.raises(LogDirFailure, match="Input/output error"):
         list(logs.sweep())
     assert log.recovery_point == 0

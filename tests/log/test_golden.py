@@ -9,9 +9,9 @@ import pytest
 
 from quorate.log.checkpoints import read_offsets
 from quorate.log.config import LogConfig
+from quorate.log.directories.manager import LogManager
 from quorate.log.files import OpenFiles
-from quorate.log.manager import LogManager
-from quorate.log.producer_state import decode_snapshot, encode_snapshot
+from quorate.log.partition.producer_snapshots import decode_snapshot, encode_snapshot
 from quorate.records.batch import (
     Compression,
     build_batch,

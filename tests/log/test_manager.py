@@ -1,42 +1,22 @@
-"""All logs of a broker: directories, checkpoints, start and stop."""
+"""All logs of a broker: directories, creation, deletion, start and stop."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from quorate.log.checkpoints import TopicPartition, write_offsets
 from quorate.log.config import LogConfig
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles
-from quorate.log.manager import LogManager, run_steps
-from quorate.log.partition_log import PartitionLog
+from quorate.log.partition.partition_log import PartitionLog
+from quorate.log.scheduler import run_steps
 from quorate.records.batch import build_batch
 from tests.support.cluster import wait_for
 
-from .logs import NOW, TOPIC_ID, contents, put
-
-IDS = [bytes([n]) * 16 for n in (101, 102, 103)]
-
-
-def manager(*dirs: Path, now_ms: int = NOW, files: OpenFiles | None = None, **config) -> LogManager:
-    for directory in dirs:
-        directory.mkdir(exist_ok=True)
-    return LogManager(
-        list(dirs),
-        LogConfig(**config),
-        OpenFiles(16) if files is None else files,
-        now_ms=lambda: now_ms,
-        directory_ids=dict(zip(dirs, IDS, strict=False)),
-    )
-
-
-def names(directory: Path) -> set[str]:
-    return {path.name for path in directory.iterdir()}
+from .logs import DIRECTORY_IDS, NOW, TOPIC_ID, contents, manager, names, put
 
 
 def test_logs_come_back_after_an_orderly_stop(tmp_path: Path) -> None:
@@ -70,7 +50,7 @@ def test_logs_come_back_after_a_kill(tmp_path: Path) -> None:
         put(log, b"%d" % i * 20)
     log.high_watermark = 15
     run_steps(logs.checkpoint_high_watermarks())
-    logs._background.wait_idle()
+    logs._scheduler.wait_idle()
     run_steps(logs.checkpoint_recovery_points())
     point = log.segments[-1].base_offset
     assert (tmp_path / "d" / "recovery-point-offset-checkpoint").read_text() == f"0\n1\nt 0 {point}\n"
@@ -131,7 +111,7 @@ def test_a_load_that_did_not_end_is_no_clean_shutdown(tmp_path: Path) -> None:
     first, second = tmp_path / "1", tmp_path / "2"
     logs = manager(first, second)
     logs.load()
-    for partition, directory_id in enumerate(IDS[:2]):
+    for partition, directory_id in enumerate(DIRECTORY_IDS[:2]):
         put(logs.create("t", partition, TOPIC_ID, directory_id=directory_id), b"a")
     run_steps(logs.checkpoint_high_watermarks())
     found = all_files(second)
@@ -150,20 +130,6 @@ def test_a_load_that_did_not_end_is_no_clean_shutdown(tmp_path: Path) -> None:
     left = all_files(second)
     assert {name: left[name] for name in found} == found
     assert ".kafka_cleanshutdown" not in left
-
-
-def test_the_log_start_of_a_killed_node_comes_from_its_checkpoint(tmp_path: Path) -> None:
-    logs = manager(tmp_path / "d")
-    logs.load()
-    log = logs.create("t", 0, TOPIC_ID)
-    put(log, b"a", b"b", b"c")
-    log.high_watermark = 3
-    log.increment_log_start_offset(2, "test")
-    run_steps(logs.checkpoint_log_start_offsets())
-    again = manager(tmp_path / "d")
-    again.load()
-    found = again.get("t", 0)
-    assert found is not None and found.log_start_offset == 2
 
 
 @pytest.mark.parametrize("stop", ["killed", "checkpointed, then killed", "closed"])
@@ -191,61 +157,6 @@ def test_a_new_replica_keeps_the_offset_that_it_starts_at(tmp_path: Path, stop: 
     assert put(log, b"a").first_offset == 50
 
 
-def test_checkpoints_of_a_deleted_log_say_nothing_of_the_next_one_of_its_name(tmp_path: Path) -> None:
-    """A log start above its end would delete all its records, a recovery point above it would leave
-    them unchecked."""
-    logs = manager(tmp_path / "d")
-    logs.load()
-    first = logs.create("t", 0, TOPIC_ID)
-    put(first, *[b"%d" % i for i in range(100)])
-    first.high_watermark = 100
-    first.increment_log_start_offset(80, "test")
-    first.flush()
-    run_steps(logs.checkpoint_recovery_points())
-    run_steps(logs.checkpoint_log_start_offsets())
-    run_steps(logs.checkpoint_high_watermarks())
-    logs.delete("t", 0)
-    put(logs.create("t", 0, bytes(15) + b"\x09"), b"a", b"b")
-    again = manager(tmp_path / "d")
-    again.load()
-    found = again.get("t", 0)
-    assert found is not None and (found.log_start_offset, found.recovery_point, found.high_watermark) == (
-        0,
-        0,
-        0,
-    )
-    assert contents(found) == [(0, b"a"), (1, b"b")]
-
-
-@pytest.mark.parametrize("target", [90, 50], ids=["above the log start", "below it"])
-def test_checkpoints_do_not_claim_more_than_a_truncated_log_holds(tmp_path: Path, target: int) -> None:
-    logs = manager(tmp_path / "d")
-    logs.load()
-    log = logs.create("t", 0, TOPIC_ID)
-    for i in range(100):
-        put(log, b"%d" % i)
-    log.high_watermark = 100
-    log.increment_log_start_offset(80, "test")
-    log.flush()
-    run_steps(logs.checkpoint_recovery_points())
-    run_steps(logs.checkpoint_log_start_offsets())
-    run_steps(logs.checkpoint_high_watermarks())
-    log.truncate_to(target)
-    logs.lower_checkpoints([log])
-    assert (tmp_path / "d" / "recovery-point-offset-checkpoint").read_text() == f"0\n1\nt 0 {target}\n"
-    put(log, b"new")
-    again = manager(tmp_path / "d")
-    again.load()
-    found = again.get("t", 0)
-    assert found is not None
-    assert (found.log_start_offset, found.recovery_point, found.high_watermark) == (
-        min(80, target),
-        target,
-        target,
-    )
-    assert contents(found)[-1] == (target, b"new")
-
-
 def test_partitions_without_records_leave_no_trace(tmp_path: Path) -> None:
     logs = manager(tmp_path / "d")
     logs.load()
@@ -260,7 +171,7 @@ def test_partitions_without_records_leave_no_trace(tmp_path: Path) -> None:
 def test_a_new_log_goes_where_it_is_told_or_where_the_fewest_are(tmp_path: Path) -> None:
     logs = manager(tmp_path / "a", tmp_path / "b")
     logs.load()
-    told = [logs.create("t", p, TOPIC_ID, directory_id=IDS[1]).dir.parent.name for p in range(3)]
+    told = [logs.create("t", p, TOPIC_ID, directory_id=DIRECTORY_IDS[1]).dir.parent.name for p in range(3)]
     free = [logs.create("u", p, TOPIC_ID, directory_id=bytes(16)).dir.parent.name for p in range(5)]
     assert told == ["b"] * 3 and free == ["a", "a", "a", "a", "b"]
 
@@ -315,7 +226,7 @@ def test_deleted_logs_are_renamed_by_a_thread_and_removed_after_the_delay(tmp_pa
     put(logs.create("t", 0, TOPIC_ID), b"old")
     logs.delete("t", 0)
     assert logs.get("t", 0) is None
-    logs._background.wait_idle()
+    logs._scheduler.wait_idle()
     assert "t-0" not in names(tmp_path / "d")
     put(logs.create("t", 0, bytes(15) + b"\x09"), b"new")
     wait_for("the removal", lambda: names(tmp_path / "d") == {"t-0"})
@@ -327,7 +238,7 @@ def test_a_log_that_is_created_before_the_thread_renamed_the_old_one_is_empty(tm
     old = logs.create("t", 0, TOPIC_ID)
     put(old, b"old", epoch=7)
     held = threading.Event()
-    logs._background.run_later(lambda: held.wait(10) and None, str(tmp_path / "d"))  # the thread is busy
+    logs._scheduler.run_later(lambda: held.wait(10) and None, str(tmp_path / "d"))  # the thread is busy
     logs.delete("t", 0)
     new = logs.create("t", 0, bytes(15) + b"\x09")
     put(new, b"new", epoch=0)
@@ -339,128 +250,6 @@ def test_a_log_that_is_created_before_the_thread_renamed_the_old_one_is_empty(tm
     again.load()
     found = again.get("t", 0)
     assert found is not None and found.topic_id == bytes(15) + b"\x09" and contents(found) == [(0, b"new")]
-
-
-def test_epochs_of_a_deleted_topic_do_not_reach_the_directory_of_its_successor(tmp_path: Path) -> None:
-    """A roll leaves the epoch checkpoint to the thread, which may be late."""
-    logs = manager(tmp_path / "d", file_delete_delay_ms=3_600_000)
-    logs.load()
-    old = logs.create("t", 0, TOPIC_ID)
-    put(old, b"old", epoch=7)
-    held = threading.Event()
-    logs._background.run_later(lambda: held.wait(10) and None, str(tmp_path / "d"))
-    old.roll()
-    logs.delete("t", 0)
-    put(logs.create("t", 0, bytes(15) + b"\x09"), b"new", epoch=0)
-    held.set()
-    logs._background.wait_idle()
-    assert not (tmp_path / "d" / "t-0" / "leader-epoch-checkpoint").exists()
-    logs._background.drain()  # and no directory failed
-    logs.close()
-
-
-def test_the_recovery_point_moves_over_a_rolled_segment_when_its_epochs_are_on_the_disk(
-    tmp_path: Path,
-) -> None:
-    logs = manager(tmp_path / "d")
-    logs.load()
-    log = logs.create("t", 0, TOPIC_ID)
-    put(log, b"a", epoch=3)
-    log.roll()
-    logs._background.wait_idle()
-    assert log.recovery_point == 0
-    logs._background.drain()
-    assert log.recovery_point == 1
-    assert (tmp_path / "d" / "t-0" / "leader-epoch-checkpoint").read_text() == "0\n1\n3 0\n"
-
-
-def test_a_checkpoint_that_was_collected_earlier_does_not_replace_a_later_one(tmp_path: Path) -> None:
-    """Two threads write: the periodic job, and whoever cannot wait for it."""
-    logs = manager(tmp_path / "d")
-    logs.load()
-    log = logs.create("t", 0, TOPIC_ID)
-    put(log, b"a", b"b", b"c")
-    log.high_watermark = 1
-    earlier = [step for step in logs.checkpoint_high_watermarks() if step is not None]
-    log.high_watermark = 3
-    run_steps(logs.checkpoint_high_watermarks())
-    for step in earlier:
-        step()
-    assert (tmp_path / "d" / "replication-offset-checkpoint").read_text() == "0\n1\nt 0 3\n"
-    logs.close()
-
-
-def test_checkpoints_that_were_collected_before_a_truncation_do_not_undo_what_it_wrote(
-    tmp_path: Path,
-) -> None:
-    logs = manager(tmp_path / "d")
-    logs.load()
-    log = logs.create("t", 0, TOPIC_ID)
-    put(log, b"a")
-    put(log, b"b")
-    log.high_watermark = 2
-    collected = [step for step in logs.checkpoint_high_watermarks() if step is not None]
-    log.truncate_to(1)
-    logs.lower_checkpoints([log])
-    for step in collected:
-        step()
-    assert (tmp_path / "d" / "replication-offset-checkpoint").read_text() == "0\n1\nt 0 1\n"
-    assert not any(logs._collecting.values())
-    logs.close()
-
-
-def test_a_checkpoint_that_is_being_written_during_a_truncation_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The disk is slow: a follower truncates its log while a thread writes the offset from before."""
-    logs = manager(tmp_path / "d")
-    logs.load()
-    log = logs.create("t", 0, TOPIC_ID)
-    put(log, b"a")
-    log.flush()
-    run_steps(logs.checkpoint_recovery_points())
-    put(log, b"b")
-    put(log, b"c")
-    log.flush()
-    writing, go_on = threading.Event(), threading.Event()
-
-    def slowly(path: str, offsets: Mapping[TopicPartition, int]) -> None:
-        if not writing.is_set():
-            writing.set()
-            assert go_on.wait(30)
-        write_offsets(path, offsets)
-
-    monkeypatch.setattr("quorate.log.manager.write_offsets", slowly)
-    thread = threading.Thread(target=run_steps, args=(logs.checkpoint_recovery_points(),))
-    thread.start()
-    assert writing.wait(30)
-    log.truncate_to(2)
-    lowering = threading.Thread(target=logs.lower_checkpoints, args=([log],))
-    lowering.start()
-    lowering.join(0.2)  # it has to wait for the other thread; what does not wait is over by now
-    go_on.set()
-    thread.join()
-    lowering.join()
-    assert (tmp_path / "d" / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 2\n"
-    assert not any(logs._collecting.values())
-    logs.close()
-
-
-def test_checkpoints_that_were_collected_before_a_deletion_say_nothing_of_the_next_log_of_that_name(
-    tmp_path: Path,
-) -> None:
-    logs = manager(tmp_path / "d")
-    logs.load()
-    put(logs.create("t", 0, TOPIC_ID), b"a", b"b")
-    logs.all_logs()[0].high_watermark = 2
-    collected = [step for step in logs.checkpoint_high_watermarks() if step is not None]
-    logs.delete("t", 0)
-    new = logs.create("t", 0, bytes(15) + b"\x09")
-    for step in collected:
-        step()
-    assert (tmp_path / "d" / "replication-offset-checkpoint").read_text() == "0\n0\n"
-    put(new, b"c")
-    logs.close()
 
 
 def test_a_deletion_that_was_interrupted_is_finished_at_the_next_start(tmp_path: Path) -> None:
@@ -501,23 +290,6 @@ def test_a_stray_whose_name_is_wanted_is_set_aside_with_its_records(tmp_path: Pa
     assert aside.startswith("t-0.") and b"a" in (tmp_path / "d" / aside / f"{0:020d}.log").read_bytes()
     again = manager(tmp_path / "d", file_delete_delay_ms=0)
     assert again.load() == [] and len(again) == 1 and aside in names(tmp_path / "d")
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"],
-)
-@pytest.mark.parametrize("content", [b"9\n", b"0\n5\n", bytes(range(150, 150 + 40))])
-def test_a_damaged_checkpoint_costs_time_alone(tmp_path: Path, name: str, content: bytes) -> None:
-    logs = manager(tmp_path / "d")
-    logs.load()
-    put(logs.create("t", 0, TOPIC_ID), b"a", b"b")
-    logs.close()
-    (tmp_path / "d" / name).write_bytes(content)
-    again = manager(tmp_path / "d")
-    assert again.load() == []
-    log = again.get("t", 0)
-    assert log is not None and contents(log) == [(0, b"a"), (1, b"b")]
 
 
 def test_a_partition_in_two_directories_is_refused_by_name(tmp_path: Path) -> None:
@@ -563,11 +335,11 @@ def test_a_log_that_is_created_in_another_directory_leaves_no_second_one_of_its_
     dirs = [tmp_path / "a", tmp_path / "b"]
     logs = manager(*dirs)
     logs.load()
-    put(logs.create("t", 0, TOPIC_ID, directory_id=IDS[0]), b"old")
+    put(logs.create("t", 0, TOPIC_ID, directory_id=DIRECTORY_IDS[0]), b"old")
     free = threading.Event()
-    logs._background.run_later(free.wait, str(dirs[0]))  # type: ignore[arg-type]
+    logs._scheduler.run_later(free.wait, str(dirs[0]))  # type: ignore[arg-type]
     logs.delete("t", 0)
-    put(logs.create("t", 0, TOPIC_ID, directory_id=IDS[1]), b"new")
+    put(logs.create("t", 0, TOPIC_ID, directory_id=DIRECTORY_IDS[1]), b"new")
     try:
         again = manager(*dirs)  # as after a kill
         assert again.load() == []
@@ -582,10 +354,10 @@ def test_a_directory_that_fails_goes_offline_and_takes_its_logs_along(tmp_path: 
     logs = manager(tmp_path / "a", tmp_path / "b")
     logs.load()
     for partition in range(2):
-        put(logs.create("t", partition, TOPIC_ID, directory_id=IDS[partition]), b"x")
+        put(logs.create("t", partition, TOPIC_ID, directory_id=DIRECTORY_IDS[partition]), b"x")
     assert logs.mark_offline(tmp_path / "a") == [("t", 0)] and logs.mark_offline(tmp_path / "a") == []
     assert not logs.is_online(tmp_path / "a") and logs.get("t", 0) is None and logs.get("t", 1) is not None
-    assert logs.create("u", 0, TOPIC_ID, directory_id=IDS[0]).dir.parent == tmp_path / "b"
+    assert logs.create("u", 0, TOPIC_ID, directory_id=DIRECTORY_IDS[0]).dir.parent == tmp_path / "b"
     logs.close(broker_epoch=1)
     assert ".kafka_cleanshutdown" not in names(tmp_path / "a") and ".kafka_cleanshutdown" in names(
         tmp_path / "b"
@@ -606,7 +378,7 @@ def test_every_directory_that_failed_in_the_background_is_not_marked_as_closed_i
         raise OSError(5, "Input/output error")
 
     for directory in dirs[:2]:
-        logs._background.run_later(broken, str(directory))
+        logs._scheduler.run_later(broken, str(directory))
     logs.close(broker_epoch=1)
     assert [".kafka_cleanshutdown" in names(directory) for directory in dirs] == [False, False, True]
 
@@ -616,7 +388,7 @@ def test_a_disk_error_names_the_directory_that_failed(
 ) -> None:
     logs = manager(tmp_path / "a", tmp_path / "b")
     logs.load()
-    log = logs.create("t", 0, TOPIC_ID, directory_id=IDS[1])
+    log = logs.create("t", 0, TOPIC_ID, directory_id=DIRECTORY_IDS[1])
     put(log, b"x")
 
     def broken(*_: object) -> int:
@@ -657,8 +429,8 @@ def test_flush_ms_is_honoured(tmp_path: Path) -> None:
     put(log, b"a")
     put(late, b"a")
     run_steps(logs.flush_due())
-    logs._background.wait_idle()
-    logs._background.drain()
+    logs._scheduler.wait_idle()
+    logs._scheduler.run_callbacks()
     assert (log.recovery_point, late.recovery_point) == (1, 0)
 
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.log import meta_properties, properties_text
-from quorate.log.lock import DirLock, DirLockedError
-from quorate.log.meta_properties import MetaProperties, MetaPropertiesError
+from quorate.log import properties_text
+from quorate.log.directories import meta_properties
+from quorate.log.directories.lock import DirLock, DirLockedError
+from quorate.log.directories.meta_properties import MetaProperties, MetaPropertiesError
 from quorate.protocol.uuids import random_uuid
 
 
@@ -152,7 +153,10 @@ def test_a_missing_directory_id_is_made_and_kept(tmp_path: Path) -> None:
 def test_a_locked_directory_refuses_another_process(tmp_path: Path) -> None:
     lock = DirLock(tmp_path)
     lock.acquire()
-    code = "import sys; from pathlib import Path; from quorate.log.lock import DirLock; DirLock(Path(sys.argv[1])).acquire()"
+    code = (
+        "import sys; from pathlib import Path; from quorate.log.directories.lock import DirLock; "
+        "DirLock(Path(sys.argv[1])).acquire()"
+    )
     taken = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
     )

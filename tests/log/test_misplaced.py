@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from quorate.log.config import LogConfig
+from quorate.log.directories.manager import LogManager
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles
-from quorate.log.manager import LogManager
-from quorate.log.partition_log import PartitionLog
+from quorate.log.partition.partition_log import PartitionLog
 from quorate.records.errors import CorruptRecordError
 
 from .logs import NOW, TOPIC_ID, open_log, put
@@ -87,7 +87,7 @@ def test_a_closed_log_is_not_cut_where_a_header_is_damaged(tmp_path: Path, batch
 def test_a_damaged_batch_does_not_have_the_indexes_rebuilt_at_each_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from quorate.log.segment import Segment
+    from quorate.log.segment.segment import Segment
 
     log = open_log(tmp_path, index_interval_bytes=50)
     for i in range(20):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from quorate.log.files import OpenFiles
-from quorate.log.partition_log import PartitionLog
+from quorate.log.partition.partition_log import PartitionLog
 from quorate.records.batch import Compression, build_batch, iter_batches
 
 from .logs import NOW, contents, open_log

@@ -12,7 +12,8 @@ import pytest
 
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles
-from quorate.log.partition_log import AppendOrigin, UnexpectedAppendOffset
+from quorate.log.partition.producer_state import AppendOrigin
+from quorate.log.partition.results import UnexpectedAppendOffset
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.records import batch as b
 from quorate.records.batch import Compression, build_batch, build_control_batch, iter_batches, parse_header
@@ -145,7 +146,7 @@ def test_a_follower_keeps_offsets_and_epochs_and_leaves_out_a_cut_batch(tmp_path
     third = build_batch([(None, b"c", [], NOW)], base_offset=11, leader_epoch=5)
     info = log.append_as_follower(first + second + third[:-1], NOW)
     assert (info.first_offset, info.last_offset, log.log_end_offset) == (0, 10, 11)
-    assert log.epoch_entries() == [(2, 0), (5, 10)]
+    assert log.epochs.entries() == [(2, 0), (5, 10)]
     assert contents(log) == [(0, b"a"), (1, b"a"), (2, b"a"), (10, b"b")]
 
 
@@ -271,7 +272,7 @@ def test_epochs_are_taken_from_batches(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for epoch in (2, 2, 3, 7):
         put(log, b"a", b"b", epoch=epoch)
-    assert (log.latest_epoch, log.epoch_entries()) == (7, [(2, 0), (3, 4), (7, 6)])
+    assert (log.latest_epoch, log.epochs.entries()) == (7, [(2, 0), (3, 4), (7, 6)])
     table = {1: (1, 0), 2: (2, 4), 3: (3, 6), 5: (3, 6), 7: (7, 8), 8: (-1, -1), -1: (-1, -1)}
     assert {epoch: log.end_offset_for_epoch(epoch) for epoch in table} == table
     assert [log.epoch_for_offset(offset) for offset in range(8)] == [2, 2, 2, 2, 3, 3, 7, 7]
@@ -294,7 +295,7 @@ def test_truncation_drops_whole_batches_and_what_belongs_to_them(long_log) -> No
     assert [offset for offset, _ in contents(long_log)] == list(range(400))
     assert long_log.offset_of_max_timestamp() == (NOW + 199, 398, 0)
     put(long_log, b"new", epoch=9)
-    assert contents(long_log)[-1] == (401, b"new") and long_log.epoch_entries() == [(0, 0), (9, 401)]
+    assert contents(long_log)[-1] == (401, b"new") and long_log.epochs.entries() == [(0, 0), (9, 401)]
 
 
 def test_truncation_forgets_later_epochs(tmp_path: Path) -> None:
@@ -302,14 +303,14 @@ def test_truncation_forgets_later_epochs(tmp_path: Path) -> None:
     for epoch in range(5):
         put(log, b"a", epoch=epoch)
     log.truncate_to(2)
-    assert log.epoch_entries() == [(0, 0), (1, 1)]
+    assert log.epochs.entries() == [(0, 0), (1, 1)]
 
 
 def test_truncation_below_the_log_starts_over(long_log) -> None:
     long_log.high_watermark = 600
     long_log.truncate_fully_and_start_at(1000)
     assert (long_log.log_start_offset, long_log.high_watermark, long_log.log_end_offset) == (1000, 1000, 1000)
-    assert long_log.epoch_entries() == [] and contents(long_log) == []
+    assert long_log.epochs.entries() == [] and contents(long_log) == []
     put(long_log, b"x", epoch=3)
     assert contents(long_log) == [(1000, b"x")]
     long_log.truncate_to(500)

@@ -14,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorate.log.files import OpenFiles
-from quorate.log.partition_log import AppendInfo, AppendOrigin, PartitionLog
-from quorate.log.replay import RECENT_BATCHES_READ
-from quorate.log.segment import Segment
+from quorate.log.partition.partition_log import PartitionLog
+from quorate.log.partition.producer_state import AppendOrigin
+from quorate.log.partition.producer_state_manager import RECENT_BATCHES_READ
+from quorate.log.partition.results import AppendInfo
+from quorate.log.segment.segment import Segment
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.records.batch import MAX_INT32, BatchHeader, build_batch, build_control_batch
 
@@ -333,7 +335,7 @@ def test_producers_are_known_after_a_truncation_as_after_reading_the_whole_log(t
         (4, 0, 5),
         (6, 0, 1),
     ]
-    log._rebuild_producers(end, NOW)
+    log._producer_state.rebuild(log.log_start_offset, end, NOW)
     assert states() == found
 
 

@@ -9,14 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.log.partition_log import AppendInfo, AppendOrigin, PartitionLog
-from quorate.log.producer_state import (
-    BatchMetadata,
-    CorruptSnapshotError,
-    ProducerState,
-    decode_snapshot,
-    encode_snapshot,
-)
+from quorate.log.partition.partition_log import PartitionLog
+from quorate.log.partition.producer_snapshots import CorruptSnapshotError, decode_snapshot, encode_snapshot
+from quorate.log.partition.producer_state import AppendOrigin, BatchMetadata, ProducerState
+from quorate.log.partition.results import AppendInfo
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.records.batch import build_batch, build_control_batch
 
@@ -128,9 +124,9 @@ def test_producers_expire_unless_their_transaction_is_open(tmp_path: Path) -> No
     log = open_log(tmp_path)
     send(log, 0, 0, producer=1)
     send(log, 0, 0, producer=2, transactional=True)
-    log.remove_expired_producers(NOW + 86_400_000 - 1)
+    log.producers.remove_expired(NOW + 86_400_000 - 1)
     assert len(log.active_producers()) == 2
-    log.remove_expired_producers(NOW + 86_400_000)
+    log.producers.remove_expired(NOW + 86_400_000)
     assert [p.producer_id for p in log.active_producers()] == [2]
 
 

@@ -13,7 +13,9 @@ import pytest
 from quorate.log.checkpoints import write_epochs
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles
-from quorate.log.partition_log import AppendOrigin, PartitionLog
+from quorate.log.partition import loader
+from quorate.log.partition.partition_log import PartitionLog
+from quorate.log.partition.producer_state import AppendOrigin
 from quorate.records import batch as b
 from quorate.records.batch import build_batch, build_control_batch, iter_batches
 
@@ -48,7 +50,7 @@ def test_all_is_there_after_either_stop(tmp_path: Path, clean: bool) -> None:
         log.close()
     again = reopened(log, clean_shutdown=clean)
     assert contents(again) == expected(120)
-    assert again.epoch_entries() == [(0, 0), (1, 40), (2, 80)]
+    assert again.epochs.entries() == [(0, 0), (1, 40), (2, 80)]
     assert again.offset_for_timestamp(NOW + 33) == (NOW + 33, 66, 1)
     assert again.offset_of_max_timestamp() == (NOW + 59, 118, 2)
     assert again.recovery_point == (120 if clean else 0)
@@ -63,12 +65,10 @@ def test_a_second_kill_finds_what_the_first_recovery_found(tmp_path: Path) -> No
 
 def test_flushed_segments_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = filled(tmp_path)
-    from quorate.log.segment import Segment
-
     scanned: list[int] = []
-    original = Segment.recover
+    original = loader.recover_segment
     monkeypatch.setattr(
-        Segment, "recover", lambda self, *a, **k: scanned.append(self.base_offset) or original(self, *a, **k)
+        loader, "recover_segment", lambda s, *a, **k: scanned.append(s.base_offset) or original(s, *a, **k)
     )
     again = reopened(log, recovery_point=log.recovery_point)
     assert scanned == [log.segments[-1].base_offset] and contents(again) == expected(120)
@@ -222,16 +222,16 @@ def test_leader_epochs_are_found_again_in_the_batches(
     damage(log.dir / "leader-epoch-checkpoint")
     point = 100 if stop == "unclean, behind a recovery point" else 0
     again = reopened(log, clean_shutdown=stop == "clean", recovery_point=point)
-    assert again.epoch_entries() == [(0, 0), (1, 40), (2, 80)]
+    assert again.epochs.entries() == [(0, 0), (1, 40), (2, 80)]
     again.close()
-    assert reopened(again, clean_shutdown=True).epoch_entries() == [(0, 0), (1, 40), (2, 80)]
+    assert reopened(again, clean_shutdown=True).epochs.entries() == [(0, 0), (1, 40), (2, 80)]
 
 
 def test_an_epoch_file_that_says_there_are_no_epochs_is_believed(tmp_path: Path) -> None:
     log = filled(tmp_path)
     log.close()
     write_epochs(str(log.dir / "leader-epoch-checkpoint"), [])
-    assert reopened(log, clean_shutdown=True).epoch_entries() == []
+    assert reopened(log, clean_shutdown=True).epochs.entries() == []
 
 
 def test_a_log_without_records_needs_no_epoch_file(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_after_a_crash_the_epochs_of_the_batches_are_believed_before_those_of_th
     log = filled(tmp_path)
     write_epochs(str(log.dir / "leader-epoch-checkpoint"), entries)
     again = reopened(log)
-    assert again.epoch_entries() == [(0, 0), (1, 40), (2, 80)]
+    assert again.epochs.entries() == [(0, 0), (1, 40), (2, 80)]
     assert again.end_offset_for_epoch(3) == (-1, -1)
 
 
@@ -271,7 +271,7 @@ def test_an_epoch_without_records_is_kept_by_recovery(tmp_path: Path) -> None:
     write_epochs(
         str(log.dir / "leader-epoch-checkpoint"), [(0, 0), (1, 36), (2, 80)]
     )  # its first batches were compacted away
-    assert reopened(log, recovery_point=70).epoch_entries() == [(0, 0), (1, 36), (2, 80)]
+    assert reopened(log, recovery_point=70).epochs.entries() == [(0, 0), (1, 36), (2, 80)]
 
 
 def test_a_partition_metadata_file_that_is_not_one_fails_the_directory(tmp_path: Path) -> None:
@@ -347,7 +347,7 @@ def test_the_log_start_offset_survives(tmp_path: Path) -> None:
     log = filled(tmp_path)
     again = reopened(log, log_start_offset=51)
     assert (again.log_start_offset, again.high_watermark) == (51, 51)
-    assert again.epoch_entries() == [(1, 51), (2, 80)] and contents(again)[0][0] == 51
+    assert again.epochs.entries() == [(1, 51), (2, 80)] and contents(again)[0][0] == 51
 
 
 # --- producers ------------------------------------------------------------------------------------
@@ -439,4 +439,4 @@ def test_truncation_takes_producers_back(tmp_path: Path) -> None:
     produced(log, 8, 0, transactional=True)
     log.truncate_to(3)
     assert [(p.producer_id, p.last_sequence) for p in log.active_producers()] == [(7, 2)]
-    assert log.first_unstable_offset is None and produced(log, 7, 3) == 3
+    assert log.producers.first_unstable_offset is None and produced(log, 7, 3) == 3

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.log.partition_log import PartitionLog
+from quorate.log.partition.partition_log import PartitionLog
 from quorate.protocol.errors import ErrorCode, KafkaError
 
 from .logs import NOW, contents, files_of, open_log, put
@@ -114,7 +114,7 @@ def test_the_epoch_of_the_log_start_is_kept(tmp_path: Path) -> None:
         put(log, b"a", b"b", epoch=epoch)
     log.high_watermark = 8
     log.increment_log_start_offset(5, "test")
-    assert log.epoch_entries() == [(2, 5), (3, 6)]
+    assert log.epochs.entries() == [(2, 5), (3, 6)]
 
 
 def test_snapshots_go_with_their_segments(tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.log import checkpoints, clean_shutdown
+from quorate.log import checkpoints
 from quorate.log.config import LogConfig
-from quorate.log.epoch_cache import EpochCache
+from quorate.log.directories import clean_shutdown
 from quorate.log.errors import CheckpointError
 from quorate.log.files import OpenFiles, write_atomically
-from quorate.log.partition_metadata import read_topic_id, write_topic_id
+from quorate.log.partition.epoch_cache import EpochCache
+from quorate.log.partition.partition_metadata import read_topic_id, write_topic_id
 from quorate.records.batch import TimestampType
 from quorate.records.compression import Compression
 

@@ -6,81 +6,24 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 import pytest
-import uvloop
 
 from quorate.net.client import Connection
-from quorate.net.dispatch import Dispatcher, ListenerKind, RequestContext
 from quorate.net.limits import ConnectionLimits
-from quorate.net.server import Listener
-from quorate.protocol.api import ApiKey, encode_request
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
 from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tests.net import served
+from tests.net.served import LOOPS, ServedListener, frame, use_loop
 
 
-class World:
-    """One listener on which a Fetch waits until the test answers it."""
-
-    def __init__(self) -> None:
-        self.listener = Listener()
-        self.fetches: list[asyncio.Future[Any]] = []
-        self.seen: list[RequestContext] = []
-        self.metadata: Callable[[], Any] = MetadataResponse
-        self.dispatcher = Dispatcher(ListenerKind.BROKER)
-        self.dispatcher.register(ApiKey.FETCH, self._fetch)
-        self.dispatcher.register(ApiKey.METADATA, self._metadata)
-
-    def _fetch(self, context: RequestContext, request: FetchRequest) -> asyncio.Future[Any]:
-        self.seen.append(context)
-        self.fetches.append(asyncio.get_running_loop().create_future())
-        return self.fetches[-1]
-
-    def _metadata(self, context: RequestContext, request: MetadataRequest) -> Any:
-        self.seen.append(context)
-        return self.metadata()
-
-    async def ended(self, *sent: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection on which this was sent, and then the end."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.listener.port)
-        writer.write(b"".join(sent))
-        writer.write_eof()
-        return reader, writer
-
-    async def fetching(self, count: int = 1) -> None:
-        while len(self.fetches) < count:
-            await asyncio.sleep(0)
-
-    async def end_read(self) -> None:
-        connection = self.seen[-1].connection
-        while connection is not None and not connection.ended:
-            await asyncio.sleep(0)
-
-
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.fixture(params=LOOPS)
 def run(request: pytest.FixtureRequest) -> Callable[..., None]:
-    def runner(test: Callable[[World], Awaitable[None]], limits: ConnectionLimits | None = None) -> None:
-        async def main() -> None:
-            world = World()
-            await world.listener.start("127.0.0.1", 0, world.dispatcher, "TEST", limits)
-            try:
-                await asyncio.wait_for(test(world), 20)
-                while world.listener.connections:
-                    await asyncio.sleep(0.001)
-            finally:
-                await world.listener.close()
-
-        with asyncio.Runner(loop_factory=request.param) as loop:
-            loop.run(asyncio.wait_for(main(), 30))
-
-    return runner
-
-
-def frame(correlation_id: int, request: Any, version: int) -> bytes:
-    data = encode_request(correlation_id, "test", request, version)
-    return struct.pack(">i", len(data)) + data
+    """Runs a test on asyncio's own event loop and on uvloop, which nodes use."""
+    use_loop(request.param)
+    return partial(served.run, fetches_wait=True, until_all_closed=True)
 
 
 def metadata(correlation_id: int) -> bytes:
@@ -103,8 +46,8 @@ async def answered(reader: asyncio.StreamReader) -> list[int]:
 
 
 def test_answers_that_are_due_are_sent(run: Callable[..., None]) -> None:
-    async def test(world: World) -> None:
-        reader, writer = await world.ended(metadata(1), fetch(2), metadata(3), fetch(4))
+    async def test(world: ServedListener) -> None:
+        reader, writer = await world.half_closed(metadata(1), fetch(2), metadata(3), fetch(4))
         await world.fetching(2)
         await world.end_read()
         world.fetches[1].set_result(FetchResponse())
@@ -116,9 +59,9 @@ def test_answers_that_are_due_are_sent(run: Callable[..., None]) -> None:
 
 
 def test_a_connection_with_nothing_due_ends_at_once(run: Callable[..., None]) -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         for sent in ([], [metadata(1)], [metadata(1), metadata(2)[:-1]], [b"\0\0"]):
-            reader, writer = await world.ended(*sent)
+            reader, writer = await world.half_closed(*sent)
             assert await answered(reader) == [1][: len([part for part in sent if len(part) > 2])]
             writer.close()
 
@@ -126,15 +69,15 @@ def test_a_connection_with_nothing_due_ends_at_once(run: Callable[..., None]) ->
 
 
 def test_requests_that_wait_for_their_turn_are_handled(run: Callable[..., None]) -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         def slow() -> MetadataResponse:
             until = time.perf_counter() + 0.001
             while time.perf_counter() < until:
                 pass
             return MetadataResponse()
 
-        world.metadata = slow
-        reader, writer = await world.ended(*map(metadata, range(200)))
+        world.metadata = lambda context, request: slow()
+        reader, writer = await world.half_closed(*map(metadata, range(200)))
         assert await answered(reader) == list(range(200))
         writer.close()
 
@@ -142,9 +85,9 @@ def test_requests_that_wait_for_their_turn_are_handled(run: Callable[..., None])
 
 
 def test_a_slow_reader_gets_its_answers_whole(run: Callable[..., None]) -> None:
-    async def test(world: World) -> None:
-        world.metadata = lambda: MetadataResponse(cluster_id="x" * 30_000)
-        reader, writer = await world.ended(*map(metadata, range(800)))
+    async def test(world: ServedListener) -> None:
+        world.metadata = lambda context, request: MetadataResponse(cluster_id="x" * 30_000)
+        reader, writer = await world.half_closed(*map(metadata, range(800)))
         writer.transport.pause_reading()
         while not world.seen:
             await asyncio.sleep(0.001)
@@ -158,7 +101,7 @@ def test_a_slow_reader_gets_its_answers_whole(run: Callable[..., None]) -> None:
 def test_what_is_not_the_protocol_does_not_take_away_the_answers_before_it(run: Callable[..., None]) -> None:
     """Apache Kafka reads the next request when it has answered the one before."""
 
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", world.listener.port)
         writer.write(
             metadata(1) + fetch(2) + metadata(3) + struct.pack(">ihhih", 10, 999, 0, 1, -1) + metadata(4)
@@ -172,8 +115,8 @@ def test_what_is_not_the_protocol_does_not_take_away_the_answers_before_it(run: 
 
 
 def test_a_half_closed_connection_does_not_outlast_the_idle_time(run: Callable[..., None]) -> None:
-    async def test(world: World) -> None:
-        reader, writer = await world.ended(fetch(1))
+    async def test(world: ServedListener) -> None:
+        reader, writer = await world.half_closed(fetch(1))
         assert await answered(reader) == []
         assert world.fetches[0].cancelled()
         writer.close()
@@ -182,9 +125,9 @@ def test_a_half_closed_connection_does_not_outlast_the_idle_time(run: Callable[.
 
 
 def test_a_half_closed_peer_that_takes_nothing_is_cut_off(run: Callable[..., None]) -> None:
-    async def test(world: World) -> None:
-        world.metadata = lambda: MetadataResponse(cluster_id="x" * 30_000)
-        _, writer = await world.ended(*map(metadata, range(3000)))
+    async def test(world: ServedListener) -> None:
+        world.metadata = lambda context, request: MetadataResponse(cluster_id="x" * 30_000)
+        _, writer = await world.half_closed(*map(metadata, range(3000)))
         writer.transport.pause_reading()
         while not world.seen or world.listener.connections:
             await asyncio.sleep(0.001)
@@ -196,7 +139,7 @@ def test_a_half_closed_peer_that_takes_nothing_is_cut_off(run: Callable[..., Non
 def test_who_watches_a_connection_hears_of_its_end_before_the_last_answer(run: Callable[..., None]) -> None:
     """A controller that learns of a broker's death must not wait for a Fetch of that broker."""
 
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         connection = await Connection.connect("127.0.0.1", world.listener.port)
         connection.send(FetchRequest())
         await world.fetching()
@@ -220,10 +163,10 @@ def test_who_watches_a_connection_hears_of_its_end_before_the_last_answer(run: C
 
 
 def test_a_listener_that_closes_waits_for_half_closed_connections(run: Callable[..., None]) -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         soon: asyncio.Future[MetadataResponse] = asyncio.get_running_loop().create_future()
-        world.metadata = lambda: soon
-        reader, writer = await world.ended(metadata(1))
+        world.metadata = lambda context, request: soon
+        reader, writer = await world.half_closed(metadata(1))
         while not world.seen:
             await asyncio.sleep(0)
         await world.end_read()

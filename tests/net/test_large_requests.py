@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from quorate.net import connection
+from quorate.net import response_queue
 from quorate.net.client import Connection
 from quorate.net.dispatch import Dispatcher, ListenerKind, RequestContext
 from quorate.net.server import Listener
@@ -112,7 +112,7 @@ def test_answers_to_large_requests_are_encoded_beside_the_loop(
 ) -> None:
     """They have as many elements as their requests."""
     encoding, go_on = threading.Event(), threading.Event()
-    encode = connection.encode_response
+    encode = response_queue.encode_response
 
     def slow(correlation_id: int, key: int, version: int, message: Any) -> Any:
         if key == ApiKey.METADATA and correlation_id % 2 == 0:
@@ -120,7 +120,7 @@ def test_answers_to_large_requests_are_encoded_beside_the_loop(
             assert go_on.wait(10)
         return encode(correlation_id, key, version, message)
 
-    monkeypatch.setattr(connection, "encode_response", slow)
+    monkeypatch.setattr(response_queue, "encode_response", slow)
 
     async def test(world: World) -> None:
         world.go_on.set()

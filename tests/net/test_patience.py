@@ -4,74 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
-import uvloop
 
 from quorate.net import connection as connection_module
 from quorate.net.client import Connection
-from quorate.net.dispatch import Dispatcher, ListenerKind, RequestContext
 from quorate.net.errors import KafkaConnectionError
 from quorate.net.limits import ConnectionLimits
-from quorate.net.server import Listener
 from quorate.net.turns import TurnQueue
-from quorate.protocol.api import ApiKey, encode_request
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
 from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tests.net import served
+from tests.net.served import LOOPS, ServedListener, frame, use_loop
 
 
-class World:
-    """One listener on which a Fetch waits until the test answers it."""
-
-    def __init__(self) -> None:
-        self.listener = Listener()
-        self.fetches: list[asyncio.Future[Any]] = []
-        self.metadata: Callable[[], Any] = MetadataResponse
-        self.dispatcher = Dispatcher(ListenerKind.BROKER)
-        self.dispatcher.register(ApiKey.FETCH, self._fetch)
-        self.dispatcher.register(ApiKey.METADATA, lambda context, request: self.metadata())
-
-    def _fetch(self, context: RequestContext, request: FetchRequest) -> asyncio.Future[Any]:
-        self.fetches.append(asyncio.get_running_loop().create_future())
-        return self.fetches[-1]
-
-    async def sweeps(self, count: int) -> None:
-        """Until the listener has looked at its connections so many times."""
-        looked = 0
-        check_all = self.listener._check_all
-
-        def counted() -> None:
-            nonlocal looked
-            looked += 1
-            check_all()
-
-        self.listener._check_all = counted  # type: ignore[method-assign]
-        while looked < count:
-            await asyncio.sleep(0.001)
-
-
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.fixture(params=LOOPS)
 def run(request: pytest.FixtureRequest) -> Callable[..., None]:
-    def runner(test: Callable[[World], Awaitable[None]], limits: ConnectionLimits | None = None) -> None:
-        async def main() -> None:
-            world = World()
-            await world.listener.start("127.0.0.1", 0, world.dispatcher, "TEST", limits)
-            try:
-                await asyncio.wait_for(test(world), 20)
-            finally:
-                await world.listener.close()
-
-        with asyncio.Runner(loop_factory=request.param) as loop:
-            loop.run(main())
-
-    return runner
-
-
-def frame(correlation_id: int, request: Any, version: int) -> bytes:
-    data = encode_request(correlation_id, "test", request, version)
-    return struct.pack(">i", len(data)) + data
+    """Runs a test on asyncio's own event loop and on uvloop, which nodes use."""
+    use_loop(request.param)
+    return partial(served.run, fetches_wait=True)
 
 
 async def answer(reader: asyncio.StreamReader) -> int:
@@ -84,9 +38,9 @@ def test_a_request_that_we_do_not_read_further_is_not_the_clients_fault(run: Cal
     """A part of the next one has arrived when reading is paused, because too many bytes of answers wait
     for an earlier one."""
 
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         made: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        world.metadata = lambda: made
+        world.metadata = lambda context, request: made
         reader, writer = await asyncio.open_connection("127.0.0.1", world.listener.port)
         request = frame(2, MetadataRequest(), 5)
         writer.write(frame(1, FetchRequest(max_wait_ms=100_000), 12) + request + request[:9])
@@ -104,7 +58,7 @@ def test_a_request_that_we_do_not_read_further_is_not_the_clients_fault(run: Cal
 
 
 def test_a_connection_is_not_idle_when_a_long_wait_has_just_been_answered(run: Callable[..., None]) -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         connection = await Connection.connect("127.0.0.1", world.listener.port)
         waiting = connection.send(FetchRequest(max_wait_ms=100_000), 12)
         while not world.fetches:
@@ -123,8 +77,8 @@ def test_a_connection_is_not_idle_when_a_long_wait_has_just_been_answered(run: C
 def test_a_reader_may_pause_for_as_long_as_a_connection_may_be_idle(run: Callable[..., None]) -> None:
     """A consumer in Java reads only while its application polls, by default once in five minutes."""
 
-    async def test(world: World) -> None:
-        world.metadata = lambda: MetadataResponse(cluster_id="x" * 30_000)
+    async def test(world: ServedListener) -> None:
+        world.metadata = lambda context, request: MetadataResponse(cluster_id="x" * 30_000)
         reader, writer = await asyncio.open_connection("127.0.0.1", world.listener.port, limit=1 << 16)
         writer.transport.pause_reading()
         writer.write(b"".join(frame(i, MetadataRequest(), 5) for i in range(800)))
@@ -146,7 +100,7 @@ def test_an_answer_that_cannot_be_made_ends_the_connection(
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError
 
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         monkeypatch.setattr(connection_module, "failure", broken)
         connection = await Connection.connect("127.0.0.1", world.listener.port)
         waiting = connection.send(FetchRequest(max_wait_ms=100_000), 12)
@@ -162,7 +116,7 @@ def test_an_answer_that_cannot_be_made_ends_the_connection(
 
 
 def test_a_connection_that_fails_in_its_turn_does_not_stop_the_others(run: Callable[..., None]) -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         queue = TurnQueue(asyncio.get_running_loop())
         served = asyncio.get_running_loop().create_future()
 
@@ -185,7 +139,7 @@ def test_a_connection_for_which_no_descriptor_is_left_is_closed(
     def exhausted(*_: Any) -> Any:
         raise OSError(24, "Too many open files")
 
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         reports: list[Any] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
         with monkeypatch.context() as patch:

@@ -8,80 +8,28 @@ import socket
 import struct
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
-import uvloop
 
 from quorate.net.client import Connection
-from quorate.net.dispatch import Dispatcher, ListenerKind, RequestContext
+from quorate.net.dispatch import RequestContext
 from quorate.net.limits import ConnectionLimits
-from quorate.net.server import Listener
-from quorate.protocol.api import ApiKey, encode_request
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
-from quorate.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from quorate.protocol.messages.find_coordinator import FindCoordinatorRequest
 from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from quorate.protocol.messages.produce import ProduceRequest, ProduceResponse
-
-LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
-    "asyncio": asyncio.new_event_loop,
-    "uvloop": uvloop.new_event_loop,
-}
-
-
-class World:
-    """One listener on which a Fetch waits until the test answers it; FindCoordinator and Metadata are
-    the test's."""
-
-    def __init__(self) -> None:
-        self.listener = Listener()
-        self.fetches: list[asyncio.Future[Any]] = []
-        self.metadata: Callable[[RequestContext, MetadataRequest], Any] = lambda c, r: MetadataResponse()
-        self.produce: Callable[[RequestContext, ProduceRequest], Any] = lambda c, r: ProduceResponse()
-        dispatcher = self.dispatcher = Dispatcher(ListenerKind.BROKER)
-        dispatcher.register(ApiKey.FETCH, self._fetch)
-        dispatcher.register(ApiKey.METADATA, lambda c, r: self.metadata(c, r))
-        dispatcher.register(ApiKey.PRODUCE, lambda c, r: self.produce(c, r))
-        dispatcher.register(ApiKey.FIND_COORDINATOR, lambda c, r: FindCoordinatorResponse())
-
-    def _fetch(self, context: RequestContext, request: FetchRequest) -> asyncio.Future[Any]:
-        self.fetches.append(asyncio.get_running_loop().create_future())
-        return self.fetches[-1]
-
-    async def raw(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", self.listener.port)
-
-    async def answered(self) -> None:
-        """Another client is served."""
-        connection = await Connection.connect("127.0.0.1", self.listener.port, timeout_s=10)
-        await connection.call(FindCoordinatorRequest(key="g"), 10, 2)
-        connection.close()
+from tests.net import served
+from tests.net.served import LOOPS, ServedListener, frame, use_loop
 
 
 @pytest.fixture(params=LOOPS)
 def run(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Runs a test on asyncio's own event loop and on uvloop, which nodes use."""
-
-    def runner(test: Callable[[World], Awaitable[None]], limits: ConnectionLimits | None = None) -> None:
-        async def main() -> None:
-            world = World()
-            await world.listener.start("127.0.0.1", 0, world.dispatcher, "TEST", limits)
-            try:
-                await asyncio.wait_for(test(world), 20)
-            finally:
-                await world.listener.close()
-
-        coroutine: Coroutine[Any, Any, None] = main()
-        with asyncio.Runner(loop_factory=LOOPS[request.param]) as loop:
-            loop.run(coroutine)
-
-    return runner
-
-
-def frame(correlation_id: int, request: Any, version: int) -> bytes:
-    data = encode_request(correlation_id, "test", request, version)
-    return struct.pack(">i", len(data)) + data
+    use_loop(request.param)
+    return partial(served.run, fetches_wait=True)
 
 
 def reset(writer: asyncio.StreamWriter) -> None:
@@ -104,7 +52,7 @@ async def answers(reader: asyncio.StreamReader, count: int) -> list[int]:
 
 
 def test_answers_that_wait_behind_an_unfinished_one_are_bounded_in_bytes(run: Callable[..., None]) -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         started: list[int] = []
 
         def metadata(context: RequestContext, request: MetadataRequest) -> Any:
@@ -117,7 +65,7 @@ def test_answers_that_wait_behind_an_unfinished_one_are_bounded_in_bytes(run: Ca
         while not started:
             await asyncio.sleep(0)
         for _ in range(3):
-            await world.answered()
+            await world.serves_others()
         assert len(started) == 10  # the one that exceeds 300,000 bytes is the last
         world.fetches[0].set_result(FetchResponse())
         assert await answers(reader, 91) == list(range(91))
@@ -127,7 +75,7 @@ def test_answers_that_wait_behind_an_unfinished_one_are_bounded_in_bytes(run: Ca
 
 
 def test_answers_of_awaited_handlers_count_as_well(run: Callable[..., None]) -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         started: list[int] = []
 
         async def metadata(context: RequestContext, request: MetadataRequest) -> Any:
@@ -139,10 +87,10 @@ def test_answers_of_awaited_handlers_count_as_well(run: Callable[..., None]) -> 
         writer.write(FETCH + b"".join(frame(i, MetadataRequest(), 5) for i in range(1, 4)))
         while len(started) < 3:
             await asyncio.sleep(0)
-        await world.answered()
+        await world.serves_others()
         writer.write(b"".join(frame(i, MetadataRequest(), 5) for i in range(4, 20)))
         for _ in range(3):
-            await world.answered()
+            await world.serves_others()
         assert len(started) == 3
         world.fetches[0].set_result(FetchResponse())
         assert await answers(reader, 20) == list(range(20))
@@ -152,7 +100,7 @@ def test_answers_of_awaited_handlers_count_as_well(run: Callable[..., None]) -> 
 
 
 def test_request_bytes_in_flight_are_bounded(run: Callable[..., None]) -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         waiting: list[asyncio.Future[Any]] = []
 
         def produce(context: RequestContext, request: ProduceRequest) -> Any:
@@ -167,7 +115,7 @@ def test_request_bytes_in_flight_are_bounded(run: Callable[..., None]) -> None:
         while len(waiting) < 4:
             await asyncio.sleep(0)
         for _ in range(3):
-            await world.answered()
+            await world.serves_others()
         assert len(waiting) == 4
         for i in range(20):
             while len(waiting) <= i:
@@ -181,7 +129,7 @@ def test_request_bytes_in_flight_are_bounded(run: Callable[..., None]) -> None:
 
 
 def test_a_request_larger_than_what_may_be_in_flight_is_served(run: Callable[..., None]) -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         data = ProduceRequest.PartitionProduceData(index=0, records=bytes(200_000))
         topic = ProduceRequest.TopicProduceData(name="t", partition_data=[data])
         reader, writer = await world.raw()
@@ -196,7 +144,7 @@ def test_connections_that_pipeline_slow_requests_leave_others_their_turn(run: Ca
     """Six connections have a hundred requests each that take 2 ms: others wait for a few of them, not
     for all."""
 
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         runs = 0
 
         def metadata(context: RequestContext, request: MetadataRequest) -> Any:
@@ -229,7 +177,7 @@ def test_connections_that_pipeline_slow_requests_leave_others_their_turn(run: Ca
 
 
 def test_a_lost_connection_keeps_no_answer_in_memory(run: Callable[..., None]) -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
 
         seen: list[weakref.ref[Any]] = []
 
@@ -245,6 +193,7 @@ def test_a_lost_connection_keeps_no_answer_in_memory(run: Callable[..., None]) -
         reset(writer)
         while world.listener.connections:
             await asyncio.sleep(0.001)
+        world.seen.clear()  # the test's own references to the requests
         gc.collect()
         assert [ref for ref in seen if ref() is not None] == []
 
@@ -255,7 +204,7 @@ def test_a_fetch_that_waits_ends_with_its_connection(run: Callable[..., None]) -
     """It would otherwise be looked at with each append until its own time is over, which the client
     chooses."""
 
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         _, writer = await world.raw()
         writer.write(FETCH)
         while not world.fetches:

@@ -5,26 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import struct
-from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
 from quorate.net.client import (
     Connection,
     KafkaConnectionError,
-    NodeChannel,
-    RequestTimedOut,
     UnsupportedVersion,
 )
 from quorate.net.dispatch import (
-    Dispatcher,
-    FeatureLevel,
-    FeatureRange,
-    FeatureState,
-    ListenerKind,
     RequestContext,
 )
 from quorate.net.errors import ListenerError
@@ -34,95 +25,21 @@ from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.api_versions import ApiVersionsRequest
 from quorate.protocol.messages.fetch import FetchRequest, FetchResponse
-from quorate.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from quorate.protocol.messages.find_coordinator import FindCoordinatorRequest
 from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from quorate.protocol.messages.produce import ProduceRequest, ProduceResponse
 from quorate.protocol.regions import FileRegion
-
-LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
-    "asyncio": asyncio.new_event_loop,
-    "uvloop": uvloop.new_event_loop,
-}
-_current = "asyncio"
+from tests.net.served import LOOPS, ServedListener, closed, in_loop, run, use_loop
 
 
 @pytest.fixture(autouse=True, params=LOOPS)
 def _loop(request: pytest.FixtureRequest) -> None:
     """Every test runs on asyncio's own event loop and on uvloop, which nodes use."""
-    global _current
-    _current = request.param
-
-
-def in_loop(test: Coroutine[Any, Any, None]) -> None:
-    with asyncio.Runner(loop_factory=LOOPS[_current]) as runner:
-        runner.run(test)
-
-
-class World:
-    """One listener; `metadata` and `coordinator` are what a test wants their handlers to do."""
-
-    def __init__(self) -> None:
-        self.listener = Listener()
-        self.seen: list[RequestContext] = []
-        self.metadata: Callable[[RequestContext, MetadataRequest], Any] = lambda c, r: MetadataResponse(
-            cluster_id="here"
-        )
-        self.coordinator: Callable[[RequestContext, FindCoordinatorRequest], Any] = lambda c, r: (
-            FindCoordinatorResponse()
-        )
-        self.fetch: Callable[[RequestContext, FetchRequest], Any] = lambda c, r: FetchResponse()
-        self.produce: Callable[[RequestContext, ProduceRequest], Any] = lambda c, r: ProduceResponse()
-        self.dispatcher = Dispatcher(ListenerKind.BROKER, features=self.features)
-        for key, name in (
-            (ApiKey.METADATA, "metadata"),
-            (ApiKey.FIND_COORDINATOR, "coordinator"),
-            (ApiKey.FETCH, "fetch"),
-            (ApiKey.PRODUCE, "produce"),
-        ):
-            self.dispatcher.register(key, self.handler(name))
-
-    def handler(self, name: str) -> Callable[[RequestContext, Any], Any]:
-        def run(context: RequestContext, request: Any) -> Any:
-            self.seen.append(context)
-            return getattr(self, name)(context, request)
-
-        return run
-
-    def features(self) -> FeatureState:
-        return FeatureState(
-            [FeatureRange("metadata.version", 7, 27), FeatureRange("kraft.version", 0, 1)],
-            [FeatureLevel("metadata.version", 27)],
-            epoch=12,
-        )
-
-    async def connect(self) -> Connection:
-        return await Connection.connect("127.0.0.1", self.listener.port, client_id="test", timeout_s=5)
-
-    async def raw(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", self.listener.port)
-
-
-def run(test: Callable[[World], Awaitable[None]], limits: ConnectionLimits | None = None) -> None:
-    async def main() -> None:
-        world = World()
-        await world.listener.start("127.0.0.1", 0, world.dispatcher, "TEST", limits)
-        try:
-            await asyncio.wait_for(test(world), 20)
-        finally:
-            await world.listener.close()
-
-    in_loop(main())
-
-
-async def closed(reader: asyncio.StreamReader) -> bytes:
-    try:
-        return await asyncio.wait_for(reader.read(), 5)
-    except ConnectionError:
-        return b""
+    use_loop(request.param)
 
 
 def test_negotiates_versions_and_features() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         connection = await world.connect()
         assert connection.api_versions[ApiKey.METADATA] == (0, 13)
         assert connection.api_versions[ApiKey.PRODUCE] == (0, 13)
@@ -137,7 +54,7 @@ def test_negotiates_versions_and_features() -> None:
 
 
 def test_older_api_versions_leave_out_features_from_level_zero() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         connection = await world.connect()
         answer = await connection.call(
             ApiVersionsRequest(client_software_name="a", client_software_version="1"), 5, 3
@@ -149,7 +66,7 @@ def test_older_api_versions_leave_out_features_from_level_zero() -> None:
 
 @pytest.mark.parametrize(("name", "version"), [("", "1"), ("-a", "1"), ("a", "1 2"), ("a.", "1")])
 def test_bad_software_names_are_refused(name: str, version: str) -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         connection = await world.connect()
         answer = await connection.call(
             ApiVersionsRequest(client_software_name=name, client_software_version=version), 5, 3
@@ -160,7 +77,7 @@ def test_bad_software_names_are_refused(name: str, version: str) -> None:
 
 
 def test_an_unknown_api_versions_version_is_answered_in_version_0() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         reader, writer = await world.raw()
         writer.write(struct.pack(">ihhih", 14, 18, 99, 5, -1) + b"\0\0\0\0")
         frame = await reader.readexactly(4 + 4 + 2 + 4 + 6)
@@ -198,7 +115,7 @@ def test_an_unknown_api_versions_version_is_answered_in_version_0() -> None:
     ],
 )
 def test_what_is_not_the_protocol_is_cut_off(request_bytes: bytes) -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         neighbour = await world.connect()
         reader, writer = await world.raw()
         writer.write(request_bytes)
@@ -210,7 +127,7 @@ def test_what_is_not_the_protocol_is_cut_off(request_bytes: bytes) -> None:
 
 
 def test_bytes_behind_a_request_are_ignored() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         reader, writer = await world.raw()
         # librdkafka's request for the metadata of all topics, three bytes too long
         writer.write(bytes.fromhex("000000190003000d00000003000772646b61666b610000000000010000"))
@@ -221,7 +138,7 @@ def test_bytes_behind_a_request_are_ignored() -> None:
 
 
 def test_frames_may_arrive_in_any_pieces() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         reader, writer = await world.raw()
         frame = struct.pack(">ihhih", 14, 3, 0, 77, -1) + struct.pack(">i", 0)
         for _ in range(2):
@@ -240,7 +157,7 @@ def test_frames_may_arrive_in_any_pieces() -> None:
 
 
 def test_a_request_larger_than_every_buffer_arrives_whole_and_writable() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         payload = os.urandom(9 << 20)
         got: list[Any] = []
 
@@ -261,7 +178,7 @@ def test_a_request_larger_than_every_buffer_arrives_whole_and_writable() -> None
 
 
 def test_a_first_request_may_be_large_when_it_is_one_of_ours() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         connection = await Connection.connect("127.0.0.1", world.listener.port, negotiate=False)
         data = ProduceRequest.PartitionProduceData(index=0, records=bytes(1 << 20))
         topic = ProduceRequest.TopicProduceData(name="t", partition_data=[data])
@@ -271,7 +188,7 @@ def test_a_first_request_may_be_large_when_it_is_one_of_ours() -> None:
 
 
 def test_answers_keep_the_order_of_requests() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         waiting: list[asyncio.Future[Any]] = []
 
         def metadata(context: RequestContext, request: MetadataRequest) -> Any:
@@ -298,7 +215,7 @@ def test_answers_keep_the_order_of_requests() -> None:
 
 
 def test_coroutine_handlers_start_in_order() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         started: list[int] = []
 
         async def metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
@@ -315,7 +232,7 @@ def test_coroutine_handlers_start_in_order() -> None:
 
 
 def test_a_kafka_error_becomes_the_answer() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         def metadata(context: RequestContext, request: MetadataRequest) -> Any:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE)
 
@@ -332,7 +249,7 @@ def test_a_kafka_error_becomes_the_answer() -> None:
 
 
 def test_a_failing_handler_answers_unknown_server_error(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         def metadata(context: RequestContext, request: MetadataRequest) -> Any:
             raise ZeroDivisionError
 
@@ -345,7 +262,7 @@ def test_a_failing_handler_answers_unknown_server_error(caplog: pytest.LogCaptur
 
 
 def test_no_answer_is_sent_for_none() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         world.produce = lambda c, r: None
         connection = await world.connect()
         connection.send(ProduceRequest(acks=0), expect_answer=False)
@@ -355,7 +272,7 @@ def test_no_answer_is_sent_for_none() -> None:
 
 
 def test_requests_in_flight_are_bounded_and_none_is_lost() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         waiting: list[asyncio.Future[Any]] = []
 
         def metadata(context: RequestContext, request: MetadataRequest) -> Any:
@@ -384,7 +301,7 @@ def test_file_regions_are_sent_in_their_place(tmp_path: Path) -> None:
     path = tmp_path / "segment"
     path.write_bytes(content)
 
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         with path.open("rb") as file:
 
             def fetch(context: RequestContext, request: FetchRequest) -> Any:
@@ -420,7 +337,7 @@ def test_a_file_that_is_shorter_than_promised_ends_the_connection(tmp_path: Path
     path = tmp_path / "segment"
     path.write_bytes(b"short")
 
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         with path.open("rb") as file:
             partition = FetchResponse.PartitionData(records=FileRegion(file, 0, 100))
             topic = FetchResponse.FetchableTopicResponse(topic="t", partitions=[partition])
@@ -433,7 +350,7 @@ def test_a_file_that_is_shorter_than_promised_ends_the_connection(tmp_path: Path
 
 
 def test_a_reader_that_takes_nothing_is_cut_off_and_others_are_served() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         world.metadata = lambda c, r: MetadataResponse(cluster_id="x" * 30_000)
         _reader, writer = await world.raw()
         frame = struct.pack(">ihhih", 14, 3, 2, 77, -1) + struct.pack(">i", 0)
@@ -454,7 +371,7 @@ def test_a_reader_that_takes_nothing_is_cut_off_and_others_are_served() -> None:
 
 @pytest.mark.parametrize("begun", [b"", struct.pack(">i", 100), struct.pack(">ihh", 100, 3, 0), b"\0\0"])
 def test_a_peer_that_begins_and_stops_is_cut_off(begun: bytes) -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         reader, writer = await world.raw()
         writer.write(begun)
         assert await closed(reader) == b""
@@ -464,7 +381,7 @@ def test_a_peer_that_begins_and_stops_is_cut_off(begun: bytes) -> None:
 
 
 def test_idle_connections_end() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         connection = await world.connect()
         await asyncio.wait_for(connection.closed, 5)
 
@@ -472,7 +389,7 @@ def test_idle_connections_end() -> None:
 
 
 def test_connections_are_limited() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         first, second = await world.connect(), await world.connect()
         with pytest.raises(KafkaConnectionError):
             await world.connect()
@@ -489,7 +406,7 @@ def test_connections_are_limited() -> None:
 
 def test_closing_waits_for_answers_in_flight() -> None:
     async def main() -> None:
-        world = World()
+        world = ServedListener()
         await world.listener.start("127.0.0.1", 0, world.dispatcher, "TEST")
 
         async def metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
@@ -508,7 +425,7 @@ def test_closing_waits_for_answers_in_flight() -> None:
 
 
 def test_closing_does_not_wait_for_what_only_waits() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         loop = asyncio.get_running_loop()
         forever: asyncio.Future[FetchResponse] = loop.create_future()
         soon: asyncio.Future[MetadataResponse] = loop.create_future()
@@ -537,7 +454,7 @@ def test_closing_does_not_wait_for_what_only_waits() -> None:
 
 
 def test_a_busy_port_is_named_with_what_to_do() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         with pytest.raises(ListenerError, match=rf"port {world.listener.port} is in use .* listeners"):
             Listener().bind("127.0.0.1", world.listener.port, "OTHER")
 
@@ -547,7 +464,7 @@ def test_a_busy_port_is_named_with_what_to_do() -> None:
 def test_listens_on_ipv6_and_on_every_address() -> None:
     async def main() -> None:
         for host, peers in (("[::1]", ["::1"]), ("", ["127.0.0.1", "::1"])):
-            world = World()
+            world = ServedListener()
             await world.listener.start(host, 0, world.dispatcher, "TEST")
             for peer in peers:
                 connection = await Connection.connect(peer, world.listener.port)
@@ -559,7 +476,7 @@ def test_listens_on_ipv6_and_on_every_address() -> None:
 
 
 def test_the_context_tells_who_asks() -> None:
-    async def test(world: World) -> None:
+    async def test(world: ServedListener) -> None:
         connection = await world.connect()
         await connection.call(MetadataRequest(), 5)
         context = world.seen[0]
@@ -571,90 +488,3 @@ def test_the_context_tells_who_asks() -> None:
 
 
 # -- the client's side
-
-
-def test_an_answer_that_does_not_come_times_out_and_the_connection_stays_usable() -> None:
-    async def test(world: World) -> None:
-        late: list[asyncio.Future[Any]] = []
-
-        def metadata(context: RequestContext, request: MetadataRequest) -> Any:
-            late.append(asyncio.get_running_loop().create_future())
-            return late[-1]
-
-        world.metadata = metadata
-        connection = await world.connect()
-        with pytest.raises(RequestTimedOut, match="METADATA"):
-            await connection.call(MetadataRequest(), 0.05)
-        late[0].set_result(MetadataResponse())
-        assert isinstance(
-            await connection.call(FindCoordinatorRequest(key="g"), 5, 2), FindCoordinatorResponse
-        )
-
-    run(test)
-
-
-def test_requests_in_flight_fail_when_the_connection_is_lost() -> None:
-    async def test(world: World) -> None:
-        world.metadata = lambda c, r: asyncio.get_running_loop().create_future()
-        connection = await world.connect()
-        lost: list[Exception | None] = []
-        connection.on_lost = lost.append
-        answer = connection.send(MetadataRequest())
-        while not world.seen:
-            await asyncio.sleep(0.001)
-        next(iter(world.listener.connections)).close()
-        with pytest.raises(KafkaConnectionError):
-            await answer
-        assert isinstance(lost[0], KafkaConnectionError)
-        with pytest.raises(KafkaConnectionError):
-            connection.send(MetadataRequest())
-
-    run(test)
-
-
-def test_a_refused_connection_says_so() -> None:
-    async def main() -> None:
-        listener = Listener()
-        listener.bind("127.0.0.1", 0, "X")
-        with pytest.raises(KafkaConnectionError, match=f"127.0.0.1:{listener.port}"):
-            await Connection.connect("127.0.0.1", listener.port)
-
-    in_loop(main())
-
-
-def test_a_channel_that_is_closed_in_the_moment_in_which_it_connects_leaves_no_connection(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    connect = Connection.connect
-    channel: NodeChannel
-
-    async def made_meanwhile(*args: Any, **options: Any) -> Connection:
-        connection = await connect(*args, **options)
-        channel.close()
-        return connection
-
-    monkeypatch.setattr(Connection, "connect", made_meanwhile)
-
-    async def body(world: World) -> None:
-        nonlocal channel
-        channel = NodeChannel("127.0.0.1", world.listener.port)
-        with pytest.raises(KafkaConnectionError):
-            await channel.connected()
-        while world.listener.connections:
-            await asyncio.sleep(0.001)
-
-    run(body)
-
-
-def test_a_channel_connects_again_after_a_loss() -> None:
-    async def test(world: World) -> None:
-        channel = NodeChannel("127.0.0.1", world.listener.port, backoff_min_s=0.01)
-        await asyncio.gather(*[channel.call(MetadataRequest(), 5) for _ in range(5)])
-        assert len(world.listener.connections) == 1
-        next(iter(world.listener.connections)).close()
-        while channel.connection is not None:
-            await asyncio.sleep(0.001)
-        assert (await channel.call(MetadataRequest(), 5)).cluster_id == "here"
-        channel.close()
-
-    run(test)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.log import meta_properties
+from quorate.log.directories import meta_properties
 from quorate.metadata.bootstrap import FIRST_SNAPSHOT_NAME, METADATA_DIRECTORY, read_bootstrap
 from quorate.metadata.records import FeatureLevelRecord, UserScramCredentialRecord
 from quorate.metadata.snapshot import read_snapshot

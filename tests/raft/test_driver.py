@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.log.results import UnexpectedAppendOffset
+from quorate.log.partition.results import UnexpectedAppendOffset
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.raft.runtime.timers import PeriodicTimer
 from quorate.raft.storage.quorum_state import decode_quorum_state

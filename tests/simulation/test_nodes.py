@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from quorate.log import files as log_files
-from quorate.log import log_trimming
+from quorate.log.partition import partition_log
 from quorate.raft.core import messages as m
 from quorate.raft.runtime.driver import RaftDriver
 from simulation.checker.invariants import InvariantError
@@ -81,7 +81,7 @@ def test_every_kind_of_fault_and_work_occurs() -> None:
 
 
 def no_fsync_of_the_log(patch: Patch) -> None:
-    patch.setattr(log_trimming.TrimmableLog, "flush", lambda self, *args, **options: None)
+    patch.setattr(partition_log.PartitionLog, "flush", lambda self, *args, **options: None)
 
 
 def no_fsync_of_the_quorum_state(patch: Patch) -> None:
@@ -92,7 +92,13 @@ def no_fsync_of_the_quorum_state(patch: Patch) -> None:
 
 def no_fsync_of_directories(patch: Patch) -> None:
     """Loses directory entries: a file is durable, its name is not."""
-    for module in ("files", "housekeeping", "log_trimming"):
+    for module in (
+        "files",
+        "scheduler",
+        "partition.flusher",
+        "partition.local_log",
+        "partition.partition_log",
+    ):
         patch.setattr(f"quorate.log.{module}.fsync_directory", lambda path: None)
 
 

@@ -16,7 +16,8 @@ from quorate.log.errors import LogDirFailure
 if TYPE_CHECKING:
     from quorate.broker.replication.replica_manager import ReplicaManager
     from quorate.config.kafka_config import KafkaConfig
-    from quorate.log.manager import LogManager, Step
+    from quorate.log.directories.manager import LogManager
+    from quorate.log.scheduler import Step
 
 logger = logging.getLogger("quorate.broker.log_maintenance")
 

@@ -25,8 +25,8 @@ from quorate.broker.replication.fetch_session import FetchSessionCache, FetchSes
 from quorate.broker.replication.replica_manager import Fetchers, ReplicaManager
 from quorate.broker.topic_creation import TopicCreator
 from quorate.lazy import lazy_module
+from quorate.log.directories.manager import LogManager
 from quorate.log.errors import LogDirFailure
-from quorate.log.manager import LogManager
 from quorate.metadata.features import FIRST_DIRECTORIES, KRAFT_VERSION, supported_features
 from quorate.metadata.image import MetadataDelta
 from quorate.protocol.api import REGISTRY, ApiKey

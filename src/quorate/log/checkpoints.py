@@ -1,9 +1,9 @@
-"""Checkpoint files: line 1 the version (0), line 2 the number of entries, then one entry a line.
-Replaced atomically.
+"""Checkpoint files: version 0 in the first line, the number of entries in the second, then one entry a
+line. They are replaced atomically (Kafka's CheckpointFile).
 
-Offset checkpoints (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
-`replication-offset-checkpoint`) hold `topic partition offset`; `leader-epoch-checkpoint` holds `epoch
-start-offset`. An empty file counts as one without entries.
+The entries of offset checkpoints (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
+`replication-offset-checkpoint`) are `topic partition offset`, those of `leader-epoch-checkpoint` are
+`epoch start-offset`. An empty file is read as one without entries.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _write(path: str, rows: Iterable[str], *, sync: bool) -> None:
 
 
 def read_offsets(path: str) -> dict[TopicPartition, int]:
-    """The offsets of an offset checkpoint, {} without the file. Raises CheckpointError, OSError."""
+    """Reads an offset checkpoint, {} if there is no file. Raises CheckpointError, OSError."""
     result: dict[TopicPartition, int] = {}
     for row in _read(path, 3):
         try:
@@ -84,14 +84,14 @@ def read_offsets(path: str) -> dict[TopicPartition, int]:
 
 
 def write_offsets(path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Raises OSError."""
+    """Writes an offset checkpoint. Raises OSError."""
     _write(
         path, (f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()), sync=True
     )
 
 
 def read_epochs(path: str) -> list[tuple[int, int]]:
-    """(epoch, start offset) pairs as written. Raises CheckpointError, OSError."""
+    """Reads the (epoch, start offset) pairs of a leader epoch checkpoint. Raises CheckpointError, OSError."""
     try:
         return [(int(epoch), int(start)) for epoch, start in _read(path, 2)]
     except ValueError:
@@ -99,5 +99,5 @@ def read_epochs(path: str) -> list[tuple[int, int]]:
 
 
 def write_epochs(path: str, epochs: Iterable[tuple[int, int]], *, sync: bool = True) -> None:
-    """Raises OSError."""
+    """Writes a leader epoch checkpoint. Raises OSError."""
     _write(path, (f"{epoch} {start}" for epoch, start in epochs), sync=sync)

@@ -1,4 +1,4 @@
-"""What a topic's configuration means to its logs. Names and defaults are Apache Kafka 4.1's topic configs."""
+"""The configuration of a topic's logs (LogConfig), with the names and defaults of Apache Kafka 4.1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONG_MAX = 0x7FFFFFFFFFFFFFFF
 
 @dataclass(slots=True, frozen=True)
 class LogConfig:
-    """Times in ms, sizes in bytes; -1 in retention means without limit."""
+    """Times are in ms, sizes in bytes. A retention of -1 is unlimited."""
 
     segment_bytes: int = 1073741824
     segment_ms: int = 604800000
@@ -43,11 +43,11 @@ class LogConfig:
     preallocate: bool = False
     unclean_leader_election_enable: bool = False
     producer_id_expiration_ms: int = 86400000
-    """Of the broker, not of a topic: how long a producer without an open transaction is remembered
-    after its last batch."""
+    """How long a producer without an open transaction is remembered after its last batch. A setting of
+    the broker, not of a topic."""
     cuts_torn_tail_only: bool = False
-    """Recovery refuses a log that is damaged before its tail, where Kafka cuts it, and one with gaps:
-    for the metadata log."""
+    """For the metadata log: recovery fails if the log has gaps or is damaged before its tail. Kafka
+    cuts such a log at the damage."""
 
     @property
     def deletes(self) -> bool:
@@ -58,7 +58,7 @@ class LogConfig:
         return "compact" in self.cleanup_policy
 
     def target_compression(self, source: Compression) -> Compression:
-        """The codec that a batch produced with `source` is stored in."""
+        """The codec in which a batch is stored that was produced with `source`."""
         if self.compression_type == "producer":
             return source
         if self.compression_type == "uncompressed":
@@ -77,11 +77,8 @@ class LogConfig:
                 return None
 
     def with_overrides(self, values: Mapping[str, Any]) -> LogConfig:
-        """A copy with topic configs by their Kafka names, as text or already parsed; unknown names are
-        ignored, as in Kafka.
-
-        Raises ValueError naming the key and the value.
-        """
+        """A copy with the given topic configs, by their Kafka names, as text or parsed. Unknown names
+        are ignored, as in Kafka. Raises ValueError naming the key and the value."""
         changes: dict[str, Any] = {}
         for name, value in values.items():
             reader = _READERS.get(name)

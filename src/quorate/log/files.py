@@ -1,9 +1,8 @@
-"""Open files of all logs as one bounded cache, so that ten thousand partitions need not ten thousand
-descriptors.
+"""A bounded cache of open files for all logs, and durable writes of small files.
 
-A descriptor lives as long as somebody holds its `OpenFile`: the cache, or a `FileRegion` that is still
-being sent. Evicting one only drops the cache's reference, so nothing is closed under a running
-`sendfile`; the descriptor goes when the last region does.
+Ten thousand partitions do not need ten thousand descriptors. A descriptor is closed when the last
+reference to its `OpenFile` goes: that of the cache, or of a `FileRegion` that is being sent. An eviction
+therefore closes no file under a running `sendfile`.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterator
 
-DEFAULT_LIMIT = (
-    2048  # half of the 4,096 that a node must be able to live with: sockets and snapshots need the rest
-)
+DEFAULT_LIMIT = 2048
+"""Half of the 4,096 descriptors that a node must be able to work with. Sockets and snapshots need the
+rest."""
 
 
 class OpenFile:
-    """One descriptor, open for reading and writing; closed when the last reference goes."""
+    """A descriptor, which is closed when the last reference to this object goes."""
 
     __slots__ = ("_fd",)
 
@@ -36,7 +35,7 @@ class OpenFile:
 
 
 class OpenFiles:
-    """Least recently used descriptors by path. One thread, and a second one that flushes, may use it:
+    """An LRU cache of descriptors by path. One thread may use it, and a second one that flushes, because
     each step is atomic."""
 
     __slots__ = ("_files", "limit")
@@ -48,7 +47,7 @@ class OpenFiles:
         self._files: OrderedDict[str, OpenFile] = OrderedDict()
 
     def get(self, path: str, *, create: bool = False) -> OpenFile:
-        """The open file at `path`. Raises OSError (FileNotFoundError unless `create`)."""
+        """The open file at `path`, created on request. Raises OSError."""
         found = self._files.get(path)
         if found is not None:
             with contextlib.suppress(KeyError):  # evicted by the other thread
@@ -62,11 +61,11 @@ class OpenFiles:
         return opened
 
     def forget(self, path: str) -> None:
-        """Drops the cache's reference, before the file is renamed or removed."""
+        """Removes a file from the cache, before it is renamed or removed."""
         self._files.pop(path, None)
 
     def forget_under(self, directory: str) -> None:
-        """Drops the files of one directory."""
+        """Removes all files of a directory from the cache."""
         prefix = directory + os.sep
         for path in [path for path in self._files if path.startswith(prefix)]:
             del self._files[path]
@@ -83,7 +82,7 @@ class OpenFiles:
 
 @contextlib.contextmanager
 def naming(path: str) -> Iterator[None]:
-    """An error on a descriptor says nothing of its file: inside of this it names `path`."""
+    """Adds `path` to an OSError of its block that names no file, as errors on descriptors do not."""
     try:
         yield
     except OSError as e:
@@ -93,10 +92,9 @@ def naming(path: str) -> Iterator[None]:
 
 
 def write_all(fd: int, parts: list[bytes | bytearray | memoryview], position: int) -> int:
-    """Writes all parts at `position` in one call where the kernel takes them, in several where it does
-    not; the bytes written.
+    """Writes all parts at `position`, in one call if the kernel accepts that. Returns the number of bytes.
 
-    Raises OSError; what was written before stays behind the caller's end of file.
+    Raises OSError. Bytes that were written before stay in the file, behind the end that the caller knows.
     """
     total = sum(len(part) for part in parts)
     done = os.pwritev(fd, parts, position)
@@ -112,6 +110,15 @@ def write_all(fd: int, parts: list[bytes | bytearray | memoryview], position: in
     return total
 
 
+def fsync_path(path: str) -> None:
+    """Makes the content of a file durable. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def fsync_directory(path: str) -> None:
     """Makes creations, renames and removals inside a directory durable. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -122,8 +129,7 @@ def fsync_directory(path: str) -> None:
 
 
 def write_atomically(path: str, data: bytes, *, sync: bool = True) -> None:
-    """Replaces a file as a whole: temporary file beside it, fsync, rename, fsync of the directory.
-    Raises OSError."""
+    """Replaces a file by a temporary file, fsync, rename, and fsync of the directory. Raises OSError."""
     temporary = path + ".tmp"
     with naming(path):
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)

@@ -73,11 +73,8 @@ def _unescape(text: str) -> str:
 
 
 def parse(text: str, repeated: dict[str, int] | None = None) -> dict[str, str]:
-    """The keys and values, a later line winning over an earlier one; `repeated` is given how often each
-    such key is there.
-
-    Raises ValueError naming the line of a malformed escape.
-    """
+    """The keys and values. The last of several lines with the same key counts; `repeated` receives the
+    number of lines of each such key. Raises ValueError naming the line of a malformed escape."""
     found: dict[str, str] = {}
     for number, line in _logical_lines(text):
         i = 0
@@ -97,9 +94,9 @@ def parse(text: str, repeated: dict[str, int] | None = None) -> dict[str, str]:
 
 
 def load(content: bytes, repeated: dict[str, int] | None = None) -> dict[str, str]:
-    """Reads the bytes of a file as ISO-8859-1, as `Properties.load(InputStream)` does. See `parse`.
+    """Parses the bytes of a file as ISO-8859-1, as `Properties.load(InputStream)` does. See `parse`.
 
-    Leaves out a byte order mark, which editors on Windows write. Java takes it for a part of the first key.
+    Ignores a byte order mark, which editors on Windows write. Java makes it a part of the first key.
     """
     return parse(content.removeprefix(codecs.BOM_UTF8).decode("latin-1"), repeated)
 

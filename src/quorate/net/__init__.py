@@ -1,5 +1,19 @@
-"""Framing, listeners, dispatch and client connections: everything between a socket and a decoded message.
+"""Framing, listeners, dispatch and client connections: all between a socket and a decoded message.
 
-This room knows `protocol` only. It starts no service of its own: a `Listener` carries frames to the
-handlers that a `Dispatcher` was given, a `Connection` carries requests to a peer.
+- `client`: connections to peers, with negotiated versions and back-off
+- `connection`: one accepted connection
+- `connection_owner`: what a connection needs of its listener
+- `dispatch`: requests and their handlers, ApiVersions
+- `errors`: exceptions
+- `framing`: length-prefixed frames in a stream
+- `limits`: the limits of connections and listeners
+- `output`: ordered writing of buffers and file regions
+- `response_queue`: responses in the order of their requests
+- `server`: listeners
+- `sockets`: listening sockets
+- `turns`: the time of the event loop, shared among connections
+
+Other packages import `client`, `dispatch`, `errors`, `limits`, `server` and `sockets`. This package
+imports `protocol` only. It starts no service by itself: a `Listener` carries requests to the handlers of
+a `Dispatcher`, and a `Connection` carries requests to a peer.
 """

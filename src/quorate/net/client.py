@@ -1,7 +1,7 @@
-"""Connections to peers: one request pipeline for each, versions negotiated at the start.
+"""Connections to peers: pipelined requests, with API versions negotiated at the start.
 
-`Connection` is one TCP connection. `NodeChannel` keeps one to an address alive on demand, with back-off
-between attempts; `ConnectionPool` keeps the channels by address.
+`Connection` is one TCP connection. `NodeChannel` makes one to its address on demand, with back-off
+between attempts. `ConnectionPool` holds a channel for each address.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import socket
 import ssl as ssl_module
 import struct
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from quorate import __version__
+from quorate.lazy import lazy_module
 from quorate.net.errors import KafkaConnectionError, ProtocolViolation, RequestTimedOut, UnsupportedVersion
 from quorate.net.framing import FrameReader
 from quorate.protocol.api import REGISTRY, ApiKey, decode_response, encode_request_parts
@@ -22,24 +24,31 @@ from quorate.protocol.errors import DecodeError, EncodeError, ErrorCode
 from quorate.protocol.regions import FileRegion
 from quorate.protocol.schema import Request, Response
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from quorate.protocol.messages import api_versions
+else:
+    api_versions = lazy_module("quorate.protocol.messages.api_versions")  # not needed until one connects
+
+logger = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Response)
 
 SOFTWARE_NAME = "quorate"
 
 MAX_RESPONSE_BYTES = 256 << 20
-"""A fetch answer may exceed fetch.max.bytes (50 MiB) by one batch, of at most socket.request.max.bytes
+"""A Fetch response may exceed fetch.max.bytes (50 MiB) by one batch of at most socket.request.max.bytes
 (100 MiB)."""
 
 _PREFIX = struct.Struct(">i")
 
 
 class _Call:
+    """A request in flight."""
+
     __slots__ = ("answers", "api_key", "future", "timer", "version")
 
     def __init__(self, api_key: int, version: int, future: asyncio.Future[Any], answers: int) -> None:
-        self.answers = answers  # that had come over the connection before this was asked
+        self.answers = answers  # received on the connection before this request was sent
         self.api_key = api_key
         self.version = version
         self.future = future
@@ -47,12 +56,10 @@ class _Call:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One connection. Requests may be in flight together; a Kafka server answers them in order.
+    """One connection. Several requests may be in flight; a Kafka server answers them in order.
 
-    `closed` is done when the connection has ended, with the reason as its result (None when it was
-    closed from here). `on_lost` is called then too. With `closes_when_silent` that is also when a
-    request is not answered in time and nothing else was answered since it was sent: the peer is cut off
-    or stands still, and TCP would find a mended link much later.
+    `closed` is done when the connection has ended. Its result is the reason, None if it was closed from
+    this end.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, client_id: str | None) -> None:
@@ -70,8 +77,8 @@ class Connection(asyncio.BufferedProtocol):
         self.finalized_features: dict[str, int] = {}
         self.finalized_features_epoch = -1
         self.closed: asyncio.Future[Exception | None] = loop.create_future()
-        self.on_lost: Callable[[Exception | None], None] | None = None
-        self.closes_when_silent = False
+        self._on_lost: Callable[[Exception | None], None] | None = None
+        self._close_when_silent = False
 
     @classmethod
     async def connect(
@@ -84,10 +91,15 @@ class Connection(asyncio.BufferedProtocol):
         ssl: ssl_module.SSLContext | None = None,
         sasl: Callable[[Connection], Awaitable[None]] | None = None,
         negotiate: bool = True,
+        on_lost: Callable[[Exception | None], None] | None = None,
+        close_when_silent: bool = False,
     ) -> Connection:
-        """Connects, authenticates where `sasl` is given, and learns the peer's API versions.
+        """Connects, authenticates with `sasl` if given, and requests the peer's API versions.
 
-        Raises KafkaConnectionError (unreachable, refused, closed), RequestTimedOut.
+        `on_lost` is called with the result of `closed` when an established connection ends. With
+        `close_when_silent`, the connection is closed when a request times out and no response at all
+        has arrived since it was sent: the peer is cut off or hangs, and TCP would detect that much
+        later. Raises KafkaConnectionError (unreachable, refused, closed), RequestTimedOut.
         """
         loop = asyncio.get_running_loop()
         where = f"{host}:{port}"
@@ -103,7 +115,7 @@ class Connection(asyncio.BufferedProtocol):
                 )
             except OSError as e:
                 raise KafkaConnectionError(f"cannot connect to {where}: {e.strerror or e}") from e
-            except ValueError as e:  # UnicodeError too: what no name server is asked for
+            except ValueError as e:  # UnicodeError too: a name that cannot be looked up
                 raise KafkaConnectionError(
                     f"cannot connect to {where}: {host!r} is no host name ({e})"
                 ) from e
@@ -117,6 +129,7 @@ class Connection(asyncio.BufferedProtocol):
             except BaseException:
                 connection.close()
                 raise
+            connection._on_lost, connection._close_when_silent = on_lost, close_when_silent
             return connection
 
         try:
@@ -128,17 +141,14 @@ class Connection(asyncio.BufferedProtocol):
             raise RequestTimedOut(f"{where} did not complete a connection within {timeout_s:g} s") from e
 
     async def _negotiate(self) -> None:
-        from quorate import __version__
-        from quorate.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-
         spec = REGISTRY[ApiKey.API_VERSIONS]
         version = spec.max_version
         while True:
-            request = ApiVersionsRequest(
+            request = api_versions.ApiVersionsRequest(
                 client_software_name=SOFTWARE_NAME, client_software_version=__version__
             )
             answer = await self.send(request, version)
-            assert isinstance(answer, ApiVersionsResponse)
+            assert isinstance(answer, api_versions.ApiVersionsResponse)
             if answer.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
                 offered = [k.max_version for k in answer.api_keys if k.api_key == ApiKey.API_VERSIONS]
                 version = min([version - 1, *offered])
@@ -154,7 +164,7 @@ class Connection(asyncio.BufferedProtocol):
         self.finalized_features_epoch = answer.finalized_features_epoch
 
     def version_for(self, api_key: int) -> int:
-        """The highest version that both ends know. Raises UnsupportedVersion."""
+        """The highest version that both ends support. Raises UnsupportedVersion."""
         spec = REGISTRY[api_key]
         if not self.api_versions:
             return spec.max_version
@@ -170,8 +180,8 @@ class Connection(asyncio.BufferedProtocol):
         return version
 
     async def call(self, request: Request, timeout_s: float = 30.0, version: int | None = None) -> Any:
-        """Sends a request, gives its response. Raises KafkaConnectionError, RequestTimedOut,
-        UnsupportedVersion, EncodeError (a field that the version lacks)."""
+        """Sends a request and returns its response. Raises KafkaConnectionError, RequestTimedOut,
+        UnsupportedVersion, and EncodeError for a field that the version does not have."""
         return await self.send(request, version, timeout_s=timeout_s)
 
     def send(
@@ -182,9 +192,12 @@ class Connection(asyncio.BufferedProtocol):
         timeout_s: float | None = None,
         expect_answer: bool = True,
     ) -> asyncio.Future[Any]:
-        """Writes a request at once and gives the future of its response; the same errors as `call`, in
-        the future or (UnsupportedVersion, EncodeError, and a connection that has ended) raised. Without
-        `expect_answer` (acks=0) the future is done already, with None."""
+        """Writes a request at once and returns the future of its response.
+
+        Without `expect_answer` (acks=0) the future is already done, with None. Raises UnsupportedVersion,
+        EncodeError, and KafkaConnectionError if the connection has ended; later errors of `call` are
+        set on the future.
+        """
         if self._transport is None or self._ending is not None or self.closed.done():
             raise KafkaConnectionError(f"connection to {self.peer} is closed")
         key = request.KEY
@@ -213,11 +226,11 @@ class Connection(asyncio.BufferedProtocol):
             call.future.set_exception(
                 RequestTimedOut(f"{self.peer} did not answer {name} within {timeout_s:g} s")
             )
-            if self.closes_when_silent and call.answers == self._answers:
+            if self._close_when_silent and call.answers == self._answers:
                 self.close()
 
     def close(self, error: Exception | None = None) -> None:
-        """Ends the connection; what is in flight fails with KafkaConnectionError."""
+        """Closes the connection. Requests in flight fail with KafkaConnectionError."""
         if self._ending is None:
             self._ending = error or KafkaConnectionError(
                 f"connection to {self.peer} was closed from this end"
@@ -238,13 +251,13 @@ class Connection(asyncio.BufferedProtocol):
             if not call.future.done():
                 reason = error or KafkaConnectionError(f"connection to {self.peer} was closed from this end")
                 call.future.set_exception(reason)
-        if self.on_lost is not None:
-            self.on_lost(error)
+        if self._on_lost is not None:
+            self._on_lost(error)
 
-    # -- the transport's calls
+    # -- called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -304,7 +317,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _decode(self, frame: memoryview, call: _Call) -> Any:
         if call.api_key == ApiKey.API_VERSIONS and call.version > 0:
-            # A peer that does not know this version answers error 35 in the layout of version 0.
+            # A peer that does not support this version answers with error 35 in version 0.
             (error,) = struct.unpack_from(">h", frame, 4) if len(frame) >= 6 else (0,)
             if error == ErrorCode.UNSUPPORTED_VERSION:
                 return decode_response(frame, call.api_key, 0)[1]
@@ -312,9 +325,11 @@ class Connection(asyncio.BufferedProtocol):
 
 
 class NodeChannel:
-    """One address, at most one connection to it, made when needed and again after a loss or a silence,
-    with back-off between failed attempts: `backoff_min_s` doubling up to `backoff_max_s`, each varied
-    by a fifth so that many do not march in step."""
+    """At most one connection to an address, made on demand and again after it was lost.
+
+    The back-off after a failed attempt doubles from `backoff_min_s` to `backoff_max_s`. It varies by a
+    fifth, so that many channels do not retry at the same time.
+    """
 
     def __init__(
         self,
@@ -348,12 +363,12 @@ class NodeChannel:
 
     @property
     def connection(self) -> Connection | None:
-        """The live connection, if there is one."""
+        """The established connection, if there is one."""
         return self._connection
 
     async def connected(self) -> Connection:
-        """The live connection, made if need be, after the back-off. Raises KafkaConnectionError,
-        RequestTimedOut."""
+        """The established connection. Connects if there is none, after the back-off. Raises
+        KafkaConnectionError, RequestTimedOut."""
         if self._connection is not None:
             return self._connection
         if self._closed:
@@ -365,7 +380,7 @@ class NodeChannel:
         try:
             return await asyncio.shield(connecting)
         except asyncio.CancelledError:
-            if connecting.cancelled():  # by `close`, not the caller's own
+            if connecting.cancelled():  # by `close`, not by the caller
                 raise KafkaConnectionError(f"channel to {self.host}:{self.port} is closed") from None
             raise
 
@@ -382,19 +397,19 @@ class NodeChannel:
                 timeout_s=self._connect_timeout_s,
                 ssl=self._ssl,
                 sasl=self._sasl,
+                on_lost=self._lost,
+                close_when_silent=True,
             )
         except (KafkaConnectionError, RequestTimedOut):
             backoff = min(self._backoff_max_s, self._backoff_min_s * 2 ** min(self._failures, 16))
             self._failures += 1
             self._not_before = loop.time() + backoff * self._rng.uniform(0.8, 1.2)
             raise
-        if self._closed:  # in the very moment in which it was made: `wait_for` then forgets the cancellation
+        if self._closed:  # just when the connection was made: `wait_for` then ignores the cancellation
             connection.close()
             raise KafkaConnectionError(f"channel to {self.host}:{self.port} is closed")
         self._failures = 0
         self._connection = connection
-        connection.on_lost = self._lost
-        connection.closes_when_silent = True
         if connection.closed.done():
             self._lost(connection.closed.result())
             raise KafkaConnectionError(f"{connection.peer} closed the connection")
@@ -403,15 +418,17 @@ class NodeChannel:
     def _connect_ended(self, task: asyncio.Task[Connection]) -> None:
         self._connecting = None
         if not task.cancelled():
-            task.exception()  # seen, also when every caller has gone away
+            task.exception()  # retrieved, even if every caller was cancelled
 
     def _lost(self, error: Exception | None) -> None:
+        if self._connection is None:  # closed by `_connect` itself
+            return
         self._connection = None
         if self._on_lost is not None:
             self._on_lost(error)
 
     async def call(self, request: Request, timeout_s: float = 30.0, version: int | None = None) -> Any:
-        """As `Connection.call`; the time includes connecting."""
+        """Like `Connection.call`; the timeout includes connecting."""
         loop = asyncio.get_running_loop()
         connection = self._connection
         if connection is None:
@@ -429,11 +446,12 @@ class NodeChannel:
         return await connection.call(request, timeout_s, version)
 
     def disconnect(self) -> None:
-        """Drops the connection, if any; the next call makes another."""
+        """Closes the connection, if any. The next call makes another one."""
         if self._connection is not None:
             self._connection.close()
 
     def close(self) -> None:
+        """Closes the connection. The channel makes no other one."""
         self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()
@@ -441,7 +459,7 @@ class NodeChannel:
 
 
 class ConnectionPool:
-    """One `NodeChannel` for each address, made by the same rules."""
+    """One `NodeChannel` for each address, all with the same options."""
 
     def __init__(self, **options: Any) -> None:
         self._options = options
@@ -457,7 +475,7 @@ class ConnectionPool:
         return await self.channel(host, port).call(request, timeout_s)
 
     def drop(self, host: str, port: int) -> None:
-        """Forgets an address and closes its connection."""
+        """Removes an address and closes its channel."""
         channel = self._channels.pop((host, port), None)
         if channel is not None:
             channel.close()

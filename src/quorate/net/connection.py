@@ -1,16 +1,17 @@
-"""One accepted connection.
+"""`ServerConnection`: one accepted connection.
 
-Rules of a connection, which the code below keeps:
+It keeps these rules:
 
-1. A request's handler starts when its bytes are whole and all earlier ones of the connection have started.
-2. Answers leave in the order of their requests, whatever the order in which handlers finish.
-3. Nothing is read while too many requests are in flight, while too many bytes of answers wait for an
-   earlier one, or while the peer does not take its answers.
-4. Handlers of one connection run for a few milliseconds in one turn of the event loop (see `turns`).
-5. What is not Kafka's protocol ends the connection without an answer to it, and only this connection.
-6. A peer that sends no more gets the answers that are due, then the connection ends. Apache Kafka does
-   so because it reads the end of the stream behind the last request. With TLS the answers that are not
-   written yet are lost: asyncio's TLS transports close both directions together.
+1. The handler of a request starts after the request has arrived completely and the handlers of all
+   earlier requests of the connection have started.
+2. Responses are written in the order of their requests, in whatever order the handlers finish.
+3. Reading stops while too many requests are in flight, while too many bytes of responses wait for an
+   earlier one, or while the peer does not read its responses.
+4. In one turn of the event loop, the handlers of one connection run for a few milliseconds (see `turns`).
+5. Bytes that are not Kafka's protocol close the connection, and only this one, without an answer.
+6. A peer that has closed its sending direction gets the responses that are due, then the connection is
+   closed. Apache Kafka does the same, because it reads the end of the stream behind the last request.
+   With TLS, unwritten responses are lost: asyncio's TLS transports close both directions together.
 """
 
 from __future__ import annotations
@@ -20,75 +21,36 @@ import logging
 import socket
 import struct
 import time
-from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from quorate.net.connection_owner import ConnectionOwner
 from quorate.net.dispatch import ANONYMOUS, WAITS_ONLY, RequestContext, failure
 from quorate.net.errors import ProtocolViolation
 from quorate.net.framing import FrameReader
 from quorate.net.output import Part, SocketOutput, TransportOutput
+from quorate.net.response_queue import INLINE_BYTES, PendingResponse, ResponseQueue, encode_frame, is_large
 from quorate.net.turns import SLICE_S
-from quorate.protocol.api import ApiKey, encode_response
-from quorate.protocol.regions import FileRegion
+from quorate.protocol.api import ApiKey
 
-if TYPE_CHECKING:
-    from quorate.net.server import Listener
+logger = logging.getLogger(__name__)
 
-log = logging.getLogger(__name__)
-
-_JOIN_BYTES = 65_536
-"""Answers up to this size are copied into one buffer: one system call costs more than the copy."""
-
-_INLINE_BYTES = 65_536
-"""Requests up to this size are decoded in the event loop: 2,000 partitions of a Fetch take 2 to 3 ms.
-The smallest elements that there are, topics named by one letter, would take 15 ms."""
-
-_INLINE_PRODUCE_BYTES = 16 << 20
-"""The same for Produce, whose records are not looked at one by one. Far above what clients send by
-default (1 MiB)."""
-
-_PREFIX = struct.Struct(">i")
 _KEY = struct.Struct(">h")
-_PREFIX_AND_HEAD = struct.Struct(">hh")
-
-
-def _is_large(context: RequestContext) -> bool:
-    """Whether a request is decoded, and its answer encoded, in a thread."""
-    return context.frame_size > (
-        _INLINE_PRODUCE_BYTES if context.api_key == ApiKey.PRODUCE else _INLINE_BYTES
-    )
-
-
-class _Slot:
-    """A request whose answer is not written yet."""
-
-    __slots__ = ("context", "future", "held_bytes", "parts", "request")
-
-    def __init__(self, context: RequestContext, request: Any, future: asyncio.Future[Any] | None) -> None:
-        self.context = context
-        self.request = request
-        self.future = future
-        self.parts: list[Part] | None = None
-        """The encoded answer, which waits for those of earlier requests; None while the handler has not
-        finished."""
-        self.held_bytes = 0
-        """Bytes in memory of `parts`."""
+_KEY_AND_VERSION = struct.Struct(">hh")
 
 
 class ServerConnection(asyncio.BufferedProtocol):
-    """One accepted connection."""
+    """One accepted connection. See the rules at the head of this module."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: ConnectionOwner) -> None:
         self._listener = listener
         self._dispatcher = listener.dispatcher
         self._limits = listener.limits
         self._loop = listener.loop
         self._reader = FrameReader(self._allow, self._deliver)
-        self._slots: deque[_Slot] = deque()
-        self._held_bytes = 0
-        self._request_bytes = 0
+        self._responses = ResponseQueue()
+        self._pending = self._responses.pending
         self._transport: asyncio.Transport | None = None
         self._output: SocketOutput | TransportOutput | None = None
         self._draining = False
@@ -108,17 +70,17 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.software_name = "unknown"
         self.software_version = "unknown"
 
-    # -- the transport's calls
+    # -- called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
         self._last_active = self._loop.time()
         sock = transport.get_extra_info("socket")
         peer = transport.get_extra_info("peername") or ("", 0)
         local = transport.get_extra_info("sockname") or ("", 0)
         self.peer_host, self.peer_port = str(peer[0]).removeprefix("::ffff:"), int(peer[1])
         self.id = f"{local[0]}:{local[1]}-{self.peer_host}:{self.peer_port}-{self._listener.next_number()}"
-        if not self._listener.accepted(self):
+        if not self._listener.accept(self):
             self._transport.abort()
             return
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -128,7 +90,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         try:
             self._output = SocketOutput(self._loop, sock.fileno(), self._drained, self._write_failed)
         except OSError as e:
-            log.warning("[Listener %s] closing connection %s: %s", self._listener.name, self.id, e)
+            logger.warning("[Listener %s] closing connection %s: %s", self._listener.name, self.id, e)
             self.close()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -147,15 +109,15 @@ class ServerConnection(asyncio.BufferedProtocol):
             return
         if not was_started:
             self._frame_started_at = self._last_active
-        self._regulate()
+        self._update_reading()
 
     def eof_received(self) -> bool:
-        """The peer has closed its direction. True keeps ours open."""
+        """The peer has closed its sending direction. True keeps the other direction open."""
         if self._listener.tls or self._closing:
             return False
         self._ended = True
-        self._call_back()
-        return self._owes() and not self._closing
+        self._run_close_callbacks()
+        return self._has_unfinished() and not self._closing
 
     def pause_writing(self) -> None:
         if isinstance(self._output, TransportOutput):
@@ -169,27 +131,27 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._closing = True
         if self._output is not None:
             self._output.close()
-        self._abandon()
-        self._listener.lost(self)
-        self._call_back()
+        self._responses.abandon()
+        self._listener.remove(self)
+        self._run_close_callbacks()
 
-    def _call_back(self) -> None:
+    def _run_close_callbacks(self) -> None:
         callbacks, self._close_callbacks = self._close_callbacks, []
         for callback in callbacks:
             try:
                 callback()
             except Exception:
-                log.exception(
+                logger.exception(
                     "[Listener %s] a callback on the end of connection %s failed",
                     self._listener.name,
                     self.id,
                 )
 
-    # -- for handlers
+    # -- called by handlers (`dispatch.ClientConnection`)
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Calls back once, when this connection is gone or its peer sends no more (at once if it is so
-        already)."""
+        """Calls back once, when the connection is closed or its peer has closed its sending direction;
+        soon if that has happened already."""
         if self._closing or self._ended:
             self._loop.call_soon(callback)
         else:
@@ -201,11 +163,11 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more is read; answers may still be due."""
+        """Whether the peer has closed its sending direction. Responses may still be due."""
         return self._ended
 
     def close(self) -> None:
-        """Drops the connection now."""
+        """Closes the connection now, without the responses that are due."""
         self._closing = True
         if self._output is not None:
             self._output.close()
@@ -221,9 +183,11 @@ class ServerConnection(asyncio.BufferedProtocol):
                 f"a request of {length} bytes; socket.request.max.bytes is {limits.max_frame_bytes}"
             )
         if not self._valid_requests and length > limits.first_frame_bytes:
-            key, version = _PREFIX_AND_HEAD.unpack_from(head)
+            key, version = _KEY_AND_VERSION.unpack_from(head)
             if key == ApiKey.API_VERSIONS or not self._dispatcher.serves(key, version):
-                raise ProtocolViolation(f"a first request of {length} bytes that is none of this listener's")
+                raise ProtocolViolation(
+                    f"a first request of {length} bytes for an API that this listener does not serve"
+                )
 
     def _deliver(self, frame: memoryview) -> bool:
         self._frame_started_at = self._last_active
@@ -248,17 +212,17 @@ class ServerConnection(asyncio.BufferedProtocol):
             self,
         )
         size = len(frame)
-        if size > _INLINE_BYTES:
+        if size > INLINE_BYTES:
             (context.api_key,) = _KEY.unpack_from(frame)
-            if _is_large(context):
+            if is_large(context):
                 self._decode_in_thread(frame, context)
                 return False
         self._handle(context, self._dispatcher.decode(frame, context))
-        return self._may_go_on()
+        return self._may_continue()
 
     def _decode_in_thread(self, frame: memoryview, context: RequestContext) -> None:
-        """Millions of elements take seconds to decode, in which the loop must go on. Nothing is read
-        meanwhile."""
+        """Decodes a large request in a thread, because millions of elements take seconds. Nothing is
+        read meanwhile."""
         self._decoding = True
         future = self._loop.run_in_executor(self._listener.decoder(), self._dispatcher.decode, frame, context)
         future.add_done_callback(partial(self._decoded, context))
@@ -272,17 +236,17 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._refuse(error)
             return
         if error is not None:
-            log.error("[Listener %s] closing connection %s", self._listener.name, self.id, exc_info=error)
+            logger.error("[Listener %s] closing connection %s", self._listener.name, self.id, exc_info=error)
             self.close()
             return
         self._slice_started = time.monotonic()
         self._handle(context, future.result())
-        self._regulate()
+        self._update_reading()
         if self._draining:
-            self._listener.drained(self)
+            self._listener.check_drained()
 
     def _handle(self, context: RequestContext, request: Any) -> None:
-        """Runs the handler of a request; None stands for an ApiVersions request of an unknown version."""
+        """Runs the handler of a request. None is an ApiVersions request of an unknown version."""
         self._valid_requests += 1
         if request is None:
             response = self._dispatcher.unsupported_api_versions()
@@ -295,52 +259,51 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._answer(context, request, failure(context, request, e))
             return
         if result is None or not hasattr(result, "__await__"):
-            if result is None or not _is_large(context):
+            if result is None or not is_large(context):
                 self._answer(context, request, result)
                 return
-            slot = _Slot(context, request, None)
-            self._slots.append(slot)
-            self._request_bytes += context.frame_size
-            self._encode_in_thread(slot, result)
+            pending = PendingResponse(context, request, None)
+            self._pending.append(pending)
+            self._responses.request_bytes += context.frame_size
+            self._encode_in_thread(pending, result)
         else:
-            future = self._start(result)
-            slot = _Slot(context, request, future)
-            self._slots.append(slot)
-            self._request_bytes += context.frame_size
-            future.add_done_callback(partial(self._finished, slot))
+            future: asyncio.Future[Any]
+            if isinstance(result, asyncio.Future):
+                future = result
+            else:
+                future = asyncio.ensure_future(result, loop=self._loop)
+            pending = PendingResponse(context, request, future)
+            self._pending.append(pending)
+            self._responses.request_bytes += context.frame_size
+            future.add_done_callback(partial(self._finished, pending))
 
-    def _may_go_on(self) -> bool:
-        """Whether the next request may be started at once."""
+    def _may_continue(self) -> bool:
+        """Whether the next request may be handled at once."""
         return not (self._closing or self._full() or time.monotonic() - self._slice_started > SLICE_S)
 
     def _full(self) -> bool:
-        """Whether no further request may be started until answers have been written."""
+        """Whether no further request may be handled until responses have been written."""
         limits, output = self._limits, self._output
         if output is None:
             return False
         if self._decoding:
             return True
-        if not self._slots:
+        if not self._pending:
             return output.buffered_bytes > limits.write_high_bytes
+        responses = self._responses
         return (
-            len(self._slots) >= limits.max_in_flight
-            or self._request_bytes >= limits.max_in_flight_bytes
-            or self._held_bytes + output.buffered_bytes > limits.write_high_bytes
+            len(self._pending) >= limits.max_in_flight
+            or responses.request_bytes >= limits.max_in_flight_bytes
+            or responses.held_bytes + output.buffered_bytes > limits.write_high_bytes
         )
 
-    def _start(self, awaitable: Any) -> asyncio.Future[Any]:
-        if isinstance(awaitable, asyncio.Future):
-            return awaitable
-        future: asyncio.Future[Any] = asyncio.ensure_future(awaitable, loop=self._loop)
-        return future
-
-    def _regulate(self) -> None:
-        """Reads on, or not, by what is in flight."""
+    def _update_reading(self) -> None:
+        """Resumes or pauses reading according to the requests in flight."""
         transport, output = self._transport, self._output
         if self._closing or transport is None or output is None:
             return
         if self._ended:
-            if not self._owes():
+            if not self._has_unfinished():
                 self.close()
             elif self._reader.stopped and not (self._draining or self._full()):
                 self._take_turn()
@@ -352,28 +315,26 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self._reader.stopped and not self._reader.has_backlog:
             self._reader.resume()
         if self._reader.stopped:
-            # The bytes behind the request that was the last of this turn wait for a later one.
+            # The bytes behind the last request of this turn wait for a later turn.
             if transport.is_reading():
                 transport.pause_reading()
             self._take_turn()
         elif not transport.is_reading():
-            self._frame_started_at = (
-                self._loop.time()
-            )  # the peer could not send the rest of its request until now
+            self._frame_started_at = self._loop.time()  # the peer could not send its request until now
             transport.resume_reading()
 
-    def _owes(self) -> bool:
-        """Whether requests wait to be handled, or answers to be taken by the peer."""
+    def _has_unfinished(self) -> bool:
+        """Whether requests are to be handled, or responses to be written."""
         output = self._output
         return (
-            bool(self._slots)
+            bool(self._pending)
             or self._decoding
             or self._reader.has_backlog
             or (output is not None and output.pending)
         )
 
     def _take_turn(self) -> None:
-        """Goes on with what has been read in a later turn of the loop."""
+        """Handles the requests that have been read in a later turn of the loop."""
         if not self._resuming:
             self._resuming = True
             self._listener.turns.add(self._resume)
@@ -381,7 +342,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _resume(self) -> None:
         self._resuming = False
         if self._closing or self._draining or self._full():
-            return  # `_regulate` comes back here when there is room again
+            return  # `_update_reading` schedules the next turn when there is room again
         self._slice_started = time.monotonic()
         try:
             self._reader.resume()
@@ -391,91 +352,70 @@ class ServerConnection(asyncio.BufferedProtocol):
         except Exception:
             self.close()
             raise
-        self._regulate()
+        self._update_reading()
 
     def _refuse(self, violation: ProtocolViolation) -> None:
-        log.warning("[Listener %s] closing connection %s: %s", self._listener.name, self.id, violation)
+        logger.warning("[Listener %s] closing connection %s: %s", self._listener.name, self.id, violation)
         self._ended = True
         self._reader.discard()
-        self._call_back()
+        self._run_close_callbacks()
         if self._transport is not None and self._transport.is_reading():
             self._transport.pause_reading()
-        self._regulate()
+        self._update_reading()
 
-    # -- answering
+    # -- responses
 
     def _answer(self, context: RequestContext, request: Any, response: Any) -> None:
-        """An answer that is there at once."""
-        if self._closing or (response is None and not self._slots):
+        """Writes a response that was there at once, or queues it behind those of earlier requests."""
+        if self._closing or (response is None and not self._pending):
             return
         try:
-            parts = self._encode(context, response)
+            parts = encode_frame(context, response)
         except Exception as e:
-            self._no_answer(context, e)
+            self._encoding_failed(context, e)
             return
-        if self._slots:
-            slot = _Slot(context, request, None)
-            self._hold(slot, parts)
-            self._slots.append(slot)
+        if self._pending:
+            pending = PendingResponse(context, request, None)
+            self._responses.hold(pending, parts)
+            self._pending.append(pending)
         elif parts:
             assert self._output is not None
             self._output.write(parts)
 
-    def _encode(self, context: RequestContext, response: Any) -> list[Part]:
-        """The answer with its length; nothing for None. Raises what keeps it from being encoded."""
-        if response is None:
-            return []
-        parts = encode_response(context.correlation_id, context.api_key, context.api_version, response)
-        size = 0
-        for part in parts:
-            size += len(part)
-        prefix = _PREFIX.pack(size)
-        if size <= _JOIN_BYTES and not any(isinstance(p, FileRegion) for p in parts):
-            return [b"".join([prefix, *parts])]  # type: ignore[list-item]
-        return [prefix, *parts]
-
-    def _hold(self, slot: _Slot, parts: list[Part]) -> None:
-        """Keeps an answer until those of earlier requests are there."""
-        slot.parts = parts
-        for part in parts:
-            if not isinstance(part, FileRegion):
-                slot.held_bytes += len(part)
-        self._held_bytes += slot.held_bytes
-
-    def _finished(self, finished: _Slot, future: asyncio.Future[Any]) -> None:
-        """A handler has finished: writes every answer that is ready and whose turn it is, at one go."""
+    def _finished(self, finished: PendingResponse, future: asyncio.Future[Any]) -> None:
+        """A handler has finished: writes all responses that are ready and next in order, in one call."""
         if self._closing:
             if not future.cancelled():
-                future.exception()  # asyncio reports an exception that nobody has looked at
+                future.exception()  # otherwise asyncio reports an exception that was never retrieved
             return
         try:
             response = self._result(finished)
-            if response is not None and _is_large(finished.context):
+            if response is not None and is_large(finished.context):
                 self._encode_in_thread(finished, response)
                 return
-            parts = self._encode(finished.context, response)
+            parts = encode_frame(finished.context, response)
         except Exception as e:
-            self._no_answer(finished.context, e)
+            self._encoding_failed(finished.context, e)
             return
-        self._ready(finished, parts)
+        self._write_in_order(finished, parts)
 
-    def _encode_in_thread(self, slot: _Slot, response: Any) -> None:
-        """The answer to a request of very many elements has as many: see `_decode_in_thread`."""
-        future = self._loop.run_in_executor(self._listener.decoder(), self._encode, slot.context, response)
-        future.add_done_callback(partial(self._encoded, slot))
+    def _encode_in_thread(self, pending: PendingResponse, response: Any) -> None:
+        """Encodes the response to a large request in a thread, because it has as many elements."""
+        future = self._loop.run_in_executor(self._listener.decoder(), encode_frame, pending.context, response)
+        future.add_done_callback(partial(self._encoded, pending))
 
-    def _encoded(self, slot: _Slot, future: asyncio.Future[list[Part]]) -> None:
+    def _encoded(self, pending: PendingResponse, future: asyncio.Future[list[Part]]) -> None:
         error = asyncio.CancelledError() if future.cancelled() else future.exception()
         if self._closing:
             return
         if error is not None:
-            self._no_answer(slot.context, error)
+            self._encoding_failed(pending.context, error)
             return
-        self._ready(slot, future.result())
+        self._write_in_order(pending, future.result())
 
-    def _no_answer(self, context: RequestContext, error: BaseException) -> None:
-        """The answers behind one that cannot be given cannot be sent any more."""
-        log.error(
+    def _encoding_failed(self, context: RequestContext, error: BaseException) -> None:
+        """Closes the connection, because the responses behind this one can no longer be written."""
+        logger.error(
             "[Listener %s] the answer to %s version %d from %s cannot be encoded; closing the connection",
             self._listener.name,
             ApiKey(context.api_key).name,
@@ -485,60 +425,42 @@ class ServerConnection(asyncio.BufferedProtocol):
         )
         self.close()
 
-    def _ready(self, finished: _Slot, parts: list[Part]) -> None:
-        """An answer is encoded."""
-        self._request_bytes -= finished.context.frame_size
-        self._hold(finished, parts)
-        slots = self._slots
-        if finished is not slots[0]:
-            self._regulate()
+    def _write_in_order(self, finished: PendingResponse, parts: list[Part]) -> None:
+        """Writes an encoded response, and those behind it that are ready, unless an earlier one is due."""
+        responses = self._responses
+        responses.request_bytes -= finished.context.frame_size
+        responses.hold(finished, parts)
+        if finished is not self._pending[0]:
+            self._update_reading()
             return
-        out: list[Part] = []
-        while slots and slots[0].parts is not None:
-            slot = slots.popleft()
-            out.extend(slot.parts or ())
-            self._held_bytes -= slot.held_bytes
+        out = responses.take_ready()
         if out and self._output is not None and not self._closing:
             self._last_active = self._loop.time()
-            if (
-                len(out) > 1
-                and not any(isinstance(p, FileRegion) for p in out)
-                and sum(map(len, out)) <= _JOIN_BYTES
-            ):
-                out = [b"".join(out)]  # type: ignore[arg-type]
             self._output.write(out)
-        self._regulate()
+        self._update_reading()
         if self._draining:
-            self._listener.drained(self)
+            self._listener.check_drained()
 
-    def _result(self, slot: _Slot) -> Any:
-        assert slot.future is not None
-        if slot.future.cancelled():
-            return failure(slot.context, slot.request, asyncio.CancelledError())
-        error = slot.future.exception()
-        return slot.future.result() if error is None else failure(slot.context, slot.request, error)
-
-    def _abandon(self) -> None:
-        """Forgets the answers that are due, and ends the handlers that only wait for something to answer."""
-        slots = list(self._slots)
-        self._slots.clear()
-        self._held_bytes = self._request_bytes = 0
-        for slot in slots:
-            if slot.future is not None and slot.context.api_key in WAITS_ONLY:
-                slot.future.cancel()
+    def _result(self, finished: PendingResponse) -> Any:
+        context, request, future = finished.context, finished.request, finished.future
+        assert future is not None
+        if future.cancelled():
+            return failure(context, request, asyncio.CancelledError())
+        error = future.exception()
+        return future.result() if error is None else failure(context, request, error)
 
     def _drained(self) -> None:
         self._last_active = self._loop.time()
-        self._regulate()
+        self._update_reading()
 
     def _write_failed(self, error: OSError) -> None:
-        log.debug("[Listener %s] writing to %s ended: %s", self._listener.name, self.id, error)
+        logger.debug("[Listener %s] writing to %s ended: %s", self._listener.name, self.id, error)
         self.close()
 
-    # -- the listener's calls
+    # -- called by the listener
 
     def check(self, now: float) -> None:
-        """Ends the connection when it has been idle, or has not moved, for too long."""
+        """Closes the connection if it has been idle or without progress for too long."""
         limits = self._limits
         reason = None
         output, transport = self._output, self._transport
@@ -552,24 +474,24 @@ class ServerConnection(asyncio.BufferedProtocol):
             allowed = limits.frame_stall_s + self._reader.expected / limits.frame_min_rate
             if now - self._frame_started_at > allowed:
                 reason = f"sent less than its request within {allowed:g} s"
-        elif not self._slots and not self._decoding:
+        elif not self._pending and not self._decoding:
             if not self._valid_requests and now - self._last_active > limits.first_request_s:
                 reason = f"sent no request for {limits.first_request_s:g} s"
             elif now - self._last_active > limits.max_idle_s:
                 reason = f"idle for {limits.max_idle_s:g} s"
         if reason is not None:
-            log.info("[Listener %s] closing connection %s: %s", self._listener.name, self.id, reason)
+            logger.info("[Listener %s] closing connection %s: %s", self._listener.name, self.id, reason)
             self.close()
 
     def drain(self) -> bool:
-        """Reads no more; True when nothing is in flight that is worth a wait. The listener hears of the
-        end by `drained`.
+        """Stops reading. Returns whether no request is in flight that the listener should wait for; the
+        connection calls its `check_drained` after each response.
 
-        A Fetch that waits for records may do so for as long as its client likes, and has nothing to
-        tell. Apache Kafka closes such connections at once.
+        A Fetch that waits for records is not worth the wait, because its client decides how long it
+        waits. Apache Kafka closes such connections at once.
         """
         self._draining = True
-        self._regulate()
+        self._update_reading()
         return not self._decoding and all(
-            slot.parts is None and slot.context.api_key in WAITS_ONLY for slot in self._slots
+            response.parts is None and response.context.api_key in WAITS_ONLY for response in self._pending
         )

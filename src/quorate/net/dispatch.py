@@ -1,14 +1,14 @@
-"""From a decoded request to its handler, and the answers that every listener gives by itself.
+"""Dispatches decoded requests to their handlers, and answers the requests that every listener serves.
 
 A handler is a function `(RequestContext, Request) -> Response | Awaitable[Response | None] | None`:
 
-- a plain function runs as soon as its request has been decoded, before the connection's next request is
-  looked at: ordering-relevant work (appending!) belongs there; it may return a future or coroutine for
-  the rest;
-- a coroutine function's first step runs at the next turn of the loop (at once from Python 3.12 on), in
-  arrival order;
-- None, or an awaitable of None, means that no answer is sent (acks=0);
-- a `KafkaError` raised, at once or later, becomes the answer that Kafka gives for that request and error.
+- A plain function runs as soon as its request has been decoded, before the next request of the
+  connection. Work that depends on the order of requests, such as appending, belongs there. It may
+  return a future or coroutine for the rest.
+- A coroutine function begins in the next turn of the loop (at once from Python 3.12 on), in the order
+  of arrival.
+- None, or an awaitable of None, means that no response is sent (acks=0).
+- A `KafkaError`, raised at once or later, becomes Kafka's response for that request and error.
 """
 
 from __future__ import annotations
@@ -19,41 +19,46 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from quorate.lazy import lazy_module
 from quorate.net.errors import ProtocolViolation
 from quorate.protocol.api import REGISTRY, ApiKey, decode_request
 from quorate.protocol.errors import DecodeError, ErrorCode, KafkaError
 from quorate.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
-    from quorate.net.connection import ServerConnection
+    from quorate.protocol import error_response as error_responses
+    from quorate.protocol.messages import api_versions
     from quorate.protocol.schema import Request, Response
+else:
+    # Not needed until a client connects, or a handler fails.
+    error_responses = lazy_module("quorate.protocol.error_response")
+    api_versions = lazy_module("quorate.protocol.messages.api_versions")
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 ANONYMOUS = "User:ANONYMOUS"
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-"""What a client's software name and version must look like (KIP-511)."""
+"""The format of a client's software name and version (KIP-511)."""
 
 WAITS_ONLY = frozenset({ApiKey.FETCH})
-"""APIs whose unfinished handler changes nothing any more: its future is cancelled when the connection
-is lost. Otherwise a Fetch would stay for as long as its client has asked to wait, and be looked at with
-each append."""
+"""APIs whose handlers only wait. Their futures are cancelled when the connection is lost. A Fetch would
+otherwise wait as long as its client has asked for, and be checked at each append."""
 
 _HEAD = struct.Struct(">hhi")
 
 
 class ListenerKind(IntEnum):
-    """Which set of APIs a listener serves."""
+    """The set of APIs that a listener serves."""
 
     BROKER = 1
     CONTROLLER = 2
 
 
 class SecurityProtocol(IntEnum):
-    """Kafka's numbers, as brokers register them."""
+    """The security protocols, with Kafka's ids, which brokers register."""
 
     PLAINTEXT = 0
     SSL = 1
@@ -61,9 +66,19 @@ class SecurityProtocol(IntEnum):
     SASL_SSL = 3
 
 
+class ClientConnection(Protocol):
+    """The members of a connection that handlers use."""
+
+    software_name: str
+    software_version: str
+
+    def on_close(self, callback: Callable[[], None]) -> None: ...
+    def close(self) -> None: ...
+
+
 @dataclass(slots=True)
 class RequestContext:
-    """Who asks, over which connection, and when; the request itself travels beside it."""
+    """The origin of a request: its header, its client, its connection and the time of its arrival."""
 
     api_key: int
     api_version: int
@@ -78,25 +93,25 @@ class RequestContext:
     software_version: str = "unknown"
     security_protocol: int = SecurityProtocol.PLAINTEXT
     received_at: float = 0.0
-    """Loop time (monotonic seconds) at which the request was whole."""
+    """The loop time (monotonic seconds) at which the request had arrived completely."""
     frame_size: int = 0
     """Bytes after the length prefix."""
     forwarded: bool = False
-    """Whether a broker passed it on inside an Envelope."""
+    """Whether a broker has forwarded the request in an Envelope."""
     token_authenticated: bool = False
     frame: memoryview | None = None
-    """The request as received, header included: what an Envelope carries."""
-    connection: ServerConnection | None = None
-    """The connection it came over; None for requests that came inside an Envelope."""
+    """The request as received, with its header, for an Envelope."""
+    connection: ClientConnection | None = None
+    """The connection that the request arrived on; None for a request in an Envelope."""
     request_id: bytes = ZERO_UUID
-    """The same for every try of one forwarded request; zeros where it is not known."""
+    """An id that all tries of one forwarded request share; zeros if unknown."""
     lost_tries: int = 0
-    """So many tries before this one had no answer that counts: they may have been carried out."""
+    """The number of earlier tries without a usable response, which may have been carried out."""
 
 
 Handler = Callable[[RequestContext, Any], Any]
-"""`Callable[[RequestContext, Request], Response | Awaitable[Response | None] | None]`; Any, so that a handler may name
-the one request class that it takes."""
+"""`Callable[[RequestContext, Request], Response | Awaitable[Response | None] | None]`. Declared with Any, so
+that a handler may annotate the one request class that it takes."""
 
 
 class FeatureRange(NamedTuple):
@@ -112,8 +127,8 @@ class FeatureLevel(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class FeatureState:
-    """What ApiVersions tells of features: supported ranges, and the finalised levels as of a metadata
-    offset."""
+    """The features in an ApiVersions response: supported ranges, and the levels finalised as of a
+    metadata offset."""
 
     supported: Sequence[FeatureRange] = ()
     finalized: Sequence[FeatureLevel] = ()
@@ -123,9 +138,9 @@ class FeatureState:
 class Dispatcher:
     """The handlers of one listener, by API key.
 
-    `features` is asked at every ApiVersions request. `narrow` may cut a served range further (a broker
-    advertises, for what it forwards, only what the active controller takes too); it returns None for an
-    API that is to be hidden.
+    `features` is called for every ApiVersions request. `narrow` may restrict the advertised versions of
+    an API, and returns None to hide it: a broker advertises the APIs that it forwards only in the
+    versions that the active controller supports.
     """
 
     def __init__(
@@ -144,8 +159,7 @@ class Dispatcher:
             self.register(key, _no_sasl)
 
     def register(self, api_key: int, handler: Handler) -> None:
-        """Serves an API. Raises ValueError for one that is registered already or that this kind of
-        listener never has."""
+        """Adds the handler of an API. Raises ValueError if there is one already or the API is unknown."""
         if api_key in self.routes:
             raise ValueError(f"{ApiKey(api_key).name} has two handlers")
         spec = REGISTRY.get(api_key)
@@ -166,12 +180,12 @@ class Dispatcher:
         )
 
     def decode(self, frame: memoryview, context: RequestContext) -> Request | None:
-        """Fills the context from the request's header and gives its body.
+        """Decodes a request, and fills the context from its header.
 
-        None stands for an ApiVersions request of a version that is not known: its answer is
-        `unsupported_api_versions`. Raises ProtocolViolation, after which the connection has to be
-        closed, as Kafka does: an API or a version that this listener does not serve, or bytes that are
-        not a request.
+        Returns None for an ApiVersions request of an unknown version, whose response is
+        `unsupported_api_versions`. Raises ProtocolViolation for an API or a version that this listener
+        does not serve, and for bytes that are not a request; the caller then closes the connection, as
+        Kafka does.
         """
         if len(frame) < _HEAD.size:
             raise ProtocolViolation(f"a request of {len(frame)} bytes has no header")
@@ -191,22 +205,20 @@ class Dispatcher:
         return request
 
     def dispatch(self, context: RequestContext, request: Request) -> Any:
-        """Runs the handler of a decoded request. What it raises is the caller's to answer (`failure`)."""
+        """Runs the handler of a decoded request. The caller answers its exceptions (see `failure`)."""
         return self.routes[context.api_key](context, request)
 
     def unsupported_api_versions(self) -> Response:
-        """The answer to an ApiVersions request of an unknown version: error 35 and the versions of
-        ApiVersions itself, to be encoded as version 0 (KIP-511)."""
-        from quorate.protocol.messages.api_versions import ApiVersionsResponse
-
+        """The response to an ApiVersions request of an unknown version: error 35 and the versions of
+        ApiVersions itself. It is encoded in version 0 (KIP-511)."""
         spec = REGISTRY[ApiKey.API_VERSIONS]
-        own = ApiVersionsResponse.ApiVersion(
+        own = api_versions.ApiVersionsResponse.ApiVersion(
             api_key=ApiKey.API_VERSIONS, min_version=spec.min_version, max_version=spec.max_version
         )
-        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
+        return api_versions.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
 
     def advertised(self) -> Iterable[tuple[int, int, int]]:
-        """(key, lowest, highest version) of everything served, by key."""
+        """(key, lowest version, highest version) of each served API, by key."""
         for key in sorted(self.routes):
             spec = REGISTRY[key]
             low, high = spec.min_version, spec.max_version
@@ -218,30 +230,30 @@ class Dispatcher:
             yield key, low, high
 
     def _api_versions(self, context: RequestContext, request: Any) -> Response:
-        from quorate.protocol.messages.api_versions import ApiVersionsResponse
-
         if context.api_version >= 3:
             name, version = request.client_software_name, request.client_software_version
             if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
-                return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+                return api_versions.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
             if context.connection is not None:
                 context.connection.software_name, context.connection.software_version = name, version
-        response = ApiVersionsResponse(
+        response = api_versions.ApiVersionsResponse(
             api_keys=[
-                ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
+                api_versions.ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
                 for key, low, high in self.advertised()
             ]
         )
         if context.api_version >= 3:
             state = self._features()
             response.supported_features = [
-                ApiVersionsResponse.SupportedFeatureKey(name=f.name, min_version=f.min, max_version=f.max)
+                api_versions.ApiVersionsResponse.SupportedFeatureKey(
+                    name=f.name, min_version=f.min, max_version=f.max
+                )
                 for f in state.supported
                 if f.min > 0 or context.api_version >= 4  # older clients refuse a range that starts at 0
             ]
             response.finalized_features_epoch = state.epoch
             response.finalized_features = [
-                ApiVersionsResponse.FinalizedFeatureKey(
+                api_versions.ApiVersionsResponse.FinalizedFeatureKey(
                     name=f.name, max_version_level=f.level, min_version_level=f.level
                 )
                 for f in state.finalized
@@ -250,19 +262,16 @@ class Dispatcher:
 
 
 def _no_sasl(_context: RequestContext, _request: Any) -> Response:
-    """These belong before a connection's first other request, on a SASL listener; where there is none,
-    at no time."""
+    """SaslHandshake and SaslAuthenticate are valid only on a SASL listener, before all other requests."""
     raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "SASL is not in use on this listener.")
 
 
 def failure(context: RequestContext, request: Request, error: BaseException) -> Response | None:
-    """The answer for what a handler raised: Kafka's error if it named one, UNKNOWN_SERVER_ERROR with a
-    log entry else."""
-    from quorate.protocol.error_response import error_response
-
+    """The response for an exception of a handler: the error of a KafkaError; UNKNOWN_SERVER_ERROR and a
+    log entry for all others."""
     if isinstance(error, KafkaError):
-        return error_response(request, error.code, error.message, context.api_version)
-    log.error(
+        return error_responses.error_response(request, error.code, error.message, context.api_version)
+    logger.error(
         "[Listener %s] %s version %d from %s failed: %r",
         context.listener,
         ApiKey(context.api_key).name,
@@ -271,4 +280,4 @@ def failure(context: RequestContext, request: Request, error: BaseException) -> 
         error,
         exc_info=error,
     )
-    return error_response(request, ErrorCode.UNKNOWN_SERVER_ERROR, None, context.api_version)
+    return error_responses.error_response(request, ErrorCode.UNKNOWN_SERVER_ERROR, None, context.api_version)

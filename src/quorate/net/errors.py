@@ -1,27 +1,27 @@
-"""What can go wrong between two sockets."""
+"""Exceptions of listeners and connections."""
 
 from __future__ import annotations
 
 
 class NetError(Exception):
-    """Base of everything that this room raises."""
+    """The base of all exceptions of this package."""
 
 
 class ListenerError(NetError):
-    """A listener could not be opened; the message names address, reason and remedy."""
+    """A listener could not be opened. The message names the address, the reason and a remedy."""
 
 
 class KafkaConnectionError(NetError, ConnectionError):
-    """A peer could not be reached, refused, reset or closed the connection."""
+    """A peer could not be reached, or has refused, reset or closed the connection."""
 
 
-class RequestTimedOut(NetError, TimeoutError):  # noqa: N818 - the name says what happened, as Kafka's does
-    """No answer within the time given; the request may still have taken effect."""
+class RequestTimedOut(NetError, TimeoutError):  # noqa: N818 - named after the event, as in Kafka
+    """A response did not arrive in time. The request may still have taken effect."""
 
 
 class UnsupportedVersion(NetError):  # noqa: N818 - Kafka's name
     """The two ends have no common version of the API."""
 
 
-class ProtocolViolation(NetError):  # noqa: N818 - names the peer's deed
-    """A peer sent something that is not Kafka's protocol; its connection is closed."""
+class ProtocolViolation(NetError):  # noqa: N818 - named after the event
+    """A peer has violated Kafka's protocol. Its connection is closed."""

@@ -1,10 +1,9 @@
-"""Length-prefixed frames out of a stream, into one receive buffer that all connections of an event loop
-share.
+"""Reads length-prefixed frames from a stream.
 
-Reading goes straight into the buffer that `FrameReader.buffer` gives: the shared one while a connection
-is between frames or in a small one, the frame's own once a large frame has started, so that a large
-request is never copied and an idle connection keeps no buffer at all. A frame's own buffer grows with
-what has arrived: a length prefix alone makes nobody allocate.
+The event loop reads directly into `FrameReader.buffer`. That is a buffer which all connections share
+while a connection is between frames or in a small one, and the frame's own buffer once a large frame
+has begun. A large request is thus never copied, and an idle connection has no buffer. A frame's own
+buffer grows with the bytes that arrive, so that a length prefix alone allocates nothing.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ _local = threading.local()
 
 
 def _shared_view() -> memoryview:
-    """This thread's receive buffer. One is enough: between asking for it and handing over what was read
-    into it, an event loop does nothing else."""
+    """The receive buffer of this thread. One is sufficient, because an event loop does nothing else
+    between asking for a buffer and handing over the bytes in it."""
     try:
         view: memoryview = _local.view
     except AttributeError:
@@ -29,18 +28,18 @@ def _shared_view() -> memoryview:
 
 
 _FIRST_ALLOCATION = 1 << 20
-"""Bytes at most for a frame of which next to nothing has arrived; from there it grows fourfold."""
+"""The largest first buffer of a frame. It then grows fourfold each time that it is full."""
 
 _LENGTH = struct.Struct(">i")
 
 
 class FrameReader:
-    """Cuts what arrives into frames.
+    """Divides the bytes of a stream into frames.
 
-    `allow(length, head)` is asked once a frame's first bytes are there (`head`: what has arrived of it,
-    8 bytes or the whole of a shorter one) and raises ProtocolViolation to refuse it. `deliver(frame)`
-    gets each whole frame as a writable memoryview of its own; it returns False to have the rest kept
-    until `resume`.
+    `allow(length, head)` is called when the first bytes of a frame have arrived: `head` is its first 8
+    bytes, or all of a shorter frame. It raises ProtocolViolation to refuse the frame. `deliver(frame)` is
+    called with each whole frame, a writable memoryview that it may keep. It returns False to have the
+    rest kept until `resume`.
     """
 
     __slots__ = (
@@ -70,12 +69,12 @@ class FrameReader:
 
     @property
     def started(self) -> bool:
-        """Whether part of a frame has arrived."""
+        """Whether a part of a frame has arrived."""
         return self._frame is not None or bool(self._head)
 
     @property
     def expected(self) -> int:
-        """Bytes of the frame that has started, 0 when its length is not known yet."""
+        """The length of the frame that has begun, 0 if it is not known yet."""
         return self._length if self._frame is not None else 0
 
     @property
@@ -84,17 +83,18 @@ class FrameReader:
 
     @property
     def has_backlog(self) -> bool:
-        """Whether bytes have been kept for `resume`."""
+        """Whether bytes are kept for `resume`."""
         return bool(self._backlog)
 
     def buffer(self) -> memoryview:
-        """Where the next bytes are to be read into."""
+        """The buffer for the next bytes."""
         if self._frame is not None:
             return memoryview(self._frame)[self._filled :]
         return self._shared
 
     def received(self, count: int) -> None:
-        """`count` bytes were read into `buffer()`. Raises ProtocolViolation; the stream is then lost."""
+        """Processes `count` bytes that were read into `buffer()`. Raises ProtocolViolation; the stream
+        cannot be continued then."""
         if self._frame is None:
             self.feed(self._shared[:count])
             return
@@ -102,8 +102,8 @@ class FrameReader:
         self._advance_frame()
 
     def feed(self, data: memoryview, *, owned: bool = False) -> None:
-        """Takes bytes from elsewhere. The view is not kept, unless it is `owned`: then nobody writes to
-        it any more."""
+        """Processes bytes. They are copied if they must be kept, unless the view is `owned`, which means
+        that they no longer change."""
         if self._stopped:
             self._keep(data, owned)
             return
@@ -145,7 +145,8 @@ class FrameReader:
             self._frame = bytearray(min(length, max(_FIRST_ALLOCATION, known)))
 
     def _advance_frame(self) -> bool:
-        """True when the frame was completed and delivered."""
+        """Delivers the frame if it is complete, else enlarges its buffer if that is full. Returns whether
+        it was delivered."""
         frame = self._frame
         assert frame is not None
         if self._filled == self._length:
@@ -160,7 +161,7 @@ class FrameReader:
         return False
 
     def discard(self) -> None:
-        """Drops what has been read and not delivered."""
+        """Drops all bytes that have not been delivered."""
         self._frame = None
         self._head = b""
         self._backlog.clear()
@@ -171,7 +172,7 @@ class FrameReader:
             self._backlog.append(data if owned else memoryview(bytes(data)))
 
     def resume(self) -> None:
-        """Delivers what was kept since `deliver` returned False, until it does so again."""
+        """Processes the bytes that were kept since `deliver` returned False, until it does so again."""
         self._stopped = False
         backlog, self._backlog = self._backlog, []
         for data in backlog:

@@ -1,4 +1,4 @@
-"""What one connection, and one listener, may take. Every figure is justified beside its value."""
+"""Limits of connections and listeners, each with the reason for its value."""
 
 from __future__ import annotations
 
@@ -17,45 +17,43 @@ class ConnectionLimits:
     FRAME_STALL_S: ClassVar[float] = 30.0
 
     max_frame_bytes: int = 104_857_600
-    """`socket.request.max.bytes`: the largest request of a connection that has shown itself to be a
-    client."""
+    """`socket.request.max.bytes`: the largest request after the first one of a connection."""
 
     first_frame_bytes: int = 65_536
-    """The largest first request unless its header names an API and version served here: whoever has
-    said nothing sensible yet gets no more than this buffered. ApiVersions and SASL tokens of every
-    known client are far below."""
+    """The largest first request, unless its header names an API and a version that are served. Limits
+    the memory for peers that may not be Kafka clients. ApiVersions requests and SASL tokens of all known
+    clients are far smaller."""
 
     unauthenticated_frame_bytes: int = 524_288
-    """The largest frame before authentication ends on a SASL listener (Kafka's
-    `sasl.server.max.receive.size`)."""
+    """`sasl.server.max.receive.size`: the largest frame on a SASL listener before the client is
+    authenticated."""
 
     max_idle_s: float = 600.0
-    """`connections.max.idle.ms`: a connection with nothing in flight for so long is closed, and one
-    whose peer takes nothing of an answer for so long. A consumer may pause reading for minutes, while
-    its application is busy."""
+    """`connections.max.idle.ms`: a connection is closed after this time without a request in flight, or
+    without progress in writing a response. A consumer may stop reading for minutes while its
+    application is busy."""
 
     first_request_s: float = FIRST_REQUEST_S
-    """A peer that connects and does not complete one request for so long is closed. Kafka waits the
-    idle time; clients speak at once, and half-open connections are what piles up."""
+    """A new connection is closed after this time without a complete request. Kafka waits for the idle
+    time. Clients send their first request at once; half-open connections would accumulate."""
 
     frame_stall_s: float = FRAME_STALL_S
-    """A started frame must be complete within this plus the time that its size takes at `frame_min_rate`."""
+    """A frame must be complete within this time plus its size divided by `frame_min_rate`."""
 
     frame_min_rate: int = 16_384
-    """Bytes per second: below this a sender holds a connection for nothing."""
+    """The slowest rate, in bytes per second, at which a peer may send a frame."""
 
     max_in_flight: int = 100
-    """Requests read and not yet answered, for each connection; further ones wait in the socket. Kafka's
-    is 1, its pipelining starts in the client's send buffer; admin clients keep hundreds of creations in
-    flight."""
+    """Requests of a connection that are read but not answered yet; further ones wait in the socket.
+    Kafka reads one at a time. Admin clients have hundreds of topic creations in flight."""
 
     max_in_flight_bytes: int = 32 << 20
-    """Bytes of such requests, for each connection: thirty batches of a producer's default maximum. One
-    request may be larger."""
+    """Bytes of such requests of a connection: thirty batches of a producer's default maximum size. A
+    single request may be larger."""
 
     write_high_bytes: int = 1 << 20
-    """Answer bytes held in memory for each connection, for a slow reader or behind the unfinished
-    answer to an earlier request, before its requests are read no more."""
+    """Bytes of responses of a connection that are held in memory, for a slow reader or behind an
+    earlier response. Above this limit its requests are not read."""
 
     max_connections: int = 2_147_483_647
     """`max.connections`."""

@@ -1,16 +1,15 @@
 """Ordered writing of byte buffers and file regions to one socket.
 
-`SocketOutput` writes to a duplicate of the socket's descriptor, at once where the kernel takes it and
-from an ordered queue where it does not, so that a fetch answer goes from page cache to socket without
-passing through Python (`os.sendfile`), behind whatever was queued before it. It never shares the
-transport's own write buffer: a connection writes either all through here or (TLS) all through its
-transport, by `TransportOutput`.
+`SocketOutput` writes to a duplicate of the socket's descriptor: at once what the kernel accepts, the
+rest from an ordered queue. The records of a Fetch response go from the page cache to the socket by
+`os.sendfile`, without passing through Python. The write buffer of the transport is not used, as the two
+could not be kept in order. With TLS, `TransportOutput` writes everything through the transport.
 
-A region that is not in the page cache is read ahead in a thread before it is sent: `sendfile` would
+A region that is not in the page cache is read ahead in a thread before it is sent. `sendfile` would
 block the event loop until the disk has answered.
 
-The duplicate has its own lifetime. An event loop that finds the connection dead closes its descriptor
-at once and tells us later; in between the number may already belong to somebody else's connection.
+The descriptor is a duplicate because the event loop closes its own as soon as it finds the connection
+dead, and reports that later. In between, its number may already belong to another connection.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ from quorate.protocol.regions import FileRegion, HasFileno
 Part = bytes | bytearray | memoryview | FileRegion
 
 _IOV_MAX = 512
-"""Buffers for each writev; the kernel allows 1024."""
+"""Buffers for one writev; the kernel allows 1024."""
 
 _REGION_READ = 262_144
-"""Bytes read at a time where a region has to pass through memory (TLS, or a file system without sendfile)."""
+"""Bytes read at once from a region that has to pass through memory, because of TLS."""
 
 
 _TURN_BYTES = 4 << 20
-"""Bytes written to one socket before other connections get their turn: 1 to 4 ms of memory traffic."""
+"""Bytes written to one socket before other connections get their turn: they take 1 to 4 ms."""
 
 
 class _Cursor:
-    """How far a region has been sent; holds the file open meanwhile."""
+    """The part of a region that remains to be sent. Keeps the file open."""
 
     __slots__ = ("left", "owner", "position", "warmed")
 
@@ -50,10 +49,10 @@ class _Cursor:
         self.warmed = -1  # the position from which bytes were read ahead last
 
     def readable(self, limit: int) -> int:
-        """How many bytes, up to `limit`, can be sent now; 0 where they have to be read ahead first.
+        """The number of bytes, up to `limit`, that can be sent now; 0 if they must be read ahead first.
         Raises OSError.
 
-        What was evicted again right after it was read ahead is sent all the same, so that there is
+        Bytes that were evicted right after they were read ahead are sent nevertheless, so that there is
         always progress.
         """
         limit = min(self.left, limit)
@@ -63,14 +62,14 @@ class _Cursor:
 
 
 class _Warming:
-    """Reads cold bytes ahead in a thread, then calls `go_on` in the loop, with the OSError if there was
-    one. One at a time."""
+    """Reads one region at a time ahead in a thread, then calls `on_done` in the loop, with the OSError if
+    there was one."""
 
-    __slots__ = ("_go_on", "_loop", "active")
+    __slots__ = ("_loop", "_on_done", "active")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, go_on: Callable[[OSError | None], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_done: Callable[[OSError | None], None]) -> None:
         self._loop = loop
-        self._go_on = go_on
+        self._on_done = on_done
         self.active = False
 
     def start(self, region: _Cursor) -> None:
@@ -83,26 +82,29 @@ class _Warming:
         self.active = False
         if not future.cancelled():
             error = future.exception()
-            self._go_on(error if isinstance(error, OSError) else None)
+            self._on_done(error if isinstance(error, OSError) else None)
 
 
 class Output(Protocol):
-    """Where a connection's answers go."""
+    """Writes the responses of a connection."""
 
     buffered_bytes: int
-    """Bytes held in memory for the peer (regions count as nothing: they are in the page cache)."""
+    """Bytes held in memory until the peer reads them, without regions of files."""
     pending: bool
-    """Whether anything waits for the peer to read."""
+    """Whether there are bytes that the peer has not read yet."""
     progressed_at: float
-    """When the peer last took something, in the loop's time."""
+    """The loop time at which the peer has last read something."""
 
     def write(self, parts: list[Part]) -> None: ...
     def close(self) -> None: ...
 
 
 class SocketOutput:
-    """Writes to a plain stream socket. `on_drained` is called when a queue that had formed is empty again;
-    `on_error` with the OSError that ended writing (then everything queued is dropped)."""
+    """Writes to a plain stream socket.
+
+    `on_drained` is called when the queue is empty again. `on_error` is called with the OSError that has
+    ended writing; the queue is dropped then.
+    """
 
     __slots__ = (
         "_fd",
@@ -130,7 +132,7 @@ class SocketOutput:
         self._on_drained = on_drained
         self._on_error = on_error
         self._queue: deque[memoryview | _Cursor] = deque()
-        self._queued = False  # whether something had to wait since the queue was empty
+        self._queued = False  # whether a part had to wait since the queue was last empty
         self._watching = False
         self._warming = _Warming(loop, self._warmed)
         self.buffered_bytes = 0
@@ -146,7 +148,7 @@ class SocketOutput:
             return
         queue = self._queue
         if not queue and len(parts) <= 2 and not any(isinstance(p, FileRegion) for p in parts):
-            # The everyday answer: one small buffer, an idle socket, one system call.
+            # The common case: one small buffer and an idle socket take one system call.
             data = parts[0] if len(parts) == 1 else b"".join(parts)  # type: ignore[arg-type]
             try:
                 sent = os.write(self._fd, data)  # type: ignore[arg-type]
@@ -173,7 +175,7 @@ class SocketOutput:
             self._flush()
 
     def _flush(self) -> None:
-        """Writes what the socket takes now."""
+        """Writes as much as the socket accepts now."""
         queue = self._queue
         budget = _TURN_BYTES
         try:
@@ -207,21 +209,21 @@ class SocketOutput:
     def _warmed(self, error: OSError | None) -> None:
         if self._fd < 0:
             return
-        self.progressed_at = self._loop.time()  # the peer did not keep us waiting: the disk did
+        self.progressed_at = self._loop.time()  # the wait was for the disk, not for the peer
         if error is not None:
             self._fail(error)
         else:
             self._flush()
 
     def _send_region(self, region: _Cursor) -> int:
-        """The bytes sent; 0 where the disk would have to be waited for. Raises OSError, ProtocolViolation."""
+        """Returns the bytes sent, 0 if they must be read from disk first. Raises OSError,
+        ProtocolViolation."""
         ready = region.readable(WARM_BYTES)
         if not ready:
             return 0
         sent = os.sendfile(self._fd, region.owner.fileno(), region.position, ready)
         if sent == 0:
-            # The file is shorter than the answer's header has promised: the stream cannot be made whole
-            # again.
+            # The file is shorter than the response's header says: the stream cannot be continued.
             raise ProtocolViolation(f"file ended {region.left} bytes before the end of a region being sent")
         region.position += sent
         region.left -= sent
@@ -281,8 +283,8 @@ class SocketOutput:
 
 
 class TransportOutput:
-    """Writes through an asyncio transport (TLS): regions pass through memory, a slice at a time, as the
-    peer reads."""
+    """Writes through an asyncio transport, for TLS. Regions pass through memory in slices, as the peer
+    reads."""
 
     __slots__ = ("_on_drained", "_queue", "_transport", "_warming", "_writable", "progressed_at")
 

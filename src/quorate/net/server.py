@@ -1,4 +1,4 @@
-"""Listeners: a bound address, the connections accepted on it, and when they end."""
+"""`Listener`: a bound address and the connections accepted on it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from quorate.net.limits import ConnectionLimits
 from quorate.net.sockets import bind_sockets
 from quorate.net.turns import TurnQueue
 
-__all__ = ["Listener", "ServerConnection"]
-
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Listener:
@@ -43,10 +41,10 @@ class Listener:
         self._decoder: ThreadPoolExecutor | None = None
 
     def bind(self, host: str, port: int, name: str) -> None:
-        """Takes the address without serving it yet, so that a busy port is known before anything else
-        is started.
+        """Binds the address without accepting connections yet, so that a port in use is known before
+        anything else is started.
 
-        Port 0 takes a free one (see `port`). An empty host means every address. Raises ListenerError.
+        Port 0 binds a free port (see `port`). An empty host means every address. Raises ListenerError.
         """
         self.name, self.host = name, host
         self._sockets = bind_sockets(host, port, name)
@@ -63,7 +61,7 @@ class Listener:
         security_protocol: int = SecurityProtocol.PLAINTEXT,
         ssl: ssl_module.SSLContext | None = None,
     ) -> None:
-        """Serves. Binds first if `bind` was not called. Raises ListenerError."""
+        """Accepts connections. Binds first if `bind` was not called. Raises ListenerError."""
         if not self._sockets:
             self.bind(host, port, name)
         self.dispatcher = dispatcher
@@ -77,11 +75,11 @@ class Listener:
                 lambda: ServerConnection(self), sock=sock, ssl=ssl, backlog=1024
             )
             self._servers.append(server)
-        log.info("[Listener %s] serving on %s:%d", self.name, self.host or "*", self.port)
+        logger.info("[Listener %s] serving on %s:%d", self.name, self.host or "*", self.port)
 
     async def close(self, grace_s: float = 0.0) -> None:
-        """Accepts and reads no more, waits up to `grace_s` seconds for answers in flight, drops the
-        connections."""
+        """Stops accepting and reading, waits up to `grace_s` seconds for responses in flight, and closes
+        the connections."""
         for server in self._servers:
             server.close()
         for sock in self._sockets:
@@ -97,7 +95,7 @@ class Listener:
                 async with asyncio.timeout(grace_s):
                     await self._drain_waiter
             except TimeoutError:
-                log.info(
+                logger.info(
                     "[Listener %s] dropping %d connections with requests in flight", self.name, len(busy)
                 )
         for connection in list(self.connections):
@@ -105,29 +103,32 @@ class Listener:
         if self._decoder is not None:
             self._decoder.shutdown(wait=False, cancel_futures=True)
 
-    # -- the connections' calls
+    # -- called by connections (`ConnectionOwner`)
 
     def decoder(self) -> ThreadPoolExecutor:
-        """Where large requests are decoded, one after the other: two threads would take twice as much
+        """The executor that decodes large requests. It has one thread: two would take twice as much time
         from the event loop."""
         if self._decoder is None:
             self._decoder = ThreadPoolExecutor(1, thread_name_prefix=f"decoder-{self.name}")
         return self._decoder
 
     def next_number(self) -> int:
+        """A number for the id of a connection."""
         self._number += 1
         return self._number
 
-    def accepted(self, connection: ServerConnection) -> bool:
-        """Counts a new connection; False refuses it."""
+    def accept(self, connection: ServerConnection) -> bool:
+        """Adds a new connection. Returns False if a limit of connections is reached."""
         limits, address = self.limits, connection.peer_host
         here = self._by_address.get(address, 0)
         allowed = limits.max_connections_per_ip_overrides.get(address, limits.max_connections_per_ip)
         if len(self.connections) >= limits.max_connections or here >= allowed:
             now = self.loop.time()
-            if now - self._refused_logged_at > 1.0:  # a flood must not become a flood of log lines
+            if now - self._refused_logged_at > 1.0:  # a flood of connections must not flood the log
                 self._refused_logged_at = now
-                log.warning("[Listener %s] refusing connections from %s: limit reached", self.name, address)
+                logger.warning(
+                    "[Listener %s] refusing connections from %s: limit reached", self.name, address
+                )
             return False
         self._by_address[address] = here + 1
         self.connections.add(connection)
@@ -135,7 +136,8 @@ class Listener:
             self._schedule_sweep()
         return True
 
-    def lost(self, connection: ServerConnection) -> None:
+    def remove(self, connection: ServerConnection) -> None:
+        """Removes a connection that has ended."""
         if connection not in self.connections:
             return
         self.connections.remove(connection)
@@ -144,9 +146,10 @@ class Listener:
             self._by_address[connection.peer_host] = left
         else:
             self._by_address.pop(connection.peer_host, None)
-        self.drained(connection)
+        self.check_drained()
 
-    def drained(self, connection: ServerConnection) -> None:
+    def check_drained(self) -> None:
+        """Ends the wait in `close` if no connection has a response in flight."""
         waiter = self._drain_waiter
         if waiter is not None and not waiter.done() and all(c.drain() for c in self.connections):
             waiter.set_result(None)
@@ -157,7 +160,7 @@ class Listener:
         self._sweep = self.loop.call_later(min(5.0, max(0.02, shortest / 4)), self._check_all)
 
     def _check_all(self) -> None:
-        """One timer for all connections: an idle one costs a comparison every few seconds."""
+        """Checks all connections with one timer, so that an idle one costs a comparison every few seconds."""
         self._sweep = None
         now = self.loop.time()
         for connection in list(self.connections):

@@ -1,4 +1,4 @@
-"""Listening sockets, and what to tell the operator when one cannot be had."""
+"""Binds listening sockets, and explains to the operator why one cannot be bound."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from quorate.net.errors import ListenerError
 
 
 def bind_sockets(host: str, port: int, name: str) -> list[socket.socket]:
-    """Binds `host`:`port` (not listening yet). An empty host is every address, IPv6 and IPv4 by one
-    socket where the system can; a name is its first address, as in Java. Raises ListenerError."""
+    """Binds sockets to `host`:`port`, without listening yet.
+
+    An empty host means every address, with one socket for IPv6 and IPv4 if the system supports that. A
+    host name means its first address, as in Java. Raises ListenerError.
+    """
     where = f"{host or '*'}:{port}"
     if not host:
         candidates: list[tuple[int, tuple[object, ...], bool]] = [

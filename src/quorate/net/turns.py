@@ -1,11 +1,10 @@
-"""Shares the time of the event loop among connections whose requests have arrived faster than they are
-handled.
+"""Shares the time of the event loop among connections whose requests arrive faster than they are handled.
 
-A connection handles requests for at most `SLICE_S` when its bytes arrive. What is left goes on in a
-later turn of the loop, in this queue: first come, first served, at most `TURN_S` of all connections of
-a listener together in one turn. So a client that pipelines many slow requests delays the others by a
-few milliseconds only. Apache Kafka has the same effect because it takes one request of a connection at
-a time (SocketServer mutes the connection meanwhile).
+When its bytes arrive, a connection handles requests for at most `SLICE_S`. It handles the rest in later
+turns of the loop, for which this queue gives the order: first come, first served. In one turn, all
+connections of a listener together take at most `TURN_S`. A client that pipelines many slow requests
+delays others only by a few milliseconds. Apache Kafka has the same effect because it takes one request
+of a connection at a time (SocketServer mutes the connection meanwhile).
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 SLICE_S = 0.003
-"""For one connection at a time. The last request that is started within it may take longer."""
+"""The time of one connection. The last request that is started within it may take longer."""
 
 TURN_S = 0.004
-"""For all waiting connections in one turn of the loop; no callback should take more than 5 ms."""
+"""The time of all waiting connections in one turn of the loop. No callback should take over 5 ms."""
 
 
 T = TypeVar("T")
@@ -70,7 +69,7 @@ class Rounds:
 
 
 class TurnQueue:
-    """The connections of one listener that have requests left to handle."""
+    """The connections of one listener that have more requests to handle."""
 
     __slots__ = ("_loop", "_scheduled", "_waiting")
 
@@ -80,7 +79,7 @@ class TurnQueue:
         self._scheduled = False
 
     def add(self, handle_more: Callable[[], None]) -> None:
-        """Calls `handle_more` in a later turn. It adds itself again if requests are left."""
+        """Calls `handle_more` in a later turn. It adds itself again if requests remain."""
         self._waiting.append(handle_more)
         if not self._scheduled:
             self._scheduled = True
@@ -93,8 +92,8 @@ class TurnQueue:
             handle_more = waiting.popleft()
             try:
                 handle_more()
-            except Exception:  # a bug in what one connection does must not stop the others
-                log.exception("a connection's turn failed")
+            except Exception:  # an error of one connection must not stop the others
+                logger.exception("a connection's turn failed")
             if time.monotonic() >= end:
                 break
         self._scheduled = bool(waiting)

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quorate.config.kafka_config import KafkaConfig
-from quorate.log import meta_properties
+from quorate.log.directories import meta_properties
+from quorate.log.directories.meta_properties import MetaProperties, MetaPropertiesError
 from quorate.log.files import fsync_directory
-from quorate.log.meta_properties import MetaProperties, MetaPropertiesError
 from quorate.metadata import bootstrap, features
 from quorate.metadata.records import UserScramCredentialRecord
 from quorate.node.dynamic_voters import DynamicVoter

@@ -23,9 +23,10 @@ from pathlib import Path
 
 from quorate.config.kafka_config import KafkaConfig
 from quorate.config.listeners import shown_address, shown_host
-from quorate.log import meta_properties, properties_text
+from quorate.log import properties_text
+from quorate.log.directories import meta_properties
+from quorate.log.directories.lock import DirLock, DirLockedError, LockFileError
 from quorate.log.files import write_atomically
-from quorate.log.lock import DirLock, DirLockedError, LockFileError
 from quorate.metadata.bootstrap import METADATA_DIRECTORY
 from quorate.net.errors import ListenerError
 from quorate.net.sockets import bind_sockets

@@ -31,10 +31,10 @@ from quorate import __version__
 from quorate.config.definitions import ConfigError
 from quorate.config.kafka_config import KafkaConfig
 from quorate.config.listeners import Endpoint, parse_connections_per_ip, shown_address
-from quorate.log import meta_properties
+from quorate.log.directories import meta_properties
+from quorate.log.directories.lock import DirLock, LockFileError
 from quorate.log.errors import trace_of
 from quorate.log.files import OpenFiles
-from quorate.log.lock import DirLock, LockFileError
 from quorate.metadata.shared_replay import SharedReplay
 from quorate.net.dispatch import Dispatcher, ListenerKind
 from quorate.net.limits import ConnectionLimits

@@ -7,7 +7,7 @@ import json
 import shutil
 from pathlib import Path
 
-from quorate.log.lock import DirLock, DirLockedError
+from quorate.log.directories.lock import DirLock, DirLockedError
 from quorate.node.properties import read_properties
 from quorate.testing.errors import ClusterError
 

@@ -173,7 +173,7 @@ def _check_multiple(path: Path, what: str, entry_size: int) -> None:
 
 def dump_producer_snapshot(path: Path, write: Write, complain: Write) -> None:
     """The producers that a segment's snapshot remembers; a damaged one is complained of."""
-    from quorate.log.producer_state import CorruptSnapshotError, decode_snapshot
+    from quorate.log.partition.producer_snapshots import CorruptSnapshotError, decode_snapshot
 
     try:
         states = decode_snapshot(path.read_bytes())

@@ -91,7 +91,7 @@ def _config_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def _info(args: argparse.Namespace) -> int:
-    from quorate.log import meta_properties
+    from quorate.log.directories import meta_properties
     from quorate.node.properties import load_config
 
     config = load_config(args.config)

@@ -14,10 +14,10 @@ from quorate.broker.coordinators.service import CoordinatorService
 from quorate.broker.metadata.cache import MetadataCache
 from quorate.broker.replication.replica_manager import ReplicaManager
 from quorate.log.config import LogConfig
+from quorate.log.directories.manager import LogManager
 from quorate.log.files import OpenFiles
-from quorate.log.manager import LogManager
-from quorate.log.partition_log import PartitionLog
-from quorate.log.producer_state import AppendOrigin
+from quorate.log.partition.partition_log import PartitionLog
+from quorate.log.partition.producer_state import AppendOrigin
 from quorate.metadata.image import MetadataDelta
 from quorate.net.dispatch import RequestContext
 from quorate.protocol.api import ApiKey

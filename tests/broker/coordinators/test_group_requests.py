@@ -176,7 +176,7 @@ async def test_groups_are_deleted_one_by_one() -> None:
         )
         for partition in range(4):
             log = w.replicas.log(partition)
-            log.config = replace(log.config, max_message_bytes=2000)
+            log.update_config(replace(log.config, max_message_bytes=2000))
         counted = Turns()
         request = DeleteGroupsRequest(groups_names=groups)
         answer = await counted.during(w.call(ApiKey.DELETE_GROUPS, request, 2))

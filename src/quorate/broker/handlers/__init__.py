@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from quorate.broker.replication.replica_manager import ReplicaManager
     from quorate.broker.topic_creation import TopicCreator
     from quorate.config.kafka_config import KafkaConfig
-    from quorate.log.manager import LogManager
+    from quorate.log.directories.manager import LogManager
     from quorate.net.dispatch import Handler, RequestContext
 
 

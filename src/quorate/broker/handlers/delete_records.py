@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.broker.replication.purgatory import DelayedAcks
 from quorate.broker.topic_names import is_internal
-from quorate.log.manager import run_steps
+from quorate.log.scheduler import run_steps
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse

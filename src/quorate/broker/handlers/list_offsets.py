@@ -18,7 +18,7 @@ from quorate.protocol.messages.list_offsets import ListOffsetsRequest, ListOffse
 
 if TYPE_CHECKING:
     from quorate.broker.handlers import Services
-    from quorate.log.partition_log import PartitionLog
+    from quorate.log.partition.partition_log import PartitionLog
     from quorate.net.dispatch import Handler, RequestContext
 
 logger = logging.getLogger("quorate.broker.list_offsets")

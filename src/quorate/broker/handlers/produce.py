@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.broker.replication.purgatory import DelayedAcks
 from quorate.broker.topic_names import is_internal
-from quorate.log.producer_state import AppendOrigin
+from quorate.log.partition.producer_state import AppendOrigin
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -30,8 +30,7 @@ from quorate.records.batch import parse_header
 if TYPE_CHECKING:
     from quorate.broker.handlers import Services
     from quorate.broker.replication.partition import Partition
-    from quorate.net.connection import ServerConnection
-    from quorate.net.dispatch import Handler, RequestContext
+    from quorate.net.dispatch import ClientConnection, Handler, RequestContext
     from quorate.protocol.schema import Records
 
 logger = logging.getLogger("quorate.broker.produce")
@@ -129,7 +128,7 @@ class ProduceHandler:
     def __init__(self, services: Services) -> None:
         self._services = services
         self.turn_s = TURN_S
-        self._unfinished: dict[ServerConnection | None, asyncio.Task[Any]] = {}
+        self._unfinished: dict[ClientConnection | None, asyncio.Task[Any]] = {}
         """The last unfinished task of each connection whose appends need further turns."""
 
     def __call__(self, context: RequestContext, request: ProduceRequest) -> Any:
@@ -149,7 +148,7 @@ class ProduceHandler:
         task.add_done_callback(functools.partial(self._appended, context.connection))
         return _answer_of(task)
 
-    def _appended(self, connection: ServerConnection | None, task: asyncio.Task[Any]) -> None:
+    def _appended(self, connection: ClientConnection | None, task: asyncio.Task[Any]) -> None:
         if self._unfinished.get(connection) is task:
             del self._unfinished[connection]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from quorate.broker.replication.fetch_session import FetchPartition
     from quorate.broker.replication.partition import Partition
     from quorate.broker.replication.replica_manager import ReplicaManager
-    from quorate.log.partition_log import PartitionLog
+    from quorate.log.partition.partition_log import PartitionLog
     from quorate.protocol.regions import FileRegion
 
 logger = logging.getLogger("quorate.broker.fetch")

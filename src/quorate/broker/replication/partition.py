@@ -19,9 +19,9 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from quorate.broker.clock import Clock
     from quorate.broker.metadata.cache import MetadataCache
-    from quorate.log.partition_log import PartitionLog
-    from quorate.log.producer_state import AppendOrigin
-    from quorate.log.results import AppendInfo
+    from quorate.log.partition.partition_log import PartitionLog
+    from quorate.log.partition.producer_state import AppendOrigin
+    from quorate.log.partition.results import AppendInfo
     from quorate.metadata.image import PartitionImage
 
 logger = logging.getLogger("quorate.broker.replication.partition")

@@ -21,7 +21,7 @@ from quorate.broker.replication.fetch_session_handler import (
     FetchSessionHandler,
     TopicIdPartition,
 )
-from quorate.log.results import UnexpectedAppendOffset
+from quorate.log.partition.results import UnexpectedAppendOffset
 from quorate.net.client import NodeChannel
 from quorate.net.errors import NetError
 from quorate.protocol.errors import ErrorCode, KafkaError
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from quorate.broker.metadata.cache import MetadataCache
     from quorate.broker.replication.partition import Partition
     from quorate.config.kafka_config import KafkaConfig
-    from quorate.log.manager import LogManager
-    from quorate.log.partition_log import PartitionLog
+    from quorate.log.directories.manager import LogManager
+    from quorate.log.partition.partition_log import PartitionLog
 
 logger = logging.getLogger("quorate.broker.replication.replica_fetcher")
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from quorate.broker.replication.partition import Partition
 from quorate.broker.replication.purgatory import DelayedAcks
+from quorate.log.directories.manager import RESERVED_DIRECTORY_IDS
 from quorate.log.errors import LogDirFailure
-from quorate.log.manager import RESERVED_DIRECTORY_IDS
-from quorate.log.producer_state import AppendOrigin
+from quorate.log.partition.producer_state import AppendOrigin
 from quorate.metadata.image import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.uuids import uuid_text
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from quorate.broker.clock import Clock
     from quorate.broker.metadata.cache import MetadataCache
     from quorate.broker.replication.replica_state import PendingIsr
-    from quorate.log.manager import LogManager
-    from quorate.log.partition_log import PartitionLog
+    from quorate.log.directories.manager import LogManager
+    from quorate.log.partition.partition_log import PartitionLog
     from quorate.metadata.image import MetadataDelta, MetadataImage, PartitionImage, TopicImage
 
 logger = logging.getLogger("quorate.broker.replicas")

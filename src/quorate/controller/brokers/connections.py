@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from quorate.controller.brokers.sessions import Session
     from quorate.controller.state import ControllerState
-    from quorate.net.dispatch import RequestContext
-    from quorate.net.server import ServerConnection
+    from quorate.net.dispatch import ClientConnection, RequestContext
 
 
 class BrokerConnections:
@@ -25,7 +24,7 @@ class BrokerConnections:
     def __init__(self, state: ControllerState, on_lost: Callable[[Session], None]) -> None:
         self._state = state
         self._on_lost = on_lost
-        self._connections: dict[Session, ServerConnection] = {}
+        self._connections: dict[Session, ClientConnection] = {}
 
     def heartbeat(self, ctx: RequestContext, request: Any, now: float) -> None:
         """Extends the broker's session. Called before the handler, because a heartbeat extends the
@@ -43,7 +42,7 @@ class BrokerConnections:
             self._connections[session] = connection
             connection.on_close(lambda: self._closed(session, connection))
 
-    def _closed(self, session: Session, connection: ServerConnection) -> None:
+    def _closed(self, session: Session, connection: ClientConnection) -> None:
         if self._connections.get(session) is not connection:
             return  # the broker has reconnected
         del self._connections[session]

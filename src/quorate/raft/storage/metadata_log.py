@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.log.config import LogConfig
 from quorate.log.files import OpenFile, OpenFiles
-from quorate.log.partition_log import PartitionLog
-from quorate.log.partition_metadata import FILE_NAME, write_topic_id
+from quorate.log.partition.partition_log import PartitionLog
+from quorate.log.partition.partition_metadata import FILE_NAME, write_topic_id
 from quorate.protocol.regions import FileRegion
 from quorate.raft.core.control_records import KRAFT_VOTERS, apply_control_record, voter_set
 from quorate.raft.core.messages import ControlRecord
@@ -207,7 +207,7 @@ class MetadataLog:
         locks its directory only after its Raft has begun to write. Raises CorruptRecordError,
         LogDirFailure.
         """
-        self._log.refuse_foreign_tail()
+        self._log.fail_on_foreign_bytes()
         self._log.append_as_follower(batches, now_ms, contiguous=True)
 
     def flush(self) -> None:
@@ -423,7 +423,7 @@ class MetadataLog:
         The newest snapshot always stays.
         """
         self._remove_deleted()
-        self._log.save_epochs()
+        self._log.flusher.checkpoint_epochs()
         self._log.high_watermark = hwm
         changed = False
         sizes = {s: self._path(s).stat().st_size for s in self._snapshots if self._path(s).exists()}

@@ -1,7 +1,7 @@
-"""`.kafka_cleanshutdown`: in a log directory while no node runs on it, when the last one stopped in order.
+"""`.kafka_cleanshutdown`: the marker of a log directory whose last node has stopped cleanly.
 
-Its broker epoch lets the controller tell, at the next registration, that this broker lost nothing.
-Older releases leave it empty.
+It holds the broker epoch, which the broker sends in its next registration. If it is the last one that
+the controller knows, the broker has lost no records (KIP-966). Older releases write an empty file.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ FILE_NAME = ".kafka_cleanshutdown"
 
 
 def read(directory: str) -> int | None:
-    """The broker epoch in the marker, -1 if the marker does not tell; None without a marker. Raises
-    OSError."""
+    """The broker epoch in the marker, -1 if it has none; None if there is no marker. Raises OSError."""
     try:
         with open(os.path.join(directory, FILE_NAME), encoding="utf-8") as file:
             text = file.read(4096)
@@ -29,12 +28,12 @@ def read(directory: str) -> int | None:
 
 
 def write(directory: str, broker_epoch: int) -> None:
-    """Raises OSError."""
+    """Writes the marker durably. Raises OSError."""
     write_atomically(os.path.join(directory, FILE_NAME), b'{"version":0,"brokerEpoch":%d}' % broker_epoch)
 
 
 def remove(directory: str) -> None:
-    """From here on the directory counts as not stopped in order. Raises OSError."""
+    """Removes the marker durably. Raises OSError."""
     try:
         os.unlink(os.path.join(directory, FILE_NAME))
     except FileNotFoundError:

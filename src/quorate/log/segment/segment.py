@@ -1,45 +1,45 @@
-"""One segment of a log: a file of batches, with its sparse indexes. It holds no descriptor; all go
-through `OpenFiles`."""
+"""One segment of a log: a file of batches with its sparse indexes (Kafka's LogSegment).
+
+A segment holds no file descriptor. It takes descriptors from the cache, `OpenFiles`, for each access.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
-import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from quorate.log.config import LogConfig
 from quorate.log.errors import CorruptIndexError
 from quorate.log.files import OpenFile, OpenFiles, write_all
-from quorate.log.index import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex
-from quorate.log.txn_index import AbortedTransaction, TransactionIndex
+from quorate.log.segment.indexes import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex
+from quorate.log.segment.transaction_index import AbortedTransaction, TransactionIndex
 from quorate.protocol.page_cache import resident_bytes
 from quorate.protocol.regions import FileRegion
-from quorate.records.batch import BATCH_OVERHEAD, LOG_OVERHEAD, BatchHeader, parse_header, verify_crc
+from quorate.records.batch import BATCH_OVERHEAD, BatchHeader, parse_header
 from quorate.records.errors import CorruptRecordError
 
 logger = logging.getLogger(__name__)
 
-_COLD_HEADERS = (
-    16  # batches behind an index entry that are looked at before a read: usually the first or second is it
-)
-_SCAN_BYTES = 8192  # headers of the batches between two index entries come in one read
-_RECOVER_BYTES = 1 << 20
-_PLACE = struct.Struct(">qi")
-_LAST_DELTA = struct.Struct(">i")
+_MAX_COLD_HEADERS = 16
+"""The most batches behind an index entry whose headers `cold_regions` reads. The batch that holds the
+offset is usually the first or the second."""
+_SCAN_BYTES = 8192
+"""Bytes read at once in a scan of headers: those between two index entries come in one read."""
 
 LOG_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX, TXN_SUFFIX = ".log", ".index", ".timeindex", ".txnindex"
 SNAPSHOT_SUFFIX, DELETED_SUFFIX = ".snapshot", ".deleted"
 
 
 def file_stem(offset: int) -> str:
+    """The name, without suffix, of the files that belong to a base offset."""
     return f"{offset:020d}"
 
 
 @dataclass(slots=True, frozen=True)
-class Place:
-    """Where a batch lies in its segment."""
+class BatchPosition:
+    """The offsets of a batch and its place in the segment's file."""
 
     base_offset: int
     last_offset: int
@@ -48,7 +48,8 @@ class Place:
 
 
 class Segment:
-    """Offsets from `base_offset` up to the next segment's; only the last segment of a log is appended to."""
+    """A segment holds the offsets from `base_offset` up to the base offset of the next one. Only the
+    last segment of a log is appended to."""
 
     __slots__ = (
         "_bytes_since_index",
@@ -65,7 +66,6 @@ class Segment:
         "has_txn_index",
         "last_modified_ms",
         "max_timestamp",
-        "next_offset_hint",
         "offset_of_max_timestamp",
         "size",
         "stem",
@@ -86,7 +86,7 @@ class Segment:
         self.created_ms = created_ms
         self.last_modified_ms = created_ms
         self.first_timestamp: int | None = None
-        self.max_timestamp: int | None = None  # None: to be read from the time index
+        self.max_timestamp: int | None = None  # None until it is read from the time index
         self.offset_of_max_timestamp = base_offset
         self.has_txn_index = False
         self._files = files
@@ -105,11 +105,11 @@ class Segment:
         return self.stem + LOG_SUFFIX
 
     def file(self) -> OpenFile:
-        """Raises OSError."""
+        """The open log file. Raises OSError."""
         return self._files.get(self.stem + LOG_SUFFIX)
 
     def create_files(self) -> None:
-        """Makes the log file and both indexes, empty. Raises OSError."""
+        """Creates the log file and both indexes, empty. Raises OSError."""
         self._files.get(self.stem + LOG_SUFFIX, create=True)
         for suffix in (INDEX_SUFFIX, TIME_SUFFIX):
             os.close(os.open(self.stem + suffix, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
@@ -118,20 +118,22 @@ class Segment:
         self.max_timestamp = -1
 
     def paths(self) -> list[str]:
+        """The paths of all files that the segment may have."""
         return [self.stem + suffix for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX, TXN_SUFFIX)]
 
     def forget_files(self) -> None:
+        """Drops the descriptors of the segment from the cache."""
         for path in self.paths():
             self._files.forget(path)
 
     def unload_indexes(self) -> None:
-        """Frees the memory of indexes; they are read again when needed. Raises OSError."""
+        """Saves the indexes and frees their memory. They are loaded again on the next use. Raises OSError."""
         self.save_indexes()
         self.offset_and_time_of_max()
         self._offset_index = self._time_index = None
 
     def move(self, directory: str) -> None:
-        """The directory was renamed."""
+        """Changes the paths after the directory was renamed."""
         self.stem = os.path.join(directory, file_stem(self.base_offset))
         for index, suffix in (
             (self._offset_index, INDEX_SUFFIX),
@@ -142,14 +144,15 @@ class Segment:
                 index.path = self.stem + suffix
 
     def update_config(self, config: LogConfig) -> None:
+        """Takes over the settings of the indexes."""
         self._index_interval = config.index_interval_bytes
         self._max_index_bytes = config.segment_index_bytes
 
     # --- indexes ----------------------------------------------------------------------------------
 
     def offset_index(self) -> OffsetIndex:
-        """Loaded on first use, and rebuilt from the log when it is missing or contradicts itself.
-        Raises OSError."""
+        """The offset index, loaded on first use. It is rebuilt from the log if it is missing or
+        corrupt. Raises OSError."""
         index = self._offset_index
         if index is None:
             index = OffsetIndex(self.stem + INDEX_SUFFIX, self.base_offset, self._max_index_bytes)
@@ -163,6 +166,7 @@ class Segment:
         return index
 
     def time_index(self) -> TimeIndex:
+        """The time index, loaded or rebuilt like the offset index. Raises OSError."""
         index = self._time_index
         if index is None:
             index = TimeIndex(self.stem + TIME_SUFFIX, self.base_offset, self._max_index_bytes)
@@ -176,7 +180,7 @@ class Segment:
         return index
 
     def txn_index(self) -> TransactionIndex:
-        """Raises CorruptIndexError, OSError."""
+        """The transaction index, loaded on first use. Raises CorruptIndexError, OSError."""
         if self._txn_index is None:
             index = TransactionIndex(self.stem + TXN_SUFFIX, self.base_offset)
             if self.has_txn_index:
@@ -187,7 +191,7 @@ class Segment:
         return self._txn_index
 
     def _check_marker(self, entry: AbortedTransaction) -> None:
-        """The log is the second source of an entry. Raises CorruptIndexError."""
+        """Checks an entry of the transaction index against the log. Raises CorruptIndexError."""
         place = self.find(entry.last_offset)
         header = parse_header(self.read(place.position, BATCH_OVERHEAD)) if place is not None else None
         if (
@@ -198,29 +202,31 @@ class Segment:
             raise CorruptIndexError(f"{entry} of {self.stem}{TXN_SUFFIX} has no marker in the log")
 
     def append_aborted(self, entry: AbortedTransaction) -> None:
-        """Raises OSError, CorruptIndexError."""
+        """Adds an entry to the transaction index. Raises OSError, CorruptIndexError."""
         self.txn_index().append(entry, self._files)
         self.has_txn_index = True
 
     def reset_txn_index(self) -> None:
-        """Forgets all aborted transactions, before they are found again. Raises OSError."""
+        """Empties the transaction index before it is rebuilt. Raises OSError."""
         self._txn_index = TransactionIndex(self.stem + TXN_SUFFIX, self.base_offset)
         if self.has_txn_index:
             os.ftruncate(self._files.get(self.stem + TXN_SUFFIX, create=True).fileno(), 0)
 
-    def _rebuild(self, why: Exception) -> None:
-        logger.warning("[Segment %s] Rebuilding the indexes from the log: %s", self.log_path, why)
+    def _rebuild(self, reason: Exception) -> None:
+        logger.warning("[Segment %s] Rebuilding the indexes from the log: %s", self.log_path, reason)
         self._rebuilt = True
         self.rebuild_indexes(self.size)
 
     def rebuild_indexes(self, end: int) -> None:
-        """Reads all headers up to `end` and makes both indexes anew. Raises OSError, CorruptRecordError."""
+        """Rebuilds both indexes from the batch headers before file position `end`. Raises OSError,
+        CorruptRecordError."""
         self.begin_scan()
         for header, position in self.headers(0, end):
             self.note_scanned(header, position)
         self.end_scan()
 
     def begin_scan(self) -> None:
+        """Starts both indexes afresh, before all batches are scanned from the first one on."""
         self._offset_index = OffsetIndex(self.stem + INDEX_SUFFIX, self.base_offset, self._max_index_bytes)
         self._time_index = TimeIndex(self.stem + TIME_SUFFIX, self.base_offset, self._max_index_bytes)
         self._offset_index.mark_rewrite()
@@ -230,7 +236,8 @@ class Segment:
         self._bytes_since_index = 0
 
     def note_scanned(self, header: BatchHeader, position: int) -> None:
-        """One more batch of a scan or of an append: keeps the greatest timestamp and the sparse entries."""
+        """Notes the next batch of a scan or an append: updates the greatest timestamp and adds an index
+        entry every `index.interval.bytes`."""
         if header.max_timestamp > (
             self.max_timestamp if self.max_timestamp is not None else self.offset_and_time_of_max()[1]
         ):
@@ -243,12 +250,13 @@ class Segment:
         self._bytes_since_index += header.size_bytes
 
     def end_scan(self) -> None:
-        """A closed segment's time index ends with its greatest timestamp."""
+        """Ends the time index with the greatest timestamp, as in a closed segment."""
         assert self._time_index is not None and self.max_timestamp is not None
         self._time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
 
     def save_indexes(self, *, closing: bool = False) -> None:
-        """Writes what the index files lack. Raises OSError."""
+        """Writes the entries that the index files lack. With `closing`, the time index gets its last
+        entry before. Raises OSError."""
         if self._time_index is not None:
             if closing and self.max_timestamp is not None:
                 self._time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
@@ -258,7 +266,7 @@ class Segment:
             self._offset_index.save(self._files)
 
     def files_to_sync(self) -> list[OpenFile]:
-        """Everything of a rolled segment that a flush must make durable. Raises OSError."""
+        """The files of a rolled segment that a flush must make durable. Raises OSError."""
         self.save_indexes(closing=True)
         suffixes = [LOG_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX] + ([TXN_SUFFIX] if self.has_txn_index else [])
         return [
@@ -269,7 +277,7 @@ class Segment:
     # --- appending --------------------------------------------------------------------------------
 
     def accepts(self, last_offset: int) -> bool:
-        """Whether indexes can hold the offset, and one more entry."""
+        """Whether the indexes have room for one more entry and can express the offset."""
         return (
             last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
             and not self.offset_index().is_full
@@ -277,8 +285,8 @@ class Segment:
         )
 
     def append(self, parts: list[bytes | bytearray | memoryview], headers: list[BatchHeader]) -> None:
-        """Writes whole batches, in one call, behind the last one. Raises OSError, and then has not
-        moved its end."""
+        """Writes whole batches behind the last one in one call. Raises OSError; the end of the segment
+        has not moved then."""
         position = self.size
         size = write_all(self.file().fileno(), parts, position)
         if self.first_timestamp is None and position == 0:
@@ -293,12 +301,12 @@ class Segment:
             self._time_index.save_if_many(self._files)
 
     def foreign_bytes(self) -> int:
-        """How far the file goes beyond what was written through this object (below 0: falls short).
-        Raises OSError."""
+        """The bytes in the file beyond those written through this object; negative if bytes are
+        missing. Raises OSError."""
         return os.fstat(self.file().fileno()).st_size - self.size
 
     def truncate_to_position(self, position: int, offset: int) -> None:
-        """Cuts the file at a batch boundary whose first offset is `offset`. Raises OSError."""
+        """Cuts the file before the batch that begins at `position` with `offset`. Raises OSError."""
         offset_index, time_index = self.offset_index(), self.time_index()
         os.ftruncate(self.file().fileno(), position)
         self.size = position
@@ -322,10 +330,10 @@ class Segment:
     # --- reading ----------------------------------------------------------------------------------
 
     def headers(self, position: int, end: int) -> Iterator[tuple[BatchHeader, int]]:
-        """Headers of the batches from a boundary on, without their records.
+        """Yields the header and position of each batch between two batch boundaries, without records.
 
-        Raises CorruptRecordError at nonsense, at an offset that is out of its place (which no checksum
-        covers), at a cut batch; OSError.
+        Raises CorruptRecordError for a malformed header, an incomplete batch, or an offset that is out
+        of order (offsets are not covered by the checksum); OSError.
         """
         fd = self.file()
         chunk, start = b"", position
@@ -353,10 +361,10 @@ class Segment:
             lowest = last + 1
 
     def cold_regions(self, offset: int) -> list[FileRegion]:
-        """What `find` would have to wait for the disk for first; after that was read ahead, what it
-        would have to wait for next.
+        """The first region that `find` would have to read from the disk, because it is not in the page
+        cache; empty if there is none.
 
-        Raises OSError.
+        Called again after the region was read ahead, it returns the next one. Raises OSError.
         """
         if self._offset_index is None:
             file = self._files.get(self.stem + INDEX_SUFFIX)
@@ -364,7 +372,7 @@ class Segment:
             if resident_bytes(file.fileno(), 0, length) < length:
                 return [FileRegion(file, 0, length)]
         file, position = self.file(), self.offset_index().lookup(offset)[1]
-        for _ in range(_COLD_HEADERS):
+        for _ in range(_MAX_COLD_HEADERS):
             length = min(_SCAN_BYTES, self.size - position)
             if resident_bytes(file.fileno(), position, length) < length:
                 return [FileRegion(file, position, length)]
@@ -376,8 +384,8 @@ class Segment:
             position += header.size_bytes
         return []
 
-    def find(self, offset: int) -> Place | None:
-        """The first batch whose last offset is `offset` or greater. None behind the end. Raises
+    def find(self, offset: int) -> BatchPosition | None:
+        """The first batch whose last offset is `offset` or greater; None if there is none. Raises
         OSError, CorruptRecordError."""
         index = self.offset_index()
         entry_offset, position = index.lookup(offset)
@@ -386,28 +394,19 @@ class Segment:
                 if at == position and len(index) and at > 0 and header.last_offset != entry_offset:
                     raise CorruptRecordError(f"entry ({entry_offset}, {position}) does not name a batch")
                 if header.last_offset >= offset:
-                    return Place(header.base_offset, header.last_offset, at, header.size_bytes)
+                    return BatchPosition(header.base_offset, header.last_offset, at, header.size_bytes)
         except CorruptRecordError as e:
             if position == 0 or self._rebuilt:
-                raise  # it is not the index
+                raise  # the index is not the cause
             self._rebuild(e)
             for header, at in self.headers(0, self.size):
                 if header.last_offset >= offset:
-                    return Place(header.base_offset, header.last_offset, at, header.size_bytes)
-        return None
-
-    def find_from(self, place: Place, offset: int) -> Place | None:
-        """As `find`, starting behind a batch that is known to come before."""
-        for header, at in self.headers(place.position + place.size, self.size):
-            if header.last_offset >= offset:
-                return Place(header.base_offset, header.last_offset, at, header.size_bytes)
+                    return BatchPosition(header.base_offset, header.last_offset, at, header.size_bytes)
         return None
 
     def batch_start_before(self, position: int) -> int:
-        """Where a batch starts, at or before `position` and as near to it as the index knows.
-
-        Raises OSError, CorruptRecordError.
-        """
+        """The start of the last indexed batch at or before a file position. Raises OSError,
+        CorruptRecordError."""
         offset, at = self.offset_index().lookup_position(position)
         if at == 0:
             return 0
@@ -415,14 +414,15 @@ class Segment:
         return place.position if place is not None and place.position <= position else 0
 
     def read(self, position: int, length: int) -> bytes:
-        """Raises OSError, CorruptRecordError when the file is shorter."""
+        """Bytes of the file. Raises OSError, CorruptRecordError if the file is too short."""
         data = os.pread(self.file().fileno(), length, position)
         if len(data) != length:
             raise CorruptRecordError(f"{self.log_path} ends before byte {position + length}")
         return data
 
     def next_offset(self) -> int:
-        """One behind the last record. Raises OSError, CorruptRecordError when the tail is not whole."""
+        """The offset after the last record. Raises OSError, CorruptRecordError if the last batch is
+        incomplete."""
         if self.size == 0:
             return self.base_offset
         offset, position = self.offset_index().last()
@@ -438,19 +438,20 @@ class Segment:
     # --- time -------------------------------------------------------------------------------------
 
     def offset_and_time_of_max(self) -> tuple[int, int]:
-        """(offset of its batch's last record, timestamp) of the greatest timestamp; -1 without any.
-        Raises OSError."""
+        """(last offset of the batch that has the greatest timestamp, that timestamp or -1). Raises OSError."""
         if self.max_timestamp is None:
             self.max_timestamp, self.offset_of_max_timestamp = self.time_index().last()
         return self.offset_of_max_timestamp, self.max_timestamp
 
     def largest_timestamp(self) -> int:
-        """ms; of the records, else of the file. Raises OSError."""
+        """The greatest timestamp of the records, in ms; without one, the time of the last change of the
+        file. Raises OSError."""
         timestamp = self.offset_and_time_of_max()[1]
         return timestamp if timestamp >= 0 else self.last_modified_ms
 
     def time_waited_for_roll(self, now_ms: int, message_timestamp: int) -> int:
-        """How long this segment has been taking records, in the time of its records if they have one."""
+        """The age of the segment in ms for a roll by time: from its first record's timestamp to that of
+        the next record, or, without timestamps, from its creation to now."""
         if self.first_timestamp is None and self.size > 0:
             for header, _ in self.headers(0, self.size):
                 self.first_timestamp = header.max_timestamp
@@ -460,8 +461,10 @@ class Segment:
         return now_ms - self.created_ms
 
     def start_for_timestamp(self, timestamp: int, from_offset: int) -> int:
-        """File position from which a record with at least this timestamp is to be searched. Raises
-        OSError."""
+        """The file position from which to search for a record of at least this timestamp.
+
+        Raises OSError.
+        """
         found, offset = self.time_index().lookup(timestamp)
         place = self.find(max(offset, from_offset)) if found >= 0 else None
         if place is not None and found >= 0 and offset >= from_offset:
@@ -473,85 +476,3 @@ class Segment:
             return place.position
         place = self.find(from_offset) if found < 0 else None
         return place.position if place is not None else 0
-
-    # --- recovery ---------------------------------------------------------------------------------
-
-    def recover(
-        self,
-        on_batch: Callable[[BatchHeader, int, memoryview], None],
-        before_cut: Callable[[int, int, int, int], None] | None = None,
-        *,
-        least_epoch: int | None = None,
-    ) -> int:
-        """Checks every batch to the checksum, rebuilds the indexes, cuts the file behind the last good batch.
-
-        `on_batch(header, position, batch)` sees each good one; `before_cut(descriptor, position, size,
-        last offset)` may refuse the cut by raising. With `least_epoch` offsets must follow one another,
-        and leader epochs from that one on must not fall: no checksum covers either. Returns the bytes
-        cut. Raises OSError.
-        """
-        fd = self.file()
-        end = os.fstat(fd.fileno()).st_size
-        self.begin_scan()
-        self.first_timestamp = None
-        position, last, epoch = 0, self.base_offset - 1, least_epoch or 0
-        data, start = b"", 0
-        try:
-            while end - position >= LOG_OVERHEAD:
-                at = position - start
-                size = _batch_size(data, at)
-                if size is None or at + size > len(data):
-                    wanted = max(_RECOVER_BYTES, size or 0)
-                    data, start, at = (
-                        os.pread(fd.fileno(), min(wanted, end - position), position),
-                        position,
-                        0,
-                    )
-                    size = _batch_size(data, 0)
-                if size is None or size > len(data):
-                    if size is not None and BATCH_OVERHEAD <= size <= end - position:
-                        data = os.pread(fd.fileno(), size, position)
-                    else:
-                        break  # a torn last batch
-                batch = memoryview(data)[at : at + (size or 0)]
-                header = parse_header(batch)
-                if header.base_offset <= last or header.last_offset_delta < 0:
-                    raise CorruptRecordError(f"Offset {header.base_offset} after {last}")
-                if least_epoch is not None and (
-                    header.base_offset != last + 1 or header.leader_epoch < epoch
-                ):
-                    raise CorruptRecordError(
-                        f"Offset {header.base_offset} of epoch {header.leader_epoch} after {last} of epoch "
-                        f"{epoch}"
-                    )
-                if header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET or not verify_crc(batch):
-                    raise CorruptRecordError(f"Record is corrupt (stored crc = {header.crc})")
-                self.note_scanned(header, position)
-                if position == 0:
-                    self.first_timestamp = header.max_timestamp
-                on_batch(header, position, batch)
-                position += header.size_bytes
-                last, epoch = header.last_offset, header.leader_epoch
-        except CorruptRecordError as e:
-            logger.warning(
-                "Found invalid messages in log segment %s at byte offset %d: %s", self.log_path, position, e
-            )
-        cut = end - position
-        if cut and before_cut is not None:
-            before_cut(fd.fileno(), position, end, last)
-        if cut:
-            os.ftruncate(fd.fileno(), position)
-        self.size = position
-        self.end_scan()
-        return cut
-
-
-def _batch_size(data: bytes, at: int) -> int | None:
-    """Size of the batch that starts at `at`, None if its length is not in the data. Raises
-    CorruptRecordError."""
-    if at + LOG_OVERHEAD > len(data):
-        return None
-    size: int = _PLACE.unpack_from(data, at)[1] + LOG_OVERHEAD
-    if size < BATCH_OVERHEAD:
-        raise CorruptRecordError(f"Length {size - LOG_OVERHEAD} is less than a batch's header")
-    return size

@@ -1,9 +1,7 @@
-"""`.txnindex`: the aborted transactions whose marker lies in a segment, in the order of their last
-offsets (KIP-98).
+"""`.txnindex`: the aborted transactions whose markers are in a segment, by ascending last offset (KIP-98).
 
-Entry of 34 bytes: int16 version 0, int64 producer id, first offset, last offset, and the last stable
-offset when it was written. The file exists only if there is an entry; each is written when its marker
-is appended.
+An entry has 34 bytes: int16 version 0, then int64 producer id, first offset, last offset, and the last
+stable offset when the marker was appended. The file is created with its first entry.
 """
 
 from __future__ import annotations
@@ -20,6 +18,8 @@ _ENTRY = struct.Struct(">hqqqq")
 
 @dataclass(slots=True, frozen=True)
 class AbortedTransaction:
+    """An entry of the index (Kafka's AbortedTxn)."""
+
     producer_id: int
     first_offset: int
     last_offset: int
@@ -27,6 +27,8 @@ class AbortedTransaction:
 
 
 class TransactionIndex:
+    """The entries of one segment, in memory and in the file."""
+
     __slots__ = ("_entries", "base_offset", "path")
 
     def __init__(self, path: str, base_offset: int) -> None:
@@ -35,7 +37,7 @@ class TransactionIndex:
         self._entries: list[AbortedTransaction] = []
 
     def load(self, files: OpenFiles) -> None:
-        """Raises CorruptIndexError naming file and entry, OSError."""
+        """Reads and checks the file. Raises CorruptIndexError naming the file and the entry, OSError."""
         fd = files.get(self.path).fileno()
         size = os.fstat(fd).st_size
         data = os.pread(fd, size, 0) if size else b""
@@ -72,7 +74,7 @@ class TransactionIndex:
         return self._entries
 
     def append(self, entry: AbortedTransaction, files: OpenFiles) -> None:
-        """Raises OSError."""
+        """Writes an entry. Raises OSError."""
         data = _ENTRY.pack(
             0, entry.producer_id, entry.first_offset, entry.last_offset, entry.last_stable_offset
         )
@@ -80,7 +82,8 @@ class TransactionIndex:
         self._entries.append(entry)
 
     def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTransaction], bool]:
-        """Transactions that overlap the range, and whether later segments cannot hold more of them."""
+        """The transactions that overlap [fetch_offset, upper_bound), and whether later segments have no
+        more of them."""
         found = []
         for entry in self._entries:
             if entry.last_offset >= fetch_offset and entry.first_offset < upper_bound:
@@ -90,7 +93,7 @@ class TransactionIndex:
         return found, False
 
     def truncate_to(self, offset: int, files: OpenFiles) -> None:
-        """Drops transactions whose last offset is at or above `offset`. Raises OSError."""
+        """Removes transactions whose last offset is at or above `offset`. Raises OSError."""
         keep = 0
         while keep < len(self._entries) and self._entries[keep].last_offset < offset:
             keep += 1

@@ -1,4 +1,4 @@
-"""What a log's appends and reads return."""
+"""The results of appends and reads."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from quorate.protocol.regions import FileRegion
 
 @dataclass(slots=True)
 class AppendInfo:
-    """Offsets given to what was appended; times in ms, -1 for none. For a duplicate: the offsets of the
-    first time."""
+    """The offsets of appended batches (Kafka's LogAppendInfo). Times are in ms, -1 if there is none. A
+    duplicate has the offsets of the first append."""
 
     first_offset: int
     last_offset: int
@@ -25,8 +25,8 @@ class AppendInfo:
 
 @dataclass(slots=True)
 class FetchData:
-    """Batches as regions of their files. The last batch may be cut by the size limit, as in any Fetch
-    answer."""
+    """Batches as regions of files (Kafka's FetchDataInfo). The size limit may cut the last batch, as in
+    every Fetch response."""
 
     parts: list[FileRegion] = field(default_factory=list)
     size: int = 0
@@ -35,14 +35,14 @@ class FetchData:
 
     @property
     def next_offset(self) -> int:
-        """An offset not below the end of what was read (to bound a search for aborted transactions)."""
+        """An offset at or above the end of the batches, to limit the search for aborted transactions."""
         if not isinstance(self._next_offset, int):
             self._next_offset = self._next_offset()
         return self._next_offset
 
 
-class UnexpectedAppendOffset(Exception):  # noqa: N818 - Kafka's name, which its operators search for
-    """Replicated batches begin before the end of the log; a follower of an empty log may start over at
+class UnexpectedAppendOffset(Exception):  # noqa: N818 - Kafka's name
+    """Replicated batches begin before the log end. A follower with an empty log may restart at
     `first_offset`."""
 
     def __init__(self, message: str, first_offset: int, last_offset: int) -> None:

@@ -7,10 +7,10 @@ file   entry, big-endian                   meaning
 .time  int64 timestamp, int32 rel. offset  greatest timestamp so far, last offset of the batch that has it
 ====== =================================== ==================================================================
 
-One entry follows every `index.interval.bytes` of log. Entries live in arrays and reach the file in
-groups, at the latest when the segment is flushed, rolled or closed: after a crash recovery rebuilds the
-indexes of all segments that were not flushed, so a file that lags costs nothing. Files hold exactly
-their entries (Java preallocates 10 MiB and trims on close; it grows ours on opening).
+There is one entry for every `index.interval.bytes` of log. Entries are kept in arrays and are written in
+groups, at the latest when the segment is rolled or closed. Recovery rebuilds the indexes of segments that
+were not flushed, so a file may lack entries. Files have exactly the size of their entries. Java
+preallocates 10 MiB and trims files on close; it enlarges these files when it opens them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from quorate.log.errors import CorruptIndexError
 from quorate.log.files import OpenFiles, write_all
 
 MAX_RELATIVE_OFFSET = 0x7FFFFFFF
-_SAVE_EVERY = 64  # entries that wait for their write: half a MiB of log or more
+_SAVE_EVERY = 64  # entries written at once: those of a quarter of a MiB of log or more
 _TIME_ENTRY = struct.Struct(">qi")
 _SWAP = sys.byteorder == "little"
 
 
 class _IndexFile:
-    """Where entries go: appended behind those saved, or the file rewritten as a whole."""
+    """The file of an index: new entries are appended, or the file is rewritten as a whole."""
 
     __slots__ = ("_rewrite", "_saved", "base_offset", "max_entries", "path")
 
@@ -65,7 +65,7 @@ class _IndexFile:
         raise NotImplementedError
 
     def mark_rewrite(self) -> None:
-        """The file's content is not to be trusted: the next save replaces it."""
+        """Lets the next save replace the whole content of the file."""
         self._rewrite = True
         self._saved = 0
 
@@ -74,7 +74,7 @@ class _IndexFile:
         return self._rewrite or len(self) > self._saved
 
     def save(self, files: OpenFiles) -> None:
-        """Brings the file up to the entries in memory. Raises OSError."""
+        """Makes the file equal to the entries in memory. Raises OSError."""
         count = len(self)
         if self._rewrite or count < self._saved:
             fd = files.get(self.path, create=True).fileno()
@@ -89,6 +89,7 @@ class _IndexFile:
             self._saved = count
 
     def save_if_many(self, files: OpenFiles) -> None:
+        """Saves if `_SAVE_EVERY` entries are unsaved. Raises OSError."""
         if len(self) - self._saved >= _SAVE_EVERY:
             self.save(files)
 
@@ -98,7 +99,7 @@ class _IndexFile:
 
 
 class OffsetIndex(_IndexFile):
-    """`lookup` finds where to start reading for an offset."""
+    """Finds the file position from which to read for an offset."""
 
     __slots__ = ("_offsets", "_positions")
 
@@ -113,7 +114,7 @@ class OffsetIndex(_IndexFile):
         return len(self._offsets)
 
     def load(self, files: OpenFiles, log_size: int) -> None:
-        """Reads the file. Raises CorruptIndexError when entries do not ascend or point behind the log,
+        """Reads the file. Raises CorruptIndexError if entries do not ascend or point behind the log,
         OSError."""
         both = array("i", self._load(files))
         if _SWAP:
@@ -144,7 +145,7 @@ class OffsetIndex(_IndexFile):
         return len(self._offsets) >= self.max_entries
 
     def append(self, offset: int, position: int) -> None:
-        """Raises ValueError when the offset does not pass the last one."""
+        """Adds an entry. Raises ValueError if the offset is not above the last one."""
         relative = offset - self.base_offset
         if self._offsets and relative <= self._offsets[-1]:
             raise ValueError(
@@ -154,21 +155,20 @@ class OffsetIndex(_IndexFile):
         self._positions.append(position)
 
     def lookup(self, offset: int) -> tuple[int, int]:
-        """(offset, position) of the greatest entry not above `offset`; (base offset, 0) when there is
-        none."""
+        """(offset, position) of the greatest entry not above `offset`; (base offset, 0) without one."""
         at = bisect_right(self._offsets, min(offset - self.base_offset, MAX_RELATIVE_OFFSET)) - 1
         if at < 0:
             return self.base_offset, 0
         return self.base_offset + self._offsets[at], self._positions[at]
 
     def upper_bound_offset(self, position: int) -> int | None:
-        """Offset of the first entry at or behind a file position."""
+        """The offset of the first entry at or behind a file position."""
         at = bisect_right(self._positions, position - 1)
         return self.base_offset + self._offsets[at] if at < len(self._offsets) else None
 
     def lookup_position(self, position: int) -> tuple[int, int]:
-        """(offset, position) of the last entry at or before a file position; (base offset, 0) when
-        there is none."""
+        """(offset, position) of the last entry at or before a file position; (base offset, 0) without
+        one."""
         at = bisect_right(self._positions, position) - 1
         if at < 0:
             return self.base_offset, 0
@@ -180,7 +180,7 @@ class OffsetIndex(_IndexFile):
         return self.base_offset + self._offsets[-1], self._positions[-1]
 
     def truncate_to(self, offset: int) -> None:
-        """Drops entries at or above `offset`."""
+        """Removes entries at or above `offset`."""
         keep = bisect_right(self._offsets, offset - self.base_offset - 1)
         del self._offsets[keep:], self._positions[keep:]
 
@@ -189,7 +189,7 @@ class OffsetIndex(_IndexFile):
 
 
 class TimeIndex(_IndexFile):
-    """`lookup` finds an offset before which nothing has a timestamp as great as the one searched."""
+    """Finds an offset before which all records have smaller timestamps than the one searched for."""
 
     __slots__ = ("_offsets", "_timestamps")
 
@@ -227,7 +227,7 @@ class TimeIndex(_IndexFile):
         return len(self._timestamps) >= self.max_entries - 1  # the last place is for the entry made on roll
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
-        """Adds an entry if the timestamp passes the last one."""
+        """Adds an entry if the timestamp is above the last one."""
         if timestamp > (self._timestamps[-1] if self._timestamps else -1):
             relative = offset - self.base_offset
             if self._offsets and relative < self._offsets[-1]:
@@ -236,8 +236,8 @@ class TimeIndex(_IndexFile):
             self._offsets.append(relative)
 
     def lookup(self, timestamp: int) -> tuple[int, int]:
-        """(timestamp, offset) of the greatest entry not above `timestamp`; (-1, base offset) when there
-        is none."""
+        """(timestamp, offset) of the greatest entry not above `timestamp`; (-1, base offset) without
+        one."""
         at = bisect_right(self._timestamps, timestamp) - 1
         return (
             (-1, self.base_offset) if at < 0 else (self._timestamps[at], self.base_offset + self._offsets[at])
@@ -249,7 +249,7 @@ class TimeIndex(_IndexFile):
         return self._timestamps[-1], self.base_offset + self._offsets[-1]
 
     def truncate_to(self, offset: int) -> None:
-        """Drops entries of offsets at or above `offset`."""
+        """Removes entries of offsets at or above `offset`."""
         keep = bisect_right(self._offsets, offset - self.base_offset - 1)
         del self._timestamps[keep:], self._offsets[keep:]
 

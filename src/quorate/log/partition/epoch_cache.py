@@ -1,10 +1,9 @@
-"""Leader epochs of one log and the offset where each began (KIP-101, KIP-279), kept in
-`leader-epoch-checkpoint`.
+"""The leader epochs of one log and their start offsets (KIP-101, KIP-279). Does no I/O.
 
-The file must know all epochs of the records below the recovery point; those above are found again in
-the batches that recovery scans. So it is written when the log is flushed, rolled or closed, and not on
-each new epoch or truncation: starting a broker with thousands of partitions gives each a new epoch, and
-costs no thousand fsyncs.
+`leader-epoch-checkpoint` must hold all epochs of the records below the recovery point; recovery finds
+later ones in the batches. The file is therefore written when the log is flushed, rolled or closed,
+and not for each new epoch or truncation. At the start of a broker each of its partitions gets a new epoch,
+which would otherwise cost thousands of fsyncs.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ UNDEFINED = -1
 
 
 class EpochCache:
-    """Entries ascend in epoch and in start offset. Pure; the log saves `entries()` when `dirty`."""
+    """Entries with ascending epochs and start offsets (Kafka's LeaderEpochFileCache). `dirty` is set when
+    they change; the log resets it when it writes the checkpoint."""
 
     __slots__ = ("_epochs", "_starts", "dirty")
 
@@ -38,11 +38,8 @@ class EpochCache:
         return self._epochs[-1] if self._epochs else None
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Notes that `epoch` begins at `start_offset`; entries that contradict it go. Whether anything
-        changed.
-
-        Raises ValueError.
-        """
+        """Adds an epoch that begins at `start_offset`, and removes entries that contradict it. Returns
+        whether the cache has changed. Raises ValueError."""
         if epoch < 0 or start_offset < 0:
             raise ValueError(f"Received invalid partition leader epoch entry ({epoch}, {start_offset})")
         if self._epochs and self._epochs[-1] == epoch and self._starts[-1] <= start_offset:
@@ -56,9 +53,8 @@ class EpochCache:
         return True
 
     def correct(self, epoch: int, offset: int) -> None:
-        """A batch of this epoch stands at this offset: entries that say otherwise go. (A crash may
-        bring back a log that had been truncated and written anew, while the file of the newer epochs
-        was durable.)"""
+        """Corrects the entries by a batch of this epoch at this offset. After a crash the checkpoint may
+        be newer than the log, if the log was truncated and written again."""
         if epoch < 0 or self.epoch_for(offset) == epoch:
             return
         while self._epochs and (self._epochs[-1] > epoch or self._starts[-1] > offset):
@@ -68,7 +64,7 @@ class EpochCache:
         self.assign(epoch, offset)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(epoch, end offset) of the greatest epoch not above `epoch`; (-1, -1) when it is not known."""
+        """(epoch, end offset) of the greatest epoch not above `epoch`; (-1, -1) if it is unknown."""
         if epoch == UNDEFINED or not self._epochs:
             return UNDEFINED, UNDEFINED
         if epoch == self._epochs[-1]:
@@ -80,7 +76,7 @@ class EpochCache:
         return (self._epochs[above - 1], end) if above else (epoch, end)
 
     def epoch_for(self, offset: int) -> int | None:
-        """The epoch of the record at `offset`."""
+        """The epoch of the record at `offset`, None if it is unknown."""
         at = bisect_right(self._starts, offset)
         return self._epochs[at - 1] if at else None
 
@@ -88,14 +84,14 @@ class EpochCache:
         return (self._epochs[0], self._starts[0]) if self._epochs else None
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forgets epochs that begin at or after `end_offset`."""
+        """Removes the epochs that begin at or after `end_offset`."""
         keep = bisect_left(self._starts, end_offset)
         if keep < len(self._starts):
             del self._starts[keep:], self._epochs[keep:]
             self.dirty = True
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """The epoch in force at `start_offset` begins there now; those before it go."""
+        """Lets the epoch of `start_offset` begin there, and removes the epochs before it."""
         at = bisect_right(self._starts, start_offset)
         if at and (at > 1 or self._starts[0] != start_offset):
             del self._starts[: at - 1], self._epochs[: at - 1]

@@ -1,8 +1,7 @@
-"""`meta.properties`: which cluster, node and directory a log directory belongs to. KIP-631, KIP-858.
+"""`meta.properties`: the cluster id, node id and directory id of a log directory (KIP-631, KIP-858).
 
-Version 1 is KRaft's; version 0 (or none) is ZooKeeper's and is refused. Files are replaced atomically:
-written beside, synced, renamed, and the directory synced, because a node that forgets who it was must
-not vote.
+Version 1 is KRaft's. Version 0, or a file without a version, is ZooKeeper's and is refused. A file is
+replaced atomically and durably, because a node that has lost its identity must not vote.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from quorate.protocol.uuids import parse_uuid, random_uuid, uuid_text
 FILE_NAME = "meta.properties"
 _KEYS = {"version", "cluster.id", "node.id", "directory.id"}
 RESERVED_IDS = 100
-"""Directory ids below this number, high half zero, are Kafka's own (KIP-858)."""
+"""Directory ids below this number are reserved by Kafka (KIP-858)."""
 
 
 class MetaPropertiesError(Exception):
-    """A directory cannot be used as it is; the message names the file, the key, the value and the remedy."""
+    """A directory cannot be used. The message names the file, the key, the value and a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """The content of one version 1 file. directory_id: 16 bytes, None where the file has none yet."""
+    """The content of a file of version 1. directory_id: 16 bytes, None if the file has none yet."""
 
     cluster_id: str
     node_id: int
@@ -41,7 +40,7 @@ def _reserved(directory_id: bytes) -> bool:
 
 
 def read(directory: Path) -> MetaProperties | None:
-    """The file of a directory, None where there is none. Raises MetaPropertiesError, OSError."""
+    """Reads the file of a directory; None if there is none. Raises MetaPropertiesError, OSError."""
     path = directory / FILE_NAME
     try:
         raw = path.read_bytes()
@@ -72,9 +71,8 @@ def read(directory: Path) -> MetaProperties | None:
         raise MetaPropertiesError(f"{path}: node.id={values['node.id']} is not a number") from None
     directory_id: bytes | None = None
     strange = values.keys() - _KEYS
-    if (
-        "directory.id" not in values and strange
-    ):  # a new id would make this another disk than the one that the cluster knows
+    # With a new id, the cluster would take the directory for another one.
+    if "directory.id" not in values and strange:
         raise MetaPropertiesError(
             f"{path}: directory.id is missing, and {min(strange)!r} is not known; the file may be damaged"
         )
@@ -104,7 +102,7 @@ def write(directory: Path, meta: MetaProperties) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Ensemble:
-    """The files of all log directories of one node, checked against one another."""
+    """The identity in the files of all log directories of a node (Kafka's MetaPropertiesEnsemble)."""
 
     cluster_id: str
     node_id: int
@@ -112,8 +110,8 @@ class Ensemble:
 
 
 def refuse_same_directory(directories: Sequence[Path]) -> None:
-    """Raises MetaPropertiesError when two spellings (a link, `..`, a mount) are one directory, there
-    already or not."""
+    """Raises MetaPropertiesError if two paths are the same directory, for instance by a link, `..` or a
+    mount. The directories need not exist."""
     seen: dict[object, Path] = {}
     for directory in directories:
         try:
@@ -137,14 +135,14 @@ def load(
     cluster_id: str | None = None,
     new_id: Callable[[], bytes] = random_uuid,
 ) -> Ensemble:
-    """Reads every directory's file and gives an id to a directory that has none yet (an upgraded node),
-    when all of them have been found to fit.
+    """Reads and checks the files of all directories, then assigns ids to directories without one, as
+    after an upgrade.
 
-    metadata_directory: whose id may be a voter's, so that nobody is told to give it up.
+    metadata_directory: the directory whose id may be that of a voter. No message suggests to remove it.
 
-    Raises MetaPropertiesError when a directory is not formatted, when node.id or cluster.id differ from
-    the configuration or between directories, when two directories claim one id, or when two are the
-    same one.
+    Raises MetaPropertiesError if a directory is not formatted, if node.id or cluster.id differ from the
+    configuration or between directories, if two directories have the same id, or if two paths are the
+    same directory.
     """
     refuse_same_directory(directories)
     found: dict[Path, MetaProperties] = {}
@@ -179,7 +177,9 @@ def load(
     for directory, meta in found.items():
         if meta.directory_id is not None and owners.setdefault(meta.directory_id, directory) != directory:
             raise MetaPropertiesError(
-                _one_id(directory, owners[meta.directory_id], meta.directory_id, metadata_directory)
+                _duplicate_id_message(
+                    directory, owners[meta.directory_id], meta.directory_id, metadata_directory
+                )
             )
     ids: dict[Path, bytes] = {}
     for directory, meta in found.items():
@@ -191,8 +191,11 @@ def load(
     return Ensemble(one.cluster_id, one.node_id, ids)
 
 
-def _one_id(directory: Path, other: Path, directory_id: bytes, metadata_directory: Path | None) -> str:
-    """Two directories with one id. A voter that loses its id is no voter any more: that one is kept."""
+def _duplicate_id_message(
+    directory: Path, other: Path, directory_id: bytes, metadata_directory: Path | None
+) -> str:
+    """The message for two directories with the same id. Its remedy keeps the id that the voters may
+    know, because a voter that loses its id is no longer a voter."""
     needed = [
         d for d in (other, directory) if d == metadata_directory or (d / "__cluster_metadata-0").exists()
     ]
@@ -205,4 +208,7 @@ def _one_id(directory: Path, other: Path, directory_id: bytes, metadata_director
         remedy += (
             f" (never from {' or '.join(f'{d}' for d in needed)}, by whose id the voters may know this node)"
         )
-    return f"{directory / FILE_NAME}: directory.id={uuid_text(directory_id)} is that of {other} too: one is a copy; {remedy}"
+    return (
+        f"{directory / FILE_NAME}: directory.id={uuid_text(directory_id)} is that of {other} too: one is a "
+        f"copy; {remedy}"
+    )

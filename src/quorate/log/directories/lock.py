@@ -1,8 +1,8 @@
-"""The lock of a log directory: one process at a time, of ours or of Apache Kafka's.
+"""The lock of a log directory, which admits one process at a time, of Quorate or of Apache Kafka.
 
-Java locks with POSIX record locks (`fcntl`), which `flock` does not see. Such a lock belongs to the
-process and is gone when *any* descriptor of the file is closed in it, so nothing else in the process
-may open `.lock`.
+Java locks files with POSIX record locks (`fcntl`), which `flock` ignores. Such a lock belongs to the
+process and is released when *any* descriptor of the file is closed in it. Nothing else in the process
+may therefore open `.lock`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ LOCK_FILE = ".lock"
 
 
 class DirLockedError(Exception):
-    """Another process holds the directory, or its lock file cannot be had; the message names it and
-    what to do."""
+    """The directory cannot be locked. The message names the directory and a remedy."""
 
 
 class LockFileError(DirLockedError):
-    """The lock file cannot be had because of the disk, not because of another process."""
+    """The lock file cannot be opened or locked because of the disk, not because of another process."""
 
 
 class DirLock:
-    """Holds a directory from `acquire` to `release` or the end of the process."""
+    """Locks a directory from `acquire` to `release` or to the end of the process."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / LOCK_FILE
@@ -55,7 +54,7 @@ class DirLock:
         self._fd = fd
 
     def release(self) -> None:
-        """Gives the lock back; does nothing when it is not held."""
+        """Releases the lock if it is held."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

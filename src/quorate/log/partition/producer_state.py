@@ -1,37 +1,28 @@
-"""Idempotent and transactional producers of one log: sequence checks, open transactions, snapshots
-(KIP-98, KIP-360).
+"""The state of idempotent and transactional producers in one log (KIP-98, KIP-360). Does no I/O.
 
-`ProducerStates.prepare` checks a batch against the state and notes an update; nothing changes until
-`apply`, which the log calls once the bytes are written. Snapshot file (`%020d.snapshot`, named by the
-offset up to which it holds): int16 version 1, uint32 CRC-32C of what follows, int32 count, then entries
-of 46 bytes.
+`ProducerStates.prepare` checks a batch and notes its changes in an update, without changing the state.
+The log calls `apply` with the update after it has written the batch.
 """
 
 from __future__ import annotations
 
 import enum
-import struct
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import google_crc32c
-
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.records.batch import MAX_INT32, BatchHeader, control_records
 
-BATCHES_TO_RETAIN = 5  # max.in.flight.requests of an idempotent producer: more cannot be retried
-
-_SNAPSHOT_HEAD = struct.Struct(">hIi")
-_SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
-_SNAPSHOT_VERSION = 1
-EMPTY_SNAPSHOT_BYTES = _SNAPSHOT_HEAD.size
+BATCHES_TO_RETAIN = 5
+"""The largest max.in.flight.requests.per.connection of an idempotent producer: older batches cannot be
+retried."""
 
 ABORT, COMMIT = 0, 1
 
 
 class AppendOrigin(enum.Enum):
-    """Who writes: decides what is checked."""
+    """The source of an append, on which its validation depends (Kafka's AppendOrigin)."""
 
     REPLICATION = 0
     COORDINATOR = 1
@@ -39,16 +30,18 @@ class AppendOrigin(enum.Enum):
     RAFT = 3
 
 
-class CorruptSnapshotError(Exception):
-    """A producer snapshot does not follow its format."""
-
-
 @dataclass(slots=True, frozen=True)
 class BatchMetadata:
+    """The sequence numbers and offsets of one batch that its producer may retry."""
+
     last_sequence: int
     last_offset: int
     offset_delta: int
     timestamp: int
+
+    @classmethod
+    def of(cls, header: BatchHeader) -> BatchMetadata:
+        return cls(header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
 
     @property
     def first_sequence(self) -> int:
@@ -61,7 +54,8 @@ class BatchMetadata:
 
 @dataclass(slots=True)
 class ProducerState:
-    """What the log knows of one producer id; `current_txn_first_offset` -1 outside of transactions."""
+    """The state of one producer id (Kafka's ProducerStateEntry). `current_txn_first_offset` is -1
+    outside of transactions."""
 
     producer_id: int
     producer_epoch: int = -1
@@ -83,11 +77,10 @@ class ProducerState:
         return self.batches[-1].offset_delta if self.batches else 0
 
     def may_lack_batches(self) -> bool:
-        """Whether the log may hold batches of this producer that belong to the retained ones but are
-        not among them.
+        """Whether the log may hold more batches of this producer that should be retained.
 
-        A snapshot keeps one batch of each producer, so that is so after it was loaded. Nothing precedes
-        sequence number 0, unless the numbers have wrapped, which takes 2^31 records.
+        True after a snapshot was loaded, because a snapshot holds one batch of each producer. No batch
+        precedes sequence number 0, unless the numbers have wrapped after 2^31 records.
         """
         if not 0 < len(self.batches) < BATCHES_TO_RETAIN:
             return False
@@ -95,10 +88,10 @@ class ProducerState:
         return first.first_sequence != 0 or first.first_offset >= MAX_INT32
 
     def restore_batch(self, header: BatchHeader) -> bool:
-        """Puts a batch from the log in front of the retained ones if it is the one that precedes them.
+        """Adds a batch from the log in front of the retained ones if it directly precedes them.
 
-        To be called with the batches of this producer from the newest to the oldest. Returns whether
-        the next one is wanted.
+        Called with the batches of this producer from the newest to the oldest. Returns whether more
+        batches are needed.
         """
         first = self.batches[0]
         if header.producer_epoch != self.producer_epoch:
@@ -107,15 +100,11 @@ class ProducerState:
             return True
         if header.base_sequence < 0 or (header.last_sequence + 1) & MAX_INT32 != first.first_sequence:
             return False
-        self.batches.appendleft(
-            BatchMetadata(
-                header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp
-            )
-        )
+        self.batches.appendleft(BatchMetadata.of(header))
         return self.may_lack_batches()
 
     def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
-        """The retained batch that has exactly this one's sequence numbers."""
+        """The retained batch with the same sequence numbers, of which this batch is a retry."""
         if header.producer_epoch != self.producer_epoch:
             return None
         last = header.last_sequence
@@ -127,6 +116,8 @@ class ProducerState:
 
 @dataclass(slots=True)
 class CompletedTransaction:
+    """A transaction that a marker has committed or aborted (Kafka's CompletedTxn)."""
+
     producer_id: int
     first_offset: int
     last_offset: int
@@ -135,6 +126,8 @@ class CompletedTransaction:
 
 @dataclass(slots=True)
 class _Transaction:
+    """An open transaction, or one whose marker is above the high watermark (Kafka's TxnMetadata)."""
+
     producer_id: int
     first_offset: int
     last_offset: int | None = None
@@ -142,7 +135,7 @@ class _Transaction:
 
 @dataclass(slots=True)
 class ProducerUpdate:
-    """What appended batches change for one producer."""
+    """The changes that appended batches make to one producer (Kafka's ProducerAppendInfo)."""
 
     state: ProducerState
     started: list[int] = field(default_factory=list)
@@ -150,7 +143,7 @@ class ProducerUpdate:
 
 
 class ProducerStates:
-    """All producers of one log. Pure; the log reads and writes its snapshots."""
+    """All producers of one log."""
 
     __slots__ = ("_name", "_ongoing", "_unreplicated", "expiration_ms", "map_end_offset", "producers")
 
@@ -158,20 +151,20 @@ class ProducerStates:
         self._name = name
         self.expiration_ms = expiration_ms
         self.producers: dict[int, ProducerState] = {}
-        self._ongoing: dict[int, _Transaction] = {}  # by first offset, which ascends
-        self._unreplicated: dict[
-            int, _Transaction
-        ] = {}  # completed, but their marker is above the high watermark
+        self._ongoing: dict[int, _Transaction] = {}  # by first offset, ascending
+        self._unreplicated: dict[int, _Transaction] = {}  # completed; the marker is above the high watermark
         self.map_end_offset = 0
+        """The log offset at which this state holds."""
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """First offset of the oldest transaction that is open, or whose marker is not replicated yet."""
+        """The first offset of the oldest transaction that is open or whose marker is not replicated yet."""
         if not self._ongoing and not self._unreplicated:
             return None
         return min(min(self._ongoing, default=1 << 63), min(self._unreplicated, default=1 << 63))
 
     def on_high_watermark(self, high_watermark: int) -> None:
+        """Forgets completed transactions whose marker is below the high watermark."""
         if self._unreplicated:
             done = [
                 k
@@ -186,9 +179,9 @@ class ProducerStates:
     def prepare(
         self, header: BatchHeader, batch: memoryview, origin: AppendOrigin, pending: dict[int, ProducerUpdate]
     ) -> BatchMetadata | None:
-        """Checks one batch that has a producer id, offsets assigned, and notes what it changes in `pending`.
+        """Checks a batch that has a producer id and its final offsets, and adds its changes to `pending`.
 
-        Returns the retained batch if this one is a retry of it. Raises KafkaError:
+        Returns the retained batch of which this one is a retry, else None. Raises KafkaError:
         OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE,
         TRANSACTION_COORDINATOR_FENCED.
         """
@@ -268,7 +261,7 @@ class ProducerStates:
         else:
             last = -1
         if current is None or current.producer_epoch == -1:
-            return  # all of its records are gone by retention: any number is accepted
+            return  # retention has removed all records of the producer: any number is accepted
         if first != last + 1 and not (first == 0 and last == MAX_INT32):
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -281,7 +274,7 @@ class ProducerStates:
         self, header: BatchHeader, batch: memoryview, origin: AppendOrigin, update: ProducerUpdate
     ) -> None:
         if header.count == 0:
-            return  # the whole transaction was compacted away
+            return  # compaction has removed the whole transaction
         kind, value = next(control_records(batch))
         if kind not in (ABORT, COMMIT) or len(value) < 6:
             raise KafkaError(
@@ -313,8 +306,8 @@ class ProducerStates:
         state.last_timestamp = header.max_timestamp
 
     def apply(self, updates: Iterable[ProducerUpdate]) -> None:
-        """Makes what `prepare` noted the state. Completed transactions are then ended one by one with
-        `complete`."""
+        """Applies the updates of `prepare`. The caller then ends the completed transactions one by one
+        with `complete`."""
         for update in updates:
             new = update.state
             current = self.producers.get(new.producer_id)
@@ -332,30 +325,31 @@ class ProducerStates:
                 self._ongoing[first_offset] = _Transaction(new.producer_id, first_offset)
 
     def stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """The last stable offset once this transaction is over (for the transaction index)."""
+        """The last stable offset after this transaction has ended, for the transaction index."""
         others = [t.first_offset for t in self._ongoing.values() if t.producer_id != completed.producer_id]
         return min(others, default=completed.last_offset + 1)
 
     def complete(self, completed: CompletedTransaction) -> None:
+        """Ends a transaction. It holds back the last stable offset until its marker is replicated."""
         transaction = self._ongoing.pop(completed.first_offset, None)
         if transaction is not None:
             transaction.last_offset = completed.last_offset
             self._unreplicated[completed.first_offset] = transaction
 
-    # --- life -------------------------------------------------------------------------------------
+    # --- truncation, expiration, loading ----------------------------------------------------------
 
     @property
     def has_transactions(self) -> bool:
-        """Whether any producer writes, or has written, transactions."""
+        """Whether any producer is or was transactional."""
         return bool(self._ongoing or self._unreplicated) or any(
             state.coordinator_epoch >= 0 or state.current_txn_first_offset >= 0
             for state in self.producers.values()
         )
 
     def truncate(self, offset: int) -> set[int]:
-        """Takes back the batches from `offset` on. Returns the producers of which no retained batch is
-        left: they are forgotten, and what they wrote before has to be found in the log. Not for
-        transactions, whose markers are not retained."""
+        """Removes the batches from `offset` on. Forgets and returns the producers without a remaining
+        batch, whose earlier batches must be found in the log. Not to be used with transactions, as
+        their markers are not retained."""
         lost = set()
         for state in list(self.producers.values()):
             if state.last_offset < offset:
@@ -370,13 +364,17 @@ class ProducerStates:
         return lost
 
     def clear(self, map_end_offset: int) -> None:
+        """Forgets all producers. The state then holds at `map_end_offset`."""
         self.producers.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
         self.map_end_offset = map_end_offset
 
     def remove_expired(self, now_ms: int) -> None:
-        """Forgets producers without an open transaction that have not written for the expiration time."""
+        """Forgets producers without an open transaction whose last batch is older than the expiration
+        time."""
+        if not self.producers:
+            return
         for state in [s for s in self.producers.values() if self._expired(s, now_ms)]:
             del self.producers[state.producer_id]
 
@@ -384,6 +382,7 @@ class ProducerStates:
         return state.current_txn_first_offset < 0 and now_ms - state.last_timestamp >= self.expiration_ms
 
     def load(self, entries: Iterable[ProducerState], now_ms: int) -> None:
+        """Adds the producers of a snapshot that have not expired."""
         for state in entries:
             if not self._expired(state, now_ms):
                 self.producers[state.producer_id] = state
@@ -394,48 +393,3 @@ class ProducerStates:
         ]
         for first_offset, producer_id in sorted(open_ones):
             self._ongoing[first_offset] = _Transaction(producer_id, first_offset)
-
-
-def encode_snapshot(states: Iterable[ProducerState]) -> bytes:
-    """The bytes of a snapshot file."""
-    rows = [
-        _SNAPSHOT_ENTRY.pack(
-            s.producer_id,
-            s.producer_epoch,
-            s.last_sequence,
-            s.last_offset,
-            s.last_offset_delta,
-            s.last_timestamp,
-            s.coordinator_epoch,
-            s.current_txn_first_offset,
-        )
-        for s in states
-    ]
-    body = struct.pack(">i", len(rows)) + b"".join(rows)
-    return struct.pack(">hI", _SNAPSHOT_VERSION, google_crc32c.value(body)) + body
-
-
-def decode_snapshot(data: bytes) -> list[ProducerState]:
-    """Raises CorruptSnapshotError."""
-    if len(data) < _SNAPSHOT_HEAD.size:
-        raise CorruptSnapshotError(f"Snapshot of {len(data)} bytes is shorter than its header")
-    version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
-    if version != _SNAPSHOT_VERSION:
-        raise CorruptSnapshotError(f"Snapshot contained an unknown file version {version}")
-    computed = google_crc32c.value(data[6:])
-    if crc != computed:
-        raise CorruptSnapshotError(
-            f"Snapshot is corrupt (CRC is no longer valid). Stored crc: {crc}. Computed crc: {computed}"
-        )
-    if count < 0 or len(data) != _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:
-        raise CorruptSnapshotError(f"Snapshot of {len(data)} bytes cannot hold {count} entries")
-    states = []
-    for row in _SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[_SNAPSHOT_HEAD.size :]):
-        producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, first_offset = (
-            row
-        )
-        state = ProducerState(producer_id, epoch, coordinator_epoch, timestamp, max(first_offset, -1))
-        if last_offset >= 0:
-            state.batches.append(BatchMetadata(last_sequence, last_offset, delta, timestamp))
-        states.append(state)
-    return states

@@ -1,0 +1,134 @@
+"""Makes the records and leader epochs of one log durable.
+
+The recovery point is the offset below which all records are durable. It moves only after fsync. All
+leader epochs below it are in `leader-epoch-checkpoint`; recovery finds later ones in the batches.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from quorate.log.checkpoints import LEADER_EPOCHS, write_epochs
+from quorate.log.files import OpenFile, fsync_directory
+from quorate.log.partition.epoch_cache import EpochCache
+from quorate.log.partition.local_log import LocalLog
+from quorate.log.scheduler import sync_files
+
+
+class Flusher:
+    """The recovery point of a log, and the flushes that move it."""
+
+    __slots__ = ("_epochs", "_generation", "_log", "last_flush_ms", "lock", "recovery_point")
+
+    def __init__(
+        self,
+        log: LocalLog,
+        epochs: EpochCache,
+        recovery_point: int,
+        now_ms: int,
+    ) -> None:
+        self._log = log
+        self._epochs = epochs
+        self._generation = 0
+        self.recovery_point = recovery_point
+        self.last_flush_ms = now_ms
+        self.lock = threading.Lock()
+        """Held while the epoch checkpoint is written or the directory is renamed."""
+
+    @property
+    def unflushed(self) -> int:
+        """The number of records that a crash of the operating system could lose."""
+        return self._log.end_offset - self.recovery_point
+
+    def disown_pending(self) -> None:
+        """Makes flushes under way ineffective, because the log was truncated, renamed or deleted."""
+        self._generation += 1
+
+    def save_epochs(self, *, sync: bool = True, generation: int | None = None) -> None:
+        """Writes the epoch checkpoint if it is out of date. Raises OSError.
+
+        A scheduled flush calls this in a thread, beside appends. It passes its `generation`, since
+        another topic may have a directory of this name after a rename.
+        """
+        with self.lock:
+            if not (self._epochs.dirty and self._log.exists) or generation not in (None, self._generation):
+                return
+            # Cleared before the entries are read: an entry that is added meanwhile must count as unsaved.
+            self._epochs.dirty = False
+            try:
+                write_epochs(
+                    os.path.join(self._log.directory, LEADER_EPOCHS), self._epochs.entries(), sync=sync
+                )
+            except OSError:
+                self._epochs.dirty = True
+                raise
+
+    def checkpoint_epochs(self) -> None:
+        """Writes the epoch checkpoint if a flush without it has left it out of date. Raises
+        LogDirFailure."""
+        with self._log.disk_access("flushing"):
+            self.save_epochs()
+
+    def flush(self, up_to: int | None, now_ms: int, *, epochs: bool) -> None:
+        """Makes all records below `up_to`, or below the log end, durable. Raises LogDirFailure."""
+        log = self._log
+        target = log.end_offset if up_to is None else min(up_to, log.end_offset)
+        if now_ms:
+            self.last_flush_ms = now_ms
+        if target <= self.recovery_point or not log.exists:
+            return
+        with log.disk_access("flushing"):
+            log.metadata.sync(log.directory)
+            for segment in log.segments[log.segment_number(self.recovery_point) :]:
+                if segment.base_offset >= target:
+                    break
+                if segment is log.segments[-1]:
+                    # Its indexes need no fsync, because recovery rebuilds them after a crash.
+                    os.fdatasync(segment.file().fileno())
+                else:
+                    for file in segment.files_to_sync():
+                        os.fsync(file.fileno())
+                if segment.base_offset >= self.recovery_point:
+                    fsync_directory(log.directory)
+            if epochs:
+                self.save_epochs()
+        self.recovery_point = max(self.recovery_point, target)
+
+    def flush_later(self, now_ms: int) -> None:
+        """Schedules a flush of all records. Raises LogDirFailure."""
+        log = self._log
+        self.last_flush_ms = now_ms
+        if not self.unflushed or not log.exists:
+            return
+        with log.disk_access("flushing"):
+            files = log.metadata.open_to_sync(log.directory)
+            for segment in log.segments[log.segment_number(self.recovery_point) :]:
+                files += [segment.file()] if segment is log.segments[-1] else segment.files_to_sync()
+            self.sync_later(files, log.end_offset)
+
+    def sync_later(self, files: list[OpenFile], up_to: int) -> None:
+        """Schedules the sync of `files`, which hold all unflushed records below `up_to`, and of the
+        leader epochs. The recovery point moves after it, unless the log was truncated or renamed
+        meanwhile."""
+        generation, directory = self._generation, self._log.directory
+
+        def sync() -> None:
+            sync_files(files, directory)
+            self.save_epochs(generation=generation)
+
+        def on_synced() -> None:
+            if self._generation == generation:
+                self.recovery_point = max(self.recovery_point, up_to)
+
+        self._log.scheduler.run_later(sync, self._log.parent, on_synced)
+
+    def note_flushed(self) -> None:
+        """Moves the recovery point to the log end after the caller has synced the disk. Raises
+        LogDirFailure if that sync has failed."""
+        log = self._log
+        if self.unflushed and log.exists:
+            with log.disk_access("flushing"):
+                os.fdatasync(log.segments[-1].file().fileno())  # writes nothing, but reports an earlier error
+            self.recovery_point = log.end_offset
+            log.release_files()

@@ -1,0 +1,439 @@
+"""Loads the log in a partition's directory, and recovers it after an unclean stop (Kafka's LogLoader).
+
+After a clean stop, the log end is read from the indexes. After an unclean stop, every segment that may
+not have been flushed, from the one that holds the recovery point, is verified and cut behind its last
+good batch. Segments behind one that was cut are deleted. The steps are in the order of Kafka's
+LogLoader, so that each of the two can load a directory that the other has left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from dataclasses import dataclass, field
+
+from quorate.log.checkpoints import LEADER_EPOCHS, read_epochs
+from quorate.log.errors import CheckpointError, CorruptIndexError, NotALogError
+from quorate.log.partition.epoch_cache import EpochCache
+from quorate.log.partition.local_log import LocalLog
+from quorate.log.partition.partition_metadata import (
+    FILE_NAME,
+    read_topic_id,
+)
+from quorate.log.partition.producer_snapshots import ProducerSnapshots
+from quorate.log.partition.producer_state_manager import ProducerStateManager
+from quorate.log.segment.recovery import (
+    CutCheck,
+    check_lost_end,
+    check_torn_tail,
+    recover_segment,
+)
+from quorate.log.segment.segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_SUFFIX,
+    TXN_SUFFIX,
+    Segment,
+)
+from quorate.protocol.errors import ErrorCode, KafkaError
+from quorate.records.batch import BATCH_OVERHEAD, BatchHeader, parse_header
+from quorate.records.errors import CorruptRecordError
+
+logger = logging.getLogger(__name__)
+
+_SWAP_SUFFIX, _CLEANED_SUFFIX = ".swap", ".cleaned"
+_KRAFT_SNAPSHOT_DELETED = ".checkpoint.deleted"
+_SLOW_RECOVERY_BYTES = 64 << 20  # from this size on, the recovery of a segment is logged
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """The parts of a log that was loaded; its segments are in the `LocalLog` (Kafka's LoadedLogOffsets)."""
+
+    epochs: EpochCache
+    producers: ProducerStateManager
+    log_start: int
+    recovery_point: int
+
+
+def load_log(
+    log: LocalLog,
+    *,
+    recovery_point: int,
+    log_start_offset: int,
+    clean: bool,
+    now_ms: int,
+    must_exist: bool,
+) -> LoadedLog:
+    """Loads the segments of `log` and the state beside them.
+
+    The log starts empty, without files, if it has no directory. Raises OSError, CorruptRecordError,
+    CheckpointError, KafkaError INCONSISTENT_TOPIC_ID, and with `must_exist` NotALogError for a
+    directory without files of a log.
+    """
+    producers = ProducerStateManager(log, log.config.producer_id_expiration_ms)
+    try:
+        found = list_directory(log.directory)
+    except FileNotFoundError:
+        start = log_start_offset
+        log.set_segments([log.new_segment(start, now_ms)], start)
+        producers.states.clear(start)
+        return LoadedLog(EpochCache(), producers, start, start)
+    if must_exist and not found.logs and FILE_NAME not in found.names:
+        raise NotALogError(f"{log.directory} has neither {FILE_NAME} nor a segment")
+    if finish_interrupted(log.directory, found):
+        found = list_directory(log.directory)
+    log.exists = True
+    _load_topic_id(log, found, clean)
+    epochs, epochs_lost = _load_epochs(log.directory, found.names)
+    loaded = _load_segments(log, found, epochs, recovery_point, clean, now_ms)
+    producers.snapshots = ProducerSnapshots(log.directory, found.snapshots)
+    if loaded.segments and loaded.log_end_offset < log_start_offset:
+        logger.warning(
+            "[PartitionLog %s] Deleting all segments: the log end offset (%d) is smaller than the log "
+            "start offset %d.",
+            log.name,
+            loaded.log_end_offset,
+            log_start_offset,
+        )
+        for segment in loaded.segments:
+            remove_segment_files(segment)
+        loaded.segments.clear()
+        epochs.clear()
+    if not loaded.segments:
+        producers.snapshots.remove(lambda offset: True)
+        segment = log.new_segment(log_start_offset, now_ms)
+        segment.create_files()
+        loaded.segments.append(segment)
+        loaded.log_end_offset = log_start_offset
+    needs_no_recovery = clean and loaded.recovered_from is None
+    if needs_no_recovery and 0 < recovery_point < loaded.log_end_offset:
+        raise CorruptRecordError(
+            f"{loaded.segments[-1].log_path} was closed at offset {recovery_point} "
+            "(recovery-point-offset-checkpoint), but its last batch claims to end before "
+            f"{loaded.log_end_offset}. Restore the file from a replica or a backup"
+        )
+    log.set_segments(loaded.segments, loaded.log_end_offset)
+    log_start = max(log_start_offset, log.bases[0])
+    if epochs_lost is not None and log.end_offset > log.bases[0] and loaded.recovered_from != log.bases[0]:
+        logger.warning(
+            "[PartitionLog %s] Finding the leader epochs again in the batches: %s", log.name, epochs_lost
+        )
+        epochs.clear()
+        for segment in log.segments:
+            for header, _ in segment.headers(0, segment.size):
+                epochs.correct(header.leader_epoch, header.base_offset)
+        epochs.dirty = True
+    epochs.truncate_from_end(log.end_offset)
+    epochs.truncate_from_start(log_start)
+    _load_producers(log, producers, loaded, log_start, clean, now_ms)
+    flushed = log.end_offset if needs_no_recovery else min(recovery_point, log.end_offset)
+    return LoadedLog(epochs, producers, log_start, flushed)
+
+
+def _load_topic_id(log: LocalLog, found: Listing, clean: bool) -> None:
+    """Reads `partition.metadata`, or writes it if it is missing and the topic id is known."""
+    metadata, path = log.metadata, os.path.join(log.directory, FILE_NAME)
+    on_disk = _read_topic_id_leniently(path, clean=clean) if FILE_NAME in found.names else None
+    if on_disk is None:
+        if metadata.topic_id is not None:
+            metadata.write(log.directory)
+        return
+    if metadata.topic_id is not None and on_disk != metadata.topic_id:
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_TOPIC_ID,
+            f"{log.directory} belongs to another topic of the same name: its {FILE_NAME} differs",
+        )
+    metadata.topic_id = on_disk
+
+
+def _read_topic_id_leniently(path: str, *, clean: bool) -> bytes | None:
+    """The topic id of a partition directory. After an unclean stop, an empty file is removed and counts
+    as missing, because the file is not synced when it is created. Raises CheckpointError, OSError."""
+    try:
+        return read_topic_id(path)
+    except CheckpointError:
+        if clean or os.stat(path).st_size:
+            raise
+        logger.warning(
+            "Partition metadata file %s is empty after an unclean stop; it will be written anew", path
+        )
+        _unlink(path)
+        return None
+
+
+def _load_epochs(directory: str, names: set[str]) -> tuple[EpochCache, str | None]:
+    """Reads `leader-epoch-checkpoint`. The second value is the reason why the epochs are lost, or None.
+
+    A log without records below its recovery point may have no file. Any other log needs its epochs: a
+    follower without them would truncate its log to its high watermark. Raises OSError.
+    """
+    if LEADER_EPOCHS not in names:
+        return EpochCache(), f"there is no {LEADER_EPOCHS}"
+    path = os.path.join(directory, LEADER_EPOCHS)
+    try:
+        epochs = EpochCache(read_epochs(path))
+    except (CheckpointError, ValueError) as e:
+        return EpochCache(), str(e)
+    if not len(epochs) and not os.stat(path).st_size:
+        return epochs, f"{LEADER_EPOCHS} is empty"
+    return epochs, None
+
+
+def _load_producers(
+    log: LocalLog,
+    producers: ProducerStateManager,
+    loaded: _LoadedSegments,
+    log_start: int,
+    clean: bool,
+    now_ms: int,
+) -> None:
+    snapshots = producers.snapshots
+    had_snapshots = bool(snapshots.sizes)
+    snapshots.remove_strays(log.bases)
+    snapshots.remove(lambda offset: offset > log.end_offset)
+    if clean and loaded.recovered_from is None and not had_snapshots:
+        # A clean close without a snapshot means that there were no producers.
+        producers.states.map_end_offset = log.end_offset
+    elif loaded.producers_seen:
+        # The recovered segments are replayed as a whole, which rebuilds their transaction indexes.
+        assert loaded.recovered_from is not None
+        for segment in log.segments:
+            if segment.base_offset >= loaded.recovered_from:
+                segment.reset_txn_index()
+        producers.rebuild(log_start, loaded.recovered_from, now_ms, txn_from=loaded.recovered_from)
+    else:
+        producers.rebuild(log_start, log.end_offset, now_ms, skip_from=loaded.recovered_from)
+
+
+# --- files of the directory -----------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Listing:
+    """The files of one partition directory."""
+
+    logs: list[int] = field(default_factory=list)
+    sizes: dict[int, int] = field(default_factory=dict)
+    modified_ms: dict[int, int] = field(default_factory=dict)
+    indexes: set[str] = field(default_factory=set)
+    snapshots: dict[int, int] = field(default_factory=dict)  # offset -> size
+    others: list[str] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
+
+
+def list_directory(directory: str) -> Listing:
+    """Lists a partition's directory. Raises OSError, FileNotFoundError if it does not exist."""
+    found = Listing()
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            name = entry.name
+            found.names.add(name)
+            stem, suffix = name[:20], name[20:]
+            if stem.isdigit() and len(stem) == 20:
+                if suffix == LOG_SUFFIX:
+                    stat = entry.stat()
+                    offset = int(stem)
+                    found.logs.append(offset)
+                    found.sizes[offset] = stat.st_size
+                    found.modified_ms[offset] = stat.st_mtime_ns // 1_000_000
+                    continue
+                if suffix in (INDEX_SUFFIX, TIME_SUFFIX, TXN_SUFFIX):
+                    found.indexes.add(name)
+                    continue
+                if suffix == SNAPSHOT_SUFFIX:
+                    found.snapshots[int(stem)] = entry.stat().st_size
+                    continue
+            if name.endswith((DELETED_SUFFIX, _SWAP_SUFFIX, _CLEANED_SUFFIX)):
+                found.others.append(name)
+    found.logs.sort()
+    return found
+
+
+def finish_interrupted(directory: str, found: Listing) -> bool:
+    """Finishes the deletions and compactions that the last stop has interrupted. Returns whether files
+    have changed. Raises OSError."""
+    if not found.others:
+        return False
+    cleaned = [name for name in found.others if name.endswith(_CLEANED_SUFFIX)]
+    swaps = [name for name in found.others if name.endswith(_SWAP_SUFFIX)]
+    lowest_cleaned = min((int(name[:20]) for name in cleaned if name[:20].isdigit()), default=None)
+    for name in found.others:
+        is_deleted = name.endswith(DELETED_SUFFIX) and not name.endswith(_KRAFT_SNAPSHOT_DELETED)
+        unfinished = (
+            name in swaps
+            and lowest_cleaned is not None
+            and name[:20].isdigit()
+            and int(name[:20]) >= lowest_cleaned
+        )
+        if is_deleted or unfinished or name in cleaned:
+            _unlink(os.path.join(directory, name))
+            if unfinished:
+                swaps.remove(name)
+    if not swaps:
+        return True
+    first, after = 1 << 63, -1
+    for name in swaps:
+        if name.endswith(LOG_SUFFIX + _SWAP_SUFFIX):
+            base = int(name[:20])
+            size = os.stat(os.path.join(directory, name)).st_size
+            end = _swap_end(os.path.join(directory, name), base, size)
+            first, after = min(first, base), max(after, end)
+    for name in found.names:
+        if (
+            name[:20].isdigit()
+            and name not in swaps
+            and first <= int(name[:20]) < after
+            and not name.endswith(SNAPSHOT_SUFFIX)
+        ):
+            logger.info(
+                "Deleting segment file %s that is compacted but has not been deleted yet.",
+                os.path.join(directory, name),
+            )
+            _unlink(os.path.join(directory, name))
+    for name in swaps:
+        path = os.path.join(directory, name)
+        logger.info("Recovering file %s by renaming from .swap files.", path)
+        os.replace(path, path.removesuffix(_SWAP_SUFFIX))
+    return True
+
+
+def _swap_end(path: str, base: int, size: int) -> int:
+    """The offset after the last batch of a complete swap file."""
+    end = base
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        position = 0
+        while position + BATCH_OVERHEAD <= size:
+            header = parse_header(os.pread(fd, BATCH_OVERHEAD, position))
+            end = header.next_offset
+            position += header.size_bytes
+    except CorruptRecordError as e:
+        logger.warning("Found invalid messages in %s: %s", path, e)
+    finally:
+        os.close(fd)
+    return end
+
+
+def _unlink(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+# --- segments -------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _LoadedSegments:
+    segments: list[Segment]
+    log_end_offset: int = 0
+    recovered_from: int | None = None
+    """The base offset of the first segment that was recovered."""
+    producers_seen: bool = False
+    """Whether the recovered segments hold batches of producers."""
+    scanned_end: int = -1
+    """The offset after the last recovered batch."""
+    scanned_epoch: int = 0
+    """The leader epoch of the last recovered batch."""
+
+
+def _load_segments(
+    log: LocalLog, found: Listing, epochs: EpochCache, recovery_point: int, clean: bool, now_ms: int
+) -> _LoadedSegments:
+    """The segments in order, each with its true size. Recovers those that may not have been flushed, and
+    corrects `epochs` by their batches.
+
+    Raises OSError, and CorruptRecordError if a segment is damaged that must not be cut.
+    """
+    for name in list(found.indexes):
+        if int(name[:20]) not in found.sizes:
+            logger.warning(
+                "Found an orphaned index file %s, with no corresponding log file.",
+                os.path.join(log.directory, name),
+            )
+            _unlink(os.path.join(log.directory, name))
+    segments: list[Segment] = []
+    for base in found.logs:
+        segment = log.new_segment(base, now_ms, found.sizes[base])
+        segment.last_modified_ms = found.modified_ms[base]
+        segment.has_txn_index = f"{base:020d}{TXN_SUFFIX}" in found.indexes
+        segments.append(segment)
+    loaded = _LoadedSegments(segments)
+    first_unflushed = len(segments)
+    if not clean and segments:
+        first_unflushed = max(
+            (i for i, s in enumerate(segments) if s.base_offset <= recovery_point), default=0
+        )
+    strict = log.config.cuts_torn_tail_only
+    for i in range(first_unflushed, len(segments)):
+        segment = segments[i]
+        if strict and i > first_unflushed and segment.base_offset != loaded.scanned_end:
+            raise CorruptRecordError(
+                f"{segment.log_path} begins at offset {segment.base_offset}, but what is before it "
+                f"ends at {loaded.scanned_end}: a segment is missing or was cut"
+            )
+        check_cut = check_torn_tail(segment.log_path, len(segments) - i - 1) if strict else None
+        if not _recover(segment, loaded, epochs, check_cut, without_gaps=strict):
+            for dropped in segments[i + 1 :]:
+                logger.warning("Deleting segment %s behind a corrupt one.", dropped.log_path)
+                remove_segment_files(dropped)
+            del segments[i + 1 :]
+            break
+    if segments:
+        last = segments[-1]
+        try:
+            loaded.log_end_offset = last.next_offset()
+        except (CorruptRecordError, CorruptIndexError) as e:
+            logger.warning("The end of %s is not whole although it was closed: %s", last.log_path, e)
+            _recover(last, loaded, epochs, check_lost_end(last.log_path))
+            loaded.log_end_offset = last.next_offset()
+    return loaded
+
+
+def _recover(
+    segment: Segment,
+    loaded: _LoadedSegments,
+    epochs: EpochCache,
+    check_cut: CutCheck | None,
+    *,
+    without_gaps: bool = False,
+) -> bool:
+    """Recovers one segment. Returns whether it was whole. Raises OSError, CorruptRecordError."""
+    started = time.perf_counter()
+    if loaded.recovered_from is None:
+        loaded.recovered_from = segment.base_offset
+    seen = False
+    loaded.scanned_end = max(loaded.scanned_end, segment.base_offset)
+
+    def on_batch(header: BatchHeader) -> None:
+        nonlocal seen
+        loaded.scanned_end, loaded.scanned_epoch = header.next_offset, header.leader_epoch
+        if header.producer_id >= 0:
+            seen = True
+        epochs.correct(header.leader_epoch, header.base_offset)
+
+    cut = recover_segment(
+        segment, on_batch, check_cut, min_epoch=loaded.scanned_epoch if without_gaps else None
+    )
+    loaded.producers_seen |= seen
+    if cut:
+        logger.warning("Corruption found in segment %s, truncating %d bytes", segment.log_path, cut)
+    elif segment.size > _SLOW_RECOVERY_BYTES:
+        logger.info(
+            "Recovered segment %s (%d bytes) in %.1f s",
+            segment.log_path,
+            segment.size,
+            time.perf_counter() - started,
+        )
+    return not cut
+
+
+def remove_segment_files(segment: Segment) -> None:
+    """Deletes the files of a segment at once. Raises OSError."""
+    segment.forget_files()
+    for path in segment.paths():
+        _unlink(path)

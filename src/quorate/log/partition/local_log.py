@@ -1,0 +1,360 @@
+"""The segments of one partition, as files in the partition's directory (Kafka's LocalLog).
+
+A `LocalLog` appends, rolls, reads, truncates and deletes segments. It knows where its first segment
+begins and where the log ends. Leader epochs, producers and watermarks belong to `PartitionLog`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import zlib
+from bisect import bisect_right
+from collections import deque
+from typing import TYPE_CHECKING
+
+from quorate.lazy import lazy_module
+from quorate.log.config import LogConfig
+from quorate.log.errors import DiskAccess, LogDirFailure
+from quorate.log.files import OpenFile, OpenFiles, fsync_directory
+from quorate.log.partition.partition_metadata import PartitionMetadataFile
+from quorate.log.partition.results import AppendInfo, FetchData
+from quorate.log.scheduler import Scheduler
+from quorate.log.segment.segment import (
+    DELETED_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    BatchPosition,
+    Segment,
+    file_stem,
+)
+from quorate.protocol.regions import FileRegion
+from quorate.records.batch import BatchHeader
+from quorate.records.errors import CorruptRecordError
+
+if TYPE_CHECKING:
+    import shutil
+else:
+    shutil = lazy_module("shutil")  # it imports the modules of all archive formats
+
+_TAIL_BATCHES = 16  # batches whose positions are remembered for readers at the end of the log
+_MAX_NAME = 255  # the longest name of a directory on all common file systems
+
+
+def parse_directory_name(name: str) -> tuple[str, int]:
+    """The topic and partition of a partition's directory. Raises ValueError."""
+    topic, dash, partition = name.rpartition("-")
+    if not topic or not dash or not partition.isdigit():
+        raise ValueError(f"{name!r} is not a partition directory: it must be <topic>-<partition>")
+    return topic, int(partition)
+
+
+class LocalLog:
+    """The segments of one log. Methods without a `Raises` line raise OSError and CorruptRecordError;
+    callers wrap them in `disk_access`.
+
+    Until `exists`, the log has one empty segment in memory and no directory.
+    """
+
+    __slots__ = (
+        "_files",
+        "_tail",
+        "bases",
+        "config",
+        "directory",
+        "end_offset",
+        "exists",
+        "metadata",
+        "name",
+        "parent",
+        "partition",
+        "scheduler",
+        "segments",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        directory: str,
+        config: LogConfig,
+        files: OpenFiles,
+        scheduler: Scheduler,
+        topic_id: bytes | None,
+    ) -> None:
+        self.directory = directory
+        self.parent, self.name = os.path.split(directory)
+        self.topic, self.partition = parse_directory_name(self.name)
+        self.config = config
+        self.metadata = PartitionMetadataFile(topic_id)
+        self.scheduler = scheduler
+        self.segments: list[Segment] = []
+        self.bases: list[int] = []
+        """The base offset of each segment."""
+        self.end_offset = 0
+        self.exists = False
+        """Whether the log has a directory and files."""
+        self._files = files
+        self._tail: deque[BatchPosition] = deque(maxlen=_TAIL_BATCHES)
+
+    def disk_access(self, action: str) -> DiskAccess:
+        """A context in which OSError becomes LogDirFailure; `action` is a part of its message."""
+        return DiskAccess(self.parent, self.name, action)
+
+    def new_segment(self, base_offset: int, now_ms: int, size: int = 0) -> Segment:
+        """A segment object for this directory, without any access to the disk."""
+        return Segment(self.directory, base_offset, self.config, self._files, size, now_ms)
+
+    def set_segments(self, segments: list[Segment], end_offset: int) -> None:
+        """Replaces all segments, after loading or a full truncation."""
+        self.segments = segments
+        self.bases = [segment.base_offset for segment in segments]
+        self.end_offset = end_offset
+
+    def adopt_topic_id(self, topic_id: bytes) -> None:
+        """Sets the topic id and writes it to `partition.metadata` if the log has files."""
+        self.metadata.topic_id = topic_id
+        if self.exists:
+            self.metadata.write(self.directory)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    def update_config(self, config: LogConfig) -> None:
+        self.config = config
+        for segment in self.segments:
+            segment.update_config(config)
+
+    def release_files(self) -> None:
+        """Drops the descriptors of this log from the cache."""
+        for segment in self.segments:
+            segment.forget_files()
+
+    def create_files(self) -> None:
+        """Creates the directory, `partition.metadata` and the files of the only segment."""
+        os.makedirs(self.directory, exist_ok=True)
+        self.metadata.write_unsynced(self.directory)
+        self.segments[-1].create_files()
+        self.exists = True
+
+    # --- appending and rolling --------------------------------------------------------------------
+
+    def should_roll(self, segment: Segment, info: AppendInfo, now_ms: int) -> bool:
+        """Whether an append needs a new segment, because of size, time or full indexes."""
+        config = self.config
+        if segment.size > max(0, config.segment_bytes - info.size_bytes):
+            return True
+        if segment.size > 0:
+            waited = segment.time_waited_for_roll(now_ms, info.max_timestamp)
+            if waited > config.segment_ms - self._jitter_ms(segment):
+                return True
+        return not segment.accepts(info.last_offset)
+
+    def _jitter_ms(self, segment: Segment) -> int:
+        """A time below `segment.jitter.ms`, so that partitions created together do not all roll at once.
+        It is the same for a segment at every start."""
+        limit = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        return zlib.crc32(segment.stem.encode()) % limit if limit > 0 else 0
+
+    def append(
+        self,
+        segment: Segment,
+        parts: list[bytes | bytearray | memoryview],
+        headers: list[BatchHeader],
+        end_offset: int,
+    ) -> None:
+        """Writes batches to the active segment and moves the log end."""
+        position = segment.size
+        segment.append(parts, headers)
+        for header in headers:
+            size = header.size_bytes
+            self._tail.append(BatchPosition(header.base_offset, header.last_offset, position, size))
+            position += size
+        self.end_offset = end_offset
+
+    def roll(self, base_offset: int, now_ms: int) -> list[OpenFile]:
+        """Begins a new segment. Returns the files of the one before it, which are not synced yet."""
+        active = self.segments[-1]
+        files = active.files_to_sync()
+        if self.config.cuts_torn_tail_only:  # a torn segment with another one after it counts as damage
+            os.fdatasync(active.file().fileno())
+        new = self.new_segment(base_offset, now_ms)
+        for path in new.paths():  # a roll that a crash interrupted may have left files
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+        new.create_files()
+        active.unload_indexes()
+        self.segments.append(new)
+        self.bases.append(base_offset)
+        self._tail.clear()
+        return files
+
+    def fail_on_foreign_bytes(self) -> None:
+        """Raises LogDirFailure if the file does not end where this log ends, because another process
+        writes to it."""
+        if not self.exists:
+            return
+        segment = self.segments[-1]
+        with self.disk_access("looking at the end of"):
+            extra = segment.foreign_bytes()
+        if extra:
+            raise LogDirFailure(
+                self.parent,
+                f"{segment.log_path} ends {abs(extra)} bytes {'behind' if extra > 0 else 'before'} what this "
+                "node wrote: another process writes to it. Nothing more is written here. Find out which one "
+                f"has {self.parent} as its directory too",
+            )
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def segment_number(self, offset: int) -> int:
+        """The index, in `segments`, of the segment that holds `offset`."""
+        return max(bisect_right(self.bases, offset) - 1, 0)
+
+    def segment_end(self, number: int) -> int:
+        """The offset after the last one of a segment."""
+        return self.bases[number + 1] if number + 1 < len(self.bases) else self.end_offset
+
+    def _find(self, number: int, offset: int) -> BatchPosition | None:
+        """The first batch of a segment whose last offset is `offset` or greater."""
+        if number == len(self.segments) - 1 and self._tail and self._tail[0].base_offset <= offset:
+            for batch in self._tail:
+                if batch.last_offset >= offset:
+                    return batch
+            return None
+        found = self.segments[number].find(offset)
+        if found is not None and found.last_offset >= self.segment_end(number):
+            raise CorruptRecordError(
+                f"Batch at byte {found.position} of {self.segments[number].log_path} claims the offsets "
+                f"{found.base_offset} to {found.last_offset}, but its segment ends before "
+                f"{self.segment_end(number)}"
+            )
+        return found
+
+    def cold_regions(self, offset: int) -> list[FileRegion]:
+        """The parts of the index and of the batch headers for which `read` would wait for the disk."""
+        number = self.segment_number(offset)
+        if number == len(self.segments) - 1 and self._tail and self._tail[0].base_offset <= offset:
+            return []
+        return self.segments[number].cold_regions(offset)
+
+    def read(self, offset: int, max_bytes: int, upper: int, min_one: bool) -> FetchData:
+        """Batches of one segment, from the one that holds `offset` up to the offset `upper`."""
+        number = self.segment_number(offset)
+        batch = self._find(number, offset)
+        while batch is None and number + 1 < len(self.segments):
+            number += 1
+            batch = self._find(number, offset)
+        if batch is None or batch.base_offset >= upper:
+            return FetchData(_next_offset=offset)
+        segment = self.segments[number]
+        end, end_offset = segment.size, self.segment_end(number)
+        if upper < end_offset:
+            limit = self._find(number, upper)
+            if limit is not None:
+                end, end_offset = limit.position, upper
+        available = end - batch.position
+        if available <= 0:
+            return FetchData(_next_offset=offset)
+        length = min(available, max_bytes)
+        if length < min(batch.size, available):
+            if not min_one:
+                return FetchData(_next_offset=offset)
+            length = min(batch.size, available)
+        stop = batch.position + length
+        return FetchData(
+            [FileRegion(segment.file(), batch.position, length)],
+            length,
+            batch.base_offset,
+            end_offset
+            if stop == end
+            else lambda: segment.offset_index().upper_bound_offset(stop) or end_offset,
+        )
+
+    # --- truncating -------------------------------------------------------------------------------
+
+    def remove_segments_after(self, number: int) -> None:
+        """Removes the segments behind the one of that number."""
+        removed = self.segments[number + 1 :]
+        if removed:
+            del self.segments[number + 1 :], self.bases[number + 1 :]
+            self._remove_files(removed, delay_ms=0)
+            # After a crash they would otherwise be behind segments that are written and synced later.
+            fsync_directory(self.directory)
+
+    def truncate_active(self, batch: BatchPosition | None, offset: int) -> None:
+        """Cuts the active segment at a batch, if there is one, and sets the log end."""
+        if batch is not None:
+            self.segments[-1].truncate_to_position(batch.position, batch.base_offset)
+        self._tail.clear()
+        self.end_offset = offset
+
+    def restart_at(self, offset: int) -> None:
+        """Replaces all segments by an empty one at `offset`."""
+        self._tail.clear()
+        new, old = self.new_segment(offset, 0), self.segments
+        if self.exists:
+            if self.config.cuts_torn_tail_only:
+                # The metadata log restarts at a snapshot, which gives the offset again after a crash. A
+                # gap between two of its segments would count as damage.
+                self._remove_files(old, delay_ms=0)
+                new.create_files()
+            else:
+                self._replace_files(old, new)
+        self.set_segments([new], offset)
+
+    def _replace_files(self, old: list[Segment], new: Segment) -> None:
+        """Creates the new segment before it removes the others, as Kafka's LocalLog does: a directory
+        without segments would begin at offset 0."""
+        for segment in old:
+            if segment.base_offset == new.base_offset:  # the same files
+                segment.forget_files()
+                os.truncate(segment.log_path, 0)
+                for path in segment.paths()[1:]:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(path)
+        new.create_files()
+        self._remove_files([segment for segment in old if segment.base_offset != new.base_offset], delay_ms=0)
+
+    # --- deleting ---------------------------------------------------------------------------------
+
+    def delete_oldest(self, count: int) -> None:
+        """Deletes the oldest segments; their files are removed after `file.delete.delay.ms`."""
+        removed = self.segments[:count]
+        del self.segments[:count], self.bases[:count]
+        self._remove_files(removed, self.config.file_delete_delay_ms)
+
+    def _remove_files(self, segments: list[Segment], delay_ms: int) -> None:
+        """Renames the files of segments, and the producer snapshots at their base offsets, and has them
+        removed."""
+        renamed = []
+        for segment in segments:
+            segment.forget_files()
+            snapshot = os.path.join(self.directory, file_stem(segment.base_offset) + SNAPSHOT_SUFFIX)
+            for path in (*segment.paths(), snapshot):
+                with contextlib.suppress(FileNotFoundError):
+                    os.rename(path, path + DELETED_SUFFIX)
+                    renamed.append(path + DELETED_SUFFIX)
+        if renamed:
+            self.scheduler.remove_later(renamed, delay_ms)
+
+    def delete(self) -> None:
+        """Removes the directory with all its content. Raises LogDirFailure."""
+        self.release_files()
+        if self.exists:
+            with self.disk_access("deleting"):
+                shutil.rmtree(self.directory)
+            self.exists = False
+
+    def path_to_rename_to(self, kind: str) -> str:
+        """The path of the directory with the suffix `-delete` or `-stray` and a random part (Kafka's
+        LocalLog.logDeleteDirName)."""
+        suffix = f".{os.urandom(16).hex()}-{kind}"
+        stem = f"{self.topic}"[: _MAX_NAME - len(suffix) - len(str(self.partition)) - 1]
+        return os.path.join(self.parent, f"{stem}-{self.partition}{suffix}")
+
+    def rename_to(self, target: str) -> None:
+        """Renames the directory."""
+        os.rename(self.directory, target)
+        self.directory = target
+        for segment in self.segments:
+            segment.move(target)

@@ -1,0 +1,9 @@
+"""One segment of a log: a file of batches and its indexes.
+
+- `segment`: appending, reading and truncating a segment
+- `indexes`: `.index` (offset to position) and `.timeindex` (timestamp to offset)
+- `transaction_index`: `.txnindex`, the aborted transactions
+- `recovery`: recovery after an unclean stop; damage and torn tails
+
+Only `quorate.log.partition` imports them.
+"""

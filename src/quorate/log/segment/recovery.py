@@ -1,0 +1,184 @@
+"""Recovery of a segment after an unclean stop, and the distinction of damage from a torn tail.
+
+A crash leaves an incomplete batch at the very end of a log. Cutting it loses no acknowledged record. A
+bad batch with a whole one behind it was itself whole once: a cut there would lose acknowledged records.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+from collections.abc import Callable
+
+from quorate.log.segment.indexes import MAX_RELATIVE_OFFSET
+from quorate.log.segment.segment import Segment
+from quorate.records.batch import BATCH_OVERHEAD, LOG_OVERHEAD, MAGIC, BatchHeader, parse_header, verify_crc
+from quorate.records.errors import CorruptRecordError
+
+logger = logging.getLogger(__name__)
+
+_READ_BYTES = 1 << 20
+_SEARCHED_BYTES = 16 << 20  # searched behind a bad batch: twice the size of the largest metadata batch
+_OFFSET_AND_LENGTH = struct.Struct(">qi")
+
+CutCheck = Callable[[int, int, int, int], None]
+"""Called with (descriptor, byte position, file size, last good offset) before a segment is cut. Raises
+CorruptRecordError to prevent the cut."""
+
+
+def recover_segment(
+    segment: Segment,
+    on_batch: Callable[[BatchHeader], None],
+    check_cut: CutCheck | None = None,
+    *,
+    min_epoch: int | None = None,
+) -> int:
+    """Verifies the checksum of every batch, rebuilds the indexes and cuts the file behind the last good
+    batch. Returns the number of bytes cut.
+
+    `on_batch` is called for each good batch. With `min_epoch`, offsets must be contiguous, and leader
+    epochs must begin at or above it and not decrease; no checksum covers either. Raises OSError, and
+    CorruptRecordError from `check_cut`.
+    """
+    fd = segment.file()
+    end = os.fstat(fd.fileno()).st_size
+    segment.begin_scan()
+    segment.first_timestamp = None
+    position, last, epoch = 0, segment.base_offset - 1, min_epoch or 0
+    data, start = b"", 0
+    try:
+        while end - position >= LOG_OVERHEAD:
+            at = position - start
+            size = _batch_size(data, at)
+            if size is None or at + size > len(data):
+                wanted = min(max(_READ_BYTES, size or 0), end - position)
+                data, start, at = os.pread(fd.fileno(), wanted, position), position, 0
+                size = _batch_size(data, 0)
+            if size is None or size > len(data):
+                if size is not None and BATCH_OVERHEAD <= size <= end - position:
+                    data = os.pread(fd.fileno(), size, position)
+                else:
+                    break  # an incomplete last batch
+            batch = memoryview(data)[at : at + (size or 0)]
+            header = parse_header(batch)
+            if header.base_offset <= last or header.last_offset_delta < 0:
+                raise CorruptRecordError(f"Offset {header.base_offset} after {last}")
+            if min_epoch is not None and (header.base_offset != last + 1 or header.leader_epoch < epoch):
+                raise CorruptRecordError(
+                    f"Offset {header.base_offset} of epoch {header.leader_epoch} after {last} of epoch "
+                    f"{epoch}"
+                )
+            if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET or not verify_crc(batch):
+                raise CorruptRecordError(f"Record is corrupt (stored crc = {header.crc})")
+            segment.note_scanned(header, position)
+            if position == 0:
+                segment.first_timestamp = header.max_timestamp
+            on_batch(header)
+            position += header.size_bytes
+            last, epoch = header.last_offset, header.leader_epoch
+    except CorruptRecordError as e:
+        logger.warning(
+            "Found invalid messages in log segment %s at byte offset %d: %s", segment.log_path, position, e
+        )
+    cut = end - position
+    if cut:
+        if check_cut is not None:
+            check_cut(fd.fileno(), position, end, last)
+        os.ftruncate(fd.fileno(), position)
+    segment.size = position
+    segment.end_scan()
+    return cut
+
+
+def _batch_size(data: bytes, at: int) -> int | None:
+    """The size of the batch that starts at `at`; None if its length is not in the data. Raises
+    CorruptRecordError."""
+    if at + LOG_OVERHEAD > len(data):
+        return None
+    size: int = _OFFSET_AND_LENGTH.unpack_from(data, at)[1] + LOG_OVERHEAD
+    if size < BATCH_OVERHEAD:
+        raise CorruptRecordError(f"Length {size - LOG_OVERHEAD} is less than a batch's header")
+    return size
+
+
+# --- damage or torn tail --------------------------------------------------------------------------
+
+
+def find_whole_batch(fd: int, position: int, end: int, last_offset: int) -> int | None:
+    """The file position of the first whole batch from `position` on, None if there is none.
+
+    A batch at `position` itself counts whatever its offsets are, because no checksum covers them. A
+    later one must have offsets above `last_offset`. Raises OSError.
+    """
+    data = os.pread(fd, min(end - position, _SEARCHED_BYTES), position)
+    view = memoryview(data)
+    at = data.find(b"\x02", MAGIC)
+    while at >= 0:
+        start = at - MAGIC
+        if len(data) - start < BATCH_OVERHEAD:
+            return None
+        try:
+            header = parse_header(view, start)
+        except CorruptRecordError:
+            header = None
+        if (
+            header is not None
+            and (start == 0 or last_offset < header.base_offset <= last_offset + (1 << 31))
+            and start + header.size_bytes <= len(data)
+            and header.count > 0
+            and verify_crc(view[start : start + header.size_bytes])
+        ):
+            return position + start
+        at = data.find(b"\x02", at + 1)
+    return None
+
+
+def check_torn_tail(path: str, segments_behind: int) -> CutCheck:
+    """A check that allows only a torn tail to be cut.
+
+    The message of its CorruptRecordError names the place but no remedy, which depends on the owner of
+    the log (`raft.storage.recovery_advice`): a voter that starts again with an empty log would lack the
+    records that it has acknowledged.
+    """
+
+    def check(fd: int, position: int, end: int, last_offset: int) -> None:
+        behind = find_whole_batch(fd, position, end, last_offset)
+        if behind is None and not segments_behind:
+            return
+        reason = (
+            f"{segments_behind} segment(s) follow"
+            if behind is None
+            else f"a whole batch stands behind it at byte {behind}"
+            if behind > position
+            else "only its offsets or its epoch are wrong"
+        )
+        raise CorruptRecordError(
+            f"{path} is damaged at byte {position}: the batch after offset {last_offset} is not as it was "
+            f"written, but {reason}"
+        )
+
+    return check
+
+
+def check_lost_end(path: str) -> CutCheck:
+    """Like `check_torn_tail`, for a log that was closed cleanly: only a file that has lost its end may
+    be cut. A batch with a malformed header or a wrong checksum may not. (Kafka does not start then.)"""
+    check_tail = check_torn_tail(path, 0)
+
+    def check(fd: int, position: int, end: int, last_offset: int) -> None:
+        check_tail(fd, position, end, last_offset)
+        if end - position >= BATCH_OVERHEAD:
+            try:
+                header = parse_header(os.pread(fd, BATCH_OVERHEAD, position))
+            except CorruptRecordError as e:
+                raise CorruptRecordError(
+                    f"{path} is damaged behind offset {last_offset}, although it was closed: {e}"
+                ) from None
+            if position + header.size_bytes <= end:
+                raise CorruptRecordError(
+                    f"{path} is damaged at byte {position}, although it was closed: offsets "
+                    f"{header.base_offset} to {header.last_offset} have a wrong checksum"
+                )
+
+    return check

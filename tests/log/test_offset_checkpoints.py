@@ -1,0 +1,222 @@
+"""The offset checkpoints of log directories, with truncated and deleted logs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from quorate.log.checkpoints import TopicPartition, write_offsets
+from quorate.log.scheduler import run_steps
+
+from .logs import TOPIC_ID, contents, manager, put
+
+
+def test_the_log_start_of_a_killed_node_comes_from_its_checkpoint(tmp_path: Path) -> None:
+    logs = manager(tmp_path / "d")
+    logs.load()
+    log = logs.create("t", 0, TOPIC_ID)
+    put(log, b"a", b"b", b"c")
+    log.high_watermark = 3
+    log.increment_log_start_offset(2, "test")
+    run_steps(logs.checkpoint_log_start_offsets())
+    again = manager(tmp_path / "d")
+    again.load()
+    found = again.get("t", 0)
+    assert found is not None and found.log_start_offset == 2
+
+
+def test_checkpoints_of_a_deleted_log_say_nothing_of_the_next_one_of_its_name(tmp_path: Path) -> None:
+    """A log start above its end would delete all its records, a recovery point above it would leave
+    them unchecked."""
+    logs = manager(tmp_path / "d")
+    logs.load()
+    first = logs.create("t", 0, TOPIC_ID)
+    put(first, *[b"%d" % i for i in range(100)])
+    first.high_watermark = 100
+    first.increment_log_start_offset(80, "test")
+    first.flush()
+    run_steps(logs.checkpoint_recovery_points())
+    run_steps(logs.checkpoint_log_start_offsets())
+    run_steps(logs.checkpoint_high_watermarks())
+    logs.delete("t", 0)
+    put(logs.create("t", 0, bytes(15) + b"\x09"), b"a", b"b")
+    again = manager(tmp_path / "d")
+    again.load()
+    found = again.get("t", 0)
+    assert found is not None and (found.log_start_offset, found.recovery_point, found.high_watermark) == (
+        0,
+        0,
+        0,
+    )
+    assert contents(found) == [(0, b"a"), (1, b"b")]
+
+
+@pytest.mark.parametrize("target", [90, 50], ids=["above the log start", "below it"])
+def test_checkpoints_do_not_claim_more_than_a_truncated_log_holds(tmp_path: Path, target: int) -> None:
+    logs = manager(tmp_path / "d")
+    logs.load()
+    log = logs.create("t", 0, TOPIC_ID)
+    for i in range(100):
+        put(log, b"%d" % i)
+    log.high_watermark = 100
+    log.increment_log_start_offset(80, "test")
+    log.flush()
+    run_steps(logs.checkpoint_recovery_points())
+    run_steps(logs.checkpoint_log_start_offsets())
+    run_steps(logs.checkpoint_high_watermarks())
+    log.truncate_to(target)
+    logs.lower_checkpoints([log])
+    assert (tmp_path / "d" / "recovery-point-offset-checkpoint").read_text() == f"0\n1\nt 0 {target}\n"
+    put(log, b"new")
+    again = manager(tmp_path / "d")
+    again.load()
+    found = again.get("t", 0)
+    assert found is not None
+    assert (found.log_start_offset, found.recovery_point, found.high_watermark) == (
+        min(80, target),
+        target,
+        target,
+    )
+    assert contents(found)[-1] == (target, b"new")
+
+
+def test_epochs_of_a_deleted_topic_do_not_reach_the_directory_of_its_successor(tmp_path: Path) -> None:
+    """A roll leaves the epoch checkpoint to the thread, which may be late."""
+    logs = manager(tmp_path / "d", file_delete_delay_ms=3_600_000)
+    logs.load()
+    old = logs.create("t", 0, TOPIC_ID)
+    put(old, b"old", epoch=7)
+    held = threading.Event()
+    logs._scheduler.run_later(lambda: held.wait(10) and None, str(tmp_path / "d"))
+    old.roll()
+    logs.delete("t", 0)
+    put(logs.create("t", 0, bytes(15) + b"\x09"), b"new", epoch=0)
+    held.set()
+    logs._scheduler.wait_idle()
+    assert not (tmp_path / "d" / "t-0" / "leader-epoch-checkpoint").exists()
+    logs._scheduler.run_callbacks()  # and no directory failed
+    logs.close()
+
+
+def test_the_recovery_point_moves_over_a_rolled_segment_when_its_epochs_are_on_the_disk(
+    tmp_path: Path,
+) -> None:
+    logs = manager(tmp_path / "d")
+    logs.load()
+    log = logs.create("t", 0, TOPIC_ID)
+    put(log, b"a", epoch=3)
+    log.roll()
+    logs._scheduler.wait_idle()
+    assert log.recovery_point == 0
+    logs._scheduler.run_callbacks()
+    assert log.recovery_point == 1
+    assert (tmp_path / "d" / "t-0" / "leader-epoch-checkpoint").read_text() == "0\n1\n3 0\n"
+
+
+def test_a_checkpoint_that_was_collected_earlier_does_not_replace_a_later_one(tmp_path: Path) -> None:
+    """Two threads write: the periodic job, and whoever cannot wait for it."""
+    logs = manager(tmp_path / "d")
+    logs.load()
+    log = logs.create("t", 0, TOPIC_ID)
+    put(log, b"a", b"b", b"c")
+    log.high_watermark = 1
+    earlier = [step for step in logs.checkpoint_high_watermarks() if step is not None]
+    log.high_watermark = 3
+    run_steps(logs.checkpoint_high_watermarks())
+    for step in earlier:
+        step()
+    assert (tmp_path / "d" / "replication-offset-checkpoint").read_text() == "0\n1\nt 0 3\n"
+    logs.close()
+
+
+def test_checkpoints_that_were_collected_before_a_truncation_do_not_undo_what_it_wrote(
+    tmp_path: Path,
+) -> None:
+    logs = manager(tmp_path / "d")
+    logs.load()
+    log = logs.create("t", 0, TOPIC_ID)
+    put(log, b"a")
+    put(log, b"b")
+    log.high_watermark = 2
+    collected = [step for step in logs.checkpoint_high_watermarks() if step is not None]
+    log.truncate_to(1)
+    logs.lower_checkpoints([log])
+    for step in collected:
+        step()
+    assert (tmp_path / "d" / "replication-offset-checkpoint").read_text() == "0\n1\nt 0 1\n"
+    assert not any(logs._checkpoints._collecting.values())
+    logs.close()
+
+
+def test_a_checkpoint_that_is_being_written_during_a_truncation_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is slow: a follower truncates its log while a thread writes the offset from before."""
+    logs = manager(tmp_path / "d")
+    logs.load()
+    log = logs.create("t", 0, TOPIC_ID)
+    put(log, b"a")
+    log.flush()
+    run_steps(logs.checkpoint_recovery_points())
+    put(log, b"b")
+    put(log, b"c")
+    log.flush()
+    writing, proceed = threading.Event(), threading.Event()
+
+    def write_slowly(path: str, offsets: Mapping[TopicPartition, int]) -> None:
+        if not writing.is_set():
+            writing.set()
+            assert proceed.wait(30)
+        write_offsets(path, offsets)
+
+    monkeypatch.setattr("quorate.log.directories.offset_checkpoints.write_offsets", write_slowly)
+    thread = threading.Thread(target=run_steps, args=(logs.checkpoint_recovery_points(),))
+    thread.start()
+    assert writing.wait(30)
+    log.truncate_to(2)
+    lowering = threading.Thread(target=logs.lower_checkpoints, args=([log],))
+    lowering.start()
+    lowering.join(0.2)  # must wait for the other thread; without the rule it has ended by now
+    proceed.set()
+    thread.join()
+    lowering.join()
+    assert (tmp_path / "d" / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 2\n"
+    assert not any(logs._checkpoints._collecting.values())
+    logs.close()
+
+
+def test_checkpoints_that_were_collected_before_a_deletion_say_nothing_of_the_next_log_of_that_name(
+    tmp_path: Path,
+) -> None:
+    logs = manager(tmp_path / "d")
+    logs.load()
+    put(logs.create("t", 0, TOPIC_ID), b"a", b"b")
+    logs.all_logs()[0].high_watermark = 2
+    collected = [step for step in logs.checkpoint_high_watermarks() if step is not None]
+    logs.delete("t", 0)
+    new = logs.create("t", 0, bytes(15) + b"\x09")
+    for step in collected:
+        step()
+    assert (tmp_path / "d" / "replication-offset-checkpoint").read_text() == "0\n0\n"
+    put(new, b"c")
+    logs.close()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"],
+)
+@pytest.mark.parametrize("content", [b"9\n", b"0\n5\n", bytes(range(150, 150 + 40))])
+def test_a_damaged_checkpoint_costs_time_alone(tmp_path: Path, name: str, content: bytes) -> None:
+    logs = manager(tmp_path / "d")
+    logs.load()
+    put(logs.create("t", 0, TOPIC_ID), b"a", b"b")
+    logs.close()
+    (tmp_path / "d" / name).write_bytes(content)
+    again = manager(tmp_path / "d")
+    assert again.load() == []
+    log = again.get("t", 0)
+    assert log is not None and contents(log) == [(0, b"a"), (1, b"b")]

@@ -1,0 +1,114 @@
+"""Client connections and channels to a listener with handlers of the test."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from quorate.net.client import (
+    Connection,
+    KafkaConnectionError,
+    NodeChannel,
+    RequestTimedOut,
+)
+from quorate.net.dispatch import (
+    RequestContext,
+)
+from quorate.net.server import Listener
+from quorate.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from quorate.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tests.net.served import LOOPS, ServedListener, in_loop, run, use_loop
+
+
+@pytest.fixture(autouse=True, params=LOOPS)
+def _loop(request: pytest.FixtureRequest) -> None:
+    """Every test runs on asyncio's own event loop and on uvloop, which nodes use."""
+    use_loop(request.param)
+
+
+def test_an_answer_that_does_not_come_times_out_and_the_connection_stays_usable() -> None:
+    async def test(world: ServedListener) -> None:
+        late: list[asyncio.Future[Any]] = []
+
+        def metadata(context: RequestContext, request: MetadataRequest) -> Any:
+            late.append(asyncio.get_running_loop().create_future())
+            return late[-1]
+
+        world.metadata = metadata
+        connection = await world.connect()
+        with pytest.raises(RequestTimedOut, match="METADATA"):
+            await connection.call(MetadataRequest(), 0.05)
+        late[0].set_result(MetadataResponse())
+        assert isinstance(
+            await connection.call(FindCoordinatorRequest(key="g"), 5, 2), FindCoordinatorResponse
+        )
+
+    run(test)
+
+
+def test_requests_in_flight_fail_when_the_connection_is_lost() -> None:
+    async def test(world: ServedListener) -> None:
+        world.metadata = lambda c, r: asyncio.get_running_loop().create_future()
+        lost: list[Exception | None] = []
+        connection = await world.connect(on_lost=lost.append)
+        answer = connection.send(MetadataRequest())
+        while not world.seen:
+            await asyncio.sleep(0.001)
+        next(iter(world.listener.connections)).close()
+        with pytest.raises(KafkaConnectionError):
+            await answer
+        assert isinstance(lost[0], KafkaConnectionError)
+        with pytest.raises(KafkaConnectionError):
+            connection.send(MetadataRequest())
+
+    run(test)
+
+
+def test_a_refused_connection_says_so() -> None:
+    async def main() -> None:
+        listener = Listener()
+        listener.bind("127.0.0.1", 0, "X")
+        with pytest.raises(KafkaConnectionError, match=f"127.0.0.1:{listener.port}"):
+            await Connection.connect("127.0.0.1", listener.port)
+
+    in_loop(main())
+
+
+def test_a_channel_that_is_closed_in_the_moment_in_which_it_connects_leaves_no_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connect = Connection.connect
+    channel: NodeChannel
+
+    async def made_meanwhile(*args: Any, **options: Any) -> Connection:
+        connection = await connect(*args, **options)
+        channel.close()
+        return connection
+
+    monkeypatch.setattr(Connection, "connect", made_meanwhile)
+
+    async def body(world: ServedListener) -> None:
+        nonlocal channel
+        channel = NodeChannel("127.0.0.1", world.listener.port)
+        with pytest.raises(KafkaConnectionError):
+            await channel.connected()
+        while world.listener.connections:
+            await asyncio.sleep(0.001)
+
+    run(body)
+
+
+def test_a_channel_connects_again_after_a_loss() -> None:
+    async def test(world: ServedListener) -> None:
+        channel = NodeChannel("127.0.0.1", world.listener.port, backoff_min_s=0.01)
+        await asyncio.gather(*[channel.call(MetadataRequest(), 5) for _ in range(5)])
+        assert len(world.listener.connections) == 1
+        next(iter(world.listener.connections)).close()
+        while channel.connection is not None:
+            await asyncio.sleep(0.001)
+        assert (await channel.call(MetadataRequest(), 5)).cluster_id == "here"
+        channel.close()
+
+    run(test)

@@ -25,7 +25,6 @@ KNOWN_LONG_FILES = {
     "src/quorate/raft/storage/metadata_log.py",
     "src/quorate/records/batch.py",
     "src/quorate/testing/cluster.py",
-    "src/quorate/tools/metadata_quorum.py",
     "tests/broker/coordinators/test_service.py",
     "tests/log/test_manager.py",
     "tests/net/test_server.py",

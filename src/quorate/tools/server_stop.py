@@ -13,8 +13,15 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from quorate.tools.common import Parser, ToolError, run
+from quorate.lazy import lazy_module
+from quorate.tools.command_line import Parser, ToolError, run
+
+if TYPE_CHECKING:
+    from quorate.node import properties as node_properties
+else:
+    node_properties = lazy_module("quorate.node.properties")
 
 _KILL_SIGNALS = {"TERM": signal.SIGTERM, "INT": signal.SIGINT, "KILL": signal.SIGKILL}
 
@@ -63,8 +70,6 @@ def _main(argv: Sequence[str]) -> int:
 
 def running_nodes() -> Iterator[RunningNode]:
     """Our nodes of this user, from the process table."""
-    from quorate.node.properties import parse_overrides, read_properties
-
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
@@ -81,8 +86,10 @@ def running_nodes() -> Iterator[RunningNode]:
             config = Path(names[0])
             if not config.is_absolute():
                 config = (entry / "cwd").readlink() / config
-            properties = read_properties(config)
-            properties |= parse_overrides(rest[i + 1] for i, w in enumerate(rest) if w == "--override")
+            properties = node_properties.read_properties(config)
+            properties |= node_properties.parse_overrides(
+                rest[i + 1] for i, w in enumerate(rest) if w == "--override"
+            )
         except (OSError, ValueError, IndexError):
             continue
         text = properties.get("node.id", properties.get("broker.id", "")).strip()

@@ -3,16 +3,25 @@ Spark."""
 
 from __future__ import annotations
 
+import json
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from quorate.tools.common import Parser, ToolError, run
+from quorate.lazy import lazy_module, lazy_modules
+from quorate.tools.command_line import Parser, ToolError, run
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark import sql
+
+    from quorate.pipeline import layout, session
+    from quorate.pipeline.jobs import topic_history as job
+else:
+    sql = lazy_module("pyspark.sql")
+    layout, session = lazy_modules("quorate.pipeline", "layout", "session")
+    job = lazy_module("quorate.pipeline.jobs.topic_history")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,27 +50,22 @@ def _main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object per event")
     options = parser.parse_args(argv)
-    from quorate.pipeline.layout import scan
-
-    directory = scan(options.directory).directory  # a wrong directory is told before Spark starts
+    directory = layout.scan(options.directory).directory  # fails before Spark is started
     try:
-        from pyspark.sql import SparkSession
-
-        from quorate.pipeline.jobs.topic_history import EVENT_COLUMNS, history
-        from quorate.pipeline.session import local_session
-
-        borrowed = SparkSession.getActiveSession() is not None
-        spark = local_session("quorate-topic-history")
+        borrowed = sql.SparkSession.getActiveSession() is not None
+        spark = session.local_session("quorate-topic-history")
     except ModuleNotFoundError as error:
         raise ToolError(f"{error.name} is not installed: pip install 'quorate[spark]'") from error
     try:
-        events = history(spark, directory)
+        events = job.history(spark, directory)
         if options.topic:
             events = events.where(events["topic"].isin(options.topic))
         if options.output:
             events.drop("position").write.mode("errorifexists").format(options.format).save(options.output)
         else:
-            _print(events.orderBy("topic", "topic_id", "offset", "position").select(*EVENT_COLUMNS), options)
+            _print(
+                events.orderBy("topic", "topic_id", "offset", "position").select(*job.EVENT_COLUMNS), options
+            )
     except Exception as error:
         raise ToolError(f"Error: {_reason(error)}") from error
     finally:
@@ -82,7 +86,7 @@ def _reason(error: Exception) -> str:
     return (worker or lines or [type(error).__name__])[0]
 
 
-def _print(events: DataFrame, options: Namespace) -> None:
+def _print(events: sql.DataFrame, options: Namespace) -> None:
     rows = (row.asDict(recursive=True) for row in events.toLocalIterator())
     for line in json_lines(rows) if options.json else text_lines(rows):
         sys.stdout.write(line + "\n")
@@ -90,8 +94,6 @@ def _print(events: DataFrame, options: Namespace) -> None:
 
 def json_lines(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
     """One JSON object per event, times in ISO 8601."""
-    import json
-
     for row in rows:
         yield json.dumps(
             {**row, "timestamp": _time(row["timestamp"]).isoformat(timespec="milliseconds")},

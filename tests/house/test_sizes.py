@@ -19,7 +19,6 @@ KNOWN_LONG_FILES = {
     "src/quorate/log/segment.py",
     "src/quorate/metadata/image/builder.py",
     "src/quorate/net/connection.py",
-    "src/quorate/node/server.py",
     "src/quorate/raft/runtime/client.py",
     "src/quorate/raft/runtime/wire.py",
     "src/quorate/raft/storage/metadata_log.py",

@@ -12,8 +12,8 @@ from quorate.log import meta_properties
 from quorate.metadata.bootstrap import FIRST_SNAPSHOT_NAME, METADATA_DIRECTORY, read_bootstrap
 from quorate.metadata.records import FeatureLevelRecord, UserScramCredentialRecord
 from quorate.metadata.snapshot import read_snapshot
-from quorate.node.dynamic_voters import parse_dynamic_voters
-from quorate.node.scram_parser import parse_scram
+from quorate.node.storage.dynamic_voters import parse_dynamic_voters
+from quorate.node.storage.scram_parser import parse_scram
 from quorate.protocol.uuids import ZERO_UUID, parse_uuid, uuid_text
 from quorate.tools import existing_quorum
 from quorate.tools.storage import main

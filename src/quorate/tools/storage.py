@@ -15,14 +15,16 @@ from quorate.tools.command_line import Parser, ToolError, run
 if TYPE_CHECKING:
     from quorate.log import meta_properties
     from quorate.metadata import features
-    from quorate.node import dynamic_voters, formatter, properties, scram_parser
+    from quorate.node import properties
+    from quorate.node.storage import dynamic_voters, formatter, scram_parser
     from quorate.protocol import uuids
     from quorate.tools import existing_quorum
 else:
     meta_properties = lazy_module("quorate.log.meta_properties")
     features = lazy_module("quorate.metadata.features")
-    dynamic_voters, formatter, properties, scram_parser = lazy_modules(
-        "quorate.node", "dynamic_voters", "formatter", "properties", "scram_parser"
+    properties = lazy_module("quorate.node.properties")
+    dynamic_voters, formatter, scram_parser = lazy_modules(
+        "quorate.node.storage", "dynamic_voters", "formatter", "scram_parser"
     )
     uuids = lazy_module("quorate.protocol.uuids")
     existing_quorum = lazy_module("quorate.tools.existing_quorum")

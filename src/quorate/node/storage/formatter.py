@@ -21,7 +21,7 @@ from quorate.log.files import fsync_directory
 from quorate.log.meta_properties import MetaProperties, MetaPropertiesError
 from quorate.metadata import bootstrap, features
 from quorate.metadata.records import UserScramCredentialRecord
-from quorate.node.dynamic_voters import DynamicVoter
+from quorate.node.storage.dynamic_voters import DynamicVoter
 from quorate.protocol.uuids import random_uuid
 from quorate.records.control import VotersRecord
 

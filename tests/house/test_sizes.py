@@ -23,7 +23,6 @@ KNOWN_LONG_FILES = {
     "src/quorate/raft/runtime/wire.py",
     "src/quorate/raft/storage/metadata_log.py",
     "src/quorate/records/batch.py",
-    "src/quorate/testing/cluster.py",
     "tests/broker/coordinators/test_service.py",
     "tests/log/test_manager.py",
     "tests/net/test_server.py",

@@ -169,7 +169,7 @@ def test_the_plugin_costs_a_run_without_clusters_next_to_nothing(tmp_path: Path)
 import sys
 def test_modules():
     loaded = sorted(name for name in sys.modules if name.startswith("quorate"))
-    assert loaded == ["quorate", "quorate.lazy", "quorate.testing", "quorate.testing.plugin"]
+    assert loaded == ["quorate", "quorate.testing", "quorate.testing.plugin"]
 """,
     )
     assert "1 passed" in finish(run)

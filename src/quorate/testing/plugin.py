@@ -12,13 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quorate.lazy import lazy_module
-
 if TYPE_CHECKING:
-    from quorate.testing import cluster as cluster_module
     from quorate.testing.cluster import KafkaCluster
-else:
-    cluster_module = lazy_module("quorate.testing.cluster")
 
 _LOG_LINES = 40
 
@@ -43,7 +38,10 @@ class ClusterFactory:
         """Starts a cluster. The arguments are those of `KafkaCluster`; by default it has one node with both
         roles.
         """
-        cluster = cluster_module.KafkaCluster(
+        # Not by quorate.lazy: pytest reads an attribute of everything that a plugin has, which would import it.
+        from quorate.testing.cluster import KafkaCluster
+
+        cluster = KafkaCluster(
             controllers,
             brokers,
             config=config,

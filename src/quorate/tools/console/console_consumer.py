@@ -1,4 +1,4 @@
-"""kafka-console-consumer: prints the records of topics, read through librdkafka."""
+"""kafka-console-consumer: prints the records of topics."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _check(parser: Parser, args: argparse.Namespace) -> None:
 
 
 def _offset(parser: Parser, text: str | None) -> int | str | None:
-    """--offset: a number, earliest or latest."""
+    """Returns the value of --offset: a number, `earliest` or `latest`."""
     if text is None or text.lower() in ("earliest", "latest"):
         return None if text is None else text.lower()
     if not (text.isascii() and text.isdigit()):
@@ -150,8 +150,9 @@ def _offset(parser: Parser, text: str | None) -> int | str | None:
 def consumer_properties(
     args: argparse.Namespace, given: Mapping[str, str], group: str | None
 ) -> dict[str, str]:
-    """The consumer's properties: an option wins over a property, a property over the tool's default.
-    Raises ToolError."""
+    """Returns the properties of the consumer. An option wins over a property, and a property over a default of
+    the tool. Raises ToolError.
+    """
     properties = {"client.id": "console-consumer", **given, "bootstrap.servers": args.bootstrap_server}
     reset = properties.get("auto.offset.reset")
     if reset is None:
@@ -164,8 +165,7 @@ def consumer_properties(
     if args.isolation_level is not None:
         properties["isolation.level"] = args.isolation_level
     if group is None:
-        # librdkafka wants a name for a consumer without a group too. Nobody joins it, and nothing is
-        # committed.
+        # librdkafka requires a group id. Without a group the consumer does not join it and commits nothing.
         properties["group.id"] = f"console-consumer-{random.randrange(100_000)}"
         properties["enable.auto.commit"] = "false"
     else:
@@ -173,7 +173,12 @@ def consumer_properties(
     return properties
 
 
-_OWN = ("default.api.timeout.ms", "max.poll.records", "exclude.internal.topics", "enable.auto.offset.store")
+_TOOL_PROPERTIES = (
+    "default.api.timeout.ms",
+    "max.poll.records",
+    "exclude.internal.topics",
+    "enable.auto.offset.store",
+)
 
 
 def _consume(
@@ -187,7 +192,9 @@ def _consume(
     max_poll_records = max(1, number(properties, "max.poll.records", 500))
     internal_topics = not flag(properties, "exclude.internal.topics", True)
     commit = flag(properties, "enable.auto.commit", True)
-    settings = for_consumer({name: value for name, value in properties.items() if name not in _OWN})
+    settings = for_consumer(
+        {name: value for name, value in properties.items() if name not in _TOOL_PROPERTIES}
+    )
     settings.settings["enable.auto.offset.store"] = "false"
     selection = receiver.Selection(
         topic=args.topic,

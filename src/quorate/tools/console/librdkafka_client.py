@@ -1,9 +1,7 @@
-"""Opens librdkafka's producers and consumers for the console tools, and says what goes wrong with them
-in clear lines.
+"""Creates librdkafka's producers and consumers for the console tools and reports their errors.
 
-librdkafka does its network work in threads of its own. This module imports it, which takes as long as
-everything else that a console tool does before it connects: a tool imports this module when its options
-are right.
+The import of librdkafka takes half of the time before a console tool connects. So a tool imports this module
+after its options are checked.
 """
 
 from __future__ import annotations
@@ -51,13 +49,13 @@ _ALIASES = {
     "max.in.flight": "max.in.flight.requests.per.connection",
     "sasl.mechanisms": "sasl.mechanism",
 }
-"""Names that librdkafka's errors have for properties that were given by their other name."""
+"""The other names of properties, which librdkafka uses in its errors."""
 
 _SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
-"""Takes librdkafka's log, which repeats on stderr what its callbacks say."""
+"""Discards librdkafka's log, which repeats the errors of its callbacks on stderr."""
 
-SAID_AGAIN_S = 30.0
-"""The same trouble is told again after this time: often enough for a log, rarely enough for a terminal."""
+REPEAT_INTERVAL_S = 30.0
+"""The time after which the same message is printed again."""
 
 _REFUSALS = frozenset(
     {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNSUPPORTED_SASL_MECHANISM}
@@ -67,8 +65,10 @@ _REFUSALS = frozenset(
 def open_handle(
     kind: type[Handle], translation: Translation, errors: ConnectionErrors, **callbacks: Any
 ) -> Handle:
-    """A producer or consumer with these settings. One that librdkafka does not know is left out, with a
-    warning, as Java's clients do. Raises ToolError for a wrong value."""
+    """Creates a producer or consumer. Raises ToolError for an invalid value.
+
+    A setting that librdkafka does not know is left out with a warning, as Java's clients do.
+    """
     settings: dict[str, Any] = dict(translation.settings)
     if "debug" in settings:
         settings["log_level"] = "7"
@@ -90,7 +90,7 @@ def open_handle(
 
 
 def _in_given_names(text: str, translation: Translation) -> str:
-    """The text with the property's name as the user gave it, where it has another one in librdkafka."""
+    """Adds to an error the name by which the user set the property, if librdkafka has another name for it."""
     for name in _NAMED.findall(text):
         given = translation.given.get(name) or translation.given.get(_ALIASES.get(name, ""))
         if given is not None and given != name:
@@ -99,34 +99,33 @@ def _in_given_names(text: str, translation: Translation) -> str:
 
 
 def describe(error: KafkaError) -> str:
-    """An error for people: Kafka's codes in the words of the other tools, librdkafka's own in its words."""
+    """Returns the text of an error: for codes of Kafka that of the other tools, otherwise librdkafka's."""
     if error.code() > 0:
         return error_text(BrokerError(ErrorCode.of(error.code())))
     return _plain(error.str())
 
 
 def _plain(text: str) -> str:
-    """librdkafka's text without the time in a state, which makes each one different, and without `Local:`."""
+    """Removes from librdkafka's text the prefix `Local:` and the time in a state, which always differs."""
     text = re.sub(r"\s*\(after \d+ms in state .*\)", "", text).removeprefix("Local: ")
     text = re.sub(r"^\w+://", "", text)
     return re.sub(r"/(\w+): ", ": ", text, count=1).strip()
 
 
 class ConnectionErrors:
-    """librdkafka's error callback: keeps the last reason, and tells in one line that no broker can be
-    reached.
+    """librdkafka's error callback. It prints a message when no broker can be reached.
 
-    A connection that breaks while others stand is no trouble of the user's: librdkafka goes on by itself.
+    A lost connection to one of several brokers is not reported, because librdkafka recovers by itself.
     """
 
     def __init__(self, client: str) -> None:
         self.reason: str | None = None
         self.refused: str | None = None
-        """Why the cluster does not let this client in: trying again is of no use."""
-        self.held = False
-        """Whether somebody else is about to say more than that nobody can be reached."""
+        """The reason why the cluster rejects this client. A retry would not help."""
+        self.suppressed = False
+        """Whether messages are suppressed while a more exact cause is checked for."""
         self._client = client
-        self._said: dict[str, float] = {}
+        self._printed_at: dict[str, float] = {}
 
     def __call__(self, error: KafkaError) -> None:
         text = describe(error)
@@ -134,19 +133,21 @@ class ConnectionErrors:
             self.refused = text
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self.reason = text
-        elif not self.held and self.refused is None:
-            self.say(f"{self.reason or 'No broker can be reached'}; trying again")
+        elif not self.suppressed and self.refused is None:
+            self.print(f"{self.reason or 'No broker can be reached'}; trying again")
 
-    def say(self, text: str) -> None:
+    def print(self, text: str) -> None:
         now = time.monotonic()
-        if now - self._said.get(text, -SAID_AGAIN_S) >= SAID_AGAIN_S:
-            self._said[text] = now
+        if now - self._printed_at.get(text, -REPEAT_INTERVAL_S) >= REPEAT_INTERVAL_S:
+            self._printed_at[text] = now
             print(f"[{self._client}] {text}", file=sys.stderr, flush=True)
 
 
 class Interrupts:
-    """SIGINT and SIGTERM as events of a queue, so that a tool ends its work in order. They come in at
-    any time; a second one means that the order is not waited for."""
+    """Puts SIGINT and SIGTERM into a queue, so that a tool can end its work in order.
+
+    After a second signal it does not wait for that.
+    """
 
     def __init__(self, events: SimpleQueue[Any]) -> None:
         self.count = 0
@@ -154,7 +155,7 @@ class Interrupts:
 
     @contextmanager
     def installed(self) -> Iterator[Interrupts]:
-        """A signal that the parent ignores, as `nohup` and `&` in a script do, stays ignored."""
+        """Installs the handlers. A signal that the parent ignores (`nohup`, `&` in a script) stays ignored."""
         numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
         before = {number: signal.signal(number, self._arrived) for number in numbers}
         try:
@@ -168,12 +169,12 @@ class Interrupts:
         self._events.put(signal.Signals(number))  # SimpleQueue.put may be called in a signal handler
 
 
-class Interrupted(Exception):  # noqa: N818 - an end, not an error
-    """A signal came while something was waited for."""
+class Interrupted(Exception):  # noqa: N818 - not an error
+    """A signal arrived during a wait."""
 
 
 def partitions_of(handle: Producer | Consumer, topic: str | None, timeout_s: float) -> dict[str, list[int]]:
-    """The partitions of a topic, or of all topics, as a broker tells them now. Raises KafkaException."""
+    """Asks a broker for the partitions of a topic, or of all topics. Raises KafkaException."""
     found = {}
     listed = (
         handle.list_topics(timeout=timeout_s)
@@ -190,7 +191,7 @@ def partitions_of(handle: Producer | Consumer, topic: str | None, timeout_s: flo
 
 
 def _serve(handle: Producer | Consumer, errors: ConnectionErrors) -> None:
-    """Lets the error callback be called."""
+    """Runs the callbacks of librdkafka."""
     try:
         handle.poll(0)
     except KafkaException as error:  # raised for a fatal error
@@ -199,8 +200,10 @@ def _serve(handle: Producer | Consumer, errors: ConnectionErrors) -> None:
 
 @dataclass(slots=True)
 class TopicWait:
-    """Waits for the cluster to be there and, where a topic is named, for the topic, which the question
-    creates where the cluster does that."""
+    """Waits until the cluster answers and, if a topic is given, until the topic exists.
+
+    The request creates the topic if the cluster allows that.
+    """
 
     handle: Producer | Consumer
     settings: Translation
@@ -212,21 +215,21 @@ class TopicWait:
         return self.settings.settings.get("security.protocol", "PLAINTEXT").upper() == "PLAINTEXT"
 
     def run(self, topic: str | None, interrupts: Interrupts) -> dict[str, list[int]]:
-        """The partitions of the topic, or of all topics.
+        """Returns the partitions of the topic, or of all topics.
 
-        Raises Interrupted, and ToolError when the time is over, the cluster refuses, or something else
-        than Kafka listens at the addresses.
+        Raises Interrupted, and ToolError after the timeout, if the cluster rejects the client, or if the
+        servers are not Kafka brokers.
         """
         answer: SimpleQueue[dict[str, list[int]] | ToolError] = SimpleQueue()
 
         def work() -> None:
             try:
-                answer.put(self._until_there(topic))
+                answer.put(self._wait(topic))
             except ToolError as error:
                 answer.put(error)
 
-        # librdkafka's call does not hear signals: it runs in a thread, which ends with the process.
-        self.errors.held = self._plaintext
+        # librdkafka's call handles no signals, so it runs in a daemon thread.
+        self.errors.suppressed = self._plaintext
         threading.Thread(target=work, name="metadata", daemon=True).start()
         before = interrupts.count
         while True:
@@ -234,23 +237,23 @@ class TopicWait:
                 found = answer.get(timeout=0.02)
             except Empty:
                 _serve(self.handle, self.errors)
-                if self.errors.refused is not None and not self.errors.held:
+                if self.errors.refused is not None and not self.errors.suppressed:
                     raise ToolError(self.errors.refused) from None
                 if interrupts.count > before:
                     raise Interrupted from None
                 continue
-            self.errors.held = False
+            self.errors.suppressed = False
             if isinstance(found, ToolError):
                 raise found
             return found
 
-    def _until_there(self, topic: str | None) -> dict[str, list[int]]:
-        began, patience_s, looked = time.monotonic(), 1.0, False
+    def _wait(self, topic: str | None) -> dict[str, list[int]]:
+        began, request_timeout_s, checked = time.monotonic(), 1.0, False
         while True:
             left_s = self.timeout_s - (time.monotonic() - began)
-            if looked and self.errors.held:
-                self.errors.held = False
-                self.errors.say(f"{self.errors.reason or 'No broker answers'}; trying again")
+            if checked and self.errors.suppressed:
+                self.errors.suppressed = False
+                self.errors.print(f"{self.errors.reason or 'No broker answers'}; trying again")
             if left_s <= 0:
                 what = (
                     "The cluster did not answer"
@@ -260,7 +263,7 @@ class TopicWait:
                 reason = "" if self.errors.reason is None else f": {self.errors.reason}"
                 raise ToolError(f"{what} after {round(self.timeout_s * 1000)} ms{reason}")
             try:
-                found = partitions_of(self.handle, topic, min(patience_s, left_s))
+                found = partitions_of(self.handle, topic, min(request_timeout_s, left_s))
                 if isinstance(self.handle, Producer):
                     # The first answer may come by the bootstrap connection, which librdkafka then
                     # closes. Asking again makes it connect to a broker. Otherwise it looks for one to
@@ -271,33 +274,34 @@ class TopicWait:
             except KafkaException as error:
                 failure = error.args[0]
             if failure.code() < 0:
-                if not looked:
-                    looked = True
-                    self._look_who_is_there()
-                patience_s *= 2
-            elif failure.code() in _TOPIC_COMES:
+                if not checked:
+                    checked = True
+                    self._check_servers()
+                request_timeout_s *= 2
+            elif failure.code() in _TOPIC_IS_BEING_CREATED:
                 self.errors.reason = None
                 if time.monotonic() - began > 1:
-                    self.errors.say(f"Topic {topic} is not present in metadata; trying again")
+                    self.errors.print(f"Topic {topic} is not present in metadata; trying again")
             elif not failure.retriable():
                 raise ToolError(f"Topic {topic}: {describe(failure)}")
-            time.sleep(min(0.05, max(0.0, left_s)))  # asks again; nobody tells when a topic is created
+            time.sleep(min(0.05, max(0.0, left_s)))  # polls: there is no notification of a new topic
 
-    def _look_who_is_there(self) -> None:
-        """Raises ToolError when no bootstrap server is a broker: librdkafka does not tell what it is
-        instead."""
+    def _check_servers(self) -> None:
+        """Raises ToolError if the bootstrap servers are not brokers. librdkafka does not detect what they are."""
         if not self._plaintext:
             return
 
-        async def look() -> None:
+        async def describe_cluster() -> None:
             async with admin_client.AdminClient(
                 self.settings.settings["bootstrap.servers"], api_timeout_s=1.0
             ) as admin:
                 await admin.describe_cluster()
 
-        logging.getLogger("quorate.admin").setLevel(logging.CRITICAL)  # what it warns of is told already
+        logging.getLogger("quorate.admin").setLevel(
+            logging.CRITICAL
+        )  # its warnings repeat librdkafka's errors
         try:
-            asyncio.run(look())
+            asyncio.run(describe_cluster())
         except NotKafkaError as error:
             raise ToolError(
                 str(error).replace(diagnosis.TLS, "it speaks TLS: set security.protocol to SSL or SASL_SSL")
@@ -306,4 +310,4 @@ class TopicWait:
             return
 
 
-_TOPIC_COMES = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
+_TOPIC_IS_BEING_CREATED = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})

@@ -1,9 +1,8 @@
-"""Kafka's client properties, as Java's clients name them, in librdkafka's words.
+"""Translates the properties of Kafka's Java clients to those of librdkafka.
 
-The console tools stand on librdkafka, whose properties mostly have the names of Java's. This module
-translates the others and sets the defaults of Java's clients where librdkafka's differ. A property that
-neither knows goes through unchanged: librdkafka refuses it by name, and `client_handles` warns about
-it.
+Most properties have the same name in both. This module translates the others, and sets the defaults of Java's
+clients where librdkafka has other ones. An unknown property is passed on unchanged: librdkafka rejects it by
+name, and `librdkafka_client` warns about it.
 """
 
 from __future__ import annotations
@@ -16,14 +15,15 @@ from pathlib import Path
 from quorate.tools.command_line import ToolError
 
 METADATA_MAX_AGE_MS = 10_000
-"""How often topics are looked at for new partitions. Java's clients wait 5 minutes; a request of a few
-bytes costs less than a reader who waits."""
+"""The interval at which topics are checked for new partitions. Java's clients wait 5 minutes, in which a user
+would miss records.
+"""
 
 COMMON_DEFAULTS = {
     "topic.metadata.refresh.interval.ms": str(METADATA_MAX_AGE_MS),
     "reconnect.backoff.ms": "50",
-    "reconnect.backoff.max.ms": "1000",  # librdkafka's 10 s would be the wait for a node that restarts
-    "log_level": "0",  # what matters comes through the error callback
+    "reconnect.backoff.max.ms": "1000",  # librdkafka's 10 s is longer than a node takes to restart
+    "log_level": "0",  # errors are reported by the error callback
 }
 
 PRODUCER_DEFAULTS = COMMON_DEFAULTS | {
@@ -40,7 +40,7 @@ CONSUMER_DEFAULTS = COMMON_DEFAULTS | {
     "check.crcs": "true",
     "allow.auto.create.topics": "true",
     "fetch.error.backoff.ms": "100",
-    "fetch.queue.backoff.ms": "50",  # after a full queue, reading goes on when a slow reader has made room
+    "fetch.queue.backoff.ms": "50",  # reads on soon after a full queue has room again
 }
 
 _RENAMED = {
@@ -65,13 +65,14 @@ _WITHOUT_EFFECT = frozenset(
         "ssl.keystore.type", "ssl.truststore.type", "ssl.truststore.password",  # read with the stores' locations
     }
 )  # fmt: skip
-"""Properties that change nothing of what the tools send or print, or that another property's
-translation reads."""
+"""Properties without an effect on what the tools send or print, and those that the translation of another
+property reads.
+"""
 
 
 @dataclass(slots=True)
 class Translation:
-    """Settings of librdkafka, and for each the name that the user gave."""
+    """Settings of librdkafka, and the name by which the user gave each of them."""
 
     settings: dict[str, str]
     given: dict[str, str] = field(default_factory=dict)
@@ -83,7 +84,9 @@ class Translation:
 
 
 def for_producer(properties: Mapping[str, str]) -> Translation:
-    """Raises ToolError for what librdkafka cannot do and a producer must not silently leave out."""
+    """Translates the properties of a producer. Raises ToolError for a property that librdkafka cannot honour and
+    that must not be ignored.
+    """
     found = Translation(dict(PRODUCER_DEFAULTS))
     idempotence = properties.get("enable.idempotence", "").strip().lower()
     acks = properties.get("acks", "all").strip().lower()
@@ -92,7 +95,7 @@ def for_producer(properties: Mapping[str, str]) -> Translation:
     if idempotence == "true" and acks not in ("all", "-1"):
         raise ToolError("Must set acks to all in order to use the idempotent producer.")
     if not idempotence:
-        # As in Java's ProducerConfig: the default yields to settings that exclude it.
+        # As in Java's ProducerConfig, the default changes if other settings exclude it.
         possible = acks in ("all", "-1") and number(properties, "retries", 1) > 0
         possible = possible and number(properties, "max.in.flight.requests.per.connection", 5) <= 5
         found.settings["enable.idempotence"] = str(possible).lower()
@@ -101,14 +104,16 @@ def for_producer(properties: Mapping[str, str]) -> Translation:
 
 
 def for_consumer(properties: Mapping[str, str]) -> Translation:
-    """Raises ToolError for what librdkafka cannot do and a consumer must not silently leave out."""
+    """Translates the properties of a consumer. Raises ToolError for a property that librdkafka cannot honour and
+    that must not be ignored.
+    """
     found = Translation(dict(CONSUMER_DEFAULTS))
     _translate(properties, found, _CONSUMER)
     return found
 
 
 def number(properties: Mapping[str, str], name: str, default: int) -> int:
-    """The value of a property. Raises ToolError in Kafka's words when it is no number."""
+    """Returns the value of a property. Raises ToolError, with Kafka's message, if it is not a number."""
     text = properties.get(name)
     if text is None:
         return default
@@ -119,7 +124,7 @@ def number(properties: Mapping[str, str], name: str, default: int) -> int:
 
 
 def flag(properties: Mapping[str, str], name: str, default: bool) -> bool:
-    """The value of a property. Raises ToolError in Kafka's words when it is neither true nor false."""
+    """Returns the value of a property. Raises ToolError, with Kafka's message, if it is not true or false."""
     text = properties.get(name, str(default)).strip().lower()
     if text not in ("true", "false"):
         raise ToolError(
@@ -163,7 +168,7 @@ def _produce_timeout(properties: Mapping[str, str], found: Translation) -> None:
 
 
 def _default_or(name: str, replacement: str) -> _Rule:
-    """-1, which stands for a default in Java's clients, is another number in librdkafka."""
+    """Returns a rule that replaces -1, by which Java's clients mean the default of the system."""
 
     def rule(properties: Mapping[str, str], found: Translation) -> None:
         text = properties[name].strip()
@@ -245,7 +250,10 @@ _JAAS_OPTION = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|
 
 
 def jaas_options(text: str) -> tuple[str, dict[str, str]]:
-    """The login module of a `sasl.jaas.config`, without its package, and its options. Raises ToolError."""
+    """Returns the login module of a `sasl.jaas.config`, without its package, and its options.
+
+    Raises ToolError.
+    """
     match = _JAAS.fullmatch(text)
     if match is None:
         raise ToolError(

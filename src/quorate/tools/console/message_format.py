@@ -1,4 +1,4 @@
-"""How the console consumer prints records: plain text, or the JSON of the coordinators' topics."""
+"""Formats records for the console consumer, as the formatters of Kafka's tools do."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ LOG_APPEND_TIME = 2
 
 
 class Formatter(Protocol):
+    """Writes records to an output."""
+
     def write(self, record: Message, output: BinaryIO) -> None:
-        """Raises ValueError for a record that cannot be printed."""
+        """Writes one record. Raises ValueError if it cannot be decoded."""
         ...
 
 
@@ -57,11 +59,11 @@ DESERIALIZERS: Mapping[str, Decode] = {
     "DoubleDeserializer": _number(struct.Struct(">d")),
     "FloatDeserializer": _number(struct.Struct(">f")),
 }
-"""By the simple name of Kafka's class."""
+"""The deserializers by the simple names of Kafka's classes."""
 
 
 class DefaultFormatter:
-    """Fields chosen by properties, separated by key.separator, records ended by line.separator."""
+    """Kafka's DefaultMessageFormatter. Properties select the fields and set the separators."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         def flag(name: str, default: bool = False) -> bool:
@@ -142,19 +144,19 @@ class DefaultFormatter:
 
 
 class NoOpFormatter:
-    """Prints nothing: for measuring."""
+    """Kafka's NoOpMessageFormatter, which prints nothing. It serves to measure the consumer."""
 
     def write(self, record: Message, output: BinaryIO) -> None:
         return
 
 
 class CoordinatorFormatter:
-    """Records of `__consumer_offsets`, those of the chosen types, or of `__transaction_state` as JSON,
-    one after the other as Kafka's formatters write them.
+    """Formats records of `__consumer_offsets` or `__transaction_state` as JSON, without separators, as Kafka's
+    formatters do.
     """
 
     def __init__(self, types: frozenset[int] | None) -> None:
-        """Without types it is the transactions' formatter, which shows every record."""
+        """`types` are the record types of `__consumer_offsets` to print. None means `__transaction_state`."""
         self._types = types
 
     def write(self, record: Message, output: BinaryIO) -> None:
@@ -183,7 +185,7 @@ class CoordinatorFormatter:
 
 
 def make_formatter(name: str, properties: Mapping[str, str]) -> Formatter:
-    """The formatter of a (Java) class name. Raises ToolError for one that there is not."""
+    """Returns the formatter with the name of a Java class. Raises ToolError for an unknown one."""
     match name.rpartition(".")[2].rpartition("$")[2]:
         case "DefaultMessageFormatter" | "LoggingMessageFormatter":
             return DefaultFormatter(properties)

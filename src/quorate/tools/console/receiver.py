@@ -1,8 +1,7 @@
-"""What kafka-console-consumer does once its options are read: librdkafka reads records, and they are printed.
+"""Reads records through librdkafka and prints them.
 
-An offset is committed when its record has been written to standard output, not before: librdkafka
-commits the offsets that `Printer.settle` stores, from time to time, when a partition is given away and
-at the end.
+An offset is committed after its record was written to standard output. `Printer.flush_records` stores the offsets.
+librdkafka commits the stored offsets at intervals, before a partition is revoked, and at the end.
 """
 
 from __future__ import annotations
@@ -41,17 +40,17 @@ from quorate.tools.console.librdkafka_properties import Translation
 from quorate.tools.console.message_format import Formatter
 
 CLOSE_TIMEOUT_S = 10.0
-"""How long the last commit is waited for. Java's consumer waits 30 s, longer than anybody who has
-pressed Ctrl-C."""
+"""The timeout of the last commit. Java's consumer waits 30 s, which is long after Ctrl-C."""
 
-PATIENCE_S = 5.0
-"""librdkafka says nothing when a cluster does not serve the protocol of KIP-848. After this time the
-tool does."""
+ASSIGNMENT_WARNING_S = 5.0
+"""The time after which the tool warns that the group has assigned no partitions. librdkafka reports nothing if
+a cluster does not support the protocol of KIP-848.
+"""
 
 IDLE_S = 0.1
-"""How long one call waits for a record. A signal is noticed after this time."""
+"""How long one call waits for a record. A signal is handled after this time at the latest."""
 
-_GOES_ON = frozenset(
+_RECOVERABLE = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError._MAX_POLL_EXCEEDED,
@@ -59,19 +58,18 @@ _GOES_ON = frozenset(
         KafkaError._ALL_BROKERS_DOWN,
     }
 )
-"""Errors after which librdkafka itself tries again: a deleted topic may come back, a member joins its
-group again."""
+"""Errors after which librdkafka retries. A deleted topic may be created again, and a member rejoins its group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is read, from where, and until when."""
+    """The partitions to read, the first offsets, and when to stop."""
 
     topic: str | None
     pattern: str | None
     partition: int | None
     start: int | str
-    """An offset, or auto.offset.reset: where reading begins without a group."""
+    """The first offset without a group: a number, or a value of auto.offset.reset."""
     group: bool
     commit: bool
     internal_topics: bool
@@ -82,7 +80,10 @@ class Selection:
 
 
 def consume(settings: Translation, selection: Selection, formatter: Formatter, *, skip_errors: bool) -> int:
-    """Prints records until the selection ends or a signal comes; the exit status. Raises ToolError."""
+    """Prints records until the selection ends or a signal arrives, and returns the exit status.
+
+    Raises ToolError.
+    """
     closed = True
     with Interrupts(SimpleQueue[Any]()).installed() as interrupts:
         errors = ConnectionErrors("Consumer")
@@ -101,12 +102,12 @@ def consume(settings: Translation, selection: Selection, formatter: Formatter, *
             pass
         finally:
             try:
-                printer.settle()
+                printer.flush_records()
             finally:
-                if connected:  # else a thread still uses it, and there is nothing to commit
+                if connected:  # otherwise a thread still uses it, and there is nothing to commit
                     closed = _close(consumer, interrupts)
                 if not closed:
-                    errors.say(
+                    errors.print(
                         "The last offsets may not be committed: the group's coordinator does not answer"
                     )
                 print(f"Processed a total of {printer.count} messages", file=sys.stderr)
@@ -114,7 +115,7 @@ def consume(settings: Translation, selection: Selection, formatter: Formatter, *
 
 
 def _close(consumer: Consumer, interrupts: Interrupts) -> bool:
-    """Commits what is stored and leaves the group. False when that takes too long, or a signal ends it."""
+    """Commits the stored offsets and leaves the group. Returns False after a timeout or a signal."""
     done = threading.Event()
 
     def work() -> None:
@@ -123,8 +124,8 @@ def _close(consumer: Consumer, interrupts: Interrupts) -> bool:
         finally:
             done.set()
 
-    # librdkafka waits for the coordinator without an end, and hears no signal: a thread, which ends
-    # with the process, does it.
+    # librdkafka waits for the coordinator without a timeout and handles no signals, so a daemon thread closes
+    # the consumer.
     threading.Thread(target=work, name="close", daemon=True).start()
     before, deadline = interrupts.count, time.monotonic() + CLOSE_TIMEOUT_S
     while not done.wait(0.05):
@@ -143,31 +144,31 @@ def _read(
     interrupts: Interrupts,
 ) -> None:
     began = last = time.monotonic()
-    explained = not (selection.group and settings.get("group.protocol", "").lower() == "consumer")
+    warned_of_assignment = not (selection.group and settings.get("group.protocol", "").lower() == "consumer")
     while not printer.full and not interrupts.count:
         message = consumer.poll(IDLE_S)
         if message is None:
             if selection.timeout_ms is not None and (time.monotonic() - last) * 1000 > selection.timeout_ms:
                 return
         else:
-            _print_what_is_there(consumer, printer, message, selection.max_poll_records, errors)
+            _print_available(consumer, printer, message, selection.max_poll_records, errors)
             last = time.monotonic()
         if errors.refused is not None:
             raise ToolError(errors.refused)
         topics.refresh_when_due()
-        if not explained and time.monotonic() - began > PATIENCE_S:
-            explained = True
+        if not warned_of_assignment and time.monotonic() - began > ASSIGNMENT_WARNING_S:
+            warned_of_assignment = True
             if not consumer.assignment():
-                errors.say(
+                errors.print(
                     "The group has given no partitions yet; group.protocol=consumer needs a cluster with "
                     "group.version=1"
                 )
 
 
-def _print_what_is_there(
+def _print_available(
     consumer: Consumer, printer: Printer, first: Message, limit: int, errors: ConnectionErrors
 ) -> None:
-    """Prints a record and those that have come with it, then lets them go to the output."""
+    """Prints a record and the records that have arrived with it, and flushes the output."""
     message: Message | None = first
     room = limit
     try:
@@ -175,18 +176,18 @@ def _print_what_is_there(
             error = message.error()
             if error is None:
                 printer.print(message)
-            elif error.code() in _GOES_ON or error.retriable():
-                errors.say(describe(error))
+            elif error.code() in _RECOVERABLE or error.retriable():
+                errors.print(describe(error))
             else:
                 raise ToolError(f"Error processing message, terminating consumer process: {describe(error)}")
             room -= 1
             message = consumer.poll(0) if room and not printer.full else None
     finally:
-        printer.settle()
+        printer.flush_records()
 
 
 class Printer:
-    """Prints records up to a number, and remembers which offsets may be committed."""
+    """Prints records up to a number and stores their offsets for the commit."""
 
     def __init__(
         self,
@@ -205,10 +206,10 @@ class Printer:
         self._skip_errors = skip_errors
         self._commit = selection.commit
         self._printed: dict[tuple[str | None, int | None], Message] = {}
-        """The last printed record of each partition since the output was flushed."""
+        """The last record of each partition that was printed since the last flush."""
 
     def print(self, message: Message) -> None:
-        """Raises ToolError for a record that cannot be printed."""
+        """Prints one record. Raises ToolError if it cannot be printed."""
         self.count += 1
         self.full = self.count == self._limit
         try:
@@ -220,32 +221,31 @@ class Printer:
         if self._commit:
             self._printed[message.topic(), message.partition()] = message
 
-    def settle(self) -> None:
-        """Writes what was printed to the output; from then on its offsets are committed."""
+    def flush_records(self) -> None:
+        """Flushes the output and stores the offsets of the printed records for the commit."""
         self._output.flush()
         for message in self._printed.values():
             try:
                 self._consumer.store_offsets(message)
             except KafkaException:
-                pass  # the group has given the partition to another member, which goes on from the last commit
+                pass  # the partition was revoked; its new owner continues from the last commit
         self._printed.clear()
 
     def revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Called before partitions go to another member. librdkafka then commits what is stored."""
-        self.settle()
+        """Stores offsets before partitions are revoked. librdkafka then commits them."""
+        self.flush_records()
 
     def lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Called when the group has gone on without this member: what it printed since is not its own
-        to commit."""
+        """Discards offsets after the group has expelled this member, which then must not commit them."""
         self._printed.clear()
 
 
 class Topics:
-    """Chooses the partitions to read, and looks for new ones while reading.
+    """Selects the partitions to read, and adds new ones later.
 
-    Without a group all partitions are assigned by hand: no group is made, and the first record needs no
-    rebalance. With a group librdkafka subscribes to the names, and finds new partitions by itself; only
-    a pattern has to be looked up.
+    Without a group all partitions are assigned directly: no group is created, and the first record needs no
+    rebalance. With a group, librdkafka subscribes to topics and finds new partitions itself. Only the topics
+    of a pattern are looked up here.
     """
 
     def __init__(self, consumer: Consumer, selection: Selection, printer: Printer, interval_s: float) -> None:
@@ -253,23 +253,23 @@ class Topics:
         self._selection = selection
         self._printer = printer
         self._interval_s = interval_s
-        self._patience_s = 1.0
+        self._timeout_s = 1.0
         self._next = 0.0
         self._names: list[str] = []
         self._assigned: set[tuple[str, int]] = set()
-        self._wanted: Callable[[str], bool] = lambda name: name == selection.topic
+        self._selects: Callable[[str], bool] = lambda name: name == selection.topic
         if selection.pattern is not None:
             try:
                 pattern = re.compile(selection.pattern)
             except re.error as error:
                 raise ToolError(f"{selection.pattern} is an invalid regex: {error}") from error
-            self._wanted = lambda name: (
+            self._selects = lambda name: (
                 pattern.fullmatch(name) is not None
                 and (selection.internal_topics or name not in INTERNAL_TOPICS)
             )
 
     def begin(self, partitions: dict[str, list[int]]) -> None:
-        """Raises ToolError for a partition that the topic does not have."""
+        """Assigns or subscribes to the partitions. Raises ToolError if the topic lacks the chosen partition."""
         self._next = time.monotonic() + self._interval_s
         topic, partition = self._selection.topic, self._selection.partition
         if topic is None or partition is None:
@@ -283,25 +283,26 @@ class Topics:
         self._consumer.assign([TopicPartition(topic, partition, first_offset(self._selection.start))])
 
     def refresh_when_due(self) -> None:
-        """New topics of the pattern, new partitions where no group looks after them. Answers come from
-        a broker that the consumer is connected to; one that stands still delays the next record by the
-        patience."""
+        """Adds new topics of the pattern, and without a group also new partitions.
+
+        A connected broker is asked. If it does not answer, the next record is delayed by the timeout.
+        """
         if time.monotonic() < self._next or self._selection.partition is not None:
             return
         if self._selection.group and self._selection.pattern is None:
             return
         try:
-            # A partition that appears while reading is read whole: nothing of it was there before.
+            # A partition that is created later is read from its beginning.
             self._take(
-                partitions_of(self._consumer, self._selection.topic, self._patience_s), OFFSET_BEGINNING
+                partitions_of(self._consumer, self._selection.topic, self._timeout_s), OFFSET_BEGINNING
             )
-            self._patience_s = 1.0
+            self._timeout_s = 1.0
         except KafkaException:
-            self._patience_s = min(self._patience_s * 2, 5.0)  # a large cluster may need longer to answer
+            self._timeout_s = min(self._timeout_s * 2, 5.0)  # a large cluster may take longer
         self._next = time.monotonic() + self._interval_s
 
     def _take(self, partitions: dict[str, list[int]], start: int) -> None:
-        found = {name: numbers for name, numbers in partitions.items() if self._wanted(name)}
+        found = {name: numbers for name, numbers in partitions.items() if self._selects(name)}
         if self._selection.group:
             names = sorted(found)
             if names and names != self._names:
@@ -317,8 +318,7 @@ class Topics:
 
 
 def first_offset(where: int | str) -> int:
-    """An offset, earliest or latest as librdkafka's number. Raises ToolError where nothing says where
-    to begin."""
+    """Returns librdkafka's number of an offset, `earliest` or `latest`. Raises ToolError for any other value."""
     match where:
         case int():
             return where

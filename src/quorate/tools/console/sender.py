@@ -1,5 +1,4 @@
-"""What kafka-console-producer does once its options are read: lines of standard input become records
-that librdkafka sends."""
+"""Reads lines from standard input and sends them as records through librdkafka."""
 
 from __future__ import annotations
 
@@ -21,28 +20,28 @@ from quorate.tools.console.librdkafka_client import (
     open_handle,
 )
 from quorate.tools.console.librdkafka_properties import Translation
+from quorate.tools.console.line_reader import Headers
 
-Headers = tuple[tuple[str, bytes | None], ...]
 Parse = Callable[[bytes], tuple[bytes | None, bytes | None, Headers]]
 
 CHUNK_BYTES = 64 * 1024
 INTERRUPTED = "The tool was interrupted"
 
 IDLE_S = 0.1
-"""How often delivery reports are looked at while no line comes."""
+"""The interval at which delivery reports are handled while no line arrives."""
 
 
 def produce(settings: Translation, parse: Parse, topic: str, *, sync: bool, max_block_s: float) -> int:
-    """Sends every line; the tool's exit status: 1 when a record was not stored, 128 and its number
-    after a signal.
+    """Sends every line and returns the exit status: 1 if a record was not stored, 128 plus the number of
+    the signal after a signal.
 
-    Raises ToolError, for a line that is none or a cluster that cannot be used, when everything before
-    it has been sent.
+    Raises ToolError for a line that cannot be parsed and for a cluster that cannot be used. All lines before
+    are sent first.
     """
     events: SimpleQueue[Any] = SimpleQueue()
     with Interrupts(events).installed() as interrupts:
         errors = ConnectionErrors("Producer")
-        # Failures only: a record that is stored costs no call.
+        # Only failures are reported, so that a stored record costs no callback.
         producer = open_handle(Producer, settings, errors, **{"delivery.report.only.error": True})
         sender = Sender(producer, topic, sync, interrupts, errors)
         source = Input(sys.stdin.buffer, events, sys.stdin.isatty())
@@ -51,7 +50,7 @@ def produce(settings: Translation, parse: Parse, topic: str, *, sync: bool, max_
         try:
             for line in source.lines():
                 if line is None:
-                    if known:  # before the first line nothing is asked, so that nothing is to be told
+                    if known:  # no request is sent before the first line
                         sender.serve(0)
                     continue
                 record = parse(line)
@@ -76,23 +75,23 @@ def produce(settings: Translation, parse: Parse, topic: str, *, sync: bool, max_
 
 
 class Input:
-    """Lines of a stream as soon as they are there, until it ends or a signal comes.
+    """Yields the lines of a stream as they arrive, until the stream ends or a signal arrives.
 
-    A thread reads, one chunk when it is asked for: what is not read yet when a signal comes stays where
-    it is.
+    A thread reads one chunk at a time on request. Bytes that are not read when a signal arrives stay in the
+    stream.
     """
 
     def __init__(self, source: BinaryIO, events: SimpleQueue[Any], prompt: bool) -> None:
         self.signal: signal.Signals | None = None
         self.unfinished = b""
-        """What came after the last line's end when a signal came."""
+        """The bytes after the last line when a signal arrived."""
         self._source = source
         self._events = events
         self._prompt = prompt
         self._wanted = threading.Semaphore(0)
 
     def lines(self) -> Iterator[bytes | None]:
-        """Lines without their ends; a last one without an end counts. None when nothing came for a while."""
+        """Yields lines without their line ends, and None while no line arrives. The last line may have no end."""
         threading.Thread(target=self._read, name="standard-input", daemon=True).start()
         rest = b""
         while (chunk := (yield from self._chunk())) is not None:
@@ -105,7 +104,7 @@ class Input:
             yield rest.removesuffix(b"\r")
 
     def _chunk(self) -> Generator[None, None, bytes | None]:
-        """The next bytes; None at the end."""
+        """Returns the next bytes, or None at the end of the stream."""
         if self.signal is None:
             if self._prompt:
                 print(">", end="", flush=True)
@@ -120,9 +119,7 @@ class Input:
                 continue
             match event:
                 case signal.Signals():
-                    self.signal = (
-                        self.signal or event
-                    )  # what a read has brought at this moment is still taken
+                    self.signal = self.signal or event  # a chunk that was requested is still handled
                 case BaseException():
                     raise event
                 case _:
@@ -130,8 +127,8 @@ class Input:
                     return data or None
 
     def _read(self) -> None:
-        # Past the stream's buffer, whose lock the interpreter would want at its end: Ctrl-C waits for
-        # no input.
+        # Reads below the buffered stream, whose lock the interpreter takes when it exits. Otherwise Ctrl-C
+        # would wait for input.
         source: Any = self._source
         raw = getattr(source, "raw", None)
         read_some = source.read1 if raw is None else raw.read
@@ -148,7 +145,7 @@ class Input:
 
 
 class Sender:
-    """Sends records, waits for their acknowledgements and reports each one that was not stored."""
+    """Sends records, waits for their acknowledgements and reports each record that was not stored."""
 
     def __init__(
         self, producer: Producer, topic: str, sync: bool, interrupts: Interrupts, errors: ConnectionErrors
@@ -160,15 +157,15 @@ class Sender:
         self._interrupts = interrupts
         self._errors = errors
         self._gave_up: str | None = None
-        """Why no record is sent any more."""
+        """The reason why no further records are sent."""
 
     def serve(self, timeout_s: float) -> int:
-        """Lets librdkafka report what it has done; the number of records that are still on their way."""
+        """Handles delivery reports and returns how many records are not acknowledged yet."""
         try:
             if timeout_s:
                 return int(self._producer.flush(timeout_s))
             self._producer.poll(0)
-        except KafkaException as error:  # fatal: the producer will not send another record
+        except KafkaException as error:  # fatal: the producer sends no further records
             self._give_up(describe(error.args[0]))
         return len(self._producer)
 
@@ -178,7 +175,7 @@ class Sender:
                 self._producer.produce(
                     self._topic, value, key, headers=list(headers), on_delivery=self._delivered
                 )
-            except BufferError:  # the queue is full: room comes with acknowledgements
+            except BufferError:  # the queue is full until records are acknowledged
                 self._wait(0.1)
                 continue
             except KafkaException as error:
@@ -190,12 +187,12 @@ class Sender:
             self.finish()
 
     def finish(self) -> None:
-        """Returns when every record is acknowledged or reported."""
-        told = False
+        """Waits until every record is acknowledged or reported."""
+        warned = False
         while len(self._producer):
             left = self._wait(1.0)
-            if left and self._interrupts.count and not told:
-                told = True
+            if left and self._interrupts.count and not warned:
+                warned = True
                 print(
                     f"{left} records are not acknowledged yet; interrupt again to give them up",
                     file=sys.stderr,
@@ -206,8 +203,10 @@ class Sender:
         self._report(key, value, None)
 
     def _wait(self, timeout_s: float) -> int:
-        """Lets librdkafka work; the number of records that are still on their way. A second interrupt
-        gives them up."""
+        """Handles delivery reports for a while and returns how many records are not acknowledged yet.
+
+        A second interrupt discards them.
+        """
         steps = max(1, round(timeout_s / 0.05))
         left = len(self._producer)
         for _ in range(steps):
@@ -220,7 +219,7 @@ class Sender:
 
     def _give_up(self, reason: str) -> None:
         self._gave_up = reason
-        self._errors.say(reason)
+        self._errors.print(reason)
         self._producer.purge()
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:

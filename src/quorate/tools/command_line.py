@@ -1,5 +1,4 @@
-"""What every console script shares: one clear line on stderr for an error, exit codes, `--version` and
-`--help`."""
+"""Parts of every console script: the parser of options, and the exit status and message of an error."""
 
 from __future__ import annotations
 
@@ -11,11 +10,11 @@ from typing import Any, NoReturn
 from quorate import __version__
 
 KAFKA_VERSION = "4.1.1"
-"""The release of Apache Kafka whose formats and protocol this one speaks."""
+"""The release of Apache Kafka whose formats and protocol this implementation has."""
 
 
 class ToolError(Exception):
-    """Ends a tool with its message, one line, on stderr and a non-zero status."""
+    """Ends a tool with a non-zero status. `run` prints its message on stderr."""
 
     def __init__(self, message: str, status: int = 1) -> None:
         super().__init__(message)
@@ -23,7 +22,7 @@ class ToolError(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """Usage errors end with status 1, as in Kafka's tools; `--version` is there for every tool."""
+    """A parser of options that ends with status 1 on wrong usage, as Kafka's tools do."""
 
     def __init__(self, prog: str | None = None, description: str | None = None, **options: Any) -> None:
         super().__init__(prog=prog, description=description, **options)
@@ -42,10 +41,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def run(main: Callable[[Sequence[str]], int | None], argv: Sequence[str] | None = None) -> int:
-    """Runs a tool: its status; what it raises as one line on stderr, without a traceback.
+    """Runs a tool and returns its exit status. An expected error is printed as one line on stderr.
 
-    ToolError, ValueError, OSError and the errors of our own rooms end with status 1; Ctrl-C with 130; a reader that
-    went away (`| head`) with 0. Anything else is a defect and keeps its traceback.
+    The status is 1 after ToolError, ValueError, OSError and the errors of this package, 130 after Ctrl-C, and
+    0 if the reader of the output has closed it (`| head`). Other exceptions are defects and are not caught.
     """
     try:
         return main(sys.argv[1:] if argv is None else argv) or 0
@@ -53,7 +52,7 @@ def run(main: Callable[[Sequence[str]], int | None], argv: Sequence[str] | None 
         print(e, file=sys.stderr)
         return e.status
     except BrokenPipeError:
-        sys.stderr.close()  # the interpreter would complain once more at its end
+        sys.stderr.close()  # otherwise the interpreter reports the error again when it exits
         return 0
     except KeyboardInterrupt:
         return 130

@@ -62,24 +62,25 @@ def _main(argv: Sequence[str]) -> int:
         threading.Thread(target=_stop_at_end_of_input, name="parent-watch", daemon=True).start()
     status = node_main.run(config)
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # a node may be started without
+        if stream is not None:  # a node may be started without them
             with contextlib.suppress(OSError):
                 stream.flush()
-    # All is closed. The interpreter would take a large image apart object by object, on a CPU that
-    # others wait for.
+    # Everything is closed. A normal exit would free a large image object by object, which takes CPU time.
     os._exit(status)
 
 
 def _stop_at_end_of_input() -> None:
-    """The kernel closes the other end of a pipe also for a parent that was killed with -9."""
+    """Stops the node when standard input ends. The kernel closes the pipe even if the parent is killed."""
     while os.read(0, 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _daemonise(name: str) -> None:
-    """Goes on in a child that belongs to no terminal; its output goes to LOG_DIR/NAME.out (LOG_DIR:
-    ./logs)."""
+    """Continues in a child process without a terminal, whose output goes to LOG_DIR/NAME.out.
+
+    The default of LOG_DIR is ./logs.
+    """
     folder = Path(os.environ.get("LOG_DIR", "logs"))
     try:
         folder.mkdir(parents=True, exist_ok=True)

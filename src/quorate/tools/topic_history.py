@@ -1,5 +1,7 @@
-"""quorate-topic-history: prints or writes the history of every topic from a metadata log directory, by
-Spark."""
+"""quorate-topic-history: prints or writes the history of every topic from a metadata log directory.
+
+Spark computes it.
+"""
 
 from __future__ import annotations
 
@@ -75,8 +77,7 @@ def _main(argv: Sequence[str]) -> int:
 
 
 def _reason(error: Exception) -> str:
-    """The line that says what went wrong: of an error in a Spark task, the last one of the worker's
-    traceback."""
+    """Returns the line of an error that has the reason. Errors of Spark tasks contain a worker's traceback."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     worker = [
         line
@@ -93,7 +94,7 @@ def _print(events: sql.DataFrame, options: Namespace) -> None:
 
 
 def json_lines(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
-    """One JSON object per event, times in ISO 8601."""
+    """Yields a JSON object for each event, with times in ISO 8601."""
     for row in rows:
         yield json.dumps(
             {**row, "timestamp": _time(row["timestamp"]).isoformat(timespec="milliseconds")},
@@ -102,7 +103,7 @@ def json_lines(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
 
 
 def text_lines(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
-    """A heading for each topic, below it a line for each event."""
+    """Yields a heading for each topic and a line for each of its events."""
     last: str | None = None
     for row in rows:
         if row["topic_id"] != last:
@@ -117,7 +118,7 @@ def text_lines(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
 
 
 def _time(value: datetime) -> datetime:
-    """Spark hands over local times without a zone."""
+    """Converts a time of Spark, which is local and has no zone, to UTC."""
     return value.astimezone(UTC) if value.tzinfo is None else value
 
 

@@ -1,4 +1,4 @@
-"""kafka-broker-api-versions: the APIs and versions that every broker serves."""
+"""kafka-broker-api-versions: prints the APIs and versions of every broker."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def _versions(admin: AdminClient, args: argparse.Namespace) -> int:
 
 
 def describe(versions: Mapping[int, tuple[int, int]], listener: str = "broker") -> str:
-    """One line for each API, those that this end knows and the node does not serve too."""
+    """Returns a line for each API that the node serves or that this client knows."""
     lines: dict[int, str] = {
         key: f"{spec.name}({key}): UNSUPPORTED"
         for key, spec in REGISTRY.items()

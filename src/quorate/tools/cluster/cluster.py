@@ -1,4 +1,4 @@
-"""kafka-cluster: the cluster's id, its end points, and taking brokers off its books."""
+"""kafka-cluster: prints the cluster id and the endpoints, and unregisters brokers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""kafka-configs: shows and changes the configurations of topics, brokers, groups and clients, quotas
-and SCRAM credentials."""
+"""kafka-configs: describes and alters configurations, client quotas and SCRAM credentials."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ RESOURCES: Mapping[str, tuple[ConfigResourceType, ConfigSource | None]] = {
     METRICS: (ConfigResourceType.CLIENT_METRICS, ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG),
     GROUPS: (ConfigResourceType.GROUP, ConfigSource.DYNAMIC_GROUP_CONFIG),
 }
-"""The kind of resource of an entity type, and the source of what is its own."""
+"""The resource type of each entity type, and the source of its dynamic configurations."""
 
 QUOTA_TYPES = {USERS: "user", CLIENTS: "client-id", IPS: "ip"}
 QUOTAS = frozenset(
@@ -56,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Ordered(argparse.Action):
-    """Keeps --entity-name and --entity-default in the order in which they are given."""
+    """Collects --entity-name and --entity-default in the order of the command line."""
 
     def __call__(
         self, parser: object, namespace: argparse.Namespace, values: object, option: str | None = None
@@ -126,7 +125,7 @@ def _main(argv: Sequence[str]) -> int:
 
 
 def _entities(args: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """Types and names in the order of the options; "" is the default entity."""
+    """Returns entity types and names in the order of the options. "" is the default entity."""
     kinds = list(args.entity_type)
     names = list(args.entity_names)
     flagged = [(kind, getattr(args, name)) for name, kind in _FLAGS if getattr(args, name) is not None]
@@ -184,7 +183,7 @@ def _check(args: argparse.Namespace, kinds: Sequence[str], names: Sequence[str])
 
 
 def parse_added(text: str) -> dict[str, str]:
-    """The configs of "k1=v1,k2=[a,b]". Raises ToolError."""
+    """Parses configurations like "k1=v1,k2=[a,b]". Raises ToolError."""
     found = {}
     for part in re.split(r",(?=[^\]]*(?:\[|$))", text):
         pair = re.split(r"\s*=\s*(?=[^\]]*(?:\[|$))", part, maxsplit=1)
@@ -282,7 +281,10 @@ async def _alter_entity(
 
 
 def _credential(user: str, mechanism: str, text: str) -> tuple[str, int, int, bytes, bytes]:
-    """What the controller stores of "iterations=N,password=P": the salted password, never the password."""
+    """Derives the credential of "iterations=N,password=P", which has the salted password only (RFC 5802).
+
+    Raises ToolError.
+    """
     match = re.fullmatch(r"(?:iterations=(-?[0-9]*),)?password=(.*)", text)
     if match is None:
         raise ToolError(f"Invalid credential property {mechanism}={text}")
@@ -365,7 +367,7 @@ async def _describe(
 
 
 def entry_line(entry: ConfigEntry) -> str:
-    """One configuration as --describe prints it."""
+    """Returns the line of a configuration in --describe."""
     synonyms = ", ".join(f"{s.source.name}:{s.name}={_shown(s.value)}" for s in entry.synonyms)
     return (
         f"{entry.name}={_shown(entry.value)} sensitive={str(entry.sensitive).lower()} synonyms={{{synonyms}}}"
@@ -377,7 +379,7 @@ def _shown(value: str | None) -> str:
 
 
 async def _existing(admin: AdminClient, kind: str) -> list[str]:
-    """Entities of a type, the default one last where there is one."""
+    """Returns the entities of a type. The default entity, if there is one, is the last."""
     if kind == TOPICS:
         return [topic.name for topic in await admin.list_topics()]
     if kind in (BROKERS, LOGGERS):
@@ -400,12 +402,12 @@ async def _entries(admin: AdminClient, kind: str, name: str, *, everything: bool
 
 async def _describe_quotas(admin: AdminClient, kinds: Sequence[str], names: Sequence[str]) -> None:
     found = await admin.describe_client_quotas(_components(kinds, names), strict=True)
-    spoken = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
+    labels = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
     for entity, values in found.items():
         parts = dict(entity)
         shown = ", ".join(
             f"the default {word}" if parts[kind] is None else f"{word} '{parts[kind]}'"
-            for kind, word in spoken.items()
+            for kind, word in labels.items()
             if kind in parts
         )
         print(
@@ -415,7 +417,7 @@ async def _describe_quotas(admin: AdminClient, kinds: Sequence[str], names: Sequ
 
 
 def java_double(value: float) -> str:
-    """A double as Java prints it: scientific from 10^7 on."""
+    """Returns a double as Java prints it: in scientific notation from 10^7."""
     if value == int(value) and abs(value) < 1e7:
         return f"{int(value)}.0"
     if abs(value) >= 1e7:

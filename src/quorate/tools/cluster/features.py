@@ -1,4 +1,4 @@
-"""kafka-features: shows and changes the feature levels that a cluster has finalised."""
+"""kafka-features: describes and changes the finalized feature levels of a cluster."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _storage_arguments(args: argparse.Namespace) -> list[str]:
 
 
 def level_text(feature: str, level: int) -> str:
-    """A level as it is printed: metadata.version by its name."""
+    """Returns the text of a level. For metadata.version it is the name of the version."""
     if feature != levels.METADATA_VERSION:
         return str(level)
     known = levels.LEVELS.get(level)
@@ -113,7 +113,7 @@ async def _describe(admin: AdminClient) -> int:
 
 
 def _updates(args: argparse.Namespace) -> Updates:
-    """What the options ask for. Raises ToolError."""
+    """Returns the levels and upgrade types that the options ask for. Raises ToolError."""
     kind = FeatureUpgrade.UPGRADE
     if args.command != "upgrade":
         kind = FeatureUpgrade.UNSAFE_DOWNGRADE if args.unsafe else FeatureUpgrade.SAFE_DOWNGRADE
@@ -154,7 +154,7 @@ def _release(text: str, kind: FeatureUpgrade) -> Updates:
     updates: Updates = {levels.METADATA_VERSION: (metadata, kind)}
     for feature in levels.FEATURES.values():
         level = feature.default_level(metadata)
-        if level > 0 or kind is not FeatureUpgrade.UPGRADE:  # an upgrade to 0 is none
+        if level > 0 or kind is not FeatureUpgrade.UPGRADE:  # level 0 is not an upgrade
             updates[feature.name] = (level, kind)
     return updates
 

@@ -1,4 +1,4 @@
-"""kafka-log-dirs: what lies in the log directories of brokers."""
+"""kafka-log-dirs: describes the log directories of brokers."""
 
 from __future__ import annotations
 

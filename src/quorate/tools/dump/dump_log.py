@@ -1,5 +1,4 @@
-"""kafka-dump-log: prints segments, snapshots, indexes and producer state of a directory, line by line
-as Kafka's tool does."""
+"""kafka-dump-log: prints segments, snapshots, indexes and producer snapshots, as Kafka's DumpLogSegments does."""
 
 from __future__ import annotations
 
@@ -203,7 +202,7 @@ def _record_parser(options: Namespace) -> RecordParser:
 
 
 def dump_log(path: Path, options: Namespace, parser: RecordParser, found: Mismatches, write: Write) -> None:
-    """A segment or snapshot. Stops at the first byte that is no batch, and says how many are left."""
+    """Dumps a segment or snapshot up to the first invalid byte, and prints how many bytes are left."""
     write(_title(path))
     valid = 0
     last_offset = -1
@@ -243,7 +242,7 @@ def _title(path: Path) -> str:
 
 
 def _batches(path: Path, view: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Whole batches; ends with a line on stderr at bytes that cannot be a batch."""
+    """Yields whole batches. At bytes that are not a batch it prints an error and stops."""
     try:
         yield from iter_batches(view)
     except CorruptRecordError as error:

@@ -1,4 +1,4 @@
-"""What kafka-dump-log shows and checks beside segments: indexes, producer snapshots, aborted transactions."""
+"""Dumps and checks offset indexes, time indexes, transaction indexes and producer snapshots."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ABORTED = struct.Struct(">hqqqq")
 
 @dataclass(slots=True)
 class Mismatches:
-    """What is wrong with indexes and logs, told at the end as Kafka's tool does."""
+    """The mismatches between indexes and logs, which are printed at the end, as in Kafka's tool."""
 
     index: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     log: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
@@ -58,7 +58,7 @@ def _note(kind: dict[str, list[tuple[int, int]]], path: Path, a: int, b: int) ->
 
 
 def base_offset_of(path: Path) -> int:
-    """The number at the start of a segment file's name. ToolError when there is none."""
+    """Returns the base offset in the name of a segment file. Raises ToolError if there is none."""
     text = path.name.partition(".")[0]
     if not text.isdigit():
         raise ToolError(f"{path}: its name does not start with the offset of a segment")
@@ -66,8 +66,7 @@ def base_offset_of(path: Path) -> int:
 
 
 def _entries(path: Path, entry: struct.Struct) -> list[tuple[int, ...]]:
-    """The entries; a preallocated index ends in zeros, which count, as they do for a Java node that
-    maps the file."""
+    """Returns the entries of an index, including the zeros at the end of a preallocated file, as in Kafka."""
     data = path.read_bytes()
     return list(entry.iter_unpack(data[: len(data) - len(data) % entry.size]))
 
@@ -88,7 +87,7 @@ def dump_offset_index(
     verify_only: bool,
     max_message_size: int,
 ) -> None:
-    """An offset index against its segment. ToolError when the sanity check fails."""
+    """Dumps an offset index and compares it with its segment. Raises ToolError if the sanity check fails."""
     base = base_offset_of(path)
     entries = _entries(path, _OFFSET_ENTRY)
     log = path.with_suffix(".log").read_bytes()
@@ -108,7 +107,7 @@ def dump_offset_index(
         return
     for number, (relative, position) in enumerate(entries):
         if relative == 0 and number:
-            return  # zeros that a crash left behind
+            return  # zeros of a preallocated file, left by a crash
         offset = base + relative
         header = next((header for header, _ in _log_batches(log, position, max_message_size)), None)
         last_offset = -1 if header is None else header.last_offset
@@ -121,8 +120,10 @@ def dump_offset_index(
 def dump_time_index(
     path: Path, write: Write, found: Mismatches, *, sanity_only: bool, verify_only: bool
 ) -> None:
-    """A time index against its segment, which it searches through the offset index. ToolError when the
-    sanity check fails."""
+    """Dumps a time index and compares it with its segment. The offset index speeds the search up.
+
+    Raises ToolError if the sanity check fails.
+    """
     base = base_offset_of(path)
     entries = _entries(path, _TIME_ENTRY)
     if sanity_only:
@@ -178,12 +179,12 @@ def _check_multiple(path: Path, what: str, entry_size: int) -> None:
         )
 
 
-def dump_producer_snapshot(path: Path, write: Write, complain: Write) -> None:
-    """The producers that a segment's snapshot remembers; a damaged one is complained of."""
+def dump_producer_snapshot(path: Path, write: Write, write_error: Write) -> None:
+    """Dumps a producer snapshot. `write_error` prints the error of a corrupt one."""
     try:
         states = producer_state.decode_snapshot(path.read_bytes())
     except producer_state.CorruptSnapshotError as error:
-        complain(f"{error}\n")
+        write_error(f"{error}\n")
         return
     for state in states:
         first = "OptionalLong.empty"
@@ -204,7 +205,7 @@ def dump_producer_snapshot(path: Path, write: Write, complain: Write) -> None:
 
 
 def dump_transaction_index(path: Path, write: Write) -> None:
-    """The aborted transactions of a segment. ToolError for an entry of an unknown version."""
+    """Dumps a transaction index. Raises ToolError for an entry of an unknown version."""
     for version, producer_id, first, last, stable in _entries(path, _ABORTED):
         if version > 0:
             raise ToolError(

@@ -1,6 +1,7 @@
-"""Metadata records that no node takes, for kafka-dump-log alone: those of Kafka 2.8 (frame version 0),
-and two types that KIP-631 named and that went again: AccessControlRecord (6) and FailedReplicasRecord
-(13, which no release wrote).
+"""Metadata records of old releases, which kafka-dump-log prints and nodes reject.
+
+They are the records of Kafka 2.8 (frame version 0), and two types of KIP-631 that were removed later:
+AccessControlRecord (6) and FailedReplicasRecord (13), which no release wrote.
 
 In 2.8 most of them were not flexible; the field types are those of that release.
 """
@@ -30,7 +31,7 @@ LEGACY_FRAME: Final = 0
 
 
 class RegisterBrokerRecord(Data, key=0, versions="0"):
-    """2.8: no fencing state, no directories."""
+    """As in 2.8, without fencing state and directories."""
 
     class BrokerEndpoint(Struct):
         name: str = ""
@@ -52,21 +53,21 @@ class RegisterBrokerRecord(Data, key=0, versions="0"):
 
 
 class UnregisterBrokerRecord(Data, key=1, versions="0"):
-    """2.8."""
+    """As in 2.8."""
 
     broker_id: int32 = 0
     broker_epoch: int64 = 0
 
 
 class TopicRecord(Data, key=2, versions="0"):
-    """2.8."""
+    """As in 2.8."""
 
     name: str = ""
     topic_id: uuid = ZERO_UUID
 
 
 class PartitionRecord(Data, key=3, versions="0"):
-    """2.8: the reassignment lists may be null."""
+    """As in 2.8, where the reassignment lists may be null."""
 
     partition_id: int32 = -1
     topic_id: uuid = ZERO_UUID
@@ -80,7 +81,7 @@ class PartitionRecord(Data, key=3, versions="0"):
 
 
 class ConfigRecord(Data, key=4, versions="0"):
-    """2.8: a value is never null."""
+    """As in 2.8, where a value is never null."""
 
     resource_type: int8 = 0
     resource_name: str = ""
@@ -89,7 +90,7 @@ class ConfigRecord(Data, key=4, versions="0"):
 
 
 class PartitionChangeRecord(Data, key=5, versions="0", flexible="0+"):
-    """2.8."""
+    """As in 2.8."""
 
     partition_id: int32 = -1
     topic_id: uuid = ZERO_UUID
@@ -98,7 +99,7 @@ class PartitionChangeRecord(Data, key=5, versions="0", flexible="0+"):
 
 
 class AccessControlRecord(Data, key=6, versions="0", flexible="0+"):
-    """An access control entry without an id; AccessControlEntryRecord took its place."""
+    """An access control entry without an id. AccessControlEntryRecord replaced it."""
 
     resource_type: int8 = 0
     resource_name: str | None = None
@@ -110,27 +111,27 @@ class AccessControlRecord(Data, key=6, versions="0", flexible="0+"):
 
 
 class FenceBrokerRecord(Data, key=7, versions="0"):
-    """2.8."""
+    """As in 2.8."""
 
     id: int32 = 0
     epoch: int64 = 0
 
 
 class UnfenceBrokerRecord(Data, key=8, versions="0"):
-    """2.8."""
+    """As in 2.8."""
 
     id: int32 = 0
     epoch: int64 = 0
 
 
 class RemoveTopicRecord(Data, key=9, versions="0"):
-    """2.8."""
+    """As in 2.8."""
 
     topic_id: uuid = ZERO_UUID
 
 
 class DelegationTokenRecord(Data, key=10, versions="0"):
-    """2.8: no requester."""
+    """As in 2.8, without the requester."""
 
     owner: str = ""
     renewers: list[str] = field(default_factory=list)
@@ -141,7 +142,7 @@ class DelegationTokenRecord(Data, key=10, versions="0"):
 
 
 class UserScramCredentialRecord(Data, key=11, versions="0"):
-    """2.8: all credentials of a user in one record."""
+    """As in 2.8, with all credentials of a user in one record."""
 
     class CredentialInfo(Struct):
         mechanism: int8 = 0
@@ -154,7 +155,7 @@ class UserScramCredentialRecord(Data, key=11, versions="0"):
 
 
 class FeatureLevelRecord(Data, key=12, versions="0"):
-    """2.8: a range of levels."""
+    """As in 2.8, with a range of levels."""
 
     name: str = ""
     min_feature_level: int16 = 0
@@ -162,14 +163,14 @@ class FeatureLevelRecord(Data, key=12, versions="0"):
 
 
 class FailedReplicasRecord(Data, key=13, versions="0"):
-    """As KIP-631 has it: replicas of a topic on a broker whose disk failed."""
+    """As in KIP-631: a broker reports failed replicas of a topic."""
 
     broker_id: int32 = 0
     topic: uuid = ZERO_UUID
 
 
 class QuotaRecord(Data, key=14, versions="0"):
-    """2.8's name of ClientQuotaRecord."""
+    """The name of ClientQuotaRecord in 2.8."""
 
     class EntityData(Struct):
         entity_type: str = ""
@@ -201,18 +202,18 @@ _LEGACY: Final[dict[int, type[Data]]] = {
         QuotaRecord,
     )
 }
-_GONE: Final[dict[int, type[Data]]] = {6: AccessControlRecord, 13: FailedReplicasRecord}
+_REMOVED: Final[dict[int, type[Data]]] = {6: AccessControlRecord, 13: FailedReplicasRecord}
 
 
 def legacy_text(value: bytes) -> str | None:
-    """The JSON of a record that only history knows, None for any other. DecodeError when its body is bad."""
+    """Returns the JSON of an old record, or None for any other. Raises DecodeError for a malformed one."""
     try:
         frame, position = read_uvarint(value, 0, "frame version")
         kind, position = read_uvarint(value, position, "record type")
         version, position = read_uvarint(value, position, "record version")
     except MetadataError:
         return None
-    known = _LEGACY if frame == LEGACY_FRAME else _GONE if frame == FRAME_VERSION else {}
+    known = _LEGACY if frame == LEGACY_FRAME else _REMOVED if frame == FRAME_VERSION else {}
     cls = known.get(kind)
     if cls is None or version != 0:
         return None

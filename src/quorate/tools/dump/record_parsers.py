@@ -1,5 +1,4 @@
-"""How kafka-dump-log shows what is inside of records: one parser for each kind of topic, control
-records apart."""
+"""The parsers of records for kafka-dump-log: one for each kind of topic, and one for control records."""
 
 from __future__ import annotations
 
@@ -34,17 +33,17 @@ else:
     legacy_records = lazy_module("quorate.tools.dump.legacy_records")
 
 Parsed = tuple[str | None, str | None]
-"""Key and payload as shown; None is not shown."""
+"""Key and payload as text. None is not printed."""
 
 
 class RecordParser(Protocol):
-    """Gives key and payload of a data record as text."""
+    """Converts key and payload of a data record to text."""
 
     def parse(self, record: Record) -> Parsed: ...
 
 
 class PlainParser:
-    """Keys and values through one decoder each."""
+    """Converts keys and values by one decoder each."""
 
     def __init__(self, key: Callable[[bytes], str], value: Callable[[bytes], str]) -> None:
         self._key = key
@@ -77,7 +76,7 @@ DECODERS: dict[str, Callable[[bytes], str]] = {
 
 
 def decoder(class_name: str) -> Callable[[bytes], str]:
-    """The decoder of a Java class name. ToolError for a class that is not one of Kafka's own."""
+    """Returns the decoder with the name of a Java class. Raises ToolError for a class that is not Kafka's."""
     found = DECODERS.get(class_name.removeprefix("org.apache.kafka.tools.api."))
     if found is None:
         raise ToolError(f"{class_name} is not a decoder that is known here: {', '.join(DECODERS)}")
@@ -85,8 +84,7 @@ def decoder(class_name: str) -> Callable[[bytes], str]:
 
 
 class MetadataParser:
-    """Records of `__cluster_metadata` and of snapshots; those of old formats that a node refuses are
-    shown too."""
+    """Records of `__cluster_metadata` and of snapshots, including old formats that a node rejects."""
 
     def parse(self, record: Record) -> Parsed:
         value = record.value or b""
@@ -132,17 +130,17 @@ class CoordinatorParser:
 
 
 def _value_json(value: Data, version: int) -> dict[str, Any]:
-    """The value; of a classic consumer group, with what its members' subscriptions and assignments say."""
+    """Returns a value as JSON. Subscriptions and assignments of classic consumer groups are decoded."""
     shown = to_json(value, version)
     if isinstance(value, records.GroupMetadataValue) and value.protocol_type == "consumer":
         for member in shown["members"]:
-            _open(member, "subscription", consumer_protocol.ConsumerProtocolSubscription)
-            _open(member, "assignment", consumer_protocol.ConsumerProtocolAssignment)
+            _decode_in_place(member, "subscription", consumer_protocol.ConsumerProtocolSubscription)
+            _decode_in_place(member, "assignment", consumer_protocol.ConsumerProtocolAssignment)
     return shown
 
 
-def _open(member: dict[str, Any], name: str, cls: type[Data]) -> None:
-    """Replaces bytes by what they mean, unless they do not decode."""
+def _decode_in_place(member: dict[str, Any], name: str, cls: type[Data]) -> None:
+    """Replaces encoded bytes by the JSON of the message, if they decode."""
     data = base64.b64decode(member[name] or "")
     version = int.from_bytes(data[:2], "big", signed=True)
     if len(data) < 2 or not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
@@ -164,7 +162,7 @@ _CONTROL_LABELS = {
 
 
 def control_text(record: Record) -> str:
-    """What a control record says. DecodeError when it is malformed."""
+    """Returns the text of a control record. Raises DecodeError if it is malformed."""
     key = record.key or b""
     kind = decode_control_key(key)
     message = decode_control(key, record.value or b"")

@@ -1,5 +1,4 @@
-"""Records of `__remote_log_metadata` (KIP-405), for kafka-dump-log alone: no node here writes or reads
-that topic."""
+"""Records of `__remote_log_metadata` (KIP-405), for kafka-dump-log only. Nodes do not read or write that topic."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from quorate.records.batch import Record
 
 
 class RemoteLogSegmentMetadataRecord(Data, key=0, versions="0", flexible="0+"):
-    """A segment was copied to remote storage, or its copy began."""
+    """The copy of a segment to remote storage has started or finished."""
 
     class TopicIdPartitionEntry(Struct):
         name: str = ""
@@ -46,7 +45,7 @@ class RemoteLogSegmentMetadataRecord(Data, key=0, versions="0", flexible="0+"):
 
 
 class RemoteLogSegmentMetadataUpdateRecord(Data, key=1, versions="0", flexible="0+"):
-    """The state of a remote segment changed."""
+    """The state of a remote segment has changed."""
 
     class TopicIdPartitionEntry(Struct):
         name: str = ""
@@ -67,7 +66,7 @@ class RemoteLogSegmentMetadataUpdateRecord(Data, key=1, versions="0", flexible="
 
 
 class RemotePartitionDeleteMetadataRecord(Data, key=2, versions="0", flexible="0+"):
-    """The deletion of a partition's remote segments went on."""
+    """The state of the deletion of a partition's remote segments has changed."""
 
     class TopicIdPartitionEntry(Struct):
         name: str = ""
@@ -81,7 +80,7 @@ class RemotePartitionDeleteMetadataRecord(Data, key=2, versions="0", flexible="0
 
 
 class RemoteLogSegmentMetadataSnapshotRecord(Data, key=3, versions="0", flexible="0+"):
-    """A segment's state, as the snapshot files of the topic's reader hold it."""
+    """The state of a segment in a snapshot file of the topic's consumer."""
 
     class SegmentLeaderEpochEntry(Struct):
         leader_epoch: int32 = 0
@@ -120,7 +119,7 @@ _DELETE_STATES = ("DELETE_PARTITION_MARKED", "DELETE_PARTITION_STARTED", "DELETE
 
 
 class RemoteLogParser:
-    """Shows each record as Kafka's tool does: the text of its Java object."""
+    """Prints a record as Kafka's tool does: the text of its Java object."""
 
     def parse(self, record: Record) -> tuple[str | None, str | None]:
         try:
@@ -131,7 +130,7 @@ class RemoteLogParser:
 
 
 def remote_text(value: bytes) -> str:
-    """The text of a record's value. MetadataError or DecodeError when it is none."""
+    """Returns the text of a record's value. Raises MetadataError or DecodeError for an invalid one."""
     frame, position = read_uvarint(value, 0, "frame version")
     if frame != FRAME_VERSION:
         raise MetadataError(f"frame version {frame} is unknown: only {FRAME_VERSION} is read here")

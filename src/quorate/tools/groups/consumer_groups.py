@@ -108,7 +108,7 @@ def _main(argv: Sequence[str]) -> int:
     action = actions[0]
     _check(parser, args, action)
     try:
-        return with_admin(args, lambda admin: _RUN[action](admin, args))
+        return with_admin(args, lambda admin: _ACTIONS[action](admin, args))
     except (KafkaError, NetError) as error:
         raise ToolError(
             f"Error: Executing consumer group command failed due to {error_text(error)}"
@@ -161,7 +161,7 @@ def _validate_regex(text: str) -> int:
 
 
 def _filter(text: str | None, valid: Sequence[str], what: str) -> list[str]:
-    """The names that a filter means, in their own spelling. Raises ToolError."""
+    """Parses a list of names without regard to case. Raises ToolError for an unknown name."""
     if not text:
         return []
     known = {name.lower(): name for name in valid}
@@ -201,7 +201,7 @@ async def _list(admin: AdminClient, args: argparse.Namespace) -> int:
 
 
 async def group_ids(admin: AdminClient, args: argparse.Namespace) -> list[str]:
-    """The groups that the options name, each once."""
+    """Returns the ids of the selected groups without duplicates."""
     if args.all_groups:
         return [g.group_id for g in await admin.list_groups() if g.protocol_type in ("consumer", "")]
     return list(dict.fromkeys(args.group))
@@ -229,8 +229,8 @@ def _error(text: str) -> None:
     print(f"\nError: {text}", file=sys.stderr)
 
 
-def _worth_printing(group: GroupDescription, rows: int) -> bool:
-    """Says what the state of the group means for what follows; whether anything follows."""
+def _print_state_note(group: GroupDescription, rows: int) -> bool:
+    """Prints a note about the state of the group, and returns whether there are rows to print."""
     sys.stdout.flush()
     if group.state == "Dead":
         _error(f"Consumer group '{group.group_id}' does not exist.")
@@ -256,7 +256,7 @@ async def _print_offsets(admin: AdminClient, group: GroupDescription, verbose: b
         rows += [(tp, member.member_id, member.host, member.client_id) for tp in ordered]
     free = sorted((tp for tp in committed if tp not in owned), key=lambda tp: (tp.partition, tp.topic))
     rows += [(tp, MISSING, MISSING, MISSING) for tp in free]
-    if not _worth_printing(group, len(rows)):
+    if not _print_state_note(group, len(rows)):
         return
     ends = await log_ends(admin, [tp for tp, *_ in rows if tp is not None])
     cells = [list(OFFSET_COLUMNS)]
@@ -302,13 +302,13 @@ def _print_rows(cells: Sequence[Sequence[str]], widths: Sequence[int], skip: Ite
 async def log_ends(
     admin: AdminClient, partitions: Iterable[TopicPartition], at: int = LATEST
 ) -> dict[TopicPartition, int]:
-    """The offset at a time of each partition that can be asked."""
+    """Returns the offset of each partition at a time. Partitions with an error are left out."""
     found = await admin.list_offsets(dict.fromkeys(partitions, at))
     return {tp: offset.offset for tp, offset in found.items() if not isinstance(offset, KafkaError)}
 
 
 def _print_members(group: GroupDescription, verbose: bool) -> None:
-    if not _worth_printing(group, len(group.members)):
+    if not _print_state_note(group, len(group.members)):
         return
     static = any(m.instance_id for m in group.members)
     header = ["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
@@ -346,7 +346,7 @@ def _assignment(member: MemberDescription) -> str:
 
 
 def _print_state(group: GroupDescription, verbose: bool) -> None:
-    if not _worth_printing(group, 1):
+    if not _print_state_note(group, 1):
         return
     coordinator = f"{group.coordinator.host}:{group.coordinator.port}  ({group.coordinator.id})"
     header = [
@@ -421,7 +421,10 @@ async def _delete_offsets(admin: AdminClient, args: argparse.Namespace) -> int:
 async def topic_partitions(
     admin: AdminClient, topics: Sequence[str], failures: dict[TopicPartition, KafkaError | None]
 ) -> list[TopicPartition]:
-    """Partitions that "topic" and "topic:0,1" name; unknown topics go to `failures`. Raises ToolError."""
+    """Returns the partitions of "topic" or "topic:0,1". Adds the errors of unknown topics to `failures`.
+
+    Raises ToolError.
+    """
     found: list[TopicPartition] = []
     for text in topics:
         name, separator, listed = text.partition(":")
@@ -463,7 +466,7 @@ async def _partitions_to_reset(
     return partitions
 
 
-_RUN = {
+_ACTIONS = {
     "list": _list,
     "describe": _describe,
     "delete": _delete,

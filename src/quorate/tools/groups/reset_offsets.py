@@ -1,5 +1,4 @@
-"""Resetting a group's offsets: where each scenario puts them, the plan as text or CSV, and carrying it
-out."""
+"""`kafka-consumer-groups --reset-offsets`: plans the new offsets, prints the plan and carries it out."""
 
 from __future__ import annotations
 
@@ -63,7 +62,7 @@ def add_reset_options(parser: Parser) -> None:
 
 
 def duration_ms(text: str) -> int:
-    """Milliseconds of an ISO 8601 duration of days and smaller units. Raises ToolError."""
+    """Returns the milliseconds of an ISO 8601 duration without years and months. Raises ToolError."""
     match = _DURATION.fullmatch(text)
     if match is None or not any(match[part] for part in ("days", "hours", "minutes", "seconds")):
         raise ToolError(f"Text cannot be parsed to a Duration: {text}")
@@ -75,7 +74,7 @@ def duration_ms(text: str) -> int:
 
 
 def datetime_ms(text: str) -> int:
-    """Milliseconds since the epoch of a date and time. Raises ToolError."""
+    """Returns a date and time in milliseconds since 1970. Raises ToolError."""
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
@@ -84,7 +83,10 @@ def datetime_ms(text: str) -> int:
 
 
 async def reset(admin: AdminClient, args: argparse.Namespace, group_ids: Sequence[str], scope: Scope) -> int:
-    """Plans for each group without members, carries it out with --execute, and shows it."""
+    """Plans the offsets of each group without members, prints them, and with `--execute` commits them.
+
+    Returns the exit status.
+    """
     plans: dict[str, Plan] = {}
     status = 0
     from_file = _read_file(args.from_file, group_ids) if args.from_file else None
@@ -123,7 +125,7 @@ def _show(plans: Mapping[str, Plan]) -> None:
 
 
 def _as_csv(plans: Mapping[str, Plan]) -> str:
-    """One row for each partition; the group is left out when there is only one."""
+    """Returns a row for each partition. The group is left out if there is only one."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for group_id, plan in plans.items():
@@ -133,7 +135,7 @@ def _as_csv(plans: Mapping[str, Plan]) -> str:
 
 
 def _read_file(path: str, group_ids: Sequence[str]) -> dict[str, Plan]:
-    """The plan of a CSV file. Raises ToolError naming its line."""
+    """Reads the plan of a CSV file. Raises ToolError, which names the line."""
     plans: dict[str, Plan] = {}
     try:
         text = Path(path).read_text("utf-8")
@@ -163,7 +165,7 @@ async def _offsets_at(admin: AdminClient, partitions: Sequence[TopicPartition], 
 
 
 async def _offsets_for_time(admin: AdminClient, partitions: Sequence[TopicPartition], at_ms: int) -> Plan:
-    """The first record at or after a time, or the end of a partition that has none."""
+    """Returns the offset of the first record at or after a time, or the log end offset if there is none."""
     found = await _offsets_at(admin, partitions, max(0, at_ms))
     late = [tp for tp, offset in found.items() if offset < 0]
     if late:
@@ -178,7 +180,7 @@ async def _offsets_for_time(admin: AdminClient, partitions: Sequence[TopicPartit
 
 
 async def _within_range(admin: AdminClient, wanted: Plan) -> Plan:
-    """The same offsets, moved into what the partitions hold."""
+    """Limits offsets to the range between the log start offset and the log end offset."""
     partitions = list(wanted)
     first, last = await _offsets_at(admin, partitions, EARLIEST), await _offsets_at(admin, partitions, LATEST)
     plan: Plan = {}

@@ -46,7 +46,7 @@ def _read(path: str) -> str:
 
 
 def parse_offsets(text: str) -> dict[TopicPartition, int]:
-    """Offsets by partition of the JSON document. Raises ToolError."""
+    """Parses the JSON document into the offset of each partition. Raises ToolError."""
     try:
         document = json.loads(text)
     except ValueError:

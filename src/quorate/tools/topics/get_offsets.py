@@ -1,4 +1,4 @@
-"""kafka-get-offsets: the offsets of partitions at a time."""
+"""kafka-get-offsets: prints the offsets of partitions at a time."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _filter(args: argparse.Namespace) -> Filter:
 
 
 def _pair_filter(text: str) -> Filter:
-    """What one element of --topic-partitions chooses. Raises ToolError."""
+    """Returns the filter of one element of --topic-partitions. Raises ToolError."""
     match = re.fullmatch(r"([^:]*)(?::(?:(?P<one>\d+)|(?P<low>\d*)-(?P<high>\d*)))?", text)
     if match is None:
         raise ToolError(f"Invalid rule specification: {text}")

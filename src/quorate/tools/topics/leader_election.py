@@ -1,4 +1,4 @@
-"""kafka-leader-election: elects preferred leaders, or unclean ones where no in-sync replica is left."""
+"""kafka-leader-election: elects preferred leaders, or unclean leaders of partitions without in-sync replicas."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ _ALLOWED: Mapping[str, tuple[str, ...]] = {
     "exclude_internal": ("list", "describe"),
     "topics_with_overrides": ("describe",),
 } | dict.fromkeys(REPORTS, ("describe",))
-"""The actions that an option goes with."""
+"""The actions that accept an option."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -123,13 +123,13 @@ def _main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     action = _check(parser, args)
     try:
-        return with_admin(args, lambda admin: _RUN[action](admin, args))
-    except (KafkaError, NetError, _Refused) as error:
+        return with_admin(args, lambda admin: _ACTIONS[action](admin, args))
+    except (KafkaError, NetError, _Rejected) as error:
         raise ToolError(f"Error while executing topic command : {error_text(error)}") from error
 
 
-class _Refused(Exception):  # noqa: N818 - not an error of ours but what the user is told
-    """The command makes no sense for the cluster as it is."""
+class _Rejected(Exception):  # noqa: N818 - a message for the user
+    """The command cannot be executed in the present state of the cluster."""
 
 
 def _check(parser: Parser, args: argparse.Namespace) -> str:
@@ -166,21 +166,21 @@ def _check(parser: Parser, args: argparse.Namespace) -> str:
 
 
 def parse_assignment(text: str) -> dict[int, list[int]]:
-    """Brokers by partition of "1:2,2:3". Raises _Refused."""
+    """Parses "1:2,2:3" into the brokers of each partition. Raises _Rejected."""
     found: dict[int, list[int]] = {}
     for index, part in enumerate(text.split(",")):
         try:
             brokers = [int(broker) for broker in part.split(":")]
         except ValueError:
-            raise _Refused(f'For input string: "{part}": broker ids are numbers') from None
+            raise _Rejected(f'For input string: "{part}": broker ids are numbers') from None
         repeated = sorted({b for b in brokers if brokers.count(b) > 1})
         if repeated:
-            raise _Refused(
+            raise _Rejected(
                 f"Partition replica lists may not contain duplicate entries: {','.join(map(str, repeated))}"
             )
         found[index] = brokers
         if len(brokers) != len(found[0]):
-            raise _Refused(f"Partition {index} has different replication factor: {brokers}")
+            raise _Rejected(f"Partition {index} has different replication factor: {brokers}")
     return found
 
 
@@ -191,13 +191,13 @@ def _raise_first(results: Mapping[str, KafkaError | None]) -> None:
 
 
 async def _topics(admin: AdminClient, args: argparse.Namespace) -> list[str]:
-    """Names that --topic selects. Raises _Refused when it selects none and --if-exists is not given."""
+    """Returns the names that --topic selects. Raises _Rejected if there are none, unless --if-exists is set."""
     wanted = name_filter(args.topic)
     listed = [t.name for t in await admin.list_topics()]
     internal = INTERNAL_TOPICS if args.exclude_internal else frozenset()
     names = [name for name in listed if wanted(name) and name not in internal]
     if args.topic and not names and not args.if_exists and not args.list:
-        raise _Refused(f"Topic '{args.topic}' does not exist as expected")
+        raise _Rejected(f"Topic '{args.topic}' does not exist as expected")
     return names
 
 
@@ -209,9 +209,9 @@ async def _create(admin: AdminClient, args: argparse.Namespace) -> int:
             "To avoid issues it is best to use either, but not both."
         )
     if args.replication_factor is not None and not 1 <= args.replication_factor <= 32767:
-        raise _Refused("The replication factor must be between 1 and 32767 inclusive")
+        raise _Rejected("The replication factor must be between 1 and 32767 inclusive")
     if args.partitions is not None and args.partitions < 1:
-        raise _Refused("The partitions must be greater than 0")
+        raise _Rejected("The partitions must be greater than 0")
     topic = NewTopic(
         args.topic,
         -1 if args.partitions is None else args.partitions,
@@ -287,7 +287,7 @@ async def _described_names(admin: AdminClient, args: argparse.Namespace) -> list
         t.name for t in await admin.list_topics(internal=not args.exclude_internal) if t.topic_id == topic_id
     ]
     if not names and not args.if_exists:
-        raise _Refused(f"TopicId '{args.topic_id}' does not exist as expected")
+        raise _Rejected(f"TopicId '{args.topic_id}' does not exist as expected")
     return names
 
 
@@ -336,7 +336,7 @@ def _is_reported(
 
 
 def partition_line(topic: str, partition: PartitionDescription, moving: Reassignment | None = None) -> str:
-    """One partition as `--describe` prints it."""
+    """Returns the line of a partition in `--describe`."""
 
     def ids(brokers: Sequence[int] | None) -> str:
         return "N/A" if brokers is None else ",".join(map(str, brokers))
@@ -349,4 +349,4 @@ def partition_line(topic: str, partition: PartitionDescription, moving: Reassign
     return line + f"\tElr: {ids(partition.elr)}\tLastKnownElr: {ids(partition.last_known_elr)}"
 
 
-_RUN = {"list": _list, "describe": _describe, "create": _create, "alter": _alter, "delete": _delete}
+_ACTIONS = {"list": _list, "describe": _describe, "create": _create, "alter": _alter, "delete": _delete}

@@ -202,7 +202,9 @@ class ClusterOperations:
     async def elect_leaders(
         self, election_type: int, partitions: Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Runs preferred (0) or unclean (1) elections for some partitions, or for all that need one (None)."""
+        """Runs preferred (0) or unclean (1) elections for some partitions, or for all that need one
+        (None).
+        """
         topics = None
         if partitions is not None:
             topics = [

@@ -7,8 +7,8 @@ import ssl
 import struct
 
 _PROBE = struct.pack(">ihhih", 10, 18, 0, 1, -1) + b"\r\n\r\n"
-"""A request for ApiVersions, version 0, with correlation id 1 and no client id, which Kafka answers since 0.10. The
-line end after it makes servers of text protocols answer.
+"""A request for ApiVersions, version 0, with correlation id 1 and no client id, which Kafka answers since
+0.10. The line end after it makes servers of text protocols answer.
 """
 
 PLAIN = "give the port of a Kafka listener (listeners in a node's properties)"

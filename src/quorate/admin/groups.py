@@ -94,7 +94,10 @@ class GroupOperations:
         return dict(zip(group_ids, await asyncio.gather(*(one(g) for g in group_ids)), strict=True))
 
     async def _describe_consumer(self, group_id: str) -> GroupDescription | None:
-        """Describes a group of KIP-848. Returns None if the broker or the group does not use that protocol."""
+        """Describes a group of KIP-848.
+
+        Returns None if the broker or the group does not use that protocol.
+        """
         try:
             answer, node = await self.ask_coordinator(
                 group_id,

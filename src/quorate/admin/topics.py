@@ -245,8 +245,8 @@ class TopicOperations:
     async def delete_records(
         self, before: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int | KafkaError]:
-        """Deletes the records before an offset (-1: the high watermark). Returns the new low watermark of each
-        partition, or its error.
+        """Deletes the records before an offset (-1: the high watermark). Returns the new low watermark of
+        each partition, or its error.
         """
 
         def request(partitions: Sequence[TopicPartition]) -> messages.DeleteRecordsRequest:

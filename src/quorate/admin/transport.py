@@ -1,9 +1,9 @@
 """Connects the admin client to a cluster: bootstrap, the choice of the node for a request, retries.
 
-With broker bootstrap, a request goes to the broker with the fewest requests in flight, and brokers forward what
-only the controller can do. With controller bootstrap, it goes to the active controller. If that is lost, all known
-controllers are asked in turn, with constant back-off, until one names a new active controller that answers. A
-request is retried with back-off while its error is retriable and the timeout has not passed.
+With broker bootstrap, a request goes to the broker with the fewest requests in flight, and brokers forward
+what only the controller can do. With controller bootstrap, it goes to the active controller. If that is lost,
+all known controllers are asked in turn, with constant back-off, until one names a new active controller that
+answers. A request is retried with back-off while its error is retriable and the timeout has not passed.
 """
 
 from __future__ import annotations
@@ -144,7 +144,10 @@ class Transport:
         version: int | None = None,
         timeout_s: float | None = None,
     ) -> Any:
-        """Sends one request to one address, without retries. A node that does not answer is tried last later."""
+        """Sends one request to one address, without retries.
+
+        A node that does not answer is tried last later.
+        """
         self._in_flight[address] = self._in_flight.get(address, 0) + 1
         try:
             answer = await self.channel(*address).call(request, timeout_s or self._request_timeout_s, version)
@@ -320,7 +323,10 @@ class Transport:
         return cluster.nodes
 
     async def address_of(self, node_id: int) -> tuple[str, int]:
-        """Returns the address of a node. Raises BROKER_NOT_AVAILABLE if the cluster does not have the node."""
+        """Returns the address of a node.
+
+        Raises BROKER_NOT_AVAILABLE if the cluster does not have the node.
+        """
         for again in (self._outdated, True):
             cluster = await self.refresh() if again or self.cluster is None else self.cluster
             for node in cluster.nodes:
@@ -439,8 +445,8 @@ def timed_out(what: str, last: Exception | None) -> RequestTimedOut:
 
 
 def worth_retrying(code: ErrorCode) -> bool:
-    """Whether the admin client retries an error. Some retriable errors are results: a missing topic is reported at
-    once.
+    """Whether the admin client retries an error. Some retriable errors are results: a missing topic is
+    reported at once.
     """
     return code.retriable and code not in (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

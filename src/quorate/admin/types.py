@@ -41,8 +41,8 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create. -1 means the default of the cluster. `assignment` has the brokers of each partition, in
-    place of both numbers.
+    """A topic to create. -1 means the default of the cluster. `assignment` has the brokers of each partition,
+    in place of both numbers.
     """
 
     name: str
@@ -193,8 +193,8 @@ class QuorumInfo:
     endpoints: Mapping[int, tuple[tuple[str, str, int], ...]]
     """(listener, host, port) of each voter."""
     adding: tuple[tuple[int, bytes], ...] | None = None
-    """(id, directory id) of the voters that an uncommitted change adds. None if the leader does not report them, as
-    Apache Kafka's.
+    """(id, directory id) of the voters that an uncommitted change adds. None if the leader does not report
+    them, as Apache Kafka's.
     """
     removing: tuple[tuple[int, bytes], ...] | None = None
 

@@ -1,4 +1,5 @@
-"""Decodes the records of a segment or snapshot into columns. Each record is a row, and so is a control record.
+"""Decodes the records of a segment or snapshot into columns. Each record is a row, and so is a control
+record.
 
 The rows of a snapshot have its end offset in `snapshot` and its last contained offset in `offset`.
 """
@@ -219,8 +220,8 @@ def read_slice(
 
 
 def _whole_batches(part: Slice, data: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Yields batches and verifies their checksums. Raises MetadataError for a corrupt batch, except at the end
-    of the newest segment, where it stops.
+    """Yields batches and verifies their checksums. Raises MetadataError for a corrupt batch, except at the
+    end of the newest segment, where it stops.
     """
     position = part.start
     try:

@@ -17,7 +17,8 @@ from quorate.records.batch import BATCH_OVERHEAD, CorruptRecordError, parse_head
 METADATA_DIRECTORY = "__cluster_metadata-0"
 
 SLICE_BYTES = 64 << 20
-"""The size of the slices of one task. Spark takes about 0.4 s to start a task, so few large tasks are faster."""
+"""The size of the slices of one task. Spark takes about 0.4 s to start a task, so few large tasks are faster.
+"""
 
 _INDEX_ENTRY = struct.Struct(">ii")
 
@@ -52,7 +53,10 @@ class Layout:
 
     @property
     def log_start_offset(self) -> int:
-        """The base offset of the first segment. Without segments, the end offset of the last snapshot, or 0."""
+        """The base offset of the first segment.
+
+        Without segments, the end offset of the last snapshot, or 0.
+        """
         if self.segments:
             return self.segments[0].base_offset
         return self.snapshots[-1].end_offset if self.snapshots else 0

@@ -1,9 +1,10 @@
-"""The PySpark data source `quorate_metadata`, which reads the records of a metadata log directory in parallel.
+"""The PySpark data source `quorate_metadata`, which reads the records of a metadata log directory in
+parallel.
 
 Options:
 - `path`, or the argument of `load`: the directory
-- `snapshots`: `all` (default), `base` (the snapshot that replaces the deleted start of the log), `resets` (that
-  snapshot and those before it), `latest` or `none`
+- `snapshots`: `all` (default), `base` (the snapshot that replaces the deleted start of the log), `resets`
+  (that snapshot and those before it), `latest` or `none`
 - `startOffset` and `endOffset` (exclusive): the range of the log's records
 - `payload` (default true): whether to fill the column `json`
 """

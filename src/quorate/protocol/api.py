@@ -1,7 +1,8 @@
-"""The registry of the APIs with their keys, versions and listeners, and the framing of requests and responses.
+"""The registry of the APIs with their keys, versions and listeners, and the framing of requests and
+responses.
 
-ApiVersions, the dispatch of requests, tests and documents use the registry. A module of messages is imported when
-one of them is first used. Source: Apache Kafka 4.1.
+ApiVersions, the dispatch of requests, tests and documents use the registry. A module of messages is imported
+when one of them is first used. Source: Apache Kafka 4.1.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from quorate.protocol.schema import Request, Response
 
 
 class ApiKey(IntEnum):
-    """The int16 at the start of a request. Keys 4 to 7 belong to clusters with ZooKeeper and are not served."""
+    """The int16 at the start of a request.
+
+    Keys 4 to 7 belong to clusters with ZooKeeper and are not served.
+    """
 
     PRODUCE = 0
     FETCH = 1
@@ -332,8 +336,8 @@ def decode_request(
     response has version 0 and UNSUPPORTED_VERSION. Raises DecodeError for malformed bytes, and
     UNSUPPORTED_VERSION for an unknown key and for an unknown version of any other API.
 
-    Bytes after the body are ignored, as in Kafka: librdkafka 2.16 appends three bytes to a Metadata request for
-    all topics, because it writes the null array in four bytes.
+    Bytes after the body are ignored, as in Kafka: librdkafka 2.16 appends three bytes to a Metadata request
+    for all topics, because it writes the null array in four bytes.
     """
     header, body = decode_request_header(frame)
     spec = REGISTRY[header.request_api_key]

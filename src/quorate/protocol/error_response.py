@@ -1,7 +1,7 @@
 """Creates the response to a request that failed as a whole, as Kafka's `getErrorResponse` does for each API.
 
-Most responses have one error code at the top. Those of older APIs have none: they repeat the items of the request,
-each with the code. `_MIRRORS` maps the items, and `_DEFAULTS` has the values of their other fields.
+Most responses have one error code at the top. Those of older APIs have none: they repeat the items of the
+request, each with the code. `_MIRRORS` maps the items, and `_DEFAULTS` has the values of their other fields.
 """
 
 from __future__ import annotations

@@ -225,8 +225,8 @@ class DecodeError(KafkaError):
 
 
 class EncodeError(KafkaError):
-    """A message cannot be encoded in a version: a field is out of range, is null although not nullable, or is set
-    although the version lacks it.
+    """A message cannot be encoded in a version: a field is out of range, is null although not nullable, or is
+    set although the version lacks it.
     """
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.UNSUPPORTED_VERSION) -> None:

@@ -70,7 +70,8 @@ class FieldOptions(TypedDict, total=False):
     nullable: str | None
     ignorable: bool
     flexible: bool
-    """False if the field keeps the non-compact length in flexible versions: the client id of request headers."""
+    """False if the field keeps the non-compact length in flexible versions: the client id of request headers.
+    """
     json_name: str | None
     """Kafka's name of the field in JSON, if it is not the camel case of the Python name."""
 

@@ -1,8 +1,8 @@
 """Converts messages to and from Kafka's JSON, which `quorum-state` contains and kafka-dump-log prints.
 
-Field names are Kafka's, in camel case. Fields that the version lacks are left out, and so are tagged fields with
-their default. Uuids are text of 22 characters, and bytes are base64. Unknown tagged fields are left out, as in
-Kafka. The values are dicts, lists, strings and numbers for `json.dumps`.
+Field names are Kafka's, in camel case. Fields that the version lacks are left out, and so are tagged fields
+with their default. Uuids are text of 22 characters, and bytes are base64. Unknown tagged fields are left out,
+as in Kafka. The values are dicts, lists, strings and numbers for `json.dumps`.
 """
 
 from __future__ import annotations

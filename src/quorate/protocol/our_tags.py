@@ -1,7 +1,7 @@
 """The tagged fields that Apache Kafka does not have. Their numbers start at 10000.
 
-Other implementations skip and drop them. So each has a default that is always valid ("not known"), and no result may
-depend on a field being present. A number is never reused, because records on disks have it.
+Other implementations skip and drop them. So each has a default that is always valid ("not known"), and no
+result may depend on a field being present. A number is never reused, because records on disks have it.
 """
 
 from __future__ import annotations

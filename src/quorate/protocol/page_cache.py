@@ -13,8 +13,8 @@ import os
 from quorate.protocol.regions import HasFileno
 
 PROBE_EVERY_BYTES = 256 << 10
-"""The distance of the probes. The kernel reads ahead in windows of 128 KiB and more, so a smaller hole costs one
-short wait.
+"""The distance of the probes. The kernel reads ahead in windows of 128 KiB and more, so a smaller hole costs
+one short wait.
 """
 
 WARM_BYTES = 1 << 20

@@ -1,9 +1,9 @@
 """Readers and writers of single values and of arrays of values, which the compiled codecs call.
 
-Readers take a buffer (bytes or memoryview), a position and the end of the buffer, and return the value and the
-position after it. They may raise IndexError and struct.error for truncated input; `Message.decode` converts these to
-DecodeError. Lengths are compared with the remaining bytes before memory is allocated. Writers append to a bytearray.
-Source: Kafka's protocol guide, and KIP-482 for the compact forms.
+Readers take a buffer (bytes or memoryview), a position and the end of the buffer, and return the value and
+the position after it. They may raise IndexError and struct.error for truncated input; `Message.decode`
+converts these to DecodeError. Lengths are compared with the remaining bytes before memory is allocated.
+Writers append to a bytearray. Source: Kafka's protocol guide, and KIP-482 for the compact forms.
 """
 
 from __future__ import annotations
@@ -165,16 +165,16 @@ def write_compact_length(o: bytearray, n: int) -> None:
 # --------------------------------------------------------------------------------------------------
 
 _LENIENT = "quorate-java-replace"
-"""The error handler for bytes that are not UTF-8. Java's `new String(bytes, UTF_8)`, which Apache Kafka uses for every
-string, replaces malformed bytes by U+FFFD.
+"""The error handler for bytes that are not UTF-8. Java's `new String(bytes, UTF_8)`, which Apache Kafka uses
+for every string, replaces malformed bytes by U+FFFD.
 """
 
 
 def _replace_as_java(error: UnicodeError) -> tuple[str, int]:
     """Returns U+FFFD for a malformed sequence, and the position after it.
 
-    Java and Python divide malformed bytes equally, except for encoded surrogates (ED A0..BF and a continuation
-    byte), which are one sequence in Java.
+    Java and Python divide malformed bytes equally, except for encoded surrogates (ED A0..BF and a
+    continuation byte), which are one sequence in Java.
     """
     assert isinstance(error, UnicodeDecodeError)
     data, begin = error.object, error.start
@@ -356,7 +356,9 @@ def write_nullable_compact_bytes(o: bytearray, x: Buffer | None) -> None:
 def write_records(
     parts: list[Buffer | FileRegion], o: bytearray, x: Records, write_len: Callable[[bytearray, int], None]
 ) -> bytearray:
-    """Appends the length of `x` to the present part, adds `x` as parts without a copy, and returns a new part."""
+    """Appends the length of `x` to the present part, adds `x` as parts without a copy, and returns a new
+    part.
+    """
     pieces = x if isinstance(x, list) else [x]
     write_len(o, sum([len(piece) for piece in pieces]))
     parts.append(o)
@@ -421,7 +423,8 @@ def bad_uuid(x: object) -> EncodeError:
 def read_tags(b: Buffer, p: int, end: int) -> tuple[bytes | dict[int, bytes] | None, int]:
     """Reads the tagged section of a struct that declares no tags.
 
-    Returns its bytes if the tags are in ascending order, as the protocol requires, and otherwise a dictionary.
+    Returns its bytes if the tags are in ascending order, as the protocol requires, and otherwise a
+    dictionary.
     """
     begin = p
     n, p = read_uvarint(b, p)

@@ -35,8 +35,8 @@ def parse_uuid(text: str) -> bytes:
 def random_uuid(rng_bytes: bytes | None = None) -> bytes:
     """Returns a version 4 uuid of 16 random bytes, by default those of the system.
 
-    As in Kafka, its text does not start with `-`, which would look like an option on a command line. A uuid that
-    does is drawn again. If the caller gave the bytes, their first bit is cleared instead.
+    As in Kafka, its text does not start with `-`, which would look like an option on a command line. A uuid
+    that does is drawn again. If the caller gave the bytes, their first bit is cleared instead.
     """
     while True:
         b = bytearray(os.urandom(16) if rng_bytes is None else rng_bytes)

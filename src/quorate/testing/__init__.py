@@ -33,7 +33,9 @@ _MODULES = {"ClusterError": "errors", "KafkaCluster": "cluster", "ClusterFactory
 
 
 def __getattr__(name: str) -> object:
-    """Imports a name on first use, because pytest imports this package in every run if Quorate is installed."""
+    """Imports a name on first use, because pytest imports this package in every run if Quorate is
+    installed.
+    """
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

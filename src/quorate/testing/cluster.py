@@ -99,7 +99,10 @@ class KafkaCluster:
             raise
 
     def _create(self, source: Path | None, snapshot: Path | None) -> None:
-        """Formats and starts the nodes. Their processes import their modules while the nodes are formatted."""
+        """Formats and starts the nodes.
+
+        Their processes import their modules while the nodes are formatted.
+        """
         count = max(self._local.controllers, self._local.brokers)
         reserved = {node_id: (PortReservation(), PortReservation()) for node_id in range(1, count + 1)}
         self._local.ports = {
@@ -180,7 +183,10 @@ class KafkaCluster:
 
     @property
     def directory(self) -> Path:
-        """The folder with the data of all nodes. Another cluster can start from it after this one is stopped."""
+        """The folder with the data of all nodes.
+
+        Another cluster can start from it after this one is stopped.
+        """
         return self._local.folder
 
     def data_directory(self, node_id: int) -> Path:

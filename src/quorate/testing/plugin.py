@@ -19,7 +19,10 @@ _LOG_LINES = 40
 
 
 class ClusterFactory:
-    """Starts clusters for one test and ends them after it. The fixture `kafka_cluster_factory` returns one."""
+    """Starts clusters for one test and ends them after it.
+
+    The fixture `kafka_cluster_factory` returns one.
+    """
 
     def __init__(self, tmp_path_factory: pytest.TempPathFactory) -> None:
         self._tmp_path_factory = tmp_path_factory
@@ -38,7 +41,8 @@ class ClusterFactory:
         """Starts a cluster. The arguments are those of `KafkaCluster`; by default it has one node with both
         roles.
         """
-        # Not by quorate.lazy: pytest reads an attribute of everything that a plugin has, which would import it.
+        # Not by quorate.lazy: pytest reads an attribute of everything that a plugin has, which would import
+        # it.
         from quorate.testing.cluster import KafkaCluster
 
         cluster = KafkaCluster(

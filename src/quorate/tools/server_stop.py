@@ -1,7 +1,7 @@
 """kafka-server-stop: sends SIGTERM to the nodes of this user on this machine, or to the selected ones.
 
-A node is recognised by its command line, which runs kafka-server-start or its module. `quorate up` starts its nodes
-by the module. A process that has the name only among its arguments is not a node.
+A node is recognised by its command line, which runs kafka-server-start or its module. `quorate up` starts its
+nodes by the module. A process that has the name only among its arguments is not a node.
 """
 
 from __future__ import annotations
@@ -100,7 +100,10 @@ def running_nodes() -> Iterator[RunningNode]:
 
 
 def _arguments(words: list[str]) -> list[str]:
-    """Returns the arguments of kafka-server-start in a command line. Raises ValueError for another program."""
+    """Returns the arguments of kafka-server-start in a command line.
+
+    Raises ValueError for another program.
+    """
     at = 0
     if Path(words[0]).name.startswith("python"):
         at = next((i for i, w in enumerate(words[1:], 1) if not w.startswith("-") or w in ("-m", "-c")), 0)

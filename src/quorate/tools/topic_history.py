@@ -77,7 +77,10 @@ def _main(argv: Sequence[str]) -> int:
 
 
 def _reason(error: Exception) -> str:
-    """Returns the line of an error that has the reason. Errors of Spark tasks contain a worker's traceback."""
+    """Returns the line of an error that has the reason.
+
+    Errors of Spark tasks contain a worker's traceback.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     worker = [
         line

@@ -30,8 +30,8 @@ _STATE = (
 )
 
 EVENT_COLUMNS = ("topic", "topic_id", "offset", "timestamp", "event", "partition", "changes", "snapshot")
-"""`changes` is an array of (field, old, new) as text. `snapshot` is the end offset of the snapshot that has the
-event, or null.
+"""`changes` is an array of (field, old, new) as text. `snapshot` is the end offset of the snapshot that has
+the event, or null.
 """
 
 

@@ -150,8 +150,8 @@ def _offset(parser: Parser, text: str | None) -> int | str | None:
 def consumer_properties(
     args: argparse.Namespace, given: Mapping[str, str], group: str | None
 ) -> dict[str, str]:
-    """Returns the properties of the consumer. An option wins over a property, and a property over a default of
-    the tool. Raises ToolError.
+    """Returns the properties of the consumer. An option wins over a property, and a property over a default
+    of the tool. Raises ToolError.
     """
     properties = {"client.id": "console-consumer", **given, "bootstrap.servers": args.bootstrap_server}
     reset = properties.get("auto.offset.reset")

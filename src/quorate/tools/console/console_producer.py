@@ -149,8 +149,8 @@ _OPTIONS = {
 
 
 def producer_properties(args: argparse.Namespace, given: Mapping[str, str]) -> dict[str, str]:
-    """Returns the properties of the producer. An option wins over a property, and a property over a default of
-    the tool.
+    """Returns the properties of the producer. An option wins over a property, and a property over a default
+    of the tool.
     """
     properties = {"client.id": "console-producer", **given, "bootstrap.servers": args.bootstrap_server}
     for option, (name, default) in _OPTIONS.items():

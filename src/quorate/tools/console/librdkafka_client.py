@@ -155,7 +155,10 @@ class Interrupts:
 
     @contextmanager
     def installed(self) -> Iterator[Interrupts]:
-        """Installs the handlers. A signal that the parent ignores (`nohup`, `&` in a script) stays ignored."""
+        """Installs the handlers.
+
+        A signal that the parent ignores (`nohup`, `&` in a script) stays ignored.
+        """
         numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
         before = {number: signal.signal(number, self._arrived) for number in numbers}
         try:
@@ -287,7 +290,9 @@ class TopicWait:
             time.sleep(min(0.05, max(0.0, left_s)))  # polls: there is no notification of a new topic
 
     def _check_servers(self) -> None:
-        """Raises ToolError if the bootstrap servers are not brokers. librdkafka does not detect what they are."""
+        """Raises ToolError if the bootstrap servers are not brokers. librdkafka does not detect what they
+        are.
+        """
         if not self._plaintext:
             return
 

@@ -84,8 +84,8 @@ class Translation:
 
 
 def for_producer(properties: Mapping[str, str]) -> Translation:
-    """Translates the properties of a producer. Raises ToolError for a property that librdkafka cannot honour and
-    that must not be ignored.
+    """Translates the properties of a producer. Raises ToolError for a property that librdkafka cannot honour
+    and that must not be ignored.
     """
     found = Translation(dict(PRODUCER_DEFAULTS))
     idempotence = properties.get("enable.idempotence", "").strip().lower()
@@ -104,8 +104,8 @@ def for_producer(properties: Mapping[str, str]) -> Translation:
 
 
 def for_consumer(properties: Mapping[str, str]) -> Translation:
-    """Translates the properties of a consumer. Raises ToolError for a property that librdkafka cannot honour and
-    that must not be ignored.
+    """Translates the properties of a consumer. Raises ToolError for a property that librdkafka cannot honour
+    and that must not be ignored.
     """
     found = Translation(dict(CONSUMER_DEFAULTS))
     _translate(properties, found, _CONSUMER)

@@ -151,8 +151,8 @@ class NoOpFormatter:
 
 
 class CoordinatorFormatter:
-    """Formats records of `__consumer_offsets` or `__transaction_state` as JSON, without separators, as Kafka's
-    formatters do.
+    """Formats records of `__consumer_offsets` or `__transaction_state` as JSON, without separators, as
+    Kafka's formatters do.
     """
 
     def __init__(self, types: frozenset[int] | None) -> None:

@@ -1,7 +1,7 @@
 """Reads records through librdkafka and prints them.
 
-An offset is committed after its record was written to standard output. `Printer.flush_records` stores the offsets.
-librdkafka commits the stored offsets at intervals, before a partition is revoked, and at the end.
+An offset is committed after its record was written to standard output. `Printer.flush_records` stores the
+offsets. librdkafka commits the stored offsets at intervals, before a partition is revoked, and at the end.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ CLOSE_TIMEOUT_S = 10.0
 """The timeout of the last commit. Java's consumer waits 30 s, which is long after Ctrl-C."""
 
 ASSIGNMENT_WARNING_S = 5.0
-"""The time after which the tool warns that the group has assigned no partitions. librdkafka reports nothing if
-a cluster does not support the protocol of KIP-848.
+"""The time after which the tool warns that the group has assigned no partitions. librdkafka reports nothing
+if a cluster does not support the protocol of KIP-848.
 """
 
 IDLE_S = 0.1
@@ -58,7 +58,9 @@ _RECOVERABLE = frozenset(
         KafkaError._ALL_BROKERS_DOWN,
     }
 )
-"""Errors after which librdkafka retries. A deleted topic may be created again, and a member rejoins its group."""
+"""Errors after which librdkafka retries. A deleted topic may be created again, and a member rejoins its
+group.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +271,10 @@ class Topics:
             )
 
     def begin(self, partitions: dict[str, list[int]]) -> None:
-        """Assigns or subscribes to the partitions. Raises ToolError if the topic lacks the chosen partition."""
+        """Assigns or subscribes to the partitions.
+
+        Raises ToolError if the topic lacks the chosen partition.
+        """
         self._next = time.monotonic() + self._interval_s
         topic, partition = self._selection.topic, self._selection.partition
         if topic is None or partition is None:
@@ -318,7 +323,10 @@ class Topics:
 
 
 def first_offset(where: int | str) -> int:
-    """Returns librdkafka's number of an offset, `earliest` or `latest`. Raises ToolError for any other value."""
+    """Returns librdkafka's number of an offset, `earliest` or `latest`.
+
+    Raises ToolError for any other value.
+    """
     match where:
         case int():
             return where

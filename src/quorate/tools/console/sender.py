@@ -91,7 +91,9 @@ class Input:
         self._wanted = threading.Semaphore(0)
 
     def lines(self) -> Iterator[bytes | None]:
-        """Yields lines without their line ends, and None while no line arrives. The last line may have no end."""
+        """Yields lines without their line ends, and None while no line arrives. The last line may have no
+        end.
+        """
         threading.Thread(target=self._read, name="standard-input", daemon=True).start()
         rest = b""
         while (chunk := (yield from self._chunk())) is not None:

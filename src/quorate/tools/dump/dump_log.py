@@ -1,4 +1,6 @@
-"""kafka-dump-log: prints segments, snapshots, indexes and producer snapshots, as Kafka's DumpLogSegments does."""
+"""kafka-dump-log: prints segments, snapshots, indexes and producer snapshots, as Kafka's DumpLogSegments
+does.
+"""
 
 from __future__ import annotations
 

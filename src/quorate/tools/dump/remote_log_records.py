@@ -1,4 +1,6 @@
-"""Records of `__remote_log_metadata` (KIP-405), for kafka-dump-log only. Nodes do not read or write that topic."""
+"""Records of `__remote_log_metadata` (KIP-405), for kafka-dump-log only. Nodes do not read or write that
+topic.
+"""
 
 from __future__ import annotations
 

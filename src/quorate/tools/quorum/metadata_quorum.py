@@ -1,4 +1,6 @@
-"""kafka-metadata-quorum: describes the metadata quorum, and adds and removes its voters (KIP-595, KIP-853)."""
+"""kafka-metadata-quorum: describes the metadata quorum, and adds and removes its voters (KIP-595,
+KIP-853).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""kafka-leader-election: elects preferred leaders, or unclean leaders of partitions without in-sync replicas."""
+"""kafka-leader-election: elects preferred leaders, or unclean leaders of partitions without in-sync
+replicas.
+"""
 
 from __future__ import annotations
 

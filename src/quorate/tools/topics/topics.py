@@ -191,7 +191,10 @@ def _raise_first(results: Mapping[str, KafkaError | None]) -> None:
 
 
 async def _topics(admin: AdminClient, args: argparse.Namespace) -> list[str]:
-    """Returns the names that --topic selects. Raises _Rejected if there are none, unless --if-exists is set."""
+    """Returns the names that --topic selects.
+
+    Raises _Rejected if there are none, unless --if-exists is set.
+    """
     wanted = name_filter(args.topic)
     listed = [t.name for t in await admin.list_topics()]
     internal = INTERNAL_TOPICS if args.exclude_internal else frozenset()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from quorate.admin.client import AdminClient
-from quorate.admin.diagnosis import what_listens
+from quorate.admin.diagnosis import foreign_server
 from quorate.admin.errors import NotKafkaError, RequestTimedOut
 from quorate.admin.types import TopicPartition
 from tests.broker.controllers import ScriptedController, run
@@ -80,7 +80,7 @@ def test_a_tls_listener_that_closes_without_a_word_is_known_by_a_handshake(tmp_p
 
     async def body() -> None:
         async with Stranger(b"", context) as stranger:
-            told = await what_listens("127.0.0.1", stranger.port)
+            told = await foreign_server("127.0.0.1", stranger.port)
             assert told is not None and told.startswith("it speaks TLS")
 
     run(body)
@@ -90,12 +90,12 @@ def test_nothing_is_said_against_a_kafka_listener_or_one_that_is_silent_or_close
     async def body() -> None:
         node = ScriptedController({})
         port = await node.start()
-        assert await what_listens("127.0.0.1", port) is None
+        assert await foreign_server("127.0.0.1", port) is None
         await node.close()
-        assert await what_listens("127.0.0.1", port) is None
+        assert await foreign_server("127.0.0.1", port) is None
         async with Stranger(None) as silent, Stranger(b"") as closing:
-            assert await what_listens("127.0.0.1", silent.port, 0.2) is None
-            assert await what_listens("127.0.0.1", closing.port, 0.2) is None
+            assert await foreign_server("127.0.0.1", silent.port, 0.2) is None
+            assert await foreign_server("127.0.0.1", closing.port, 0.2) is None
 
     run(body)
 

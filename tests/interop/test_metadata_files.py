@@ -16,7 +16,7 @@ from quorate.metadata.image.builder import apply_records
 from quorate.metadata.snapshot import snapshot_name, write_snapshot
 from quorate.protocol.schema import Data
 from quorate.records.control import VotersRecord
-from quorate.tools.dump_log import main
+from quorate.tools.dump.dump_log import main
 from tests.support import java
 from tests.support.golden import unpack_golden
 

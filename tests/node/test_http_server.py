@@ -19,7 +19,7 @@ import pytest
 from quorate.config.definitions import ConfigError
 from quorate.config.kafka_config import KafkaConfig
 from quorate.net.sockets import bind_sockets
-from quorate.node.http_server import MAX_REQUEST_BYTES, HttpServer
+from quorate.node.http.server import MAX_REQUEST_BYTES, HttpServer
 from quorate.node.main import new_event_loop
 from quorate.node.metrics import MetricsCollector
 
@@ -207,14 +207,14 @@ def test_cut_and_endless_requests_are_dropped_and_the_next_one_is_served(request
 
 
 def test_a_client_that_says_nothing_is_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quorate.node.http_server.CONNECTION_S", 0.3)
+    monkeypatch.setattr("quorate.node.http.server.CONNECTION_S", 0.3)
     dropped, served = ask(b"GET /metrics HTTP/1.1\r\nX: y", get("/health"), cut=False)
     assert dropped == b""
     assert served.startswith(b"HTTP/1.1 200")
 
 
 def test_a_connection_above_the_limit_is_closed_and_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quorate.node.http_server.MAX_CONNECTIONS", 2)
+    monkeypatch.setattr("quorate.node.http.server.MAX_CONNECTIONS", 2)
 
     async def main() -> None:
         async with serving() as port:
@@ -237,8 +237,8 @@ def test_a_connection_above_the_limit_is_closed_and_does_not_count(monkeypatch: 
 
 
 def test_a_client_that_does_not_read_is_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quorate.node.http_server.CONNECTION_S", 0.3)
-    monkeypatch.setattr("quorate.node.http_server.MAX_CONNECTIONS", 1)
+    monkeypatch.setattr("quorate.node.http.server.CONNECTION_S", 0.3)
+    monkeypatch.setattr("quorate.node.http.server.MAX_CONNECTIONS", 1)
     many = [Metric(f"metric-{i}", "x" * 30_000, 1) for i in range(300)]  # more than the sockets' buffers hold
 
     async def main() -> None:
@@ -322,6 +322,6 @@ def config(path: Path, listen: str) -> KafkaConfig:
 def test_a_node_without_the_endpoint_loads_nothing_of_it() -> None:
     code = (
         "import sys, quorate.node.server\n"
-        "assert not {'prometheus_client', 'aiohttp', 'quorate.node.http_server'} & set(sys.modules)"
+        "assert not {'prometheus_client', 'aiohttp', 'quorate.node.http.server'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)

@@ -8,8 +8,8 @@ import pytest
 
 from quorate.config.definitions import ConfigError
 from quorate.node.properties import load_config, read_properties
-from quorate.tools import client_options
-from quorate.tools.common import ToolError
+from quorate.tools.client import options
+from quorate.tools.command_line import ToolError
 
 NODE = """\
 process.roles=controller
@@ -64,7 +64,7 @@ def test_a_malformed_escape_is_refused_with_file_and_line(tmp_path: Path) -> Non
 def test_the_tools_read_the_same_and_refuse_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_bytes("client.id=é".encode("latin-1"))
-    assert client_options.read_properties(str(path)) == {"client.id": "é"}
+    assert options.read_properties(str(path)) == {"client.id": "é"}
     path.write_bytes(b"client.id=\\u00zz")
     with pytest.raises(ToolError, match=r"Cannot read .*client\.properties: line 1"):
-        client_options.read_properties(str(path))
+        options.read_properties(str(path))

@@ -15,7 +15,7 @@ from quorate.admin.client import AdminClient
 from quorate.admin.errors import KafkaError, NetError
 from quorate.admin.types import QuorumInfo
 from quorate.protocol.uuids import parse_uuid
-from quorate.tools import dump_log
+from quorate.tools.dump import dump_log
 from tests.support import java
 from tests.support.cluster import BIN, Node, free_ports, wait_for
 from tests.support.metadata_disk import FOLDER, differences, read_disk, same_metadata

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
+from quorate.tools import scripts
 from tests.support.cluster import Node, running
 
 
@@ -38,7 +39,7 @@ class Shell:
     def plain(self, tool: str, *args: object, stdin: str = "") -> Done:
         self._captured.readouterr()
         self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        main = importlib.import_module(f"quorate.tools.{tool}").main
+        main = importlib.import_module(f"quorate.tools.{scripts.MODULES[tool]}").main
         try:
             status = main([str(a) for a in args])
         except SystemExit as end:

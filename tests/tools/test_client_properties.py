@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from quorate.tools.client_handles import ConnectionErrors, open_handle
-from quorate.tools.client_properties import for_consumer, for_producer, jaas_options
-from quorate.tools.common import ToolError
+from quorate.tools.command_line import ToolError
+from quorate.tools.console.librdkafka_client import ConnectionErrors, open_handle
+from quorate.tools.console.librdkafka_properties import for_consumer, for_producer, jaas_options
 
 BOTH = {"client.id": "c", "bootstrap.servers": "127.0.0.1:1"}
 

@@ -289,7 +289,7 @@ def test_a_consumer_that_is_interrupted_ends_well(sh: Shell) -> None:
     command = [
         sys.executable,
         "-c",
-        "import sys; from quorate.tools.console_consumer import main; sys.exit(main())",
+        "import sys; from quorate.tools.console.console_consumer import main; sys.exit(main())",
     ]
     command += [
         "--bootstrap-server",

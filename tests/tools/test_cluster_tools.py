@@ -98,15 +98,15 @@ def test_a_reset_from_a_file(sh: Shell, tmp_path: Path) -> None:
     ("text", "ms"), [("PT5M", 300_000), ("P1DT2H", 93_600_000), ("PT0.5S", 500), ("-PT1M", -60_000)]
 )
 def test_durations(text: str, ms: int) -> None:
-    from quorate.tools.consumer_groups_reset import duration_ms
+    from quorate.tools.groups.reset_offsets import duration_ms
 
     assert duration_ms(text) == ms
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "5M", "P1Y", "PT1H1D"])
 def test_wrong_durations(text: str) -> None:
-    from quorate.tools.common import ToolError
-    from quorate.tools.consumer_groups_reset import duration_ms
+    from quorate.tools.command_line import ToolError
+    from quorate.tools.groups.reset_offsets import duration_ms
 
     with pytest.raises(ToolError, match="Duration"):
         duration_ms(text)
@@ -174,7 +174,7 @@ def test_configs_of_brokers_users_and_credentials(sh: Shell) -> None:
     ("value", "text"), [(1024.0, "1024.0"), (2.048e7, "2.048E7"), (1e7, "1.0E7"), (0.5, "0.5")]
 )
 def test_quotas_are_printed_as_java_prints_doubles(value: float, text: str) -> None:
-    from quorate.tools.configs import java_double
+    from quorate.tools.cluster.configs import java_double
 
     assert java_double(value) == text
 

@@ -11,8 +11,8 @@ from quorate.metadata import records as r
 from quorate.metadata.framing import encode_record
 from quorate.records.batch import build_batch, build_control_batch, build_metadata_batch
 from quorate.records.control import LeaderChangeMessage
-from quorate.tools.dump_log import main
-from quorate.tools.dump_log_remote import (
+from quorate.tools.dump.dump_log import main
+from quorate.tools.dump.remote_log_records import (
     RemoteLogSegmentMetadataRecord,
     RemoteLogSegmentMetadataUpdateRecord,
     remote_text,

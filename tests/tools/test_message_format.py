@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, Message
 
 from quorate.broker.coordinators import records
-from quorate.tools.common import ToolError
-from quorate.tools.message_format import LOG_APPEND_TIME, make_formatter
+from quorate.tools.command_line import ToolError
+from quorate.tools.console.message_format import LOG_APPEND_TIME, make_formatter
 
 
 def shown(name: str, properties: dict[str, str], message: Message) -> bytes:

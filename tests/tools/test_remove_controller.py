@@ -10,8 +10,8 @@ import pytest
 
 from quorate.admin.errors import ErrorCode, KafkaError, RequestTimedOut
 from quorate.admin.types import QuorumInfo, QuorumReplica
-from quorate.tools.common import ToolError
-from quorate.tools.metadata_quorum import _remove_voter
+from quorate.tools.command_line import ToolError
+from quorate.tools.quorum.remove_controller import remove_voter
 
 DISK = bytes([7] * 16)
 LEADERS_NOW_MS = 5_000_000  # decades behind the clock here
@@ -42,7 +42,7 @@ def test_only_a_controller_that_seems_to_run_is_warned_of(
         controller_id=2, controller_directory_id=None, dry_run=False, command_config=None
     )
     admin: Any = Admin(ago_ms)
-    assert asyncio.run(_remove_voter(admin, args, None)) == 0
+    assert asyncio.run(remove_voter(admin, args, None)) == 0
     shown = capsys.readouterr()
     assert shown.out.startswith("Removed  KRaft controller 2 with directory id")
     assert warning in shown.err
@@ -78,7 +78,7 @@ def test_an_error_that_leaves_open_whether_it_was_removed_says_so_and_how_to_loo
     )
     admin: Any = Admin(40, error)
     with pytest.raises(ToolError if is_open else KafkaError) as e:
-        asyncio.run(_remove_voter(admin, args, None))
+        asyncio.run(remove_voter(admin, args, None))
     if is_open:
         assert str(e.value).startswith("org.apache.kafka.common.errors.")
         assert (

@@ -45,7 +45,7 @@ def test_every_script_starts_a_tool_that_is_there() -> None:
         module, tool = target.split(":")
         assert module == scripts.__name__, f"{name}: Ctrl-C during its imports would print a traceback"
         assert callable(getattr(scripts, tool))
-        assert callable(import_module(f"quorate.tools.{tool}").main)
+        assert callable(import_module(f"quorate.tools.{scripts.MODULES[tool]}").main)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_librdkafka_is_loaded_when_a_console_tool_connects(tool: str, words: lis
     code = f"""
 import sys
 from quorate.tools import quorate, server_start
-from quorate.tools.{tool} import main
+from quorate.tools.{scripts.MODULES[tool]} import main
 try:
     status = main({words!r})
 except SystemExit as end:
@@ -79,7 +79,7 @@ assert not {{"confluent_kafka", "asyncio"}} & set(sys.modules)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("at", ["quorate.tools.topics", "argparse", "asyncio", "quorate.admin.client"])
+@pytest.mark.parametrize("at", ["quorate.tools.topics.topics", "argparse", "asyncio", "quorate.admin.client"])
 def test_an_interrupt_while_a_tool_is_imported_ends_it_quietly(at: str) -> None:
     assert interrupted(at) == (130, "")
 

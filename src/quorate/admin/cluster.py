@@ -1,4 +1,4 @@
-"""The cluster itself: nodes, quorum, features, registrations, elections."""
+"""Operations on the cluster and its metadata quorum: nodes, voters, features, registrations, elections."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ClusterOperations:
         self.transport = transport
 
     async def describe_cluster(self, *, fenced: bool = False) -> ClusterDescription:
-        """Cluster id, controller and nodes; `fenced` includes fenced brokers (KIP-1073)."""
+        """Returns cluster id, controller and nodes. `fenced` includes fenced brokers (KIP-1073)."""
         if not fenced:
             return await self.transport.refresh()
         request = messages.DescribeClusterRequest(
@@ -45,7 +45,7 @@ class ClusterOperations:
         return ClusterDescription(answer.cluster_id, answer.controller_id, nodes, answer.endpoint_type)
 
     async def describe_quorum(self) -> QuorumInfo:
-        """Leader, voters and observers of the metadata log, as the leader knows them."""
+        """Returns leader, voters and observers of the metadata log."""
         answer = await self.transport.call(_describe_quorum(), _check_quorum)
         found = answer.topics[0].partitions[0]
         return QuorumInfo(
@@ -60,9 +60,11 @@ class ClusterOperations:
         )
 
     async def probe_quorum(self, timeout_s: float) -> dict[str, KafkaError | NetError | None]:
-        """Asks every bootstrap server once whether it leads the metadata quorum; what each said, by its
-        address: None for the leader, and for a broker that has the leader's answer. A Quorate controller
-        that has no leader names in its error the voters that it cannot reach."""
+        """Sends DescribeQuorum to every bootstrap server once and returns the error of each, by its address.
+
+        There is None for the leader, and for a broker that forwards the leader's response. A controller of
+        Quorate that has no leader names in its error the voters that it cannot reach.
+        """
 
         async def ask(address: tuple[str, int]) -> KafkaError | NetError | None:
             try:
@@ -102,8 +104,10 @@ class ClusterOperations:
         *,
         cluster_id: str | None = None,
     ) -> None:
-        """Makes an observer a voter (KIP-853); the leader waits up to thirty seconds for it to catch up.
-        Raises KafkaError: REQUEST_TIMED_OUT names what was waited for."""
+        """Makes an observer a voter (KIP-853). The leader waits up to thirty seconds for it to catch up.
+
+        Raises KafkaError. The message of REQUEST_TIMED_OUT says what the leader waited for.
+        """
         request = messages.AddRaftVoterRequest(
             cluster_id=cluster_id,
             timeout_ms=30_000,
@@ -124,7 +128,7 @@ class ClusterOperations:
     async def remove_raft_voter(
         self, voter_id: int, directory_id: bytes, *, cluster_id: str | None = None
     ) -> None:
-        """Takes a voter out of the quorum (KIP-853). Raises KafkaError."""
+        """Removes a voter from the quorum (KIP-853). Raises KafkaError."""
         await self._change_voters(
             messages.RemoveRaftVoterRequest(
                 cluster_id=cluster_id, voter_id=voter_id, voter_directory_id=directory_id
@@ -132,7 +136,7 @@ class ClusterOperations:
         )
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Takes a broker that is gone out of the metadata. Raises KafkaError."""
+        """Removes the registration of a broker. Raises KafkaError."""
         await self.transport.call(
             messages.UnregisterBrokerRequest(broker_id=broker_id),
             lambda a: check(a.error_code, a.error_message),
@@ -142,7 +146,7 @@ class ClusterOperations:
     # ----------------------------------------------------------------------------------------------
 
     async def describe_features(self) -> Features:
-        """What the asked node supports and the cluster has finalised."""
+        """Returns the features that the node supports and the levels that are finalized."""
         answer = await self.transport.call(
             messages.ApiVersionsRequest(client_software_name="quorate", client_software_version="1"),
             lambda a: check(a.error_code),
@@ -156,7 +160,7 @@ class ClusterOperations:
     async def update_features(
         self, updates: Mapping[str, tuple[int, FeatureUpgrade]], *, validate_only: bool = False
     ) -> dict[str, KafkaError | None]:
-        """Finalises levels (0 disables a feature): all of them, or none and an error for each."""
+        """Finalizes all levels, or none and returns an error for each. Level 0 disables a feature."""
         request = messages.UpdateFeaturesRequest(
             timeout_ms=60_000,
             feature_updates=[
@@ -188,7 +192,7 @@ class ClusterOperations:
         return results
 
     async def api_versions(self, node: Node) -> dict[int, tuple[int, int]]:
-        """(lowest, highest version) of every API that a node advertises."""
+        """Returns the lowest and highest version of every API that a node advertises."""
         connection = await self.transport.connection((node.host, node.port))
         return dict(connection.api_versions)
 
@@ -198,7 +202,9 @@ class ClusterOperations:
     async def elect_leaders(
         self, election_type: int, partitions: Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Preferred (0) or unclean (1) elections of some partitions, or of all that need one (None)."""
+        """Runs preferred (0) or unclean (1) elections for some partitions, or for all that need one
+        (None).
+        """
         topics = None
         if partitions is not None:
             topics = [
@@ -226,7 +232,7 @@ def _describe_quorum() -> Request:
 
 
 def _check_quorum(answer: Any) -> None:
-    """Raises KafkaError."""
+    """Raises the KafkaError of a DescribeQuorum response, if it has one."""
     check(answer.error_code, answer.error_message)
     if not answer.topics or not answer.topics[0].partitions:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The answer has no metadata partition.")

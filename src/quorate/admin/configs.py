@@ -1,5 +1,4 @@
-"""Configurations of topics, brokers, groups and client metrics; quotas and SCRAM credentials of
-users."""
+"""Operations on configurations, client quotas and SCRAM credentials."""
 
 from __future__ import annotations
 
@@ -26,8 +25,11 @@ class ConfigOperations:
     async def describe_configs(
         self, resources: Sequence[Resource], *, synonyms: bool = False
     ) -> dict[Resource, list[ConfigEntry] | KafkaError]:
-        """All configurations of each resource. Those of a broker, or by controller bootstrap of a
-        controller, are asked of that node, which alone knows its static ones."""
+        """Returns all configurations of each resource, or its error.
+
+        Those of a broker, or with controller bootstrap of a controller, come from that node, because no other
+        node knows its static configuration.
+        """
         found: dict[Resource, list[ConfigEntry] | KafkaError] = {}
         shared: list[Resource] = []
         for resource in resources:
@@ -46,8 +48,9 @@ class ConfigOperations:
         *,
         validate_only: bool = False,
     ) -> dict[Resource, KafkaError | None]:
-        """Sets, deletes, appends to or subtracts from single configurations; by resource what was
-        wrong."""
+        """Sets, deletes, appends to or subtracts from configurations. Returns the error of each resource, or
+        None.
+        """
 
         def build(resource: Resource) -> messages.IncrementalAlterConfigsRequest.AlterConfigsResource:
             return messages.IncrementalAlterConfigsRequest.AlterConfigsResource(
@@ -84,7 +87,7 @@ class ConfigOperations:
         return result
 
     async def list_config_resources(self, kinds: Sequence[ConfigResourceType]) -> list[Resource]:
-        """Resources of these kinds that have a configuration of their own."""
+        """Returns the resources of these types that have a configuration."""
         request = messages.ListConfigResourcesRequest(resource_types=[int(kind) for kind in kinds])
         answer = await self.transport.call(request, lambda a: check(a.error_code))
         return [(ConfigResourceType(r.resource_type), r.resource_name) for r in answer.config_resources]
@@ -95,7 +98,10 @@ class ConfigOperations:
     async def describe_client_quotas(
         self, components: Sequence[tuple[str, int, str | None]], *, strict: bool = False
     ) -> dict[QuotaEntity, dict[str, float]]:
-        """Quotas of the entities that match (type, 0 exact | 1 default | 2 any, name)."""
+        """Returns the quotas of the entities that match (type, match type, name).
+
+        The match type is 0 for the exact name, 1 for the default entity and 2 for any name.
+        """
         request = messages.DescribeClientQuotasRequest(
             components=[
                 messages.DescribeClientQuotasRequest.ComponentData(entity_type=t, match_type=m, match=n)
@@ -112,7 +118,7 @@ class ConfigOperations:
         }
 
     async def alter_client_quotas(self, entity: QuotaEntity, ops: Mapping[str, float | None]) -> None:
-        """Sets quotas of one entity, or removes those that are None. Raises KafkaError."""
+        """Sets the quotas of one entity and removes those whose value is None. Raises KafkaError."""
         entry = messages.AlterClientQuotasRequest.EntryData(
             entity=[
                 messages.AlterClientQuotasRequest.EntityData(entity_type=t, entity_name=n) for t, n in entity
@@ -135,7 +141,7 @@ class ConfigOperations:
     # ----------------------------------------------------------------------------------------------
 
     async def describe_scram(self, users: Sequence[str] | None = None) -> dict[str, list[tuple[int, int]]]:
-        """(mechanism, iterations) of the credentials of each user that has any (None: all users)."""
+        """Returns (mechanism, iterations) of the credentials of users (None: of all users)."""
         names = (
             None
             if users is None
@@ -159,8 +165,9 @@ class ConfigOperations:
         upserts: Sequence[tuple[str, int, int, bytes, bytes]] = (),
         deletions: Sequence[tuple[str, int]] = (),
     ) -> None:
-        """Upserts (user, mechanism, iterations, salt, salted password), deletes (user, mechanism).
-        Raises KafkaError."""
+        """Upserts credentials (user, mechanism, iterations, salt, salted password) and deletes credentials
+        (user, mechanism). Raises KafkaError.
+        """
         request = messages.AlterUserScramCredentialsRequest(
             deletions=[
                 messages.AlterUserScramCredentialsRequest.ScramCredentialDeletion(

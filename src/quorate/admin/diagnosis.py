@@ -1,5 +1,4 @@
-"""What listens where no Kafka does: a wrong port is told at once, and is not tried again until the
-patience is over."""
+"""Detects servers that are not Kafka, so that a wrong port is reported at once and not after a timeout."""
 
 from __future__ import annotations
 
@@ -7,17 +6,20 @@ import asyncio
 import ssl
 import struct
 
-_ASKS = struct.pack(">ihhih", 10, 18, 0, 1, -1) + b"\r\n\r\n"
-"""ApiVersions, version 0, correlation id 1, no client id: any Kafka since 0.10 answers it. Servers of
-protocols made of lines say what they are when a line ends."""
+_PROBE = struct.pack(">ihhih", 10, 18, 0, 1, -1) + b"\r\n\r\n"
+"""A request for ApiVersions, version 0, with correlation id 1 and no client id, which Kafka answers since
+0.10. The line end after it makes servers of text protocols answer.
+"""
 
 PLAIN = "give the port of a Kafka listener (listeners in a node's properties)"
 TLS = "it speaks TLS, and only PLAINTEXT listeners are served yet: give the port of one"
 
 
-async def what_listens(host: str, port: int, timeout_s: float = 1.0) -> str | None:
-    """What is there for certain instead of a plaintext Kafka listener, and what to do; None where one
-    may be, or nobody says anything. Takes up to twice `timeout_s`. Raises nothing."""
+async def foreign_server(host: str, port: int, timeout_s: float = 1.0) -> str | None:
+    """Returns what listens at an address instead of Kafka, and a remedy, or None if that is not certain.
+
+    Takes up to twice `timeout_s`. Raises no errors.
+    """
     try:
         async with asyncio.timeout(timeout_s):
             first = await _first_bytes(host, port)
@@ -32,7 +34,7 @@ async def what_listens(host: str, port: int, timeout_s: float = 1.0) -> str | No
         return f"it is an HTTP server ({line}): {PLAIN}"
     if first.startswith(b"SSH-"):
         return f"it is an SSH server ({line}): {PLAIN}"
-    if len(first) >= 8 and first[4:8] == _ASKS[8:12]:
+    if len(first) >= 8 and first[4:8] == _PROBE[8:12]:
         return None
     return f"it answered {first[:12]!r}, which is not Kafka's protocol: {PLAIN}"
 
@@ -40,7 +42,7 @@ async def what_listens(host: str, port: int, timeout_s: float = 1.0) -> str | No
 async def _first_bytes(host: str, port: int) -> bytes:
     reader, writer = await asyncio.open_connection(host.strip("[]"), port)
     try:
-        writer.write(_ASKS)
+        writer.write(_PROBE)
         return await reader.readexactly(8) + await reader.read(64)
     except asyncio.IncompleteReadError as e:
         return e.partial
@@ -50,7 +52,7 @@ async def _first_bytes(host: str, port: int) -> bytes:
 
 async def _speaks_tls(host: str, port: int, timeout_s: float) -> bool:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent, nothing believed
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # no data is sent over this connection
     try:
         opening = asyncio.open_connection(
             host.strip("[]"), port, ssl=context, ssl_handshake_timeout=timeout_s

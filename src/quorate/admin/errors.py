@@ -1,4 +1,4 @@
-"""Names of errors as Kafka's users know them, and what the admin client raises of its own."""
+"""The errors of the admin client, and their texts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from quorate.protocol.errors import ErrorCode, KafkaError
 
 
 class NotKafkaError(NetError):
-    """Something else than Kafka listens at an address; trying again is of no use."""
+    """The server at an address is not Kafka. The request is not retried."""
 
 
 _IRREGULAR = {
@@ -45,11 +45,11 @@ _TEXTS = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Not allowed for the topic.",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Not allowed for the group.",
 }
-"""What a code means, for answers without words of their own."""
+"""The texts of codes, for responses without a message."""
 
 
 def exception_name(code: ErrorCode) -> str:
-    """The Java class that Kafka's clients raise for a code."""
+    """Returns the name of the Java exception for a code."""
     known = _IRREGULAR.get(code)
     if known is not None:
         return known
@@ -57,7 +57,7 @@ def exception_name(code: ErrorCode) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """What went wrong, for people: the server's words where it sent some."""
+    """Returns the text of an error: the message of the server, or else the meaning of the code."""
     if isinstance(error, KafkaError):
         return (
             error.message
@@ -68,7 +68,7 @@ def error_text(error: BaseException) -> str:
 
 
 def java_text(error: BaseException) -> str:
-    """An error as Kafka's tools print it where they print exceptions."""
+    """Returns an error as Kafka's tools print exceptions."""
     if isinstance(error, KafkaError):
         return f"org.apache.kafka.common.errors.{exception_name(error.code)}: {error_text(error)}"
     if isinstance(error, RequestTimedOut):
@@ -79,7 +79,7 @@ def java_text(error: BaseException) -> str:
 
 
 def check(code: int, message: str | None = None) -> None:
-    """Raises the KafkaError of a response's code."""
+    """Raises KafkaError unless the code of a response is NONE."""
     if code:
         raise KafkaError(ErrorCode.of(code), message)
 

@@ -1,4 +1,4 @@
-"""Consumer groups and their offsets, asked of the groups' coordinators."""
+"""Operations on consumer groups, which are sent to the coordinators of the groups."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GroupOperations:
         self.transport = transport
 
     async def find_coordinator(self, group_id: str) -> Node:
-        """The broker that coordinates a group."""
+        """Returns the coordinator of a group."""
 
         def look(answer: Any) -> None:
             found = answer.coordinators[0] if answer.coordinators else answer
@@ -52,8 +52,10 @@ class GroupOperations:
     async def ask_coordinator(
         self, group_id: str, request: Any, error_of: Callable[[Any], int]
     ) -> tuple[Any, Node]:
-        """Asks a group's coordinator, again where it has moved. Raises the KafkaError that `error_of`
-        finds in the answer."""
+        """Sends a request to the coordinator of a group, and again if the coordinator has moved.
+
+        `error_of` returns the error code of a response. Raises KafkaError.
+        """
 
         async def attempt() -> tuple[Any, Node]:
             node = await self.find_coordinator(group_id)
@@ -66,7 +68,7 @@ class GroupOperations:
     async def list_groups(
         self, *, states: Iterable[str] = (), types: Iterable[str] = ()
     ) -> list[GroupListing]:
-        """Groups of all brokers, by id."""
+        """Returns the groups of all brokers in order of id."""
         request = messages.ListGroupsRequest(states_filter=list(states), types_filter=list(types))
 
         async def one(node: Node) -> Any:
@@ -81,18 +83,21 @@ class GroupOperations:
         return [found[group_id] for group_id in sorted(found)]
 
     async def describe_groups(self, group_ids: Sequence[str]) -> dict[str, GroupDescription | KafkaError]:
-        """Members, state and coordinator of each group, or what was wrong with it."""
+        """Returns members, state and coordinator of each group, or its error."""
 
         async def one(group_id: str) -> GroupDescription | KafkaError:
             try:
-                return await self._describe_newer(group_id) or await self._describe_classic(group_id)
+                return await self._describe_consumer(group_id) or await self._describe_classic(group_id)
             except KafkaError as error:
                 return error
 
         return dict(zip(group_ids, await asyncio.gather(*(one(g) for g in group_ids)), strict=True))
 
-    async def _describe_newer(self, group_id: str) -> GroupDescription | None:
-        """A group of KIP-848; None where the broker or the group does not speak that protocol."""
+    async def _describe_consumer(self, group_id: str) -> GroupDescription | None:
+        """Describes a group of KIP-848.
+
+        Returns None if the broker or the group does not use that protocol.
+        """
         try:
             answer, node = await self.ask_coordinator(
                 group_id,
@@ -140,7 +145,7 @@ class GroupOperations:
         )
 
     async def delete_groups(self, group_ids: Sequence[str]) -> dict[str, KafkaError | None]:
-        """Deletes empty groups; by id what was wrong with each."""
+        """Deletes empty groups and returns the error of each, or None for success."""
 
         async def one(group_id: str) -> KafkaError | None:
             request = messages.DeleteGroupsRequest(groups_names=[group_id])
@@ -162,8 +167,9 @@ class GroupOperations:
         *,
         require_stable: bool = False,
     ) -> dict[TopicPartition, OffsetAndMetadata | KafkaError]:
-        """Committed offsets of a group (None: of all its partitions); partitions without one are left
-        out."""
+        """Returns the committed offsets of a group (None: of all partitions). Partitions without a committed
+        offset are left out.
+        """
         topics = None
         if partitions is not None:
             topics = [
@@ -188,7 +194,7 @@ class GroupOperations:
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Commits offsets for a group without members; by partition what was wrong."""
+        """Commits offsets for a group without members and returns the error of each partition, or None."""
         request = messages.OffsetCommitRequest(
             group_id=group_id,
             topics=[
@@ -227,7 +233,7 @@ class GroupOperations:
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Deletes single offsets. Raises the group's error; by partition what was wrong with it."""
+        """Deletes offsets and returns the error of each partition, or None. Raises the error of the group."""
         request = messages.OffsetDeleteRequest(
             group_id=group_id,
             topics=[
@@ -252,7 +258,7 @@ class GroupOperations:
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partition numbers by topic, in order."""
+    """Returns the partition numbers of each topic, in order."""
     found: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         found.setdefault(topic, []).append(partition)
@@ -260,8 +266,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def assigned(data: bytes) -> tuple[TopicPartition, ...]:
-    """Partitions of a consumer's assignment, of any version; none when the bytes are of another
-    protocol."""
+    """Decodes a consumer's assignment of any version. Returns no partitions for another protocol type."""
     if len(data) < 2:
         return ()
     version = struct.unpack_from(">h", data)[0]

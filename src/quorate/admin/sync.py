@@ -1,5 +1,4 @@
-"""The blocking admin client: the methods of the asyncio client, run on an event loop in a thread of
-their own."""
+"""The blocking admin client. It runs the asyncio client on an event loop in a thread of its own."""
 
 from __future__ import annotations
 
@@ -15,8 +14,7 @@ from quorate.admin.client import AdminClient as AsyncAdminClient
 
 
 class AdminClient:
-    """Has every coroutine method of `quorate.admin.client.AdminClient` as a blocking method. Threads may
-    share it.
+    """Has the methods of `quorate.admin.client.AdminClient` as blocking methods. It is thread-safe.
 
     with AdminClient("localhost:9092") as admin:
         admin.create_topics([NewTopic("t")])
@@ -27,7 +25,7 @@ class AdminClient:
         self._thread = threading.Thread(target=self._loop.run_forever, name="quorate-admin", daemon=True)
         self._thread.start()
         try:
-            self._client = self._run(_make(args, kwargs))
+            self._client = self._run(_create(args, kwargs))
         except BaseException:
             self._stop()
             raise
@@ -52,7 +50,7 @@ class AdminClient:
             raise
 
     def close(self) -> None:
-        """Closes the connections and ends the thread. It may be called again."""
+        """Closes the connections and ends the thread. A second call does nothing."""
         if self._thread.is_alive():
             self._run(self._client.close())
             self._stop()
@@ -71,5 +69,5 @@ class AdminClient:
         self.close()
 
 
-async def _make(args: tuple[Any, ...], kwargs: dict[str, Any]) -> AsyncAdminClient:
+async def _create(args: tuple[Any, ...], kwargs: dict[str, Any]) -> AsyncAdminClient:
     return AsyncAdminClient(*args, **kwargs)

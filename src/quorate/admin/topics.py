@@ -1,5 +1,4 @@
-"""Topics: create, delete, list, describe, more partitions, reassignments under way, and their data's
-ends."""
+"""Operations on topics, their partitions and their offsets."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from quorate.admin.types import (
 from quorate.protocol import messages
 
 EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -2, -1, -3, -4, -5
-"""Times that ListOffsets gives a meaning of their own."""
+"""The special timestamps of ListOffsets."""
 
 TIMEOUT_MS = 30_000
 
@@ -37,7 +36,7 @@ class TopicOperations:
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> dict[str, KafkaError | None]:
-        """Creates topics; by name what was wrong with each, None for created."""
+        """Creates topics and returns the error of each, or None for success."""
 
         def build(topic: NewTopic) -> messages.CreateTopicsRequest.CreatableTopic:
             return messages.CreateTopicsRequest.CreatableTopic(
@@ -63,7 +62,7 @@ class TopicOperations:
         return {t.name: _error(t.error_code, t.error_message) for t in answer.topics}
 
     async def delete_topics(self, names: Sequence[str]) -> dict[str, KafkaError | None]:
-        """Deletes topics; by name what was wrong with each."""
+        """Deletes topics and returns the error of each, or None for success."""
         request = messages.DeleteTopicsRequest(
             topics=[messages.DeleteTopicsRequest.DeleteTopicState(name=name) for name in names],
             timeout_ms=TIMEOUT_MS,
@@ -72,7 +71,7 @@ class TopicOperations:
         return {t.name or "": _error(t.error_code, t.error_message) for t in answer.responses}
 
     async def list_topics(self, *, internal: bool = True) -> list[TopicListing]:
-        """All topics, by name."""
+        """Returns all topics in order of name."""
         answer = await self.transport.call(messages.MetadataRequest(topics=None))
         listings = [
             TopicListing(t.name or "", t.topic_id, t.is_internal)
@@ -84,8 +83,7 @@ class TopicOperations:
     async def describe_topics(
         self, names: Sequence[str], *, partition_limit: int = 2000
     ) -> dict[str, TopicDescription]:
-        """Topics with their partitions. Raises UNKNOWN_TOPIC_OR_PARTITION for the first one that is not
-        there."""
+        """Returns topics with their partitions. Raises UNKNOWN_TOPIC_OR_PARTITION for a missing topic."""
         try:
             return await self._describe_in_pages(names, partition_limit)
         except UnsupportedVersion:
@@ -160,8 +158,7 @@ class TopicOperations:
     async def create_partitions(
         self, counts: Mapping[str, int], assignments: Mapping[str, Sequence[Sequence[int]]] | None = None
     ) -> dict[str, KafkaError | None]:
-        """Raises the number of partitions to `counts`; `assignments` gives the brokers of the new
-        ones."""
+        """Increases the number of partitions to `counts`. `assignments` has the brokers of the new ones."""
         given = assignments or {}
         request = messages.CreatePartitionsRequest(
             topics=[
@@ -183,7 +180,7 @@ class TopicOperations:
         return {r.name: _error(r.error_code, r.error_message) for r in answer.results}
 
     async def list_reassignments(self) -> dict[TopicPartition, Reassignment]:
-        """Partitions whose replicas are moving."""
+        """Returns the ongoing reassignments."""
 
         def ok(answer: Any) -> None:
             check(answer.error_code, answer.error_message)
@@ -199,11 +196,11 @@ class TopicOperations:
             for p in topic.partitions
         }
 
-    # -- what partition leaders answer
+    # -- requests to partition leaders
     # ----------------------------------------------------------------------------------------------
 
     async def leaders(self, topics: Collection[str]) -> dict[TopicPartition, int]:
-        """Leader of each partition, -1 for none. Raises UNKNOWN_TOPIC_OR_PARTITION."""
+        """Returns the leader of each partition, or -1 if it has none. Raises UNKNOWN_TOPIC_OR_PARTITION."""
         found = {}
         answer = await self._metadata(topics)
         for topic in answer.topics:
@@ -216,8 +213,7 @@ class TopicOperations:
     async def list_offsets(
         self, times: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> dict[TopicPartition, ListedOffset | KafkaError]:
-        """The offset at a time (ms, or EARLIEST, LATEST, ...) of each partition, or what was wrong with
-        it."""
+        """Returns the offset of each partition at a time (ms, or EARLIEST, LATEST, ...), or its error."""
 
         def request(partitions: Sequence[TopicPartition]) -> messages.ListOffsetsRequest:
             topics: dict[str, list[messages.ListOffsetsRequest.ListOffsetsPartition]] = {}
@@ -249,8 +245,9 @@ class TopicOperations:
     async def delete_records(
         self, before: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int | KafkaError]:
-        """Deletes what stands before an offset (-1: the high watermark); by partition the new low
-        watermark, or the error."""
+        """Deletes the records before an offset (-1: the high watermark). Returns the new low watermark of
+        each partition, or its error.
+        """
 
         def request(partitions: Sequence[TopicPartition]) -> messages.DeleteRecordsRequest:
             topics: dict[str, list[messages.DeleteRecordsRequest.DeleteRecordsPartition]] = {}
@@ -282,7 +279,7 @@ class TopicOperations:
     async def _ask_leaders(
         self, partitions: list[TopicPartition], request: Any, read: Any
     ) -> dict[TopicPartition, Any]:
-        """Asks each partition's leader, again for those whose leader has changed meanwhile."""
+        """Sends requests to the leaders of partitions, and again where the leader has changed."""
         done: dict[TopicPartition, Any] = {}
 
         async def attempt() -> None:
@@ -331,7 +328,7 @@ class TopicOperations:
     async def describe_log_dirs(
         self, broker_ids: Iterable[int] | None = None, topics: Collection[str] | None = None
     ) -> dict[int, list[LogDirDescription]]:
-        """Directories of brokers (None: all) with the replicas in them."""
+        """Returns the log directories of brokers (None: of all) with their replicas."""
         ids = (
             list(broker_ids) if broker_ids is not None else [node.id for node in await self.transport.nodes()]
         )
@@ -376,7 +373,7 @@ def _moved(result: Any) -> bool:
 
 
 def _retry_controller(field: str) -> Any:
-    """Raises an answer's NOT_CONTROLLER: nothing was done, the next controller is asked."""
+    """Returns a check that raises NOT_CONTROLLER of a response, so that the next controller is asked."""
 
     def look(answer: Any) -> None:
         for entry in getattr(answer, field):

@@ -1,9 +1,9 @@
-"""How the admin client reaches a cluster: bootstrap, which node to ask, when to try again.
+"""Connects the admin client to a cluster: bootstrap, the choice of the node for a request, retries.
 
-By broker bootstrap any broker is asked (the one with the fewest requests in flight); what only the
-controller can do, brokers forward. By controller bootstrap the active controller is asked; when it is
-lost, all that are known are asked in turn, without growing back-off, until one names a successor that
-answers. A request is repeated, with back-off, while its error is retriable and time is left.
+With broker bootstrap, a request goes to the broker with the fewest requests in flight, and brokers forward
+what only the controller can do. With controller bootstrap, it goes to the active controller. If that is lost,
+all known controllers are asked in turn, with constant back-off, until one names a new active controller that
+answers. A request is retried with back-off while its error is retriable and the timeout has not passed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import ssl as ssl_module
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeVar
 
-from quorate.admin.diagnosis import what_listens
+from quorate.admin.diagnosis import foreign_server
 from quorate.admin.errors import NotKafkaError
 from quorate.admin.types import ClusterDescription, Node
 from quorate.net.client import Connection, NodeChannel
@@ -25,7 +25,7 @@ from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.schema import Request
 
-log = logging.getLogger("quorate.admin")
+logger = logging.getLogger("quorate.admin")
 
 T = TypeVar("T")
 
@@ -36,13 +36,13 @@ CONTROLLER_LISTENER = (
     "by "
     "--bootstrap-controller (bootstrap_controllers in Python) where that is served"
 )
-PATIENCE_S = 2.0
-"""For a connection to the controller while others could be asked who it is; it goes on being made
-meanwhile."""
+CONTROLLER_CONNECT_TIMEOUT_S = 2.0
+"""The timeout of a connection to the active controller, after which other nodes are asked for a newer one."""
 
 HEDGE_S = 0.5
-"""Silence after which the next node is asked too, where any will do: one that stands still costs this,
-not a timeout."""
+"""The time without an answer after which a second node is asked, if any node can answer. So a node that hangs
+delays a request by this time only.
+"""
 
 _ADDRESS = re.compile(
     r"(?:[A-Za-z0-9_]+://)?(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^:\[\]/]+)):(?P<port>\d{1,5})"
@@ -50,8 +50,7 @@ _ADDRESS = re.compile(
 
 
 def parse_servers(text: str | Sequence[str]) -> list[tuple[str, int]]:
-    """Host and port of each of "host:port,[::1]:port". Raises ValueError naming the part that is
-    wrong."""
+    """Parses addresses like "host:port,[::1]:port". Raises ValueError with the invalid address."""
     parts = text.split(",") if isinstance(text, str) else text
     servers = []
     for part in (part.strip() for part in parts):
@@ -94,13 +93,14 @@ class Transport:
         self._channels: dict[tuple[str, int], NodeChannel] = {}
         self._in_flight: dict[tuple[str, int], int] = {}
         self.cluster: ClusterDescription | None = None
-        self._doubted = False  # the description: someone whom it names does not answer, or says that he is not who it says
-        self._described: dict[tuple[str, int], float] = {}  # when each was asked for a description
-        self._failed: dict[tuple[str, int], float] = {}  # when, and no answer since
-        self._listens: dict[
-            tuple[str, int], str | None
-        ] = {}  # what is there instead of Kafka, where that is certain
-        self._trouble: Exception | None = None  # with the last connection that was wanted, until one is there
+        self._outdated = False
+        """Whether `cluster` must be fetched again: a node in it does not answer or has another role."""
+        self._described: dict[tuple[str, int], float] = {}  # the times of the last DescribeCluster requests
+        self._failed: dict[tuple[str, int], float] = {}  # the times of failures without a later answer
+        self._foreign_servers: dict[tuple[str, int], str | None] = {}
+        """What listens at an address instead of Kafka. None where that is not certain."""
+        self._connect_error: Exception | None = None
+        """The error of the last attempt to connect, or None after a success."""
         self._warned: set[tuple[str, int]] = set()
 
     @property
@@ -112,21 +112,22 @@ class Transport:
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
-        await asyncio.sleep(0)  # aborted transports report their end on the next turn
+        await asyncio.sleep(0)  # the loop reports aborted transports in its next iteration
 
     # -- connections
     # ----------------------------------------------------------------------------------------------
 
     def channel(self, host: str, port: int) -> NodeChannel:
-        """The shared channel to an address."""
+        """Returns the shared channel to an address."""
         found = self._channels.get((host, port))
         if found is None:
             found = self._channels[host, port] = self.new_channel(host, port)
         return found
 
     def new_channel(self, host: str, port: int) -> NodeChannel:
-        """A channel of one's own, which its owner closes: for requests that the server answers late, as
-        all behind them wait."""
+        """Returns a new channel, which the caller closes. Requests that are answered late need one, because
+        later requests of a channel wait for them.
+        """
         return NodeChannel(
             host,
             port,
@@ -143,7 +144,10 @@ class Transport:
         version: int | None = None,
         timeout_s: float | None = None,
     ) -> Any:
-        """One request to one address, once. A node that does not answer is asked last from then on."""
+        """Sends one request to one address, without retries.
+
+        A node that does not answer is tried last later.
+        """
         self._in_flight[address] = self._in_flight.get(address, 0) + 1
         try:
             answer = await self.channel(*address).call(request, timeout_s or self._request_timeout_s, version)
@@ -162,9 +166,12 @@ class Transport:
     # ----------------------------------------------------------------------------------------------
 
     async def any_address(self) -> tuple[str, int]:
-        """A node that answers: of the known ones the least loaded, else a bootstrap server; those that
-        did not answer last, and while the description is in doubt those last that gave it. Raises the
-        last one's error."""
+        """Connects to a node and returns its address: the known node with the fewest requests in flight, or a
+        bootstrap server.
+
+        Nodes that did not answer are tried last, and so are, while the description is outdated, the nodes
+        that gave it. Raises the error of the last node.
+        """
 
         async def connect(address: tuple[str, int]) -> tuple[str, int]:
             await self._reach(address, None)
@@ -178,15 +185,17 @@ class Transport:
         )
         candidates = sorted(known, key=lambda a: self._in_flight.get(a, 0))
         candidates += [a for a in self._bootstrap if a not in known]
-        if self._doubted:
+        if self._outdated:
             candidates.sort(key=lambda a: self._described.get(a, 0.0))
         candidates.sort(key=lambda a: self._failed.get(a, 0.0))
         return candidates
 
     async def _first(self, attempt: Callable[[tuple[str, int]], Awaitable[T]]) -> T:
-        """The first success of an attempt that may be made at several nodes at once: at the next one
-        when one fails, or says nothing for HEDGE_S. Raises the last one's error, or what else an attempt
-        raises."""
+        """Makes an attempt at one node after the other and returns the first result.
+
+        The next node is tried when an attempt fails or has no result after HEDGE_S. Raises the error of the
+        last node, and any error that is not about the connection at once.
+        """
         loop = asyncio.get_running_loop()
         candidates = self._candidates()
         waiting = candidates[::-1]
@@ -220,50 +229,51 @@ class Transport:
         finally:
             for task in tasks:
                 if not task.cancel() and not task.cancelled():
-                    task.exception()  # seen
+                    task.exception()  # marks it as retrieved
         raise last or strange or KafkaConnectionError("no node is known")
 
     def _warn(self, address: tuple[str, int], what: str) -> None:
         if address not in self._warned:
             self._warned.add(address)
-            log.warning("[AdminClient clientId=%s] %s", self._client_id, what)
+            logger.warning("[AdminClient clientId=%s] %s", self._client_id, what)
 
-    async def _reach(self, address: tuple[str, int], patience_s: float | None) -> None:
-        """Connects, if need be. Raises KafkaConnectionError, NotKafkaError, and RequestTimedOut when it
-        takes longer than `patience_s`."""
+    async def _reach(self, address: tuple[str, int], timeout_s: float | None) -> None:
+        """Connects unless connected. Raises KafkaConnectionError, NotKafkaError, and RequestTimedOut after
+        `timeout_s`.
+        """
         channel = self.channel(*address)
         if channel.connection is not None:
             return
-        if self._listens.get(address) is None:
+        if self._foreign_servers.get(address) is None:
             try:
-                async with asyncio.timeout(patience_s):
+                async with asyncio.timeout(timeout_s):
                     connection = await channel.connected()
-                self._trouble = None
+                self._connect_error = None
                 if not self._is_controller_only(connection):
                     return
-                self._listens[address] = CONTROLLER_LISTENER
+                self._foreign_servers[address] = CONTROLLER_LISTENER
                 channel.disconnect()
             except (KafkaConnectionError, RequestTimedOut) as error:
-                self._trouble = error
+                self._connect_error = error
                 self._failed[address] = asyncio.get_running_loop().time()
                 accepted = isinstance(error, RequestTimedOut) or error.__cause__ is None
-                if accepted and self._ssl is None and address not in self._listens:
-                    self._listens[address] = await what_listens(*address)
-                if self._listens.get(address) is None:
+                if accepted and self._ssl is None and address not in self._foreign_servers:
+                    self._foreign_servers[address] = await foreign_server(*address)
+                if self._foreign_servers.get(address) is None:
                     raise
             except TimeoutError as error:
                 self._failed[address] = asyncio.get_running_loop().time()
-                shown = f"{address[0]}:{address[1]} did not complete a connection within {patience_s:g} s"
+                shown = f"{address[0]}:{address[1]} did not complete a connection within {timeout_s:g} s"
                 raise RequestTimedOut(shown) from error
-        raise NotKafkaError(f"{address[0]}:{address[1]} cannot be used: {self._listens[address]}")
+        raise NotKafkaError(f"{address[0]}:{address[1]} cannot be used: {self._foreign_servers[address]}")
 
     def _is_controller_only(self, connection: Connection) -> bool:
-        """Whether a controller listens where a broker is wanted."""
+        """Whether the listener is a controller's and the client needs a broker's."""
         served = connection.api_versions
         return self.endpoint_type == BROKERS and ApiKey.VOTE in served and ApiKey.METADATA not in served
 
     async def refresh(self) -> ClusterDescription:
-        """Learns the nodes anew."""
+        """Fetches the description of the cluster."""
 
         async def one() -> ClusterDescription:
             return await self._first(describe)
@@ -295,40 +305,45 @@ class Transport:
             return ClusterDescription(answer.cluster_id, answer.controller_id, nodes, answer.endpoint_type)
 
         self.cluster = await self.until_answered(one, "a description of the cluster")
-        self._doubted = False
+        self._outdated = False
         return self.cluster
 
     async def _by_metadata(self, address: tuple[str, int]) -> ClusterDescription:
-        """For brokers before 2.8, which have no DescribeCluster."""
+        """Describes the cluster by Metadata, for brokers before 2.8, which have no DescribeCluster."""
         answer = await self.ask(address, messages.MetadataRequest(topics=[]))
         nodes = tuple(Node(b.node_id, b.host, b.port, b.rack, b.start_time_ms) for b in answer.brokers)
         return ClusterDescription(answer.cluster_id or "", answer.controller_id, nodes)
 
     def doubt(self) -> None:
-        """What is known of the cluster may have changed: it is asked for before it is used again."""
-        self._doubted = True
+        """Makes the next request fetch the description of the cluster again."""
+        self._outdated = True
 
     async def nodes(self) -> tuple[Node, ...]:
         cluster = self.cluster or await self.refresh()
         return cluster.nodes
 
     async def address_of(self, node_id: int) -> tuple[str, int]:
-        """Where a node is. Raises BROKER_NOT_AVAILABLE when the cluster does not have it."""
-        for again in (self._doubted, True):
+        """Returns the address of a node.
+
+        Raises BROKER_NOT_AVAILABLE if the cluster does not have the node.
+        """
+        for again in (self._outdated, True):
             cluster = await self.refresh() if again or self.cluster is None else self.cluster
             for node in cluster.nodes:
                 if node.id == node_id:
                     return node.host, node.port
         raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"Node {node_id} is not available.")
 
-    # -- asking until there is an answer
+    # -- requests with retries
     # ----------------------------------------------------------------------------------------------
 
     async def until_answered(
         self, attempt: Callable[[], Awaitable[T]], what: str, final: Collection[ErrorCode] = ()
     ) -> T:
-        """Repeats an attempt while it fails for connections or retriable errors, `final` ones aside; the
-        last error when the time is over."""
+        """Repeats an attempt while it fails with a connection error or a retriable error that is not `final`.
+
+        Raises the last error after the timeout.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.api_timeout_s
         backoff = self._backoff_s
@@ -340,7 +355,7 @@ class Transport:
             except (KafkaConnectionError, RequestTimedOut) as error:
                 last = error
             except TimeoutError:
-                last = last or self._trouble
+                last = last or self._connect_error
                 raise timed_out(what, last) from last
             except KafkaError as error:
                 if not worth_retrying(error.code) or error.code in final:
@@ -351,7 +366,7 @@ class Transport:
                     raise last
                 raise timed_out(what, last) from last
             await asyncio.sleep(backoff)
-            if self.endpoint_type == BROKERS or not self._doubted:
+            if self.endpoint_type == BROKERS or not self._outdated:
                 backoff = min(backoff * 2, self._backoff_max_s)
 
     async def call(
@@ -362,11 +377,11 @@ class Transport:
         timeout_s: float | None = None,
         final: Collection[ErrorCode] = (),
     ) -> Any:
-        """Asks any broker, or, by controller bootstrap, the active controller; `check` raises what the
-        answer says.
+        """Sends a request to any broker, or with controller bootstrap to the active controller.
 
-        timeout_s: of one attempt, instead of the usual time. final: errors that are answers, though
-        others would retry them."""
+        `check` raises the error of a response. `timeout_s` is the timeout of one attempt. `final` are
+        retriable errors that are not retried.
+        """
 
         async def one() -> Any:
             try:
@@ -380,10 +395,10 @@ class Transport:
                     check(answer)
                 return answer
             except (KafkaConnectionError, RequestTimedOut):
-                self._doubted = True
+                self._outdated = True
                 raise
             except KafkaError as error:
-                self._doubted |= error.code.retriable  # no controller any more, or not yet
+                self._outdated |= error.code.retriable  # the node is not the controller
                 raise
 
         return await self.until_answered(
@@ -391,27 +406,29 @@ class Transport:
         )
 
     async def controller_address(self) -> tuple[str, int]:
-        """The active controller. Raises NOT_CONTROLLER (retriable) while none is known,
-        KafkaConnectionError and RequestTimedOut when the one that is named cannot be connected to."""
-        cluster = self.cluster if self.cluster is not None and not self._doubted else await self.refresh()
+        """Connects to the active controller and returns its address.
+
+        Raises NOT_CONTROLLER (retriable) while none is known, and KafkaConnectionError or RequestTimedOut if
+        the known one cannot be reached.
+        """
+        cluster = self.cluster if self.cluster is not None and not self._outdated else await self.refresh()
         for node in cluster.nodes:
             if node.id == cluster.controller_id:
-                await self._reach(
-                    (node.host, node.port), PATIENCE_S
-                )  # a follower may go on naming the leader that it had
+                # A follower may still name a leader that is gone.
+                await self._reach((node.host, node.port), CONTROLLER_CONNECT_TIMEOUT_S)
                 return node.host, node.port
         raise KafkaError(ErrorCode.NOT_CONTROLLER, "No active controller is known.")
 
     async def call_node(
         self, node_id: int, request: Request, check: Callable[[Any], None] | None = None
     ) -> Any:
-        """Asks one node."""
+        """Sends a request to one node, with retries. `check` raises the error of a response."""
 
         async def one() -> Any:
             try:
                 answer = await self.ask(await self.address_of(node_id), request)
             except (KafkaConnectionError, RequestTimedOut):
-                self._doubted = True  # it may have come back elsewhere
+                self._outdated = True  # it may have restarted at another address
                 raise
             if check is not None:
                 check(answer)
@@ -423,13 +440,14 @@ class Transport:
 
 
 def timed_out(what: str, last: Exception | None) -> RequestTimedOut:
-    """The end of the patience, with the reason of the last attempt."""
+    """Returns the error of a timeout, with the error of the last attempt."""
     return RequestTimedOut(f"Timed out waiting for {what}" + (f": {last}" if last is not None else "."))
 
 
 def worth_retrying(code: ErrorCode) -> bool:
-    """Retriable, and not an answer in itself: a topic that is not there is told at once, not after a
-    minute."""
+    """Whether the admin client retries an error. Some retriable errors are results: a missing topic is
+    reported at once.
+    """
     return code.retriable and code not in (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,

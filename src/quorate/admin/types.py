@@ -1,4 +1,4 @@
-"""What the admin client gives and takes: plain values, named as Kafka's admin names them."""
+"""The values that the admin client takes and returns, named as in Kafka's Admin."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A broker or controller as clients reach it. `start_time_ms` is 0 where the cluster does not tell
-    it (KIP-536)."""
+    """A broker or controller. `start_time_ms` is 0 if the cluster does not report it (KIP-536)."""
 
     id: int
     host: str
@@ -42,8 +41,9 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create; -1 leaves the number to the cluster, `assignment` gives brokers by partition
-    instead."""
+    """A topic to create. -1 means the default of the cluster. `assignment` has the brokers of each partition,
+    in place of both numbers.
+    """
 
     name: str
     partitions: int = -1
@@ -61,7 +61,7 @@ class TopicListing:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """`elr` and `last_known_elr` are None where the cluster does not tell them (KIP-966)."""
+    """A partition. `elr` and `last_known_elr` are None if the cluster does not report them (KIP-966)."""
 
     partition: int
     leader: int
@@ -89,7 +89,7 @@ class Reassignment:
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from; the names are those that tools print."""
+    """The source of a value. Tools print these names."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -174,7 +174,7 @@ class ListedOffset:
 
 @dataclass(frozen=True, slots=True)
 class QuorumReplica:
-    """A replica of the metadata log; times in ms since the epoch, -1 where not known."""
+    """A replica of the metadata log. Times are in ms since 1970, and -1 if unknown."""
 
     replica_id: int
     directory_id: bytes
@@ -193,14 +193,15 @@ class QuorumInfo:
     endpoints: Mapping[int, tuple[tuple[str, str, int], ...]]
     """(listener, host, port) of each voter."""
     adding: tuple[tuple[int, bytes], ...] | None = None
-    """(id, directory id) of voters that an uncommitted change adds; None where the leader does not say
-    (Apache Kafka)."""
+    """(id, directory id) of the voters that an uncommitted change adds. None if the leader does not report
+    them, as Apache Kafka's.
+    """
     removing: tuple[tuple[int, bytes], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Supported ranges and finalised levels by name; epoch -1 where there is none."""
+    """The supported ranges and the finalized levels of features. `epoch` is -1 if there is none."""
 
     supported: Mapping[str, tuple[int, int]]
     finalized: Mapping[str, int]

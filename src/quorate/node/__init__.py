@@ -3,18 +3,19 @@ serves HTTP.
 
 - main: runs one node until a signal or a fault ends it
 - server: KafkaServer, which starts and stops the parts of a node in order
+- log_directories: locks the log directories and checks which are usable
+- raft_config: the settings of the Raft replica, from the configuration of the node
 - unsupported: refuses settings that this implementation does not support
 - process: limit of open files, standard streams, garbage collector
 - logging_config: level and layout of the log output
 - properties: a node's configuration from a properties file and the command line
 - metrics: collects the metrics of a node's parts for Prometheus
 - loop_lag: measures the lag of the event loop
-- http_server: /metrics and /health; imported only where quorate.http.listen is set
-- formatter: formats log directories
-- dynamic_voters: parses the initial voters of a quorum
-- scram_parser: parses the credentials that are given to kafka-storage format
+- http/: /metrics and /health
+- storage/: formats log directories
 - local_cluster: a cluster in one folder of this machine, for `quorate up`
+- local_processes: starts and stops the processes of such a cluster
 - stored_voters: reads the voters from the files of stopped nodes
 
-Only tools may import this package, and tests.
+Only `quorate.tools`, `quorate.testing` and tests import this package.
 """

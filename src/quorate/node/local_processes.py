@@ -1,5 +1,5 @@
-"""The processes of a local cluster: started so that they end with their parent, stopped together, asked
-whether they serve.
+"""Starts the processes of a local cluster so that they end with their parent, stops them, and checks whether
+they serve.
 
 `quorate up` and `quorate.testing` run the nodes of a `LocalCluster` with these functions.
 """
@@ -18,9 +18,10 @@ from quorate.protocol.messages.metadata import MetadataRequest
 
 NodeProcess = subprocess.Popen[bytes]
 
-_TOGETHER_S = 1.0
-"""How long each node may take when all nodes stop. A node that is left then has lost its quorum and
-gets a second signal, after which it waits for no other node."""
+_STOP_TIMEOUT_S = 1.0
+"""How long a node may take to stop when all nodes stop. A node that takes longer has lost its quorum. It gets
+a second signal, after which it waits for no other node.
+"""
 
 
 def start_process(
@@ -29,7 +30,7 @@ def start_process(
     """Runs a Python module that starts a node and stops it when its standard input ends.
 
     The node has a session of its own, so that Ctrl-C in the terminal reaches only the parent, which
-    stops the nodes in order. The kernel closes the standard input of a node also when its parent is
+    stops the nodes in order. The kernel closes the standard input of a node even if its parent is
     killed with SIGKILL.
     """
     return subprocess.Popen(
@@ -49,7 +50,7 @@ def stop_processes(nodes: Mapping[NodeProcess, LocalNode]) -> None:
         group = [p for p, node in nodes.items() if node.controller == controllers and p.poll() is None]
         for process in group:
             process.terminate()
-        deadline = time.monotonic() + _TOGETHER_S
+        deadline = time.monotonic() + _STOP_TIMEOUT_S
         for process in group:
             try:
                 process.wait(max(0.01, deadline - time.monotonic()))
@@ -60,8 +61,7 @@ def stop_processes(nodes: Mapping[NodeProcess, LocalNode]) -> None:
 
 
 async def brokers_known_at(host: str, port: int) -> set[int]:
-    """The ids of the brokers that the broker at this address names in its Metadata response; empty
-    while it does not serve."""
+    """Returns the ids of the brokers in the Metadata response of a broker; none while it does not serve."""
     try:
         connection = await Connection.connect(host, port, client_id="quorate-local", timeout_s=1)
     except (KafkaConnectionError, RequestTimedOut):

@@ -8,9 +8,16 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from quorate.config.kafka_config import KafkaConfig
 from quorate.node.server import KafkaServer
+
+uvloop: Any
+try:
+    import uvloop
+except ImportError:
+    uvloop = None
 
 logger = logging.getLogger(__name__)
 
@@ -22,11 +29,7 @@ JVM.
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """Returns an event loop of uvloop, or of asyncio on a platform for which uvloop has no wheel."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    loop: asyncio.AbstractEventLoop = (asyncio if uvloop is None else uvloop).new_event_loop()
     return loop
 
 

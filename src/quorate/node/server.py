@@ -17,9 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import logging
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,16 +28,17 @@ from typing import TYPE_CHECKING, Any
 from quorate import __version__
 from quorate.config.definitions import ConfigError
 from quorate.config.kafka_config import KafkaConfig
-from quorate.config.listeners import Endpoint, parse_connections_per_ip, shown_address
+from quorate.config.listeners import Endpoint, parse_connections_per_ip
+from quorate.lazy import lazy_module, lazy_modules
 from quorate.log.directories import meta_properties
-from quorate.log.directories.lock import DirLock, LockFileError
 from quorate.log.errors import trace_of
 from quorate.log.files import OpenFiles
 from quorate.metadata.shared_replay import SharedReplay
 from quorate.net.dispatch import Dispatcher, ListenerKind
 from quorate.net.limits import ConnectionLimits
 from quorate.net.server import Listener
-from quorate.net.sockets import bind_sockets
+from quorate.node.http.endpoint import HttpEndpoint
+from quorate.node.log_directories import LogDirectories
 from quorate.node.metrics import MetricsCollector
 from quorate.node.process import (
     disable_garbage_collection,
@@ -48,16 +47,20 @@ from quorate.node.process import (
     max_connections_per_listener,
     raise_open_file_limit,
 )
+from quorate.node.raft_config import raft_config
 from quorate.node.unsupported import check_supported
-from quorate.protocol.uuids import uuid_text
-from quorate.raft.config import RaftConfig
+from quorate.protocol.uuids import random_uuid, uuid_text
 from quorate.raft.runtime.client import RaftClient
 
 if TYPE_CHECKING:
-    from quorate.broker.server import BrokerServer
-    from quorate.controller.driver import QuorumController
-    from quorate.node.http_server import HttpServer
-    from quorate.node.loop_lag import LoopLagMonitor
+    from quorate.broker import server as broker_server
+    from quorate.controller import config as controller_config
+    from quorate.controller import driver as controller_driver
+    from quorate.metadata import bootstrap
+else:  # a node imports only its own roles
+    broker_server = lazy_module("quorate.broker.server")
+    controller_config, controller_driver = lazy_modules("quorate.controller", "config", "driver")
+    bootstrap = lazy_module("quorate.metadata.bootstrap")
 
 logger = logging.getLogger(__name__)
 
@@ -84,19 +87,17 @@ class KafkaServer:
         self.config = config
         self.cluster_id = ""
         self.raft: RaftClient
-        self.controller: QuorumController | None = None
+        self.controller: controller_driver.QuorumController | None = None
         self._replay = SharedReplay()
-        self.broker: BrokerServer | None = None
+        self.broker: broker_server.BrokerServer | None = None
         self.listeners: dict[str, Listener] = {}
         self.fault: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
-        self._locks: list[DirLock] = []
+        self._directories = LogDirectories(config)
         self._starting: asyncio.Task[None] | None = None
-        self._stopping_broker: BrokerServer | None = None
+        self._stopping_broker: broker_server.BrokerServer | None = None
         self._raft_started = False
         self.metrics = MetricsCollector()
-        self._http: HttpServer | None = None
-        self._opening_http: asyncio.Task[None] | None = None
-        self._loop_lag: LoopLagMonitor | None = None
+        self._http = HttpEndpoint(config.node_id, self.metrics, self.health, self._fail)
         self._phase_now = "starting"
         self._ready = False
         self.hurrying = False
@@ -125,16 +126,24 @@ class KafkaServer:
             listener.bind(endpoint.host, endpoint.port, endpoint.name)
             self.listeners[endpoint.name] = listener
         if config.http_listen is not None:
-            self._start_http(*config.http_listen)
-        meta_properties.refuse_same_directory(config.all_dirs)
-        usable = self._lock_directories()
-        self._check_metadata_directories(usable)
+            self._http.start(*config.http_listen)
+        usable = self._directories.lock()
         ensemble = meta_properties.load(
             usable, node_id=config.node_id, metadata_directory=config.metadata_log_dir
         )
         self.cluster_id = ensemble.cluster_id
         self._phase("directories checked")
-        self.raft = RaftClient(self._raft_config(ensemble.directory_ids[config.metadata_log_dir]), files=None)
+        directory_id = ensemble.directory_ids[config.metadata_log_dir]
+        self.raft = RaftClient(
+            raft_config(
+                config,
+                cluster_id=self.cluster_id,
+                directory_id=directory_id,
+                endpoints=self._bound(config.advertised_controller_listeners),
+                on_fatal=self._fail,
+            ),
+            files=None,
+        )
         await self.raft.start()
         self._raft_started = True
         self.metrics.add("kafka_server_raft_metrics", self.raft.metrics)
@@ -143,7 +152,7 @@ class KafkaServer:
         if config.is_controller:
             self.metrics.add("kafka_controller_KafkaController", self.raft.controller_metrics)
         self._phase("metadata log open")
-        self._warn_if_replaced(ensemble.directory_ids[config.metadata_log_dir])
+        self._warn_if_replaced(directory_id)
         self._warn_if_without_voters()
         if config.is_controller:
             await self._start_controller(allowed)
@@ -155,49 +164,6 @@ class KafkaServer:
         self._log(
             logging.INFO, "Kafka Server started in %d ms", (time.perf_counter() - self._started_at) * 1000
         )
-
-    def _lock_directories(self) -> list[Path]:
-        """Locks the log directories and returns those that can be read.
-
-        A directory that cannot be read is logged as offline, as are its replicas later. Raises the
-        error instead if it is the metadata directory or if no other log directory is left:
-        MetaPropertiesError, DirLockedError, OSError.
-        """
-        usable: list[Path] = []
-        broken: dict[Path, OSError | LockFileError] = {}
-        for directory in self.config.all_dirs:
-            try:
-                if not directory.is_dir():
-                    raise meta_properties.MetaPropertiesError(
-                        f"the log directory {directory} does not exist or is no directory. "
-                        "Run: kafka-storage format --cluster-id ID --config FILE "
-                        "(with --ignore-formatted if other directories are)"
-                    )
-                lock = DirLock(directory)
-                lock.acquire()
-                self._locks.append(lock)
-                meta_properties.read(directory)
-                usable.append(directory)
-            except (OSError, LockFileError) as e:
-                broken[directory] = e
-        for directory, error in broken.items():
-            if directory == self.config.metadata_log_dir or not set(usable) & set(self.config.log_dirs):
-                raise error
-            self._log(logging.ERROR, "Log directory %s is offline: %s", directory, error)
-        return usable
-
-    def _check_metadata_directories(self, directories: list[Path]) -> None:
-        """Raises MetaPropertiesError if another directory than the metadata directory has a metadata
-        log.
-        """
-        metadata = self.config.metadata_log_dir
-        for directory in directories:
-            if directory != metadata and (directory / "__cluster_metadata-0").exists():
-                raise meta_properties.MetaPropertiesError(
-                    f"{directory} holds a metadata log (__cluster_metadata-0), but the metadata directory is "
-                    f"{metadata}: "
-                    "correct metadata.log.dir or the order of log.dirs, or remove the stale one"
-                )
 
     def _warn_if_replaced(self, directory_id: bytes) -> None:
         """Warns if the quorum knows this voter with another directory id, with which it cannot vote
@@ -233,61 +199,6 @@ class KafkaServer:
                 "Set it again, and take it away after kafka-features upgrade --feature kraft.version=1",
             )
 
-    def _raft_config(self, directory_id: bytes) -> RaftConfig:
-        config, get = self.config, self.config.get
-        segment_bytes = get("internal.metadata.log.segment.bytes") or get("metadata.log.segment.bytes")
-        return RaftConfig(
-            node_id=config.node_id,
-            directory_id=directory_id,
-            cluster_id=self.cluster_id,
-            metadata_dir=config.metadata_log_dir,
-            listener_name=config.controller_listener_names[0],
-            endpoints={e.name: (e.host, e.port) for e in self._bound(config.advertised_controller_listeners)},
-            is_controller=config.is_controller,
-            voters=config.quorum_voters or None,
-            bootstrap_servers=config.quorum_bootstrap_servers,
-            auto_join=get("controller.quorum.auto.join.enable"),
-            election_timeout_s=get("controller.quorum.election.timeout.ms") / 1000,
-            fetch_timeout_s=get("controller.quorum.fetch.timeout.ms") / 1000,
-            election_backoff_max_s=get("controller.quorum.election.backoff.max.ms") / 1000,
-            request_timeout_s=get("controller.quorum.request.timeout.ms") / 1000,
-            retry_backoff_s=get("controller.quorum.retry.backoff.ms") / 1000,
-            append_linger_s=get("controller.quorum.append.linger.ms") / 1000,
-            segment_bytes=segment_bytes,
-            segment_ms=get("metadata.log.segment.ms"),
-            retention_bytes=get("metadata.max.retention.bytes"),
-            retention_ms=get("metadata.max.retention.ms"),
-            file_delete_delay_s=get("internal.metadata.delete.delay.millis") / 1000,
-            on_fatal=self._fail,
-        )
-
-    def _start_http(self, host: str, port: int) -> None:
-        """Listens at once, so that nobody is refused, and answers as soon as the HTTP library is imported.
-
-        Raises ListenerError where the port is taken.
-        """
-        from quorate.node.loop_lag import LoopLagMonitor
-
-        [sock] = bind_sockets(host, port, "HTTP")
-        sock.listen()
-        self._log(logging.INFO, "/metrics and /health on %s", shown_address(host, sock.getsockname()[1]))
-        self._opening_http = asyncio.create_task(self._open_http(sock))
-        self._loop_lag = LoopLagMonitor(asyncio.get_running_loop(), self.config.node_id)
-        self._loop_lag.start()
-        self.metrics.add("quorate_node", self._loop_lag.metrics)
-
-    async def _open_http(self, sock: socket.socket) -> None:
-        try:
-            module = "quorate.node.http_server"
-            await asyncio.get_running_loop().run_in_executor(None, importlib.import_module, module)
-            from quorate.node.http_server import HttpServer
-
-            self._http = HttpServer(self.metrics, self.health)
-            await self._http.start(sock)
-        except Exception as e:
-            sock.close()
-            self._fail(e)
-
     def health(self) -> tuple[bool, dict[str, object]]:
         """Returns whether every listener serves, and the members of the answer of /health."""
         members: dict[str, object] = {
@@ -309,18 +220,13 @@ class KafkaServer:
         return self._ready, members
 
     async def _start_controller(self, allowed: int) -> None:
-        from quorate.controller.config import ControllerConfig
-        from quorate.controller.driver import QuorumController
-        from quorate.metadata.bootstrap import read_bootstrap
-        from quorate.protocol.uuids import random_uuid
-
         config = self.config
-        self.controller = QuorumController(
-            ControllerConfig.from_kafka_config(
+        self.controller = controller_driver.QuorumController(
+            controller_config.ControllerConfig.from_kafka_config(
                 config,
                 cluster_id=self.cluster_id,
                 incarnation_id=random_uuid(),
-                bootstrap=read_bootstrap(config.metadata_log_dir),
+                bootstrap=bootstrap.read_bootstrap(config.metadata_log_dir),
                 listeners=self._bound(config.advertised_controller_listeners),
             ),
             self.raft,
@@ -335,10 +241,8 @@ class KafkaServer:
         self._phase("controller serves")
 
     async def _start_broker(self, directory_ids: dict[Path, bytes], allowed: int) -> None:
-        from quorate.broker.server import BrokerServer
-
         config = self.config
-        broker = self.broker = BrokerServer(
+        broker = self.broker = broker_server.BrokerServer(
             config,
             self.raft,
             cluster_id=self.cluster_id,
@@ -376,7 +280,7 @@ class KafkaServer:
                 security_protocol=endpoint.security_protocol,
             )
 
-    def _limit_connections(self, broker: BrokerServer, allowed: int) -> None:
+    def _limit_connections(self, broker: broker_server.BrokerServer, allowed: int) -> None:
         """Applies the dynamic limits on the number of connections to clients that connect from now on."""
         names = {endpoint.name for endpoint in self.config.broker_listeners}
         for listener in [listener for name, listener in self.listeners.items() if name in names]:
@@ -384,15 +288,14 @@ class KafkaServer:
                 listener.limits = self._with_counts(
                     listener.limits, lambda name: broker.config_value(name) or "", allowed
                 )
-            except (ConfigError, ValueError) as error:  # another implementation's broker has let it in
+            except (ConfigError, ValueError) as error:  # another implementation accepted it
                 self._log(logging.WARNING, "The limits on connections stay as they are: %s", error)
                 return
 
     def _with_counts(
         self, limits: ConnectionLimits, value: Callable[[str], str], allowed: int
     ) -> ConnectionLimits:
-        """The limits with the numbers of connections that the configuration names. Raises ConfigError,
-        ValueError."""
+        """Returns the limits with the configured numbers of connections. Raises ConfigError, ValueError."""
         overrides = "max.connections.per.ip.overrides"
         return replace(
             limits,
@@ -430,16 +333,8 @@ class KafkaServer:
             # A follower may stop at once. A leader waits until another replica is elected.
             wait_s = _RAFT_HANDOVER_S if self.raft.is_leader and not self.hurrying else 0.0
             await self._step("Raft", self.raft.shutdown(wait_s))
-        if self._loop_lag is not None:
-            self._loop_lag.close()
-        if self._opening_http is not None:
-            await asyncio.wait([self._opening_http])
-        if self._http is not None:
-            await self._http.close()
-            self._http = None
-        for lock in self._locks:
-            lock.release()
-        self._locks.clear()
+        await self._http.close()
+        self._directories.release()
         self._log(logging.INFO, "Shut down in %d ms", (time.perf_counter() - started) * 1000)
 
     def hurry(self) -> None:
@@ -450,7 +345,7 @@ class KafkaServer:
         if self._stopping_broker is not None:
             self._stopping_broker.lifecycle.shutting_down()
 
-    async def _stop_broker(self, broker: BrokerServer, names: set[str]) -> None:
+    async def _stop_broker(self, broker: broker_server.BrokerServer, names: set[str]) -> None:
         self._stopping_broker = broker
         watch = asyncio.create_task(self._give_up_without_quorum(broker))
         try:
@@ -463,11 +358,11 @@ class KafkaServer:
             watch.cancel()
             self._stopping_broker = None
 
-    async def _give_up_without_quorum(self, broker: BrokerServer) -> None:
+    async def _give_up_without_quorum(self, broker: broker_server.BrokerServer) -> None:
         """Ends the controlled shutdown of the broker when the quorum has no leader any more.
 
         That is the case when the last nodes of a cluster stop together. Until then clients are served,
-        as in Apache Kafka. Only while this node hears no leader it accepts no appends: leaderships
+        as in Apache Kafka. While this node has no contact to a leader, it accepts no appends: leaderships
         cannot move, and the followers may have stopped.
         """
         loop = asyncio.get_running_loop()
@@ -483,9 +378,7 @@ class KafkaServer:
             / 1000
         )
         while loop.time() - known_at < _LEADERLESS_S and loop.time() - heard_at < unheard_s:
-            await asyncio.sleep(
-                _LEADERLESS_S / 4
-            )  # that a leader stays unknown is no event that could be awaited
+            await asyncio.sleep(_LEADERLESS_S / 4)  # no event tells that a leader stays unknown
             if self.raft.leader_and_epoch.leader_id is not None:
                 known_at = loop.time()
             hears_leader = self.raft.hears_leader
@@ -526,7 +419,7 @@ class KafkaServer:
 
     @property
     def _raft_failed(self) -> bool:
-        """Whether the Raft replica has failed, so that this node can no longer hear of a controller."""
+        """Whether the Raft replica has failed, so that this node can no longer find a controller."""
         return self._raft_started and self.raft.failure is not None
 
     def _fail(self, error: BaseException) -> None:

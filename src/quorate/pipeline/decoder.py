@@ -1,7 +1,7 @@
-"""From bytes of a segment or snapshot to columns: one row per record, control records too. Without Spark.
+"""Decodes the records of a segment or snapshot into columns. Each record is a row, and so is a control
+record.
 
-Rows of a snapshot have its end offset in `snapshot`, and as offset the last that it contains, at which
-they hold.
+The rows of a snapshot have its end offset in `snapshot` and its last contained offset in `offset`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,11 @@ COLUMNS: Final[tuple[tuple[str, str], ...]] = (
     ("value", "string"),
     ("json", "string"),
 )
-"""Name and Spark type. `position`: the record's offset in its file, which orders the rows of a
-snapshot; `key`, `value`: name and value of a config or quota, name and level of a feature; `json`: the
-record's fields as Kafka writes them."""
+"""The name and the Spark type of each column.
+
+`position` is the record's offset in its file, which orders the rows of a snapshot. `key` and `value` are name
+and value of a config or quota, or name and level of a feature. `json` has all fields, as Kafka writes them.
+"""
 
 _dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -54,7 +56,7 @@ _NAMES = tuple([name for name, _ in COLUMNS])
 
 
 class Columns:
-    """Rows under construction, column by column."""
+    """Collects rows, column by column."""
 
     __slots__ = ("_lists", "_payload")
 
@@ -66,7 +68,7 @@ class Columns:
         return len(self._lists["offset"])
 
     def take(self) -> dict[str, list[Any]]:
-        """The columns, which start anew."""
+        """Returns the columns and starts new ones."""
         taken = self._lists
         self._lists = {name: [] for name in _NAMES}
         return taken
@@ -129,7 +131,7 @@ def _type(cls: Any) -> str:
 
 
 def _keys(record: Any) -> dict[str, Any]:
-    """The columns that tell which entity a record is about."""
+    """Returns the columns that identify the entity of a record."""
     found: dict[str, Any] = {}
     topic_id = getattr(record, "topic_id", None)
     if topic_id is not None:
@@ -190,10 +192,10 @@ def read_slice(
     payload: bool = True,
     rows: int = ROWS_PER_BATCH,
 ) -> Iterator[dict[str, list[Any]]]:
-    """The columns of a slice's records, some thousand rows at a time.
+    """Yields the columns of a slice's records, about `rows` rows at a time.
 
-    MetadataError names file and offset of what does not decode. A file that was renamed for its
-    deletion is read all the same.
+    Raises MetadataError with file and offset of a record that does not decode. A file that is renamed for
+    its deletion is still read.
     """
     path = Path(part.path)
     if not path.exists():
@@ -204,7 +206,7 @@ def read_slice(
         end = size if part.end < 0 else min(part.end, size)
         if end <= part.start:
             return
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # closed when the last view of it goes
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # unmapped with its last view
     for header, batch in _whole_batches(part, memoryview(mapped)[part.start : end]):
         if part.snapshot_end_offset is None and (
             header.last_offset < start_offset or (end_offset is not None and header.base_offset >= end_offset)
@@ -218,8 +220,9 @@ def read_slice(
 
 
 def _whole_batches(part: Slice, data: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Batches with a right checksum. At the torn end of the newest segment it stops; elsewhere a wrong
-    one is an error."""
+    """Yields batches and verifies their checksums. Raises MetadataError for a corrupt batch, except at the
+    end of the newest segment, where it stops.
+    """
     position = part.start
     try:
         for header, batch in iter_batches(data):

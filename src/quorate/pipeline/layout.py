@@ -1,8 +1,7 @@
-"""What lies in a metadata log directory, and how its reading is shared out. Knows files' names and
-sizes, not what is in them.
+"""Lists the files of a metadata log directory and divides them into slices for parallel reads.
 
-The directory may be written meanwhile: the newest segment grows, old segments and snapshots are renamed
-(`.deleted`) and go a minute later.
+A node may write to the directory meanwhile: the newest segment grows, and old segments and snapshots are
+renamed to `.deleted` and deleted a minute later.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from quorate.records.batch import BATCH_OVERHEAD, CorruptRecordError, parse_head
 METADATA_DIRECTORY = "__cluster_metadata-0"
 
 SLICE_BYTES = 64 << 20
-"""What one task reads. A task costs Spark about 0.4 s before its first row, so many small ones are
-slower than few big ones."""
+"""The size of the slices of one task. Spark takes about 0.4 s to start a task, so few large tasks are faster.
+"""
 
 _INDEX_ENTRY = struct.Struct(">ii")
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment of the log: its base offset, and its size when it was listed."""
+    """A segment of the log, with its size when it was listed."""
 
     path: str
     base_offset: int
@@ -36,7 +35,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFile:
-    """A finished snapshot: it covers the offsets below `end_offset`."""
+    """A complete snapshot. It covers the offsets below `end_offset`."""
 
     path: str
     end_offset: int
@@ -46,7 +45,7 @@ class SnapshotFile:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Segments by base offset, snapshots by end offset and epoch."""
+    """The segments in order of base offset, and the snapshots in order of end offset and epoch."""
 
     directory: str
     segments: tuple[Segment, ...]
@@ -54,15 +53,18 @@ class Layout:
 
     @property
     def log_start_offset(self) -> int:
-        """Base offset of the oldest segment; without any, the newest snapshot's end offset, or 0."""
+        """The base offset of the first segment.
+
+        Without segments, the end offset of the last snapshot, or 0.
+        """
         if self.segments:
             return self.segments[0].base_offset
         return self.snapshots[-1].end_offset if self.snapshots else 0
 
     def base_snapshot(self) -> SnapshotFile | None:
-        """The snapshot that stands for what lies before the log, None when the log is whole.
+        """The snapshot that replaces the deleted start of the log, or None if the log starts at 0.
 
-        The oldest that ends in the log: with it the history is longest. A log that starts at 0 needs none.
+        It is the oldest snapshot whose end offset is in the log, because that gives the longest history.
         """
         start = self.log_start_offset
         if start == 0:
@@ -70,8 +72,9 @@ class Layout:
         return next((snapshot for snapshot in self.snapshots if snapshot.end_offset >= start), None)
 
     def resets(self) -> list[SnapshotFile]:
-        """The snapshots that tell what the log no longer does: the base and those before it; of an
-        equal offset, the newest."""
+        """The base snapshot and those before it. Of several with the same end offset, the one with the
+        highest epoch.
+        """
         base = self.base_snapshot()
         if base is None:
             return []
@@ -82,8 +85,10 @@ class Layout:
 
 
 def scan(path: str | Path) -> Layout:
-    """Lists a metadata log directory, given itself or by the directory that holds it. FileNotFoundError
-    when it is neither."""
+    """Lists a metadata log directory. `path` is that directory or its parent directory.
+
+    Raises FileNotFoundError if there is no metadata log.
+    """
     directory = Path(path)
     if (directory / METADATA_DIRECTORY).is_dir():
         directory = directory / METADATA_DIRECTORY
@@ -118,16 +123,16 @@ def scan(path: str | Path) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Bytes of one file, from a batch's start to a batch's end (or to the end of the file, -1)."""
+    """A range of whole batches in a file. `end` is -1 for the end of the file."""
 
     path: str
     start: int
     end: int
     size_bytes: int
     snapshot_end_offset: int | None = None
-    """Of a snapshot's file, None for a segment."""
+    """The end offset of a snapshot; None for a segment."""
     may_be_cut: bool = False
-    """The newest segment: its last batch may be half written."""
+    """Whether the last batch may be incomplete, as in the newest segment."""
 
 
 def slices(
@@ -138,7 +143,7 @@ def slices(
     end_offset: int | None = None,
     slice_bytes: int = SLICE_BYTES,
 ) -> Iterator[Slice]:
-    """The slices to read: the given snapshots whole, and the segments that may hold offsets of the range."""
+    """Yields a slice for each snapshot, and slices of the segments that may have offsets of the range."""
     for snapshot in snapshots:
         yield Slice(snapshot.path, 0, -1, snapshot.size_bytes, snapshot_end_offset=snapshot.end_offset)
     for number, segment in enumerate(layout.segments):
@@ -156,7 +161,7 @@ def slices(
 
 
 def group(parts: Iterable[Slice], target_bytes: int = SLICE_BYTES) -> list[list[Slice]]:
-    """Slices in tasks of about the target's size, in order."""
+    """Groups slices, in order, into tasks of about `target_bytes`."""
     tasks: list[list[Slice]] = []
     room = 0
     for part in parts:
@@ -169,8 +174,10 @@ def group(parts: Iterable[Slice], target_bytes: int = SLICE_BYTES) -> list[list[
 
 
 def _cuts(segment: Segment, slice_bytes: int) -> list[int]:
-    """Positions of batches at which a big segment may be cut, from its offset index; none when the
-    index is not to be trusted."""
+    """Returns positions of batches at which a large segment can be divided, from its offset index.
+
+    Returns none if the index does not match the segment.
+    """
     if segment.size_bytes <= slice_bytes * 3 // 2:
         return []
     cuts: list[int] = []

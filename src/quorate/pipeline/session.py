@@ -1,28 +1,20 @@
-"""A local Spark session that fits one command: no web server, few shuffle partitions, UTC. On a
-cluster, bring your own."""
+"""Creates a local Spark session for one command: no web server, few shuffle partitions, UTC."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession
+
+from quorate.pipeline.source import MetadataLogSource
 
 
 def local_session(name: str, *, cores: int | None = None) -> SparkSession:
-    """A session on this machine with the data source registered (the one that runs, if one does).
-
-    ModuleNotFoundError without the extra `spark`.
-    """
+    """Returns the session of this process, or creates one, and registers the data source."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from pyspark.sql import SparkSession
-
-    from quorate.pipeline.source import MetadataLogSource
-
     logging = (Path(__file__).parent / "log4j2.properties").as_uri()
     threads = cores or min(4, os.cpu_count() or 2)
     session = (

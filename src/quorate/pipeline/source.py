@@ -1,9 +1,12 @@
-"""The PySpark data source `quorate_metadata`: records of a metadata log directory as rows, read in parallel.
+"""The PySpark data source `quorate_metadata`, which reads the records of a metadata log directory in
+parallel.
 
-Options: `path` (or the argument of `load`): the directory; `snapshots`: `all` (default), `base` (the
-one that stands for what lies before the log), `resets` (that one and those before it), `latest` or
-`none`; `startOffset`, `endOffset` (exclusive): of the log's records; `payload` (true): whether to fill
-the column `json`.
+Options:
+- `path`, or the argument of `load`: the directory
+- `snapshots`: `all` (default), `base` (the snapshot that replaces the deleted start of the log), `resets`
+  (that snapshot and those before it), `latest` or `none`
+- `startOffset` and `endOffset` (exclusive): the range of the log's records
+- `payload` (default true): whether to fill the column `json`
 """
 
 from __future__ import annotations
@@ -14,25 +17,29 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from quorate.lazy import lazy_module
 from quorate.pipeline.decoder import COLUMNS, read_slice
 from quorate.pipeline.layout import Layout, Slice, SnapshotFile, group, scan, slices
 
 if TYPE_CHECKING:
     import pyarrow as pa
+else:  # only the tasks need it, not the driver
+    pa = lazy_module("pyarrow")
 
 SCHEMA = ", ".join([f"{name} {kind}" for name, kind in COLUMNS])
 
 
 class Task(InputPartition):
-    """What one Spark task reads."""
+    """The slices that one Spark task reads."""
 
     def __init__(self, parts: list[Slice]) -> None:
         self.parts = parts
 
 
 class MetadataLogSource(DataSource):
-    """`spark.dataSource.register(MetadataLogSource)`, then
-    `spark.read.format("quorate_metadata").load(DIRECTORY)`."""
+    """The data source. `spark.dataSource.register(MetadataLogSource)` registers it, and
+    `spark.read.format("quorate_metadata").load(DIRECTORY)` reads from it.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -46,7 +53,7 @@ class MetadataLogSource(DataSource):
 
 
 class MetadataLogReader(DataSourceReader):
-    """Plans on the driver from names and sizes alone; decodes in the tasks."""
+    """Plans the tasks on the driver by names and sizes of files. The tasks decode the records."""
 
     def __init__(self, options: dict[str, str]) -> None:
         lowered = {key.lower(): value for key, value in options.items()}
@@ -81,8 +88,6 @@ class MetadataLogReader(DataSourceReader):
                 return list(layout.snapshots)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         types = {
             "bigint": pa.int64(),
             "int": pa.int32(),

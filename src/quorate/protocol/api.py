@@ -1,8 +1,8 @@
-"""The one registry of the APIs: their keys, versions, listeners; framing of requests and responses
-around headers.
+"""The registry of the APIs with their keys, versions and listeners, and the framing of requests and
+responses.
 
-It feeds ApiVersions, dispatch, tests and the documents. Message modules are imported when one of their
-messages is first needed. Source: Apache Kafka 4.1.
+ApiVersions, the dispatch of requests, tests and documents use the registry. A module of messages is imported
+when one of them is first used. Source: Apache Kafka 4.1.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from quorate.protocol.schema import Request, Response
 
 
 class ApiKey(IntEnum):
-    """The int16 that a request begins with. Keys 4 to 7 belonged to clusters with ZooKeeper and are not
-    served."""
+    """The int16 at the start of a request.
+
+    Keys 4 to 7 belong to clusters with ZooKeeper and are not served.
+    """
 
     PRODUCE = 0
     FETCH = 1
@@ -122,7 +124,7 @@ class ApiKey(IntEnum):
 
 @dataclass(slots=True, frozen=True)
 class ApiSpec:
-    """What is known of an API without importing its messages."""
+    """The properties of an API that are known without the import of its messages."""
 
     key: ApiKey
     name: str
@@ -130,15 +132,15 @@ class ApiSpec:
     min_version: int
     """As advertised in ApiVersions."""
     max_version: int
-    """As advertised: without a last version that may still change."""
+    """As advertised, without an unstable last version."""
     served_from: int
-    """The lowest version that is really decoded: Produce is advertised from 0 on but served from 3 on."""
+    """The lowest version that is decoded. Produce is advertised from version 0 and served from version 3."""
     latest_version: int
-    """The highest version that the messages have, stable or not."""
+    """The highest version of the messages, stable or not."""
     listeners: frozenset[str]
-    """"broker", "controller"."""
+    """Contains "broker", "controller" or both."""
     forwardable: bool
-    """May travel in an Envelope to the controller."""
+    """Whether a broker may forward the request to the controller in an Envelope (KIP-590)."""
     flexible_from: int | None
     module: str
 
@@ -274,8 +276,8 @@ def _spec(
     return ApiSpec(
         key=api,
         name=name,
-        # librdkafka refuses a broker that does not list the old versions of Produce; asked for, they
-        # are refused.
+        # librdkafka rejects a broker that does not advertise the old versions of Produce, although it does
+        # not use them. A request of such a version is rejected.
         min_version=0 if api is ApiKey.PRODUCE else first,
         max_version=stable,
         served_from=first,
@@ -291,14 +293,15 @@ REGISTRY: Final[dict[int, ApiSpec]] = {row[0]: _spec(*row) for row in _TABLE}
 
 
 def request_header_version(key: int, version: int) -> int:
-    """1, or 2 for a flexible request. Raises KafkaError (UNSUPPORTED_VERSION) for a key that is not in
-    the registry."""
+    """Returns 2 for a flexible request and 1 otherwise. Raises UNSUPPORTED_VERSION for an unknown key."""
     return 2 if _known(key).is_flexible(version) else 1
 
 
 def response_header_version(key: int, version: int) -> int:
-    """0, or 1 for a flexible response; ApiVersions always 0, because the client may not know the
-    version yet."""
+    """Returns 1 for a flexible response and 0 otherwise.
+
+    It is always 0 for ApiVersions, because the client may not know the version (KIP-511).
+    """
     return 1 if _known(key).is_flexible(version) and key != ApiKey.API_VERSIONS else 0
 
 
@@ -314,8 +317,10 @@ _I32: Final = Packing(">i")
 
 
 def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
-    """The header of a request and the position of its body. Raises DecodeError; KafkaError
-    (UNSUPPORTED_VERSION) for a key that is not in the registry."""
+    """Returns the header of a request and the position of its body.
+
+    Raises DecodeError, and UNSUPPORTED_VERSION for an unknown key.
+    """
     if len(frame) < 8:
         raise DecodeError(f"a request of {len(frame)} bytes has no header")
     key, version = _KEY_AND_VERSION.unpack_from(frame)
@@ -325,15 +330,14 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 def decode_request(
     frame: Buffer, *, unstable: bool = False, lenient: bool = False
 ) -> tuple[RequestHeader, Request]:
-    """Header and body of a frame without its length.
+    """Returns header and body of a frame without its length.
 
-    An ApiVersions request of a version that is not served gives a default body: it must be answered in
-    version 0 with UNSUPPORTED_VERSION, and only its header can be read. Raises DecodeError for
-    malformed bytes, KafkaError (UNSUPPORTED_VERSION) for an unknown key or another version that is not
-    served.
+    An ApiVersions request of an unknown version has a default body: only its header can be read, and the
+    response has version 0 and UNSUPPORTED_VERSION. Raises DecodeError for malformed bytes, and
+    UNSUPPORTED_VERSION for an unknown key and for an unknown version of any other API.
 
-    Bytes behind the body are left alone, as Kafka does: librdkafka 2.16 ends a Metadata request for all
-    topics with three of them (its null array takes four bytes).
+    Bytes after the body are ignored, as in Kafka: librdkafka 2.16 appends three bytes to a Metadata request
+    for all topics, because it writes the null array in four bytes.
     """
     header, body = decode_request_header(frame)
     spec = REGISTRY[header.request_api_key]
@@ -349,8 +353,10 @@ def decode_request(
 def encode_request_parts(
     correlation_id: int, client_id: str | None, message: Request, version: int
 ) -> list[bytes | bytearray | memoryview | FileRegion]:
-    """Header and body of a request, without the frame's length, record batches uncopied. Raises
-    EncodeError."""
+    """Returns header and body of a request without the frame's length. Record batches are not copied.
+
+    Raises EncodeError.
+    """
     header = RequestHeader(
         request_api_key=message.KEY,
         request_api_version=version,
@@ -361,7 +367,10 @@ def encode_request_parts(
 
 
 def encode_request(correlation_id: int, client_id: str | None, message: Request, version: int) -> bytes:
-    """Header and body of a request, without the frame's length, in one piece. Raises EncodeError."""
+    """Returns header and body of a request as one bytes object, without the frame's length.
+
+    Raises EncodeError.
+    """
     parts = encode_request_parts(correlation_id, client_id, message, version)
     return b"".join([part.read() if isinstance(part, FileRegion) else part for part in parts])
 
@@ -369,14 +378,16 @@ def encode_request(correlation_id: int, client_id: str | None, message: Request,
 def encode_response(
     correlation_id: int, key: int, version: int, message: Response
 ) -> list[bytes | bytearray | memoryview | FileRegion]:
-    """Header and body of a response, without the frame's length, record batches uncopied. Raises
-    EncodeError."""
+    """Returns header and body of a response without the frame's length. Record batches are not copied.
+
+    Raises EncodeError.
+    """
     header = _I32.pack(correlation_id)
     return message.encode_parts(version, header + b"\0" if response_header_version(key, version) else header)
 
 
 def decode_response(frame: Buffer, key: int, version: int) -> tuple[int, Response]:
-    """Correlation id and body of a response frame without its length. Raises DecodeError."""
+    """Returns correlation id and body of a response frame without its length. Raises DecodeError."""
     header, body = ResponseHeader.read(frame, 0, response_header_version(key, version))
     spec = REGISTRY[key]
     message, end = spec.response.read(frame, body, version)
@@ -388,7 +399,7 @@ def decode_response(frame: Buffer, key: int, version: int) -> tuple[int, Respons
 def frame(
     parts: Sequence[bytes | bytearray | memoryview | FileRegion],
 ) -> list[bytes | bytearray | memoryview | FileRegion]:
-    """The parts behind their length, ready to be written."""
+    """Returns the parts of a frame with their length in front."""
     head, *rest = parts
     size = _I32.pack(sum([len(part) for part in parts]))
     return [size, head, *rest] if isinstance(head, FileRegion) else [size + head, *rest]

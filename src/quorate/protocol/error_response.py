@@ -1,7 +1,7 @@
-"""The response that tells of an error to a whole request, as Kafka builds it for each API.
+"""Creates the response to a request that failed as a whole, as Kafka's `getErrorResponse` does for each API.
 
-Most responses carry one code on top. The older APIs have none: their answer repeats what was asked,
-item by item, each with the code. `_MIRRORS` says how, and `_DEFAULTS` what else an item then holds.
+Most responses have one error code at the top. Those of older APIs have none: they repeat the items of the
+request, each with the code. `_MIRRORS` maps the items, and `_DEFAULTS` has the values of their other fields.
 """
 
 from __future__ import annotations
@@ -96,14 +96,14 @@ _DEFAULTS: Final[dict[int, dict[str, Any]]] = {
 }
 
 _NO_CODE = frozenset({ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS})
-"""Responses with a layout of their own, built below."""
+"""Responses with another layout, which `_special` fills."""
 
 
 def error_response(request: Request, code: ErrorCode, message: str | None, version: int) -> Response | None:
-    """The answer to `request`, of this version, that failed as a whole.
+    """Returns the response to a request of this version that failed as a whole.
 
-    `message` goes wherever the response has room for one; None leaves the code to speak. None is
-    returned for a request that wants no answer (Produce with acks=0).
+    `message` is put into every error message of the response. Returns None for a request without a response
+    (Produce with acks=0).
     """
     key = request.KEY
     if key == ApiKey.PRODUCE and getattr(request, "acks", None) == 0:
@@ -168,8 +168,10 @@ def _mirror(
 
 
 def _not_null(item: Struct, name: str, value: Any) -> Any:
-    """A topic asked for by its id alone has no name; where the response has no room for null it is
-    empty, as Kafka's."""
+    """Replaces null by an empty string if the field is not nullable, as Kafka does.
+
+    A topic that is requested by its id has no name.
+    """
     if value is not None:
         return value
     spec = next(f for f in type(item).fields() if f.name == name)

@@ -9,8 +9,7 @@ logger = logging.getLogger(__name__)
 
 
 class ErrorCode(IntEnum):
-    """The int16 that responses carry. A code that this enum lacks comes from a newer peer: read it with
-    `ErrorCode.of`."""
+    """The int16 in responses. `ErrorCode.of` converts codes of peers, which may be newer and unknown."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -150,13 +149,12 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether a client may send the same request again in the hope that it succeeds."""
+        """Whether a retry of the same request may succeed."""
         return self in _RETRIABLE
 
     @classmethod
     def of(cls, code: int) -> ErrorCode:
-        """The error of a code that a peer sent; UNKNOWN_SERVER_ERROR, with a warning, for one that is
-        not known here.
+        """Returns the error with this code, or UNKNOWN_SERVER_ERROR, with a warning, for an unknown code.
 
         Every code from a peer is converted by this method: a peer of a newer version may send codes
         that this enum lacks (Kafka's `Errors.forCode`).
@@ -207,7 +205,7 @@ _RETRIABLE = frozenset(
 
 
 class KafkaError(Exception):
-    """A failure with the code that the peer is told. `message` is None where the code says everything."""
+    """An error with the code that is sent to the peer. `message` is None if the code is sufficient."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(code, message)
@@ -219,7 +217,7 @@ class KafkaError(Exception):
 
 
 class DecodeError(KafkaError):
-    """Bytes that are no message of the schema: cut, too long, or naming lengths that they do not hold."""
+    """The bytes do not match the schema: they are truncated, too long, or contain an invalid length."""
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.INVALID_REQUEST) -> None:
         super().__init__(code, message)
@@ -227,8 +225,9 @@ class DecodeError(KafkaError):
 
 
 class EncodeError(KafkaError):
-    """A message that the chosen version cannot carry: a field out of range, null where null is not
-    allowed, or set to something else than its default in a version that lacks it."""
+    """A message cannot be encoded in a version: a field is out of range, is null although not nullable, or is
+    set although the version lacks it.
+    """
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.UNSUPPORTED_VERSION) -> None:
         super().__init__(code, message)

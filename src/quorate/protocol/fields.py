@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Protocol, TypeAlias, TypeVar, overload
+from typing import Annotated, Any, Final, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from quorate.protocol.primitives import Buffer, Records
 from quorate.protocol.regions import FileRegion
@@ -46,75 +46,45 @@ def parse_range(text: str) -> Range:
     return int(first), int(last or first)
 
 
+@dataclass(slots=True)
 class FieldDeclaration:
     """The arguments of `field()`. `read_field` combines them with the annotation of the field."""
 
-    __slots__ = (
-        "default",
-        "factory",
-        "flexible",
-        "ignorable",
-        "json_name",
-        "nullable",
-        "tag",
-        "tagged",
-        "versions",
-    )
-
-    def __init__(
-        self,
-        default: Any = None,
-        factory: Callable[[], Any] | None = None,
-        versions: str = "0+",
-        tag: int | None = None,
-        tagged: str | None = None,
-        nullable: str | None = None,
-        ignorable: bool = False,
-        flexible: bool = True,
-        json_name: str | None = None,
-    ) -> None:
-        self.default = default
-        self.factory = factory
-        self.versions = versions
-        self.tag = tag
-        self.tagged = tagged
-        self.nullable = nullable
-        self.ignorable = ignorable
-        self.flexible = flexible
-        self.json_name = json_name
+    default: Any = None
+    factory: Callable[[], Any] | None = None
+    versions: str = "0+"
+    tag: int | None = None
+    tagged: str | None = None
+    nullable: str | None = None
+    ignorable: bool = False
+    flexible: bool = True
+    json_name: str | None = None
 
 
-@overload
-def field(
-    *, default: T, versions: str = "0+", tag: int | None = None, tagged: str | None = None,
-    nullable: str | None = None, ignorable: bool = False, flexible: bool = True, json_name: str | None = None,
-) -> T: ...  # fmt: skip
-@overload
-def field(
-    *, default_factory: Callable[[], T], versions: str = "0+", tag: int | None = None, tagged: str | None = None,
-    nullable: str | None = None, ignorable: bool = False, flexible: bool = True, json_name: str | None = None,
-) -> T: ...  # fmt: skip
-def field(
-    default: Any = None,
-    *,
-    default_factory: Callable[[], Any] | None = None,
-    versions: str = "0+",
-    tag: int | None = None,
-    tagged: str | None = None,
-    nullable: str | None = None,
-    ignorable: bool = False,
-    flexible: bool = True,
-    json_name: str | None = None,
-) -> Any:
-    """Declares a field whose annotation and default do not say everything.
+class FieldOptions(TypedDict, total=False):
+    """The arguments of `field()` besides the default. `schema` describes them."""
 
-    flexible=False: the field keeps the non-compact length in flexible versions (the client id of
-    request headers). json_name: Kafka's name of the field in JSON, if it is not the camel case of the
-    Python name.
+    versions: str
+    tag: int | None
+    tagged: str | None
+    nullable: str | None
+    ignorable: bool
+    flexible: bool
+    """False if the field keeps the non-compact length in flexible versions: the client id of request headers.
     """
-    return FieldDeclaration(
-        default, default_factory, versions, tag, tagged, nullable, ignorable, flexible, json_name
-    )
+    json_name: str | None
+    """Kafka's name of the field in JSON, if it is not the camel case of the Python name."""
+
+
+@overload
+def field(*, default: T, **options: Unpack[FieldOptions]) -> T: ...
+@overload
+def field(*, default_factory: Callable[[], T], **options: Unpack[FieldOptions]) -> T: ...
+def field(
+    *, default: Any = None, default_factory: Callable[[], Any] | None = None, **options: Unpack[FieldOptions]
+) -> Any:
+    """Declares a field that needs more than an annotation and a default."""
+    return FieldDeclaration(default, default_factory, **options)
 
 
 PRIMITIVES: Final = frozenset(

@@ -6,8 +6,9 @@ from quorate.protocol.schema import Data, field, int16, int32
 
 
 class RequestHeader(Data, versions="0-2", flexible="2+"):
-    """Version 1 adds the client id, version 2 (for flexible requests) tagged fields; the id keeps its
-    int16 length."""
+    """Version 1 adds the client id. Version 2, for flexible requests, adds tagged fields, and the client id
+    keeps its int16 length.
+    """
 
     request_api_key: int16 = 0
     request_api_version: int16 = 0

@@ -1,8 +1,8 @@
-"""Messages as Kafka's JSON: what `quorum-state` is written in and what the dump tool prints.
+"""Converts messages to and from Kafka's JSON, which `quorum-state` contains and kafka-dump-log prints.
 
-Field names are Kafka's in camel case. Fields that the version lacks are left out, tagged fields also
-when they have their default. Uuids are their 22 characters, bytes are base64. Unknown tagged fields are
-not shown, as in Kafka. Values are plain dicts, lists, strings and numbers, for `json.dumps`.
+Field names are Kafka's, in camel case. Fields that the version lacks are left out, and so are tagged fields
+with their default. Uuids are text of 22 characters, and bytes are base64. Unknown tagged fields are left out,
+as in Kafka. The values are dicts, lists, strings and numbers for `json.dumps`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,14 @@ _LIMITS = {
 
 
 def default_of(spec: FieldSpec) -> Any:
-    """A fresh default value of a field."""
+    """Returns a new default value of a field."""
     return spec.default if spec.factory is None else spec.factory()
 
 
 def to_json(message: Message, version: int, *, record_bytes: bool = False) -> dict[str, Any]:
-    """The JSON of a message. With `record_bytes`, record batches are shown as base64 instead of by
-    their size.
+    """Returns the JSON of a message. `record_bytes` includes record batches as base64 instead of their size.
 
-    Raises EncodeError when a field is set that the version lacks and that may not be lost.
+    Raises EncodeError if a field is set that the version lacks and that is not ignorable.
     """
     return _struct_to_json(type(message), message, version, record_bytes)
 
@@ -81,10 +80,10 @@ def _value_to_json(root: type[Message], spec: FieldSpec, value: Any, version: in
 
 
 def from_json(cls: type[M], value: object, version: int) -> M:
-    """The message of a JSON value, the counterpart of `to_json(..., record_bytes=True)`.
+    """Returns the message of a JSON value, as the counterpart of `to_json(..., record_bytes=True)`.
 
-    Fields that it does not know are skipped, as in Kafka. Raises DecodeError, naming the field, when
-    one is missing or does not fit.
+    Unknown fields are skipped, as in Kafka. Raises DecodeError, which names the field, if one is missing or
+    invalid.
     """
     if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
         raise DecodeError(

@@ -1,8 +1,7 @@
-"""The tagged fields that are ours, not Apache Kafka's: one number for one meaning, from 10000 on.
+"""The tagged fields that Apache Kafka does not have. Their numbers start at 10000.
 
-Peers that do not know them skip them and drop them, so each has a default that is always valid ("not
-known"), and no answer may depend on one being there. Numbers are never used again for something else:
-they are on disks.
+Other implementations skip and drop them. So each has a default that is always valid ("not known"), and no
+result may depend on a field being present. A number is never reused, because records on disks have it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether bytes of a file can be read without waiting for the disk, and reading them ahead where they cannot.
+"""Checks whether bytes of a file are in the page cache, and reads ahead those that are not.
 
 A read of what is not in the page cache blocks its thread until the disk has answered. In the event loop
 this would delay every other connection, so cold bytes are read ahead in another thread first (preadv2
@@ -13,8 +13,9 @@ import os
 from quorate.protocol.regions import HasFileno
 
 PROBE_EVERY_BYTES = 256 << 10
-"""Distance of the probes. The kernel reads ahead in windows of 128 KiB and more, so a smaller hole
-costs one short wait."""
+"""The distance of the probes. The kernel reads ahead in windows of 128 KiB and more, so a smaller hole costs
+one short wait.
+"""
 
 WARM_BYTES = 1 << 20
 """Bytes read ahead at once: a few milliseconds of a slow disk, and no more memory than that."""
@@ -24,10 +25,9 @@ _PROBE = [bytearray(1)]
 
 
 def resident_bytes(fd: int, position: int, length: int) -> int:
-    """How many of `length` bytes from `position` can be read without waiting for the disk, as far as
-    probes tell.
+    """Returns how many of `length` bytes from `position` are in the page cache, according to the probes.
 
-    `length` where the kernel or the file system cannot tell. Raises OSError.
+    Returns `length` if the kernel or the file system does not support probes. Raises OSError.
     """
     if _NOWAIT is None or length <= 0:
         return length

@@ -1,9 +1,9 @@
-"""How single values and arrays of them stand on the wire: what the compiled codecs call.
+"""Readers and writers of single values and of arrays of values, which the compiled codecs call.
 
-Readers take a buffer (bytes or memoryview), a position and the buffer's end, and return the value and
-the position behind it. They may raise IndexError and struct.error for cut input; `Message.decode` turns
-these into DecodeError. Lengths are compared with what is left before anything is allocated. Writers
-append to a bytearray. Source: the protocol guide, KIP-482 (compact forms).
+Readers take a buffer (bytes or memoryview), a position and the end of the buffer, and return the value and
+the position after it. They may raise IndexError and struct.error for truncated input; `Message.decode`
+converts these to DecodeError. Lengths are compared with the remaining bytes before memory is allocated.
+Writers append to a bytearray. Source: Kafka's protocol guide, and KIP-482 for the compact forms.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Records: TypeAlias = (
 )
 
 MAX_STRING_BYTES = 0x7FFF
-"""Java reads and writes no longer string, compact or not."""
+"""The maximum in Java, for compact strings, too."""
 
 _I16 = Struct(">h")
 _I32 = Struct(">i")
@@ -165,14 +165,17 @@ def write_compact_length(o: bytearray, n: int) -> None:
 # --------------------------------------------------------------------------------------------------
 
 _LENIENT = "quorate-java-replace"
-"""The error handler with which bytes that are not UTF-8 are decoded. Java's `new String(bytes, UTF_8)`,
-which Apache Kafka uses for every string, never fails: it puts U+FFFD in the place of what is malformed."""
+"""The error handler for bytes that are not UTF-8. Java's `new String(bytes, UTF_8)`, which Apache Kafka uses
+for every string, replaces malformed bytes by U+FFFD.
+"""
 
 
 def _replace_as_java(error: UnicodeError) -> tuple[str, int]:
-    """One U+FFFD for each malformed part, and the position behind it. Java and Python agree on what a
-    part is, except for encoded surrogates (ED A0..BF, then any continuation byte): Java takes them as
-    one part."""
+    """Returns U+FFFD for a malformed sequence, and the position after it.
+
+    Java and Python divide malformed bytes equally, except for encoded surrogates (ED A0..BF and a
+    continuation byte), which are one sequence in Java.
+    """
     assert isinstance(error, UnicodeDecodeError)
     data, begin = error.object, error.start
     if data[begin] == 0xED and 0xA0 <= data[begin + 1 : begin + 2].ljust(1)[0] <= 0xBF:
@@ -185,7 +188,7 @@ codecs.register_error(_LENIENT, _replace_as_java)
 
 
 def text(data: Buffer) -> str:
-    """The string that Java makes of these bytes."""
+    """Decodes bytes as Java does."""
     return str(data, "utf-8", _LENIENT)
 
 
@@ -303,7 +306,7 @@ def read_nullable_compact_bytes(b: Buffer, p: int, end: int) -> tuple[bytes | No
 
 
 def read_records(b: Buffer, p: int, end: int) -> tuple[memoryview | None, int]:
-    """A view into the buffer; whether null is allowed, the generated code checks."""
+    """Returns a view into the buffer, or None for null. The generated code checks whether null is allowed."""
     (n,) = _read_i32(b, p)
     p += 4
     if n < 0:
@@ -353,8 +356,9 @@ def write_nullable_compact_bytes(o: bytearray, x: Buffer | None) -> None:
 def write_records(
     parts: list[Buffer | FileRegion], o: bytearray, x: Records, write_len: Callable[[bytearray, int], None]
 ) -> bytearray:
-    """Ends the part under construction with the length of `x`, adds `x` itself uncopied, and begins a
-    new part."""
+    """Appends the length of `x` to the present part, adds `x` as parts without a copy, and returns a new
+    part.
+    """
     pieces = x if isinstance(x, list) else [x]
     write_len(o, sum([len(piece) for piece in pieces]))
     parts.append(o)
@@ -366,8 +370,7 @@ def write_records(
 # --------------------------------------------------------------------------------------------------
 
 _SMALL = 33
-"""Arrays shorter than this (replica lists) have their struct ready: formatting and looking it up costs
-as much again."""
+"""Shorter arrays (replica lists) use a prepared `Struct`. To format and look one up would double the time."""
 
 
 def int_array_codec(
@@ -376,7 +379,7 @@ def int_array_codec(
     Callable[[Buffer, int, int, int], tuple[list[int], int]],
     Callable[[bytearray, list[int]], None],
 ]:
-    """Reader and writer of the elements of an array of fixed-size numbers, all in one call."""
+    """Returns a reader and a writer of the elements of an array of fixed-size numbers."""
     packs = [Struct(f">{n}{code}").pack for n in range(_SMALL)]
     unpacks = [Struct(f">{n}{code}").unpack_from for n in range(_SMALL)]
 
@@ -418,8 +421,11 @@ def bad_uuid(x: object) -> EncodeError:
 
 
 def read_tags(b: Buffer, p: int, end: int) -> tuple[bytes | dict[int, bytes] | None, int]:
-    """The tagged section of a struct that declares no tags: as it stands where its tags ascend, as they
-    must."""
+    """Reads the tagged section of a struct that declares no tags.
+
+    Returns its bytes if the tags are in ascending order, as the protocol requires, and otherwise a
+    dictionary.
+    """
     begin = p
     n, p = read_uvarint(b, p)
     last = -1
@@ -439,7 +445,7 @@ def read_tags(b: Buffer, p: int, end: int) -> tuple[bytes | dict[int, bytes] | N
 
 
 def parse_tags(section: bytes) -> dict[int, bytes]:
-    """The tags of a section that `read_tags` has checked; of a repeated tag, the last."""
+    """Parses a section that `read_tags` has checked. Of a repeated tag the last one counts."""
     n, p = read_uvarint(section, 0)
     tags = {}
     for _ in range(n):
@@ -453,7 +459,7 @@ def parse_tags(section: bytes) -> dict[int, bytes]:
 def write_tags(
     o: bytearray, known: list[tuple[int, bytes | bytearray]], unknown: bytes | dict[int, bytes] | None
 ) -> None:
-    """A tagged section: known and unknown tags in ascending order. Raises EncodeError when one is in both."""
+    """Writes a tagged section, with all tags in ascending order. Raises EncodeError if a tag is in both."""
     if type(unknown) is bytes:
         if not known:
             o += unknown

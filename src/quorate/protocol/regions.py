@@ -1,4 +1,4 @@
-"""A range of a file that travels from disk to socket without a copy in Python."""
+"""A range of a file that is sent from disk to socket without a copy in Python."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class HasFileno(Protocol):
-    """What can be handed to `os.sendfile`: it must stay open until the response has been written."""
+    """An open file for `os.sendfile`. It must stay open until the response is written."""
 
     def fileno(self) -> int: ...
 
@@ -25,8 +25,10 @@ class FileRegion:
         return self.length
 
     def read(self) -> bytes:
-        """The bytes themselves, for what cannot use sendfile (TLS, tests). Raises OSError, EOFError
-        when the file is shorter."""
+        """Reads the bytes, for TLS and tests, which cannot use sendfile.
+
+        Raises OSError, and EOFError if the file is too short.
+        """
         data = os.pread(self.fd_owner.fileno(), self.length, self.position)
         while len(data) < self.length:  # pread may return less than asked, at most 2 GiB at once
             more = os.pread(self.fd_owner.fileno(), self.length - len(data), self.position + len(data))

@@ -13,15 +13,14 @@ METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
 
 
 def uuid_text(raw: bytes) -> str:
-    """The 22 characters that Kafka prints. Raises ValueError unless `raw` has 16 bytes."""
+    """Returns the text of a uuid, of 22 characters. Raises ValueError unless `raw` has 16 bytes."""
     if len(raw) != 16:
         raise ValueError(f"a uuid has 16 bytes, not {len(raw)}")
     return base64.urlsafe_b64encode(raw)[:22].decode("ascii")
 
 
 def parse_uuid(text: str) -> bytes:
-    """The 16 bytes of a uuid's text. Raises ValueError, as Kafka does, when it is too long or does not
-    hold 16 bytes."""
+    """Parses the text of a uuid. Raises ValueError if it is too long or does not have 16 bytes."""
     if len(text) > 24:
         raise ValueError(f"{text[:32]!r}... is too long for a uuid: 24 characters at most")
     try:
@@ -34,11 +33,10 @@ def parse_uuid(text: str) -> bytes:
 
 
 def random_uuid(rng_bytes: bytes | None = None) -> bytes:
-    """A version 4 uuid from 16 random bytes (the system's when none are given).
+    """Returns a version 4 uuid of 16 random bytes, by default those of the system.
 
-    Kafka never hands out its reserved uuids, nor one whose text starts with `-`, which would read as an
-    option on a command line: such a draw is drawn again, or, when the caller gave the bytes, has its
-    first bit cleared.
+    As in Kafka, its text does not start with `-`, which would look like an option on a command line. A uuid
+    that does is drawn again. If the caller gave the bytes, their first bit is cleared instead.
     """
     while True:
         b = bytearray(os.urandom(16) if rng_bytes is None else rng_bytes)

@@ -1,13 +1,15 @@
 """Real Kafka clusters for tests: a pytest plugin, the clusters that it starts, and faults on demand.
 
-    plugin         the pytest plugin: the fixtures `kafka_cluster` and `kafka_cluster_factory`, node logs in failure reports
+    plugin         the pytest plugin: the fixtures `kafka_cluster` and `kafka_cluster_factory`, and the nodes'
+                   logs in the reports of failed tests
     cluster        KafkaCluster: starts, stops, kills, freezes and disturbs the nodes of one cluster
+    cluster_node   one node of it: process, log, faults, control socket
     errors         ClusterError
-    folders        folders of clusters: what they hold, and copies of them
-    ports          PortReservation: TCP ports that no other process is given
-    from_snapshot  the metadata snapshot of another cluster, adapted to the nodes of this one
-    messages       what a cluster tells a node: its configuration and its faults
-    node           the program that runs in each node's process
+    folders        reads and copies folders of clusters
+    ports          PortReservation: reserves a TCP port
+    from_snapshot  adapts the metadata snapshot of another cluster to the nodes of this one
+    messages       the messages from a cluster to its nodes
+    node           the main program of each node's process
     disk_faults    slow and full disks inside a node's process
     link_faults    cut links inside a node's process
 
@@ -31,7 +33,9 @@ _MODULES = {"ClusterError": "errors", "KafkaCluster": "cluster", "ClusterFactory
 
 
 def __getattr__(name: str) -> object:
-    """Imports on first use: pytest imports this package in every run where Quorate is installed."""
+    """Imports a name on first use, because pytest imports this package in every run if Quorate is
+    installed.
+    """
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,11 +1,11 @@
 """Slow and full disks inside a node's process, without a compiler, root or a mount.
 
-Every access of a node to its files is a call of a function of `os`. These functions are replaced when
-the first fault is set. Files other than regular ones (sockets, pipes) are left alone.
+A node accesses its files only by functions of `os`. These functions are replaced when the first fault is set.
+Sockets and pipes are not affected.
 
-A slow read is one that misses the page cache. Which bytes the kernel's page cache holds cannot be
-controlled from here: a probe for them (RWF_NOWAIT) already starts to read them ahead. So the page cache
-is modelled: it is empty when the fault is set, and holds what has been read or written since.
+A read is delayed if it misses the page cache. The content of the kernel's page cache cannot be controlled:
+even a probe (RWF_NOWAIT) starts to read ahead. So the page cache is modelled. It is empty when the fault is
+set, and then has the bytes that were read or written since.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import Any
 from quorate.testing.messages import DiskFault
 
 _BLOCK_BYTES = 128 << 10
-"""What one slow read brings into the modelled page cache: Linux's default window of reading ahead."""
+"""The size of a block of the modelled page cache: Linux's default read-ahead window."""
 
 _Block = tuple[int, int, int]
 """Device, inode and number of a block."""
 
 
 class FaultyDisk:
-    """The disk of this process. `apply` may be called from any thread; it is in force for the next call."""
+    """The disk of this process. `apply` may be called in any thread and affects the next call."""
 
     def __init__(self) -> None:
         self._fault = DiskFault()
@@ -83,8 +83,9 @@ class FaultyDisk:
         return sent
 
     def _missing(self, fd: int, offset: int, size: int) -> set[_Block]:
-        """The blocks of a range of a file that the modelled page cache does not hold; none while reads
-        are not slow."""
+        """Returns the blocks of a file range that the modelled page cache lacks; none if reads are not
+        delayed.
+        """
         if not self._fault.read_ms:
             return set()
         return self._blocks(fd, offset, size) - self._cached
@@ -141,8 +142,10 @@ class FaultyDisk:
         self._original["mkdir"](*args, **options)
 
     def _take(self, wanted: int) -> int:
-        """How many bytes of a write still fit, which are then used up. Like a file system, raises
-        ENOSPC only where none fits, and writes a part otherwise."""
+        """Takes up to `wanted` bytes from the free space and returns how many.
+
+        Raises ENOSPC if none is left.
+        """
         with self._free:
             if self._free_bytes is None:
                 return wanted

@@ -1,8 +1,9 @@
-"""What a test cluster raises."""
+"""The error of a test cluster."""
 
 from __future__ import annotations
 
 
 class ClusterError(Exception):
-    """The cluster, or one of its nodes, cannot do what was asked for; the message says why and shows
-    the node's log."""
+    """An operation on the cluster or on a node failed. The message has the reason and the end of the node's
+    log.
+    """

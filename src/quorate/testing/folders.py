@@ -1,4 +1,4 @@
-"""Folders of clusters: what they hold, and copies of them."""
+"""Reads and copies folders of clusters."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from quorate.testing.errors import ClusterError
 
 
 def roles_of(source: Path, controllers: int | None, brokers: int | None) -> tuple[int, int]:
-    """How many controllers and brokers a cluster's folder has. Raises ClusterError if others are asked
-    for."""
+    """Returns the numbers of controllers and brokers in a cluster's folder.
+
+    Raises ClusterError if they differ from the given numbers.
+    """
     try:
         found_controllers = int(json.loads((source / "cluster.json").read_text())["controllers"])
         nodes = [read_properties(path / "server.properties") for path in source.glob("node-*")]
@@ -33,8 +35,9 @@ def roles_of(source: Path, controllers: int | None, brokers: int | None) -> tupl
 
 
 def copy_cluster(source: Path, target: Path) -> None:
-    """Copies a cluster's folder. Raises ClusterError if one of its nodes runs: the copy would not be of
-    one moment."""
+    """Copies a cluster's folder. Raises ClusterError if one of its nodes runs, because the copy would be
+    inconsistent.
+    """
     for directory in source.glob("node-*/data"):
         lock = DirLock(directory)
         try:
@@ -46,7 +49,7 @@ def copy_cluster(source: Path, target: Path) -> None:
 
 
 def size_of(directory: Path) -> int:
-    """The bytes of all files below a directory, which may change meanwhile."""
+    """Returns the size of all files below a directory, which may change meanwhile."""
     size = 0
     for path in directory.rglob("*"):
         with contextlib.suppress(FileNotFoundError):

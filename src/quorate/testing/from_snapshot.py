@@ -1,10 +1,9 @@
-"""The snapshot with which a test cluster starts, made from the metadata snapshot of another cluster.
+"""Adapts the metadata snapshot of another cluster to the nodes of a test cluster.
 
-What describes that cluster's own nodes is left out: registrations of brokers and controllers, and
-configurations of single brokers. Each partition gets replicas on the test cluster's brokers, as many as
-it had or as there are brokers, no leader until one of them is unfenced, and no records.
-`min.insync.replicas` is lowered to the number of brokers where it is above, or no record could be
-written with acks=all.
+Registrations of brokers and controllers and configurations of single brokers are left out. Each partition
+gets the same number of replicas, or fewer if there are fewer brokers, on brokers of the test cluster. It has
+no leader until one of them is unfenced, and no records. `min.insync.replicas` is limited to the number of
+brokers, because otherwise no record could be written with acks=all.
 """
 
 from __future__ import annotations
@@ -58,10 +57,11 @@ _MIN_ISR = "min.insync.replicas"
 
 
 class LocalSnapshot:
-    """The adapted snapshot, to be written into the metadata directory of each controller. Its name, and
-    with it end offset and epoch, are those of the original.
+    """The adapted snapshot, which each controller gets. It has the name, end offset and epoch of the
+    original.
 
-    Raises OSError, or MetadataError for what is no whole snapshot or is of a release before dynamic quorums.
+    Raises OSError, and MetadataError for an incomplete snapshot and for one of a release before dynamic
+    quorums.
     """
 
     def __init__(self, original: Path, brokers: Sequence[int]) -> None:
@@ -86,7 +86,7 @@ class LocalSnapshot:
         )
 
     def write(self, directory: Path, *, now_ms: int) -> None:
-        """Adds the snapshot to a formatted directory, with the voters that it was formatted with."""
+        """Adds the snapshot, with the voters of the format, to a formatted directory."""
         folder = directory / METADATA_DIRECTORY
         voters = read_snapshot((folder / FIRST_SNAPSHOT_NAME).read_bytes()).voters
         write_snapshot(
@@ -126,12 +126,12 @@ def _adapted(records: Sequence[Data], brokers: Sequence[int]) -> Iterator[Data]:
 
 
 def _placed(record: PartitionRecord, brokers: Sequence[int], first: int, elr: bool) -> PartitionRecord:
-    """The partition on these brokers, beginning with number `first`, which becomes its leader when it
-    is unfenced; the others join the ISR when they have caught up.
+    """Returns the partition with replicas on these brokers, of which `first` is the index of the first.
 
-    Without eligible leader replicas, the ISR of a partition keeps its last member while this one is
-    fenced. With them (KIP-966), a broker that registers for the first time is removed from the ISR,
-    because it may have lost records; the controller then elects the last known leader.
+    The first replica becomes the leader when its broker is unfenced. The others join the ISR when they have
+    caught up. Without eligible leader replicas, the ISR of a partition keeps its last member while that is
+    fenced. With them (KIP-966), a broker that registers for the first time is removed from the ISR, because
+    it may have lost records, and the controller elects the last known leader.
     """
     count = min(len(record.replicas), len(brokers))
     replicas = [brokers[(first + i) % len(brokers)] for i in range(count)]

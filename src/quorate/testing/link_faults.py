@@ -1,10 +1,10 @@
-"""Cut links inside a node's process: what a lost network link looks like to both of its ends, without root.
+"""Cuts links between nodes inside their processes. Both ends see the effects of a lost link. It needs no
+root.
 
-All traffic between two nodes runs over connections that one of them opened, and each node opens its
-connections with `create_connection` of its event loop. A cut link is made at that place: nothing that
-was written leaves the node, nothing that arrived is read, a connection that is closed stays open for
-the peer, and a new one is not established. Nothing is lost: TCP would send it again once the link is
-back, and so do these connections.
+Each connection between two nodes was opened by one of them with `create_connection` of its event loop, which
+is replaced. On a cut link no bytes are sent or received, a connection that is closed stays open for the peer,
+and new connections are not established. No bytes are lost: they are sent when the link is restored, as TCP
+does.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Links:
     async def create_connection(
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **options: Any
     ) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
-        """As `loop.create_connection`; waits while the link is cut, as a SYN that gets no answer does."""
+        """Like `loop.create_connection`. It waits while the link is cut, as if the SYN got no answer."""
         port = self._redirects.get((host, port), port)
         while port in self._cut:
             await self._changed.wait()
@@ -52,7 +52,7 @@ class Links:
 
 
 class _Opening(asyncio.Protocol):
-    """Stands in for the protocol until the connection is made, to give it a transport that can be cut."""
+    """Receives the connection and gives the actual protocol a transport that can be cut."""
 
     transport: CuttableTransport
 
@@ -70,8 +70,9 @@ class _Opening(asyncio.Protocol):
 
 
 class CuttableTransport(asyncio.Transport):
-    """A connection whose link can be cut. While it is cut, what is written is held and `close` is known
-    to this side only."""
+    """A connection whose link can be cut. Meanwhile, written bytes are held back, and the peer does not
+    notice `close`.
+    """
 
     def __init__(self, transport: asyncio.Transport, protocol: asyncio.BaseProtocol, port: int) -> None:
         super().__init__()
@@ -82,7 +83,7 @@ class CuttableTransport(asyncio.Transport):
         self._paused = False
         self._held: list[bytes] = []
         self._end: Callable[[], None] | None = None
-        """How the connection ends when the link is back, once it was closed while cut."""
+        """Closes the connection when the link is restored, if it was closed meanwhile."""
 
     def set_cut(self, cut: bool) -> None:
         if cut == self._cut or self._transport.is_closing():
@@ -122,9 +123,7 @@ class CuttableTransport(asyncio.Transport):
             end()
         elif self._end is None:
             self._end = end
-            self._transport.set_protocol(
-                asyncio.Protocol()
-            )  # the end of the real connection comes later and concerns nobody
+            self._transport.set_protocol(asyncio.Protocol())  # ignores the later end of the real connection
             asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
 
     def pause_reading(self) -> None:

@@ -1,8 +1,7 @@
-"""What a cluster tells a node over its control socket: one JSON object per line, each answered with an
-empty line.
+"""The messages from a cluster to a node over the control socket. Each is a JSON object on a line.
 
-The first line is a `Launch`. Every further line is a `DiskFault` or a `LinkFault` that replaces the one
-before.
+The first message is a `Launch`. Each later one is a `DiskFault` or a `LinkFault`, which replaces the previous
+one. The node confirms it with an empty line.
 """
 
 from __future__ import annotations
@@ -13,8 +12,9 @@ from dataclasses import asdict, dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class DiskFault:
-    """How the disk of a node behaves: additional time of each fsync and of each read that misses the
-    page cache, and how many bytes can still be written (None: no limit)."""
+    """The delay of each fsync and of each read that misses the page cache, and how many bytes can still be
+    written (None: no limit).
+    """
 
     fsync_ms: float = 0
     read_ms: float = 0
@@ -30,8 +30,10 @@ class LinkFault:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The properties file of the node, its faults from the start on, and `redirects` (host, port, port
-    in use now) for addresses that an older metadata log names."""
+    """The properties file of the node and its first faults.
+
+    `redirects` (host, old port, new port) replace addresses in an older metadata log.
+    """
 
     properties: str
     redirects: list[tuple[str, int, int]] = field(default_factory=list)
@@ -49,13 +51,13 @@ _KINDS: dict[str, type[Launch | DiskFault | LinkFault]] = {
 
 
 def encode(message: Message) -> bytes:
-    """One line."""
+    """Returns the line of a message."""
     kind = next(name for name, cls in _KINDS.items() if type(message) is cls)
     return json.dumps({"kind": kind, **asdict(message)}).encode() + b"\n"
 
 
 def decode(line: bytes) -> Message:
-    """The message of one line that `encode` wrote."""
+    """Returns the message of a line."""
     values = json.loads(line)
     match values.pop("kind"):
         case "launch":

@@ -1,9 +1,9 @@
-"""Runs one node of a test cluster: `kafka-server-start` with faults that the cluster sets over a
-control socket.
+"""Runs one node of a test cluster: kafka-server-start with faults that the cluster sets over a control
+socket.
 
     python -m quorate.testing.node CONTROL_FD
 
-The program imports what a node needs while the cluster is still being formatted, and then waits for its
+The program imports the modules of a node while the cluster is being formatted, and then waits for its
 `Launch`.
 """
 
@@ -37,7 +37,7 @@ def main() -> int:
     lines = control.makefile("rb")
     line = lines.readline()
     if not line:
-        return 0  # the cluster was given up before this node was to start
+        return 0  # the cluster was closed before this node was launched
     launch = decode(line)
     if not isinstance(launch, Launch):
         raise ValueError("the first message of a cluster is its Launch")
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 class NodeFaults:
-    """The faults of this process, from its `Launch` on."""
+    """Applies the faults of this process, beginning with those of its `Launch`."""
 
     def __init__(self, launch: Launch) -> None:
         self._redirects = launch.redirects
@@ -69,7 +69,7 @@ class NodeFaults:
         return loop
 
     def follow(self, control: socket.socket, lines: BufferedReader) -> None:
-        """Applies every message that comes, in a thread, and confirms it."""
+        """Applies and confirms every message, in a thread."""
         confirmed = threading.Event()
 
         def run() -> None:
@@ -98,7 +98,7 @@ class NodeFaults:
         try:
             loop.call_soon_threadsafe(apply)
         except RuntimeError:
-            return  # the loop is closed: the node ends
+            return  # the loop is closed because the node ends
         applied.wait()
 
 

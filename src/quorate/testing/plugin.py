@@ -1,8 +1,7 @@
-"""The pytest plugin: fixtures that give Kafka clusters, and the nodes' logs in the reports of tests
-that fail.
+"""The pytest plugin: fixtures for Kafka clusters, and the nodes' logs in the reports of failed tests.
 
-pytest imports this module in every run where Quorate is installed, so that it imports little; clusters
-are imported when the first one starts.
+pytest imports this module in every run if Quorate is installed. So `quorate.testing.cluster` is imported
+only when the first cluster starts.
 """
 
 from __future__ import annotations
@@ -20,7 +19,10 @@ _LOG_LINES = 40
 
 
 class ClusterFactory:
-    """Starts clusters for one test and ends them after it. The fixture `kafka_cluster_factory` is one."""
+    """Starts clusters for one test and ends them after it.
+
+    The fixture `kafka_cluster_factory` returns one.
+    """
 
     def __init__(self, tmp_path_factory: pytest.TempPathFactory) -> None:
         self._tmp_path_factory = tmp_path_factory
@@ -36,8 +38,11 @@ class ClusterFactory:
         snapshot: str | os.PathLike[str] | None = None,
         timeout_s: float = 60.0,
     ) -> KafkaCluster:
-        """A running cluster; the arguments are those of `KafkaCluster`, one node with both roles
-        without any."""
+        """Starts a cluster. The arguments are those of `KafkaCluster`; by default it has one node with both
+        roles.
+        """
+        # Not by quorate.lazy: pytest reads an attribute of everything that a plugin has, which would import
+        # it.
         from quorate.testing.cluster import KafkaCluster
 
         cluster = KafkaCluster(
@@ -60,8 +65,7 @@ class ClusterFactory:
 
 @pytest.fixture(scope="session")
 def kafka_cluster_config() -> Mapping[str, object]:
-    """The configuration of `kafka_cluster`; a project overrides this fixture in its conftest.py to set
-    its own."""
+    """The configuration of `kafka_cluster`. A project overrides this fixture in its conftest.py."""
     return {}
 
 
@@ -69,9 +73,11 @@ def kafka_cluster_config() -> Mapping[str, object]:
 def kafka_cluster(
     tmp_path_factory: pytest.TempPathFactory, kafka_cluster_config: Mapping[str, object]
 ) -> Iterator[KafkaCluster]:
-    """A cluster of one node, broker and controller, that all tests of the session share (under
-    pytest-xdist, all tests of one worker). Tests keep apart by the names of their topics and groups,
-    and leave the node as it was."""
+    """A cluster of one node with both roles, which all tests of the session share.
+
+    Under pytest-xdist, the tests of one worker share it. Tests use topics and groups of different names and
+    leave the node in its state.
+    """
     factory = ClusterFactory(tmp_path_factory)
     try:
         yield factory(config=kafka_cluster_config)
@@ -81,8 +87,10 @@ def kafka_cluster(
 
 @pytest.fixture
 def kafka_cluster_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterFactory]:
-    """Starts clusters: `kafka_cluster_factory(controllers=3, brokers=3, config={...})`. They end after
-    the test."""
+    """Starts clusters, as in `kafka_cluster_factory(controllers=3, brokers=3, config={...})`.
+
+    They end after the test.
+    """
     factory = ClusterFactory(tmp_path_factory)
     try:
         yield factory
@@ -94,7 +102,7 @@ def kafka_cluster_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[Any]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Adds to the report of a test that fails what the nodes of its clusters logged last."""
+    """Adds the last log lines of the nodes to the report of a failed test."""
     report = yield
     if report.failed:
         for name, cluster in _clusters_of(item):
@@ -107,7 +115,7 @@ def pytest_runtest_makereport(
 
 
 def _clusters_of(item: pytest.Item) -> list[tuple[str, KafkaCluster]]:
-    """The clusters that the fixtures of a test gave it, with their fixtures' names."""
+    """Returns the names of the fixtures of a test that are clusters, with the clusters."""
     found: list[tuple[str, KafkaCluster]] = []
     for name, value in getattr(item, "funcargs", {}).items():
         clusters = value.clusters if isinstance(value, ClusterFactory) else [value]

@@ -1,4 +1,4 @@
-"""TCP ports of 127.0.0.1 that stay reserved for one cluster, also while its node is down."""
+"""Reserves TCP ports of 127.0.0.1 for a cluster, even while its nodes are down."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ systems do not."""
 
 
 class PortReservation:
-    """One port, chosen by the kernel and bound, without listening, until `close`.
+    """A port that the kernel chose. A socket is bound to it, without listening, until `close`.
 
-    The kernel gives a bound port to nobody who asks for port 0 and to no outgoing connection, and
-    connections to it are refused. A node can bind it nevertheless: it sets SO_REUSEADDR, as this socket
-    does. On systems other than Linux `lend` gives the port back just before the node starts, so that
-    another process may take it in between.
+    The kernel does not choose a bound port for port 0 or for outgoing connections, and refuses connections to
+    it. A node can bind it, too, because both sockets set SO_REUSEADDR. On systems other than Linux, `lend`
+    closes the socket just before the node starts, so another process may take the port in between.
     """
 
     def __init__(self) -> None:
@@ -28,7 +27,7 @@ class PortReservation:
         self.port: int = self._socket.getsockname()[1]
 
     def lend(self) -> None:
-        """Makes the port available to a node that starts."""
+        """Makes the port available to a starting node."""
         if not _SHARED_BIND:
             self.close()
 

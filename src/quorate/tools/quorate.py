@@ -1,4 +1,4 @@
-"""quorate: what goes beyond Kafka's own tools. `quorate up` runs a whole local cluster."""
+"""quorate: the commands that Apache Kafka has no tool for. `quorate up` runs a local cluster."""
 
 from __future__ import annotations
 
@@ -12,11 +12,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quorate.tools.common import Parser, ToolError, run
+from quorate.lazy import lazy_module, lazy_modules
+from quorate.tools.command_line import Parser, ToolError, run
 
 if TYPE_CHECKING:
-    from quorate.node.local_cluster import LocalCluster, LocalNode
-    from quorate.node.local_processes import NodeProcess
+    import asyncio
+    import logging
+
+    from quorate.node import local_cluster, local_processes, logging_config, properties
+    from quorate.node import main as node_main
+
+    Nodes = dict[local_processes.NodeProcess, local_cluster.LocalNode]
+else:
+    asyncio, logging = lazy_module("asyncio"), lazy_module("logging")
+    local_cluster, local_processes, logging_config, properties, node_main = lazy_modules(
+        "quorate.node", "local_cluster", "local_processes", "logging_config", "properties", "main"
+    )
 
 DEFAULT_FOLDER = "quorate-data"
 
@@ -66,31 +77,28 @@ Started again with the same folder it goes on where it was."""
 
 
 def _up(args: argparse.Namespace) -> int:
-    from quorate.node.local_cluster import LocalCluster, LocalClusterError
-    from quorate.node.properties import parse_overrides
-
     if args.ephemeral and args.data is not None:
         raise ToolError("--ephemeral keeps nothing, --data names where to keep it: choose one")
-    for number in (signal.SIGTERM, signal.SIGHUP):  # until the nodes run, which have handlers of their own
+    for number in (signal.SIGTERM, signal.SIGHUP):  # until a node installs its own handlers
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, lambda n, _: sys.exit(128 + n))
     temporary = tempfile.TemporaryDirectory(prefix="quorate-") if args.ephemeral else None
     folder = Path(temporary.name) if temporary is not None else (args.data or Path(DEFAULT_FOLDER))
-    cluster = LocalCluster(
+    cluster = local_cluster.LocalCluster(
         folder,
         args.controllers,
         args.brokers,
         args.host.strip("[]"),
         args.port,
         args.http,
-        parse_overrides(args.override),
+        properties.parse_overrides(args.override),
     )
     try:
         cluster.prepare(lambda text: None)
         if len(cluster.nodes) == 1:
             return _run_here(cluster, args)
         return _run_children(cluster, args)
-    except LocalClusterError as e:
+    except local_cluster.LocalClusterError as e:
         raise ToolError(str(e)) from e
     finally:
         if temporary is not None:
@@ -98,7 +106,7 @@ def _up(args: argparse.Namespace) -> int:
 
 
 def _since_start() -> float:
-    """Seconds since this process was started, Python's own start and imports included."""
+    """Returns the seconds since the start of this process, which include the start of the interpreter."""
     try:
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         return float(Path("/proc/uptime").read_text().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
@@ -106,7 +114,7 @@ def _since_start() -> float:
         return time.process_time()
 
 
-def _announce(cluster: LocalCluster, kept: bool) -> None:
+def _announce(cluster: local_cluster.LocalCluster, kept: bool) -> None:
     count = len(cluster.nodes)
     kind = "one node, broker and controller"
     if count > 1:
@@ -128,40 +136,32 @@ def _announce(cluster: LocalCluster, kept: bool) -> None:
     print("  stop                Ctrl-C", flush=True)
 
 
-def _run_here(cluster: LocalCluster, args: argparse.Namespace) -> int:
-    """The only node runs in this process."""
-    import logging
-
-    from quorate.node import logging_config
-    from quorate.node.main import run as run_node
-    from quorate.node.properties import load_config
-
+def _run_here(cluster: local_cluster.LocalCluster, args: argparse.Namespace) -> int:
+    """Runs the only node in this process and returns its exit status. Raises ToolError if it fails."""
     node = cluster.nodes[0]
     if args.verbose:
         logging_config.configure(args.log_level)
     else:
         logging_config.configure(args.log_level, node.log_file.open("a", buffering=1))
-    config = load_config(node.properties_file)
+    config = properties.load_config(node.properties_file)
     last_error: list[str] = []
 
-    class Last(logging.Handler):
+    class LastError(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             last_error[:] = [record.getMessage()]
 
-    handler = Last(logging.CRITICAL)
+    handler = LastError(logging.CRITICAL)
     logging.getLogger().addHandler(handler)
-    status = run_node(config, on_ready=lambda: _announce(cluster, not args.ephemeral))
+    status = node_main.run(config, on_ready=lambda: _announce(cluster, not args.ephemeral))
     if status and not args.verbose:
         reason = last_error[0] if last_error else "the node ended"
         raise ToolError(f"{reason} (log: {node.log_file})", status)
     return status
 
 
-def _run_children(cluster: LocalCluster, args: argparse.Namespace) -> int:
-    """Every node in a process of its own."""
-    from quorate.node.local_processes import start_process, stop_processes
-
-    children: dict[NodeProcess, LocalNode] = {}
+def _run_children(cluster: local_cluster.LocalCluster, args: argparse.Namespace) -> int:
+    """Runs every node in a process of its own and returns the exit status."""
+    children: Nodes = {}
     stopping: list[int] = []
 
     def on_signal(number: int, frame: object) -> None:
@@ -176,7 +176,9 @@ def _run_children(cluster: LocalCluster, args: argparse.Namespace) -> int:
     for node in cluster.nodes:
         arguments = ["--until-input-ends", *level, str(node.properties_file)]
         with node.log_file.open("ab") as out:
-            child = start_process("quorate.tools.server_start", arguments, None if args.verbose else out)
+            child = local_processes.start_process(
+                "quorate.tools.server_start", arguments, None if args.verbose else out
+            )
         children[child] = node
     running = dict(children)
     status = 0
@@ -193,16 +195,17 @@ def _run_children(cluster: LocalCluster, args: argparse.Namespace) -> int:
     except ToolError as e:
         print(e, file=sys.stderr)
         status = 1
-    stop_processes(children)
+    local_processes.stop_processes(children)
     return status
 
 
-def _drop_stopped(running: dict[NodeProcess, LocalNode]) -> None:
-    """Takes out the nodes that were stopped in good order, and says so. Raises ToolError for one that
-    ended otherwise."""
+def _drop_stopped(running: Nodes) -> None:
+    """Removes the nodes that were stopped with status 0 and prints their names. Raises ToolError if a node
+    failed.
+    """
     for child, node in [(c, n) for c, n in running.items() if c.poll() is not None]:
         if child.returncode:
-            raise ToolError(f"node {node.node_id} ended with status {child.returncode}: {_tail(node)}")
+            raise ToolError(f"node {node.node_id} ended with status {child.returncode}: {_last_error(node)}")
         del running[child]
         if running:
             others = "the others run on" if len(running) > 1 else "the other runs on"
@@ -210,16 +213,20 @@ def _drop_stopped(running: dict[NodeProcess, LocalNode]) -> None:
             print(f"Node {node.node_id} was stopped; {others}. To start it again: {again}", flush=True)
 
 
-def _wait_ready(cluster: LocalCluster, running: dict[NodeProcess, LocalNode], stopping: list[int]) -> None:
-    """Until every broker that has not been stopped meanwhile is registered. Raises ToolError when a
-    node fails."""
-    import asyncio
-
-    from quorate.node.local_processes import brokers_known_at
+def _wait_ready(
+    cluster: local_cluster.LocalCluster,
+    running: Nodes,
+    stopping: list[int],
+) -> None:
+    """Waits until every broker is registered that was not stopped meanwhile. Raises ToolError if a node
+    fails.
+    """
 
     async def ready() -> bool:
         ports = [n.broker_port for n in running.values() if n.broker]
-        return bool(ports) and len(await brokers_known_at(cluster.host, ports[0])) >= len(ports)
+        return bool(ports) and len(await local_processes.brokers_known_at(cluster.host, ports[0])) >= len(
+            ports
+        )
 
     async def wait() -> None:
         while running and not stopping and not await ready():
@@ -229,10 +236,10 @@ def _wait_ready(cluster: LocalCluster, running: dict[NodeProcess, LocalNode], st
     asyncio.run(wait())
 
 
-def _tail(node: LocalNode) -> str:
+def _last_error(node: local_cluster.LocalNode) -> str:
     lines = node.log_file.read_text(errors="replace").splitlines()
-    telling = [line for line in lines if " FATAL " in line or " ERROR " in line] or lines[-1:]
-    return f"{telling[-1] if telling else 'it logged nothing'} (log: {node.log_file})"
+    errors = [line for line in lines if " FATAL " in line or " ERROR " in line] or lines[-1:]
+    return f"{errors[-1] if errors else 'it logged nothing'} (log: {node.log_file})"
 
 
 if __name__ == "__main__":

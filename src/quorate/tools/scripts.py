@@ -1,8 +1,8 @@
-"""What the console scripts start: each tool's `main`, imported when its script runs.
+"""The entry points of the console scripts: each one imports the module of its tool and runs its `main`.
 
-The imports are most of a short command's time. Until they are done, and again while the interpreter
-ends, Ctrl-C ends the process at once with status 130, without the traceback of whatever was being
-imported.
+The imports take most of the time of a short command. Until they are done, and again while the interpreter
+exits, Ctrl-C ends the process at once with status 130. Otherwise it would print a traceback from the middle
+of an import.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ except KeyboardInterrupt:
 INTERRUPTED = 130
 
 
-def _script(tool: str) -> Callable[[], int]:
-    """The entry point of `quorate.tools.<tool>`: gives its exit status."""
+def _script(module: str) -> Callable[[], int]:
+    """Returns the entry point of a tool. It runs `main` of the module and returns the exit status."""
 
     def start() -> int:
         try:
             if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-                return _main(tool)()  # the parent ignores it, as `nohup` and `&` in a script do
-            signal.signal(signal.SIGINT, _end_at_once)
-            main = _main(tool)
+                return _main(module)()  # the parent ignores SIGINT, as `nohup` and `&` in a script do
+            signal.signal(signal.SIGINT, _exit_at_once)
+            main = _main(module)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             status = main()
             if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-                signal.signal(signal.SIGINT, _end_at_once)
+                signal.signal(signal.SIGINT, _exit_at_once)
             return status
         except KeyboardInterrupt:
             os._exit(INTERRUPTED)
@@ -38,31 +38,41 @@ def _script(tool: str) -> Callable[[], int]:
     return start
 
 
-def _main(tool: str) -> Callable[[], int]:
-    main: Callable[[], int] = import_module(f"quorate.tools.{tool}").main
+def _main(module: str) -> Callable[[], int]:
+    main: Callable[[], int] = import_module(f"quorate.tools.{module}").main
     return main
 
 
-def _end_at_once(number: int, frame: object) -> None:
+def _exit_at_once(number: int, frame: object) -> None:
     os._exit(INTERRUPTED)
 
 
-broker_api_versions = _script("broker_api_versions")
-cluster = _script("cluster")
-configs = _script("configs")
-console_consumer = _script("console_consumer")
-console_producer = _script("console_producer")
-consumer_groups = _script("consumer_groups")
-delete_records = _script("delete_records")
-dump_log = _script("dump_log")
-features = _script("features")
-get_offsets = _script("get_offsets")
-leader_election = _script("leader_election")
-log_dirs = _script("log_dirs")
-metadata_quorum = _script("metadata_quorum")
-quorate = _script("quorate")
-server_start = _script("server_start")
-server_stop = _script("server_stop")
-storage = _script("storage")
-topic_history = _script("topic_history")
-topics = _script("topics")
+MODULES = {
+    "broker_api_versions": "cluster.broker_api_versions",
+    "cluster": "cluster.cluster",
+    "configs": "cluster.configs",
+    "console_consumer": "console.console_consumer",
+    "console_producer": "console.console_producer",
+    "consumer_groups": "groups.consumer_groups",
+    "delete_records": "topics.delete_records",
+    "dump_log": "dump.dump_log",
+    "features": "cluster.features",
+    "get_offsets": "topics.get_offsets",
+    "leader_election": "topics.leader_election",
+    "log_dirs": "cluster.log_dirs",
+    "metadata_quorum": "quorum.metadata_quorum",
+    "quorate": "quorate",
+    "server_start": "server_start",
+    "server_stop": "server_stop",
+    "storage": "storage",
+    "topic_history": "topic_history",
+    "topics": "topics.topics",
+}
+"""The module of each entry point, below `quorate.tools`. pyproject.toml names the entry points."""
+
+
+def __getattr__(name: str) -> Callable[[], int]:
+    """Returns the entry point of a name in MODULES."""
+    if name not in MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _script(MODULES[name])

@@ -9,8 +9,18 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from quorate.tools.common import Parser, ToolError, run
+from quorate.lazy import lazy_modules
+from quorate.tools.command_line import Parser, ToolError, run
+
+if TYPE_CHECKING:
+    from quorate.node import logging_config, process, properties
+    from quorate.node import main as node_main
+else:
+    logging_config, process, properties, node_main = lazy_modules(
+        "quorate.node", "logging_config", "process", "properties", "main"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,41 +51,36 @@ def _main(argv: Sequence[str]) -> int:
     )
     args = parser.parse_args(argv)
 
-    from quorate.node import logging_config
-    from quorate.node.process import open_standard_streams
-    from quorate.node.properties import load_config
-
-    open_standard_streams()
+    process.open_standard_streams()
     logging_config.configure(args.log_level)
-    config = load_config(args.config, args.override)
+    config = properties.load_config(args.config, args.override)
     if args.daemon:
         _daemonise(args.name or "kafkaServer")
         logging_config.configure(args.log_level)
 
-    from quorate.node.main import run as run_node
-
     if args.until_input_ends:
         threading.Thread(target=_stop_at_end_of_input, name="parent-watch", daemon=True).start()
-    status = run_node(config)
+    status = node_main.run(config)
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # a node may be started without
+        if stream is not None:  # a node may be started without them
             with contextlib.suppress(OSError):
                 stream.flush()
-    # All is closed. The interpreter would take a large image apart object by object, on a CPU that
-    # others wait for.
+    # Everything is closed. A normal exit would free a large image object by object, which takes CPU time.
     os._exit(status)
 
 
 def _stop_at_end_of_input() -> None:
-    """The kernel closes the other end of a pipe also for a parent that was killed with -9."""
+    """Stops the node when standard input ends. The kernel closes the pipe even if the parent is killed."""
     while os.read(0, 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _daemonise(name: str) -> None:
-    """Goes on in a child that belongs to no terminal; its output goes to LOG_DIR/NAME.out (LOG_DIR:
-    ./logs)."""
+    """Continues in a child process without a terminal, whose output goes to LOG_DIR/NAME.out.
+
+    The default of LOG_DIR is ./logs.
+    """
     folder = Path(os.environ.get("LOG_DIR", "logs"))
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""kafka-server-stop: sends SIGTERM to the nodes of this machine that belong to this user, or to those chosen.
+"""kafka-server-stop: sends SIGTERM to the nodes of this user on this machine, or to the selected ones.
 
-A node is recognised by its command line: what runs is kafka-server-start, or the module behind it, as
-`quorate up` starts its nodes. A process that has the name among its arguments only is none.
+A node is recognised by its command line, which runs kafka-server-start or its module. `quorate up` starts its
+nodes by the module. A process that has the name only among its arguments is not a node.
 """
 
 from __future__ import annotations
@@ -13,14 +13,23 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from quorate.tools.common import Parser, ToolError, run
+from quorate.lazy import lazy_module
+from quorate.tools.command_line import Parser, ToolError, run
+
+if TYPE_CHECKING:
+    from quorate.node import properties as node_properties
+else:
+    node_properties = lazy_module("quorate.node.properties")
 
 _KILL_SIGNALS = {"TERM": signal.SIGTERM, "INT": signal.SIGINT, "KILL": signal.SIGKILL}
 
 
 @dataclass(slots=True, frozen=True)
 class RunningNode:
+    """A node of this user, from the process table."""
+
     pid: int
     node_id: int | None
     roles: frozenset[str]
@@ -62,9 +71,7 @@ def _main(argv: Sequence[str]) -> int:
 
 
 def running_nodes() -> Iterator[RunningNode]:
-    """Our nodes of this user, from the process table."""
-    from quorate.node.properties import parse_overrides, read_properties
-
+    """Yields the nodes of this user, from the process table."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
@@ -81,8 +88,10 @@ def running_nodes() -> Iterator[RunningNode]:
             config = Path(names[0])
             if not config.is_absolute():
                 config = (entry / "cwd").readlink() / config
-            properties = read_properties(config)
-            properties |= parse_overrides(rest[i + 1] for i, w in enumerate(rest) if w == "--override")
+            properties = node_properties.read_properties(config)
+            properties |= node_properties.parse_overrides(
+                rest[i + 1] for i, w in enumerate(rest) if w == "--override"
+            )
         except (OSError, ValueError, IndexError):
             continue
         text = properties.get("node.id", properties.get("broker.id", "")).strip()
@@ -91,8 +100,10 @@ def running_nodes() -> Iterator[RunningNode]:
 
 
 def _arguments(words: list[str]) -> list[str]:
-    """Those of a node's start, behind the interpreter and its options. Raises ValueError for another
-    program."""
+    """Returns the arguments of kafka-server-start in a command line.
+
+    Raises ValueError for another program.
+    """
     at = 0
     if Path(words[0]).name.startswith("python"):
         at = next((i for i, w in enumerate(words[1:], 1) if not w.startswith("-") or w in ("-m", "-c")), 0)

@@ -1,4 +1,4 @@
-"""kafka-storage: formats log directories and tells about them."""
+"""kafka-storage: formats log directories and shows their state."""
 
 from __future__ import annotations
 
@@ -7,8 +7,27 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from quorate.tools.common import Parser, ToolError, run
+from quorate.lazy import lazy_module, lazy_modules
+from quorate.tools.command_line import Parser, ToolError, run
+
+if TYPE_CHECKING:
+    from quorate.log.directories import meta_properties
+    from quorate.metadata import features
+    from quorate.node import properties
+    from quorate.node.storage import dynamic_voters, formatter, scram_parser
+    from quorate.protocol import uuids
+    from quorate.tools import existing_quorum
+else:
+    meta_properties = lazy_module("quorate.log.directories.meta_properties")
+    features = lazy_module("quorate.metadata.features")
+    properties = lazy_module("quorate.node.properties")
+    dynamic_voters, formatter, scram_parser = lazy_modules(
+        "quorate.node.storage", "dynamic_voters", "formatter", "scram_parser"
+    )
+    uuids = lazy_module("quorate.protocol.uuids")
+    existing_quorum = lazy_module("quorate.tools.existing_quorum")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,10 +110,7 @@ def _config_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def _info(args: argparse.Namespace) -> int:
-    from quorate.log.directories import meta_properties
-    from quorate.node.properties import load_config
-
-    config = load_config(args.config)
+    config = properties.load_config(args.config)
     problems: list[str] = []
     found: list[Path] = []
     first: meta_properties.MetaProperties | None = None
@@ -124,11 +140,9 @@ def _info(args: argparse.Namespace) -> int:
             print(f"  {directory}")
         print()
     if first is not None:
-        from quorate.protocol.uuids import uuid_text
-
         shown = {"cluster.id": first.cluster_id, "node.id": str(first.node_id), "version": "1"}
         if first.directory_id is not None:
-            shown["directory.id"] = uuid_text(first.directory_id)
+            shown["directory.id"] = uuids.uuid_text(first.directory_id)
         print(f"Found metadata: {{{', '.join(f'{k}={v}' for k, v in sorted(shown.items()))}}}")
         print()
     if problems:
@@ -141,12 +155,7 @@ def _info(args: argparse.Namespace) -> int:
 
 
 def _format(args: argparse.Namespace) -> int:
-    from quorate.node.dynamic_voters import parse_dynamic_voters, voter_warnings
-    from quorate.node.formatter import FormatError, FormatPlan, format_directories, standalone_voters
-    from quorate.node.properties import load_config
-    from quorate.node.scram_parser import parse_scram
-
-    config = load_config(args.config)
+    config = properties.load_config(args.config)
     for warning in config.warnings:
         print(f"Warning: {warning}", file=sys.stderr)
     if config.quorum_voters and (args.initial_controllers or args.standalone):
@@ -159,13 +168,15 @@ def _format(args: argparse.Namespace) -> int:
     warnings: list[str] = []
     voters = None
     if args.initial_controllers:
-        voters = parse_dynamic_voters(args.initial_controllers)
-        warnings += voter_warnings(voters, config.node_id, controller=config.is_controller)
+        voters = dynamic_voters.parse_dynamic_voters(args.initial_controllers)
+        warnings += dynamic_voters.voter_warnings(voters, config.node_id, controller=config.is_controller)
     elif args.standalone:
         if not config.is_controller:
             raise ToolError("You can only use --standalone on a controller.")
-        voters = standalone_voters(config)
-        warnings += _second_quorum(config.quorum_bootstrap_servers, args.cluster_id.strip())
+        voters = formatter.standalone_voters(config)
+        warnings += existing_quorum.check_no_existing_quorum(
+            config.quorum_bootstrap_servers, args.cluster_id.strip()
+        )
     elif config.is_controller and not config.quorum_voters and not args.no_initial_controllers:
         raise ToolError(
             "Because controller.quorum.voters is not set on this controller, you must specify one of the "
@@ -174,102 +185,29 @@ def _format(args: argparse.Namespace) -> int:
         )
     if not args.cluster_id.strip():
         raise ToolError("--cluster-id must not be empty; kafka-storage random-uuid makes one")
-    plan = FormatPlan(
+    plan = formatter.FormatPlan(
         config=config,
         cluster_id=args.cluster_id.strip(),
         voters=voters,
         ignore_formatted=args.ignore_formatted,
         release_version=args.release_version,
         feature_levels=_levels(args.feature, warnings),
-        scram=[parse_scram(text) for text in args.add_scram],
+        scram=[scram_parser.parse_scram(text) for text in args.add_scram],
     )
     for warning in warnings:
         print(f"Warning: {warning}", file=sys.stderr)
     try:
-        format_directories(plan, print)
-    except FormatError as e:
+        formatter.format_directories(plan, print)
+    except formatter.FormatError as e:
         raise ToolError(str(e)) from e
     return 0
 
 
-ANSWER_WITHIN_S = 2.0  # whoever runs answers in milliseconds; nobody does when a cluster is new
-ACCEPT_WITHIN_S = 1.0
-
-
-def _second_quorum(servers: Sequence[tuple[str, int]], cluster_id: str) -> list[str]:
-    """A standalone quorum beside the one that exists would be a second cluster under the same id.
-    Raises ToolError where one answers, and gives a warning for each server that is there and says
-    nothing: it may hang, or be none of this cluster's."""
-    import asyncio
-
-    from quorate.config.listeners import shown_address
-    from quorate.net.client import Connection
-    from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion
-    from quorate.protocol.errors import ErrorCode
-    from quorate.protocol.messages.describe_cluster import DescribeClusterRequest
-
-    answering: list[str] = []
-    silent: list[str] = []
-
-    async def ask(host: str, port: int) -> None:
-        where = shown_address(host, port)
-        try:
-            connection = await Connection.connect(
-                host, port, client_id="kafka-storage", timeout_s=ANSWER_WITHIN_S
-            )
-            try:
-                answer = await connection.call(DescribeClusterRequest(endpoint_type=2), ANSWER_WITHIN_S)
-            finally:
-                connection.close()
-        except (
-            KafkaConnectionError,
-            UnsupportedVersion,
-        ):  # refused, closed, or a broker: nobody whom it concerns
-            return
-        except RequestTimedOut:
-            does = (
-                "accepts connections but did not answer"
-                if await accepts(host, port)
-                else "did not take a connection"
-            )
-            silent.append(f"{where} {does} within {ANSWER_WITHIN_S:g} s")
-            return
-        if answer.error_code == ErrorCode.NONE and answer.cluster_id == cluster_id:
-            answering.append(where)
-
-    async def accepts(host: str, port: int) -> bool:
-        try:
-            (await Connection.connect(host, port, timeout_s=ACCEPT_WITHIN_S, negotiate=False)).close()
-        except (KafkaConnectionError, RequestTimedOut):
-            return False
-        return True
-
-    async def all_of_them() -> None:
-        await asyncio.gather(*(ask(host, port) for host, port in servers))
-
-    asyncio.run(all_of_them())
-    if answering:
-        raise ToolError(
-            f"{answering[0]} already answers as a controller of cluster {cluster_id}; --standalone would "
-            "make a second quorum "
-            "under the same id. To add this controller to the one that exists: format with "
-            "--no-initial-controllers, start it, "
-            "then run kafka-metadata-quorum add-controller."
-        )
-    return [
-        f"{what}: if that is a controller of cluster {cluster_id} that hangs, --standalone makes a second "
-        "quorum under the "
-        "same id. In that case do not start this node: remove its directories and format with "
-        "--no-initial-controllers"
-        for what in silent
-    ]
-
-
 def _levels(items: Sequence[str], warnings: list[str]) -> dict[str, int]:
-    """Levels by the features' names; of several for one feature the last, as in Kafka, with a warning.
-    Raises ToolError."""
-    from quorate.metadata import features
+    """Returns the level of each feature that the options name. Raises ToolError.
 
+    Of several levels for one feature the last one counts, as in Kafka. A warning is added for it.
+    """
     given: dict[str, list[int]] = {}
     for item in items:
         name, equals, text = item.partition("=")
@@ -289,12 +227,10 @@ def _levels(items: Sequence[str], warnings: list[str]) -> dict[str, int]:
 
 
 def _version_mapping(args: argparse.Namespace) -> int:
-    from quorate.metadata import features
-
     wanted = args.release_version or features.LEVELS[features.LATEST_STABLE_LEVEL].name
     try:
         if wanted.isdigit():
-            raise ValueError  # a level is no release
+            raise ValueError  # a feature level, not a release
         version = features.parse_version(wanted)
     except ValueError:
         raise ToolError(
@@ -309,8 +245,6 @@ def _version_mapping(args: argparse.Namespace) -> int:
 
 
 def _feature_dependencies(args: argparse.Namespace) -> int:
-    from quorate.metadata import features
-
     for item in args.feature:
         given, equals, text = item.partition("=")
         name = features.canonical_name(given)
@@ -342,9 +276,7 @@ def _feature_dependencies(args: argparse.Namespace) -> int:
 
 
 def _random_uuid(args: argparse.Namespace) -> int:
-    from quorate.protocol.uuids import random_uuid, uuid_text
-
-    print(uuid_text(random_uuid()))
+    print(uuids.uuid_text(uuids.random_uuid()))
     return 0
 
 

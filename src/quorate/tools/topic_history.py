@@ -1,18 +1,29 @@
-"""quorate-topic-history: prints or writes the history of every topic from a metadata log directory, by
-Spark."""
+"""quorate-topic-history: prints or writes the history of every topic from a metadata log directory.
+
+Spark computes it.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from quorate.tools.common import Parser, ToolError, run
+from quorate.lazy import lazy_module, lazy_modules
+from quorate.tools.command_line import Parser, ToolError, run
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark import sql
+
+    from quorate.pipeline import layout, session
+    from quorate.pipeline.jobs import topic_history as job
+else:
+    sql = lazy_module("pyspark.sql")
+    layout, session = lazy_modules("quorate.pipeline", "layout", "session")
+    job = lazy_module("quorate.pipeline.jobs.topic_history")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,27 +52,22 @@ def _main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object per event")
     options = parser.parse_args(argv)
-    from quorate.pipeline.layout import scan
-
-    directory = scan(options.directory).directory  # a wrong directory is told before Spark starts
+    directory = layout.scan(options.directory).directory  # fails before Spark is started
     try:
-        from pyspark.sql import SparkSession
-
-        from quorate.pipeline.jobs.topic_history import EVENT_COLUMNS, history
-        from quorate.pipeline.session import local_session
-
-        borrowed = SparkSession.getActiveSession() is not None
-        spark = local_session("quorate-topic-history")
+        borrowed = sql.SparkSession.getActiveSession() is not None
+        spark = session.local_session("quorate-topic-history")
     except ModuleNotFoundError as error:
         raise ToolError(f"{error.name} is not installed: pip install 'quorate[spark]'") from error
     try:
-        events = history(spark, directory)
+        events = job.history(spark, directory)
         if options.topic:
             events = events.where(events["topic"].isin(options.topic))
         if options.output:
             events.drop("position").write.mode("errorifexists").format(options.format).save(options.output)
         else:
-            _print(events.orderBy("topic", "topic_id", "offset", "position").select(*EVENT_COLUMNS), options)
+            _print(
+                events.orderBy("topic", "topic_id", "offset", "position").select(*job.EVENT_COLUMNS), options
+            )
     except Exception as error:
         raise ToolError(f"Error: {_reason(error)}") from error
     finally:
@@ -71,8 +77,10 @@ def _main(argv: Sequence[str]) -> int:
 
 
 def _reason(error: Exception) -> str:
-    """The line that says what went wrong: of an error in a Spark task, the last one of the worker's
-    traceback."""
+    """Returns the line of an error that has the reason.
+
+    Errors of Spark tasks contain a worker's traceback.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     worker = [
         line
@@ -82,16 +90,14 @@ def _reason(error: Exception) -> str:
     return (worker or lines or [type(error).__name__])[0]
 
 
-def _print(events: DataFrame, options: Namespace) -> None:
+def _print(events: sql.DataFrame, options: Namespace) -> None:
     rows = (row.asDict(recursive=True) for row in events.toLocalIterator())
     for line in json_lines(rows) if options.json else text_lines(rows):
         sys.stdout.write(line + "\n")
 
 
 def json_lines(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
-    """One JSON object per event, times in ISO 8601."""
-    import json
-
+    """Yields a JSON object for each event, with times in ISO 8601."""
     for row in rows:
         yield json.dumps(
             {**row, "timestamp": _time(row["timestamp"]).isoformat(timespec="milliseconds")},
@@ -100,7 +106,7 @@ def json_lines(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
 
 
 def text_lines(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
-    """A heading for each topic, below it a line for each event."""
+    """Yields a heading for each topic and a line for each of its events."""
     last: str | None = None
     for row in rows:
         if row["topic_id"] != last:
@@ -115,7 +121,7 @@ def text_lines(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
 
 
 def _time(value: datetime) -> datetime:
-    """Spark hands over local times without a zone."""
+    """Converts a time of Spark, which is local and has no zone, to UTC."""
     return value.astimezone(UTC) if value.tzinfo is None else value
 
 

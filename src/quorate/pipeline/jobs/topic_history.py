@@ -1,22 +1,18 @@
-"""quorate-topic-history: what happened to every topic of a cluster, from a metadata log directory (of a
-running node, too).
+"""Computes the history of every topic of a cluster from a metadata log directory.
 
-One row per event: a topic created or deleted, a partition added or changed (leader, ISR, replicas,
-ELR), a config set or removed, each with the offset and time of its record. Where the log does not begin
-at 0, the snapshot below it says what the history starts from. A snapshot resets the state: what it
-lacks and the one before it had is gone by its offset. Records of metadata transactions that were
-aborted or have not ended are left out: they never were.
+Each row is an event: a topic was created or deleted, a partition was added or changed (leader, ISR, replicas,
+ELR), a config was set or removed. It has the offset and the time of its record. If the log does not begin at
+0, the history begins with the state in a snapshot. A snapshot resets the state: an entity that it lacks was
+removed before its end offset. Records of metadata transactions that were aborted or have not ended are left
+out.
 
-All of it is done by Spark's own operators; nothing is gathered on the driver but the lines, one by one,
-as they are printed.
+Spark's operators do all of the work. The driver fetches the events one by one to print them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession, WindowSpec
+from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
+from pyspark.sql import functions as f
 
 TOPIC_TYPES = (
     "TOPIC_RECORD",
@@ -34,19 +30,20 @@ _STATE = (
 )
 
 EVENT_COLUMNS = ("topic", "topic_id", "offset", "timestamp", "event", "partition", "changes", "snapshot")
-"""`changes`: an array of (field, old, new) as text; `snapshot`: the end offset of the snapshot that
-tells of it, else null."""
+"""`changes` is an array of (field, old, new) as text. `snapshot` is the end offset of the snapshot that has
+the event, or null.
+"""
 
 
 def history(spark: SparkSession, path: str) -> DataFrame:
-    """The events of all topics, with EVENT_COLUMNS and `position` (the order of equal offsets), in no
-    order."""
-    from pyspark.sql import functions as f
+    """Returns the events of all topics, unordered, with EVENT_COLUMNS and `position`.
 
+    `position` orders events of the same offset.
+    """
     read = spark.read.format("quorate_metadata").option("snapshots", "resets").load(path)
     rows = read.where(f.col("type").isin(*TOPIC_TYPES, *TRANSACTION_TYPES)).cache()
     base = rows.agg(f.max("snapshot").alias("base"))
-    # What a snapshot covers is not told a second time by the log.
+    # Records of the log that the snapshot covers are skipped.
     told = f.col("snapshot").isNotNull() | f.col("base").isNull() | (f.col("offset") >= f.col("base"))
     rows = _committed(rows.crossJoin(f.broadcast(base)).where(told))
     created = f.min("offset").alias("created_at")
@@ -69,22 +66,16 @@ def history(spark: SparkSession, path: str) -> DataFrame:
 
 
 def _each(*columns: str) -> WindowSpec:
-    from pyspark.sql import Window
-
     return Window.partitionBy(*columns)
 
 
 def _ordered(*columns: str) -> WindowSpec:
-    """Over few rows only (snapshots, transaction markers): all of them go through one task."""
-    from pyspark.sql import Window
-
+    """A window over all rows in order. One task computes it, so it is for few rows: snapshots, markers."""
     return Window.orderBy(*columns)
 
 
 def _committed(rows: DataFrame) -> DataFrame:
-    """The rows without those of transactions that were aborted or have not ended, and without the markers."""
-    from pyspark.sql import functions as f
-
+    """Removes the markers of transactions, and the rows of those that were aborted or have not ended."""
     markers = rows.where(f.col("type").isin(*TRANSACTION_TYPES)).select("offset", "type")
     order = _ordered("offset")
     ended = f.coalesce(f.lead("type").over(order), f.lit("")) == "END_TRANSACTION_RECORD"
@@ -99,8 +90,6 @@ def _committed(rows: DataFrame) -> DataFrame:
 
 
 def _event(kind: Column, changes: Column) -> list[Column]:
-    from pyspark.sql import functions as f
-
     return [
         f.col("topic"), f.col("topic_id"), f.col("offset"), f.col("timestamp"), kind.alias("event"), f.col("partition"),
         changes.alias("changes"), f.col("snapshot"), f.col("position"),
@@ -108,23 +97,17 @@ def _event(kind: Column, changes: Column) -> list[Column]:
 
 
 def _no_changes() -> Column:
-    from pyspark.sql import functions as f
-
     return f.array().cast("array<struct<field:string,old:string,new:string>>")
 
 
 def _change(field: Column, old: Column, new: Column) -> Column:
-    from pyspark.sql import functions as f
-
     return f.struct(
         field.cast("string").alias("field"), old.cast("string").alias("old"), new.cast("string").alias("new")
     )
 
 
 def _gone(rows: DataFrame, keys: list[str], resets: DataFrame) -> DataFrame:
-    """Rows of a snapshot whose key the next snapshot lacks, moved to that one."""
-    from pyspark.sql import functions as f
-
+    """Returns the rows of a snapshot whose key the next snapshot lacks, with the offset of the next one."""
     told = rows.where(f.col("snapshot").isNotNull())
     later = told.select(*[f.col(key).alias(f"later_{key}") for key in keys], f.col("snapshot").alias("later"))
     same = f.col("next") == f.col("later")
@@ -144,8 +127,6 @@ def _gone(rows: DataFrame, keys: list[str], resets: DataFrame) -> DataFrame:
 
 
 def _topic_events(rows: DataFrame, topics: DataFrame, resets: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
     names = topics.drop("created_at")
     found = rows.where(f.col("type").isin("TOPIC_RECORD", "REMOVE_TOPIC_RECORD")).drop("topic_name")
     first = f.row_number().over(_each("topic_id", "type").orderBy("offset")) == 1
@@ -162,11 +143,9 @@ def _topic_events(rows: DataFrame, topics: DataFrame, resets: DataFrame) -> Data
 
 
 def _partition_events(rows: DataFrame, topics: DataFrame) -> DataFrame:
-    """Each partition's records against the state before them: what a change leaves out is what was last
-    said."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
+    """Compares each record of a partition with the state before it. A field that a change record lacks keeps
+    its value.
+    """
     every = rows.where(f.col("type").isin("PARTITION_RECORD", "PARTITION_CHANGE_RECORD"))
     every = every.withColumn("record", f.from_json("json", _STATE))
     every = every.unionByName(_cleared(rows, every, topics), allowMissingColumns=True)
@@ -174,7 +153,7 @@ def _partition_events(rows: DataFrame, topics: DataFrame) -> DataFrame:
     named = f.when(whole | (f.col("record.leader") != -2), f.col("record.leader"))
     order = _each("topic_id", "partition").orderBy("offset", "position")
     now = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    # A whole record starts the leader epoch anew; each change that names a leader raises it.
+    # A PartitionRecord resets the leader epoch. Each change record with a leader increments it.
     every = every.withColumn("life", f.count(f.when(whole, 1)).over(now))
     raised = f.when(~whole & named.isNotNull(), 1).otherwise(0)
     life = _each("topic_id", "partition", "life").orderBy("offset", "position")
@@ -218,10 +197,7 @@ def _partition_events(rows: DataFrame, topics: DataFrame) -> DataFrame:
 
 
 def _cleared(rows: DataFrame, partitions: DataFrame, topics: DataFrame) -> DataFrame:
-    """A change record for each partition that a ClearElr record is about: of the topic that it names,
-    or of all."""
-    from pyspark.sql import functions as f
-
+    """Returns a change record for each partition of the topic of a ClearElrRecord, or of all topics."""
     clear = rows.where(f.col("type") == "CLEAR_ELR_RECORD").drop("topic_id", "partition")
     deleted = rows.where(f.col("type") == "REMOVE_TOPIC_RECORD").select(
         "topic_id", f.col("offset").alias("deleted_at")
@@ -238,9 +214,7 @@ def _cleared(rows: DataFrame, partitions: DataFrame, topics: DataFrame) -> DataF
 
 
 def _config_events(rows: DataFrame, topics: DataFrame, resets: DataFrame) -> DataFrame:
-    """Configs go by name: a record is about the last topic that had got it by then."""
-    from pyspark.sql import functions as f
-
+    """Assigns config records, which have the topic's name only, to the last topic with that name."""
     found = rows.where((f.col("type") == "CONFIG_RECORD") & (f.col("resource_type") == "TOPIC")).drop(
         "topic_id"
     )

@@ -11,7 +11,7 @@ and the like are constants.
 
 Modules:
     source       the text of a generated function
-    layout       sizes and array codecs of a version
+    layout       the fields of a version in wire order, and their readers and writers
     constructor  `compile_constructor`
     decoder      `compile_decoder`
     encoder      `compile_encoder`, `struct_encoder`

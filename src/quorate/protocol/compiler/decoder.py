@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from struct import Struct as Packing
-from typing import Any
-
 from quorate.protocol import primitives as pr
-from quorate.protocol.compiler.layout import FIXED, array_codec, check_version, minimum_element_size
+from quorate.protocol.compiler.layout import (
+    FIXED,
+    VALUE_CODECS,
+    array_codec,
+    check_version,
+    is_fixed,
+    length_codec,
+    minimum_element_size,
+    packing,
+    struct_layout,
+)
 from quorate.protocol.compiler.source import FunctionSource, default_expression
 from quorate.protocol.errors import DecodeError
 from quorate.protocol.fields import PRIMITIVES, Decoder, FieldSpec, MessageClass, StructClass
 
-_READERS: dict[tuple[str, bool, bool], Callable[..., Any]] = {  # (kind, compact, nullable)
-    ("str", False, False): pr.read_string,
-    ("str", False, True): pr.read_nullable_string,
-    ("str", True, False): pr.read_compact_string,
-    ("str", True, True): pr.read_nullable_compact_string,
-    ("bytes", False, False): pr.read_bytes,
-    ("bytes", False, True): pr.read_nullable_bytes,
-    ("bytes", True, False): pr.read_compact_bytes,
-    ("bytes", True, True): pr.read_nullable_compact_bytes,
-}
-
 
 class _DecoderWriter:
+    """Writes the source text of a decoder. Each method appends the lines for one part of the message."""
+
     def __init__(self, root: MessageClass, version: int) -> None:
         self.root = root
         self.version = version
@@ -35,9 +32,9 @@ class _DecoderWriter:
             "short": pr.short,
             "null": pr.null,
             "too_many": pr.too_many,
+            "uvarint": pr.read_uvarint,
+            "tags_mismatch": _size_mismatch,
         }
-        self.source.constants |= {"uvarint": pr.read_uvarint, "tags_mismatch": _size_mismatch}
-        self.level = 0
 
     def write(self) -> Decoder:
         self.source.line(f"v0 = new({self.source.const(self.root)})")
@@ -48,24 +45,18 @@ class _DecoderWriter:
 
     def struct(self, cls: StructClass, var: str) -> None:
         source = self.source
-        run: list[FieldSpec] = []
-        tagged = []
-        for spec in cls.fields():
-            present = spec.in_version(self.version)
-            if not present or spec.tagged_in(self.version):
-                source.line(f"{var}.{spec.name} = {default_expression(source, spec)}")
-                if present:
-                    tagged.append(spec)
-            elif spec.kind in FIXED and not spec.array:
-                run.append(spec)
+        layout = struct_layout(cls, self.version)
+        for spec in [*layout.absent, *layout.tagged]:
+            source.line(f"{var}.{spec.name} = {default_expression(source, spec)}")
+        for part in layout.body:
+            if isinstance(part, list):
+                self.fixed(var, part)
             else:
-                self.fixed(var, run)
-                self.variable(var, spec)
-        self.fixed(var, run)
+                self.variable(var, part)
         if not self.compact:
             source.line(f"{var}._tags = None")
-        elif tagged:
-            self.tags(var, sorted(tagged, key=lambda spec: spec.tag or 0))
+        elif layout.tagged:
+            self.tags(var, layout.tagged)
         else:
             source.line(f"if b[p]: {var}._tags, p = {source.const(pr.read_tags)}(b, p, end)")
             source.line("else:")
@@ -73,28 +64,24 @@ class _DecoderWriter:
 
     def fixed(self, var: str, run: list[FieldSpec]) -> None:
         """Reads neighbouring fields of fixed size by one call of `struct.unpack_from`."""
-        if not run:
-            return
-        unpack = self.source.const(Packing(">" + "".join([FIXED[spec.kind][0] for spec in run])).unpack_from)
+        unpack = self.source.const(packing(run).unpack_from)
         targets = "".join([f"{var}.{spec.name}, " for spec in run])
         self.source.line(f"{targets}= {unpack}(b, p)")
         self.source.line(f"p += {sum([FIXED[spec.kind][1] for spec in run])}")
-        run.clear()
 
     def variable(self, var: str, spec: FieldSpec, tagged: bool = False) -> None:
         source = self.source
         target = f"{var}.{spec.name}"
         compact = self.compact and spec.flexible
         nullable = spec.nullable_in(self.version)
+        codec = VALUE_CODECS.get((spec.kind, compact, nullable))
         if spec.array:
             self.array(target, spec, compact, nullable)
-        elif (spec.kind, compact, nullable) in _READERS:
-            source.line(f"{target}, p = {source.const(_READERS[spec.kind, compact, nullable])}(b, p, end)")
+        elif codec is not None:
+            source.line(f"{target}, p = {source.const(codec[0])}(b, p, end)")
         elif spec.kind == "Records":
-            source.line(
-                f"{target}, p = {source.const(pr.read_compact_records if compact else pr.read_records)}(b, "
-                "p, end)"
-            )
+            read = source.const(pr.read_compact_records if compact else pr.read_records)
+            source.line(f"{target}, p = {read}(b, p, end)")
             if not nullable:
                 source.line(f"if {target} is None: raise null({spec.name!r})")
         elif nullable:
@@ -106,85 +93,70 @@ class _DecoderWriter:
             else:
                 source.line("p += 1")
                 source.line(f"if b[p - 1] > 127: {target} = None")
-            source.line("else:")
-            source.depth += 1
-            self.inline(target, spec)
-            source.depth -= 1
+            with source.block("else:"):
+                self.nested(spec, target)
         else:
-            self.inline(target, spec)
+            self.nested(spec, target)
 
-    def inline(self, target: str, spec: FieldSpec) -> None:
+    def nested(self, spec: FieldSpec, target: str | None = None, append_to: str | None = None) -> None:
+        """Reads a struct into an attribute or to the end of a list."""
+        source = self.source
         cls = self.root.struct_class(spec.kind)
-        self.level += 1
-        var = f"v{self.level}"
-        self.source.line(f"{var} = {target} = new({self.source.const(cls)})")
-        self.struct(cls, var)
-        self.level -= 1
+        with source.struct_variable() as var:
+            targets = var if target is None else f"{var} = {target}"
+            source.line(f"{targets} = new({source.const(cls)})")
+            self.struct(cls, var)
+            if append_to is not None:
+                source.line(f"{append_to}.append({var})")
 
     def array(self, target: str, spec: FieldSpec, compact: bool, nullable: bool) -> None:
         source = self.source
         n = source.temporary()
-        source.line(f"{n}, p = {source.const(pr.read_compact_length if compact else pr.read_length)}(b, p)")
+        source.line(f"{n}, p = {source.const(length_codec(compact)[0])}(b, p)")
         source.line(f"if {n} < 0: " + (f"{target} = None" if nullable else f"raise null({spec.name!r})"))
-        if nullable:
-            source.line("else:")
-            source.depth += 1
-        size = minimum_element_size(self.root, spec, self.version)
-        source.line(
-            f"if {n}{f' * {size}' if size > 1 else ''} > end - p: raise too_many({spec.name!r}, {n}, end - p)"
-        )
-        if spec.kind in FIXED:
-            source.line(f"{target}, p = {source.const(array_codec(spec.kind)[0])}(b, p, end, {n})")
-        else:
+        with source.block("else:" if nullable else None):
+            size = minimum_element_size(self.root, spec, self.version)
+            least = f"{n} * {size}" if size > 1 else n
+            source.line(f"if {least} > end - p: raise too_many({spec.name!r}, {n}, end - p)")
+            if spec.kind in FIXED:
+                source.line(f"{target}, p = {source.const(array_codec(spec.kind)[0])}(b, p, end, {n})")
+                return
             items = source.temporary()
             source.line(f"{items} = {target} = []")
-            source.line(f"for _ in range({n}):")
-            source.depth += 1
-            if spec.kind in PRIMITIVES:
-                reader = source.const(_READERS[spec.kind, compact, False])
-                source.line(f"x, p = {reader}(b, p, end)")
-                source.line(f"{items}.append(x)")
-            else:
-                cls = self.root.struct_class(spec.kind)
-                self.level += 1
-                var = f"v{self.level}"
-                source.line(f"{var} = new({source.const(cls)})")
-                self.struct(cls, var)
-                source.line(f"{items}.append({var})")
-                self.level -= 1
-            source.depth -= 1
-        if nullable:
-            source.depth -= 1
+            with source.block(f"for _ in range({n}):"):
+                if spec.kind in PRIMITIVES:
+                    read = source.const(VALUE_CODECS[spec.kind, compact, False][0])
+                    source.line(f"x, p = {read}(b, p, end)")
+                    source.line(f"{items}.append(x)")
+                else:
+                    self.nested(spec, append_to=items)
 
     def tags(self, var: str, tagged: list[FieldSpec]) -> None:
         """Reads a tagged section. A field must fill its size exactly. Of a repeated tag the last one
-        counts."""
+        counts.
+        """
         source = self.source
         n, tag, stop, unknown = (source.temporary() for _ in range(4))
         source.line(f"{n}, p = uvarint(b, p)")
         source.line(f"{unknown} = None")
-        source.line(f"for _ in range({n}):")
-        source.depth += 1
-        source.line(f"{tag}, p = uvarint(b, p)")
-        source.line(f"{stop}, p = uvarint(b, p)")
-        source.line(f"if p + {stop} > end: raise short('tagged field', {stop}, end - p)")
-        source.line(f"{stop} += p")
-        keyword = "if"
-        for spec in tagged:
-            source.line(f"{keyword} {tag} == {spec.tag}:")
-            keyword = "elif"
-            source.depth += 1
-            if spec.kind in FIXED and not spec.array:
-                self.fixed(var, [spec])
-            else:
-                self.variable(var, spec, tagged=True)
-            source.line(f"if p != {stop}: raise tags_mismatch({spec.name!r}, {stop} - p)")
-            source.depth -= 1
-        source.line("else:")
-        source.line(f"    if {unknown} is None: {unknown} = {{}}")
-        source.line(f"    {unknown}[{tag}] = bytes(b[p:{stop}])")
-        source.line(f"    p = {stop}")
-        source.depth -= 1
+        with source.block(f"for _ in range({n}):"):
+            source.line(f"{tag}, p = uvarint(b, p)")
+            source.line(f"{stop}, p = uvarint(b, p)")
+            source.line(f"if p + {stop} > end: raise short('tagged field', {stop}, end - p)")
+            source.line(f"{stop} += p")
+            keyword = "if"
+            for spec in tagged:
+                with source.block(f"{keyword} {tag} == {spec.tag}:"):
+                    if is_fixed(spec):
+                        self.fixed(var, [spec])
+                    else:
+                        self.variable(var, spec, tagged=True)
+                    source.line(f"if p != {stop}: raise tags_mismatch({spec.name!r}, {stop} - p)")
+                keyword = "elif"
+            with source.block("else:"):
+                source.line(f"if {unknown} is None: {unknown} = {{}}")
+                source.line(f"{unknown}[{tag}] = bytes(b[p:{stop}])")
+                source.line(f"p = {stop}")
         source.line(f"{var}._tags = {unknown}")
 
 

@@ -4,36 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from struct import Struct as Packing
 from typing import Any
 
 from quorate.protocol import primitives as pr
-from quorate.protocol.compiler.layout import FIXED, array_codec, check_version
+from quorate.protocol.compiler.layout import (
+    FIXED,
+    VALUE_CODECS,
+    array_codec,
+    check_version,
+    is_fixed,
+    length_codec,
+    packing,
+    struct_layout,
+)
 from quorate.protocol.compiler.source import FunctionSource, default_expression
 from quorate.protocol.encoded import EncodedStructs
 from quorate.protocol.errors import EncodeError
 from quorate.protocol.fields import NEVER, PRIMITIVES, Encoder, FieldSpec, MessageClass, StructClass
 
-_WRITERS: dict[tuple[str, bool, bool], Callable[..., Any]] = {
-    ("str", False, False): pr.write_string,
-    ("str", False, True): pr.write_nullable_string,
-    ("str", True, False): pr.write_compact_string,
-    ("str", True, True): pr.write_nullable_compact_string,
-    ("bytes", False, False): pr.write_bytes,
-    ("bytes", False, True): pr.write_nullable_bytes,
-    ("bytes", True, False): pr.write_compact_bytes,
-    ("bytes", True, True): pr.write_nullable_compact_bytes,
-}
-
 
 class _EncoderWriter:
+    """Writes the source text of an encoder. Each method appends the lines for one part of the message."""
+
     def __init__(self, root: MessageClass, version: int) -> None:
         self.root = root
         self.version = version
         self.compact = root.is_flexible(version)
         self.source = FunctionSource("v0, o, parts")
         self.source.constants |= {"absent": _absent, "bad_uuid": pr.bad_uuid}
-        self.level = 0
 
     def write(self) -> Encoder:
         self.struct(self.root, "v0")
@@ -43,26 +41,19 @@ class _EncoderWriter:
 
     def struct(self, cls: StructClass, var: str) -> None:
         source = self.source
-        run: list[FieldSpec] = []
-        tagged = []
-        for spec in cls.fields():
-            if not spec.in_version(self.version):
-                if not spec.ignorable:
-                    source.line(f"if {self.is_set(spec, f'{var}.{spec.name}')}: raise absent({spec.name!r})")
-            elif spec.tagged_in(self.version):
-                tagged.append(spec)
-            elif spec.kind in FIXED and not spec.array:
-                run.append(spec)
+        layout = struct_layout(cls, self.version)
+        for spec in layout.absent:
+            if not spec.ignorable:
+                source.line(f"if {self.is_set(spec, f'{var}.{spec.name}')}: raise absent({spec.name!r})")
+        for part in layout.body:
+            if isinstance(part, list):
+                self.fixed(var, part)
             else:
-                self.fixed(var, run)
-                self.variable(f"{var}.{spec.name}", spec)
+                self.variable(f"{var}.{part.name}", part)
         if not self.compact:
-            self.fixed(var, run)
             source.line(f"if {var}._tags: raise absent('unknown_tags')")
-            return
-        self.fixed(var, run)
-        if tagged:
-            self.tags(var, sorted(tagged, key=lambda spec: spec.tag or 0))
+        elif layout.tagged:
+            self.tags(var, layout.tagged)
         else:
             source.line(f"if {var}._tags is None: o.append(0)")
             source.line(f"else: {source.const(pr.write_tags)}(o, [], {var}._tags)")
@@ -88,26 +79,25 @@ class _EncoderWriter:
         return f"{value} != {default_expression(self.source, spec)}"
 
     def fixed(self, var: str, run: list[FieldSpec]) -> None:
-        if not run:
-            return
+        """Writes neighbouring fields of fixed size by one call of `struct.pack`."""
         for spec in run:
             if spec.kind == "uuid":
                 value = f"{var}.{spec.name}"
                 self.source.line(f"if len({value}) != 16: raise bad_uuid({value})")
-        pack = self.source.const(Packing(">" + "".join([FIXED[spec.kind][0] for spec in run])).pack)
+        pack = self.source.const(packing(run).pack)
         self.source.line(f"o += {pack}({', '.join([f'{var}.{spec.name}' for spec in run])})")
-        run.clear()
 
     def variable(self, value: str, spec: FieldSpec, tagged: bool = False) -> None:
         source = self.source
         compact = self.compact and spec.flexible
         nullable = spec.nullable_in(self.version)
+        codec = VALUE_CODECS.get((spec.kind, compact, nullable))
         if spec.array:
             self.array(value, spec, compact, nullable)
-        elif (spec.kind, compact, nullable) in _WRITERS:
-            source.line(f"{source.const(_WRITERS[spec.kind, compact, nullable])}(o, {value})")
+        elif codec is not None:
+            source.line(f"{source.const(codec[1])}(o, {value})")
         elif spec.kind == "Records":
-            length = source.const(pr.write_compact_length if compact else pr.write_length)
+            length = source.const(length_codec(compact)[1])
             write = f"o = {source.const(pr.write_records)}(parts, o, {value}, {length})"
             if nullable:
                 source.line(f"if {value} is None: {length}(o, -1)")
@@ -116,70 +106,57 @@ class _EncoderWriter:
                 source.line(write)
         elif nullable:
             source.line(f"if {value} is None: o.append({0 if tagged else 255})")
-            source.line("else:")
-            source.depth += 1
-            source.line("o.append(1)")
-            self.inline(value, spec)
-            source.depth -= 1
+            with source.block("else:"):
+                source.line("o.append(1)")
+                self.nested(value, spec)
         else:
-            self.inline(value, spec)
+            self.nested(value, spec)
 
-    def inline(self, value: str, spec: FieldSpec) -> None:
-        self.level += 1
-        self.source.line(f"v{self.level} = {value}")
-        self.struct(self.root.struct_class(spec.kind), f"v{self.level}")
-        self.level -= 1
+    def nested(self, value: str, spec: FieldSpec) -> None:
+        """Writes the struct of a field."""
+        with self.source.struct_variable() as var:
+            self.source.line(f"{var} = {value}")
+            self.struct(self.root.struct_class(spec.kind), var)
 
     def array(self, value: str, spec: FieldSpec, compact: bool, nullable: bool) -> None:
         source = self.source
-        length = source.const(pr.write_compact_length if compact else pr.write_length)
+        length = source.const(length_codec(compact)[1])
         items = source.temporary()
         source.line(f"{items} = {value}")
         if nullable:
             source.line(f"if {items} is None: {length}(o, -1)")
-            source.line("else:")
-            source.depth += 1
-        source.line(f"{length}(o, len({items}))")
-        if spec.kind in FIXED:
-            source.line(f"{source.const(array_codec(spec.kind)[1])}(o, {items})")
-        else:
-            self.level += 1
-            var = f"v{self.level}"
-            nested = spec.kind not in PRIMITIVES
-            if nested:
+        with source.block("else:" if nullable else None):
+            source.line(f"{length}(o, len({items}))")
+            if spec.kind in FIXED:
+                source.line(f"{source.const(array_codec(spec.kind)[1])}(o, {items})")
+                return
+            with source.struct_variable() as var:
+                if spec.kind in PRIMITIVES:
+                    write = source.const(VALUE_CODECS[spec.kind, compact, False][1])
+                    with source.block(f"for {var} in {items}:"):
+                        source.line(f"{write}(o, {var})")
+                    return
                 source.line(f"if type({items}) is {source.const(EncodedStructs)}: o += b''.join({items})")
-                source.line("else:")
-                source.depth += 1
-            source.line(f"for {var} in {items}:")
-            source.depth += 1
-            if nested:
-                self.struct(self.root.struct_class(spec.kind), var)
-                source.depth -= 1
-            else:
-                source.line(f"{source.const(_WRITERS[spec.kind, compact, False])}(o, {var})")
-            source.depth -= 1
-            self.level -= 1
-        if nullable:
-            source.depth -= 1
+                with source.block("else:"), source.block(f"for {var} in {items}:"):
+                    self.struct(self.root.struct_class(spec.kind), var)
 
     def tags(self, var: str, tagged: list[FieldSpec]) -> None:
         """Writes each set field to a buffer of its own, whose size stands before it, then all tags in
-        ascending order."""
+        ascending order.
+        """
         source = self.source
         found, outer = source.temporary(), source.temporary()
         source.line(f"{found} = None")
         for spec in tagged:
             value = f"{var}.{spec.name}"
-            source.line(f"if {self.is_set(spec, value)}:")
-            source.depth += 1
-            source.line(f"if {found} is None: {found} = []")
-            source.line(f"{outer} = o; o = bytearray()")
-            if spec.kind in FIXED and not spec.array:
-                self.fixed(var, [spec])
-            else:
-                self.variable(value, spec, tagged=True)
-            source.line(f"{found}.append(({spec.tag}, o)); o = {outer}")
-            source.depth -= 1
+            with source.block(f"if {self.is_set(spec, value)}:"):
+                source.line(f"if {found} is None: {found} = []")
+                source.line(f"{outer} = o; o = bytearray()")
+                if is_fixed(spec):
+                    self.fixed(var, [spec])
+                else:
+                    self.variable(value, spec, tagged=True)
+                source.line(f"{found}.append(({spec.tag}, o)); o = {outer}")
         source.line(f"if {found} or {var}._tags:")
         source.line(f"    {source.const(pr.write_tags)}(o, {found} or [], {var}._tags)")
         source.line("else: o.append(0)")

@@ -1,9 +1,13 @@
-"""How a version of a message lays out its fields: sizes of fixed-size kinds, least sizes of structs,
-array codecs."""
+"""The layout of the fields of a struct in one version, and the functions that read and write them.
+
+Decoder and encoder share this module, so that both see the same fields in the same order.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from struct import Struct as Packing
 from typing import Any
 
 from quorate.protocol import primitives as pr
@@ -16,16 +20,76 @@ FIXED: dict[str, tuple[str, int]] = {
 }  # fmt: skip
 """The format character of `struct` and the size in bytes of each kind whose size is fixed."""
 
-_ARRAY_CODECS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    "uuid": (pr.read_uuids, pr.write_uuids)
+Codec = tuple[Callable[..., Any], Callable[..., Any]]
+"""A reader and the writer that is its counterpart."""
+
+VALUE_CODECS: dict[tuple[str, bool, bool], Codec] = {
+    ("str", False, False): (pr.read_string, pr.write_string),
+    ("str", False, True): (pr.read_nullable_string, pr.write_nullable_string),
+    ("str", True, False): (pr.read_compact_string, pr.write_compact_string),
+    ("str", True, True): (pr.read_nullable_compact_string, pr.write_nullable_compact_string),
+    ("bytes", False, False): (pr.read_bytes, pr.write_bytes),
+    ("bytes", False, True): (pr.read_nullable_bytes, pr.write_nullable_bytes),
+    ("bytes", True, False): (pr.read_compact_bytes, pr.write_compact_bytes),
+    ("bytes", True, True): (pr.read_nullable_compact_bytes, pr.write_nullable_compact_bytes),
 }
+"""The codec of a single value by its kind, whether its length is compact and whether it may be null."""
+
+_ARRAY_CODECS: dict[str, Codec] = {"uuid": (pr.read_uuids, pr.write_uuids)}
 
 
-def array_codec(kind: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Reader and writer of the elements of an array of a fixed-size kind."""
+def array_codec(kind: str) -> Codec:
+    """The codec of the elements of an array of a fixed-size kind."""
     if kind not in _ARRAY_CODECS:
         _ARRAY_CODECS[kind] = pr.int_array_codec(*FIXED[kind])
     return _ARRAY_CODECS[kind]
+
+
+def length_codec(compact: bool) -> Codec:
+    """The codec of the length of an array or of record batches."""
+    if compact:
+        return pr.read_compact_length, pr.write_compact_length
+    return pr.read_length, pr.write_length
+
+
+@dataclass(slots=True)
+class StructLayout:
+    """The fields of a struct, divided by how one version writes them."""
+
+    absent: list[FieldSpec] = field(default_factory=list)
+    """The fields that the version lacks."""
+    body: list[FieldSpec | list[FieldSpec]] = field(default_factory=list)
+    """The untagged fields in wire order. Neighbouring fields of fixed size are one list."""
+    tagged: list[FieldSpec] = field(default_factory=list)
+    """The tagged fields in the order of their tags."""
+
+
+def struct_layout(cls: StructClass, version: int) -> StructLayout:
+    """Returns the layout of a struct in a version."""
+    layout = StructLayout()
+    for spec in cls.fields():
+        if not spec.in_version(version):
+            layout.absent.append(spec)
+        elif spec.tagged_in(version):
+            layout.tagged.append(spec)
+        elif not is_fixed(spec):
+            layout.body.append(spec)
+        elif layout.body and isinstance(layout.body[-1], list):
+            layout.body[-1].append(spec)
+        else:
+            layout.body.append([spec])
+    layout.tagged.sort(key=lambda spec: spec.tag or 0)
+    return layout
+
+
+def is_fixed(spec: FieldSpec) -> bool:
+    """Whether the field is a single value of fixed size."""
+    return spec.kind in FIXED and not spec.array
+
+
+def packing(run: list[FieldSpec]) -> Packing:
+    """The `struct.Struct` of neighbouring fields of fixed size."""
+    return Packing(">" + "".join([FIXED[spec.kind][0] for spec in run]))
 
 
 def check_version(cls: MessageClass, version: int) -> None:

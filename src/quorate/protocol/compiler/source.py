@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from quorate.protocol.fields import FieldSpec
@@ -14,12 +16,31 @@ class FunctionSource:
         self.lines = [f"def compiled({signature}):"]
         self.constants: dict[str, Any] = {}
         self._names: dict[int, str] = {}
-        self.depth = 1
+        self._depth = 1
         self._temporaries = 0
+        self._structs = 0
 
     def line(self, text: str) -> None:
         """Appends a line at the current depth of indentation."""
-        self.lines.append("    " * self.depth + text)
+        self.lines.append("    " * self._depth + text)
+
+    @contextmanager
+    def block(self, head: str | None) -> Iterator[None]:
+        """Appends `head` and indents the lines that follow. Without a head it changes nothing."""
+        if head is None:
+            yield
+            return
+        self.line(head)
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    @contextmanager
+    def struct_variable(self) -> Iterator[str]:
+        """The name of the variable of a nested struct: `v1`, `v2`, ... by depth."""
+        self._structs += 1
+        yield f"v{self._structs}"
+        self._structs -= 1
 
     def const(self, value: Any) -> str:
         """The name of the constant `value` in the generated code."""

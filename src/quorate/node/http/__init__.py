@@ -1,0 +1,7 @@
+"""/metrics and /health of a node.
+
+    endpoint  starts and stops the server without a delay of the node's start
+    server    the server; imported only where quorate.http.listen is set
+
+`quorate.node.server` and tests import these modules.
+"""

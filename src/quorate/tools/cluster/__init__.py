@@ -1,0 +1,10 @@
+"""Tools that describe and change a cluster as a whole.
+
+    cluster              kafka-cluster
+    broker_api_versions  kafka-broker-api-versions
+    configs              kafka-configs
+    features             kafka-features
+    log_dirs             kafka-log-dirs
+
+Nothing else imports this package.
+"""

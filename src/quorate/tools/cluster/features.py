@@ -1,0 +1,193 @@
+"""kafka-features: describes and changes the finalized feature levels of a cluster."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from quorate.admin.client import AdminClient
+from quorate.admin.errors import KafkaError, NetError, error_text
+from quorate.admin.types import FeatureUpgrade
+from quorate.metadata import features as levels
+from quorate.tools import storage
+from quorate.tools.client.admin_client import add_connection, with_admin
+from quorate.tools.client.options import tool_parser
+from quorate.tools.command_line import Parser, ToolError, run
+
+Updates = dict[str, tuple[int, FeatureUpgrade]]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return run(_main, argv)
+
+
+def _parser() -> Parser:
+    parser = tool_parser("kafka-features", "This tool manages feature flags in Kafka.")
+    add_connection(parser, controllers=True)
+    commands = parser.add_subparsers(
+        dest="command", metavar="{describe,upgrade,downgrade,disable,version-mapping,feature-dependencies}"
+    )
+    commands.add_parser("describe", help="Describes the current active feature flags.")
+    upgrade = commands.add_parser("upgrade", help="Upgrade one or more feature flags.")
+    downgrade = commands.add_parser("downgrade", help="Downgrade one or more feature flags.")
+    disable = commands.add_parser(
+        "disable", help="Disable one or more feature flags: the same as downgrading to zero."
+    )
+    for command in (upgrade, downgrade):
+        command.add_argument(
+            "--metadata", help="DEPRECATED: the level of metadata.version, for example 3.3-IV3."
+        )
+        command.add_argument(
+            "--release-version",
+            "--release-software",
+            help="The release whose level all features are to get, for example 4.1-IV1.",
+        )
+    for command in (upgrade, downgrade, disable):
+        command.add_argument(
+            "--feature",
+            action="append",
+            help="feature=level (may be repeated); for disable the feature alone.",
+        )
+        command.add_argument(
+            "--dry-run", action="store_true", help="Validate the change, but do not perform it."
+        )
+    for command in (downgrade, disable):
+        command.add_argument(
+            "--unsafe", action="store_true", help="Do it even if metadata is irreversibly lost."
+        )
+    mapping = commands.add_parser("version-mapping", help="The feature levels that belong to a release.")
+    mapping.add_argument(
+        "--release-version", "-r", help="The release, for example 4.1-IV1; the latest stable one without it."
+    )
+    dependencies = commands.add_parser(
+        "feature-dependencies", help="The levels of other features that a level needs."
+    )
+    dependencies.add_argument(
+        "--feature", "-f", action="append", required=True, help="feature=level (may be repeated)."
+    )
+    return parser
+
+
+def _main(argv: Sequence[str]) -> int:
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.command is None:
+        parser.error("too few arguments")
+    if args.command in ("version-mapping", "feature-dependencies"):
+        # Both commands print what this release supports and ask no cluster.
+        return storage.main([args.command, *_storage_arguments(args)])
+    try:
+        if args.command == "describe":
+            return with_admin(args, _describe)
+        updates = _updates(args)
+        return with_admin(args, lambda admin: _update(admin, args, updates))
+    except (KafkaError, NetError) as error:
+        raise ToolError(error_text(error)) from error
+
+
+def _storage_arguments(args: argparse.Namespace) -> list[str]:
+    if args.command == "feature-dependencies":
+        return [part for feature in args.feature for part in ("--feature", feature)]
+    return ["--release-version", args.release_version] if args.release_version else []
+
+
+def level_text(feature: str, level: int) -> str:
+    """Returns the text of a level. For metadata.version it is the name of the version."""
+    if feature != levels.METADATA_VERSION:
+        return str(level)
+    known = levels.LEVELS.get(level)
+    return f"UNKNOWN {level}" if known is None else known.name
+
+
+async def _describe(admin: AdminClient) -> int:
+    found = await admin.describe_features()
+    epoch = str(found.epoch) if found.epoch >= 0 else "-"
+    for feature, (low, high) in sorted(found.supported.items()):
+        level = found.finalized.get(feature, 0)
+        least, most = level_text(feature, low), level_text(feature, high)
+        print(
+            f"Feature: {feature}\tSupportedMinVersion: {least}\tSupportedMaxVersion: {most}"
+            f"\tFinalizedVersionLevel: {level_text(feature, level)}\tEpoch: {epoch}"
+        )
+    return 0
+
+
+def _updates(args: argparse.Namespace) -> Updates:
+    """Returns the levels and upgrade types that the options ask for. Raises ToolError."""
+    kind = FeatureUpgrade.UPGRADE
+    if args.command != "upgrade":
+        kind = FeatureUpgrade.UNSAFE_DOWNGRADE if args.unsafe else FeatureUpgrade.SAFE_DOWNGRADE
+    given = args.feature or []
+    updates: Updates = {}
+    if args.command == "disable":
+        pairs = [(levels.canonical_name(feature), 0) for feature in given]
+    else:
+        if args.release_version is not None:
+            if args.metadata is not None or given:
+                raise ToolError("Can not specify `release-version` with other feature flags.")
+            return _release(args.release_version, kind)
+        if args.metadata is not None:
+            print(" `metadata` flag is deprecated and may be removed in a future release.")
+            updates[levels.METADATA_VERSION] = (_metadata_level(args.metadata), kind)
+        pairs = [_name_and_level(text) for text in given]
+    for feature, level in pairs:
+        if feature in updates:
+            raise ToolError(f"Feature {feature} was specified more than once.")
+        updates[feature] = (level, kind)
+    if not updates:
+        raise ToolError(f"You must specify at least one feature to {args.command}")
+    return updates
+
+
+def _metadata_level(text: str) -> int:
+    try:
+        return levels.parse_version(text).level
+    except ValueError:
+        stable = [str(v) for level, v in sorted(levels.LEVELS.items()) if level <= levels.LATEST_STABLE_LEVEL]
+        raise ToolError(
+            f"Unknown metadata.version {text}. Supported metadata.version are {', '.join(stable)}"
+        ) from None
+
+
+def _release(text: str, kind: FeatureUpgrade) -> Updates:
+    metadata = _metadata_level(text)
+    updates: Updates = {levels.METADATA_VERSION: (metadata, kind)}
+    for feature in levels.FEATURES.values():
+        level = feature.default_level(metadata)
+        if level > 0 or kind is not FeatureUpgrade.UPGRADE:  # level 0 is not an upgrade
+            updates[feature.name] = (level, kind)
+    return updates
+
+
+def _name_and_level(text: str) -> tuple[str, int]:
+    name, equals, level = text.partition("=")
+    if not equals:
+        raise ToolError(f"Can't parse feature=level string {text}: equals sign not found.")
+    feature = levels.canonical_name(name.strip())
+    try:
+        return feature, int(level)
+    except ValueError:
+        if feature == levels.METADATA_VERSION:
+            return feature, _metadata_level(level.strip())
+        raise ToolError(
+            f"Can't parse feature=level string {text}: unable to parse {level.strip()} as a short."
+        ) from None
+
+
+async def _update(admin: AdminClient, args: argparse.Namespace, updates: Updates) -> int:
+    results = await admin.update_features(updates, validate_only=args.dry_run)
+    failed = 0
+    for feature, error in sorted(results.items()):
+        level = updates[feature][0] if feature in updates else 0
+        if error is not None:
+            failed += 1
+            what = (
+                f"disable {feature}" if args.command == "disable" else f"{args.command} {feature} to {level}"
+            )
+            print(f"{'Can not' if args.dry_run else 'Could not'} {what}. {error_text(error)}")
+        else:
+            done = "disabled." if args.command == "disable" else f"{args.command}d to {level}."
+            print(f"{feature} {'can be' if args.dry_run else 'was'} {done}")
+    if failed:
+        raise ToolError(f"{failed} out of {len(updates)} operation(s) failed.")
+    return 0

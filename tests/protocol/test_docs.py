@@ -15,22 +15,25 @@ HEAD = """\
 
 Written from `quorate.protocol.api.REGISTRY` and `quorate.protocol.our_tags`; a test compares.
 
-Messages are declared once, in `src/quorate/protocol/messages/`, one module for each API with the history of its
-versions on top, and compiled for a version when it is first used. Their bytes and their JSON are compared in the tests
-with Apache Kafka's own classes, in every version, and with kio.
+Messages are declared once, in `src/quorate/protocol/messages/`, one module for each API with the
+history of its versions on top, and compiled for a version when it is first used. Tests compare their
+bytes and their JSON with Apache Kafka's own classes, in every version, and with kio.
 
-Where our reading differs from Java's:
+The decoders differ from Java's in these points:
 
-- Bytes left behind a message, and tagged fields that do not fill their size, are errors here; Java skips over them.
-- Text that is no UTF-8 is an error here; Java replaces it.
-- A tag that only later versions of a message know is kept as an unknown one; Java refuses the message.
-- Unknown tagged fields are kept and written back, as in Java; of a repeated tag the last counts.
+- Bytes after a message, and tagged fields that do not fill their size, are errors here. Java skips
+  them.
+- A tag that only later versions of a message know is kept as an unknown one. Java rejects the
+  message.
+- Unknown tagged fields are kept and written back, as in Java. If a tag is repeated, the last one
+  counts.
 - A frame takes at most 64 times its size in memory, whatever it holds.
 
 ## APIs
 
-Versions are those advertised; in brackets, a last one that may still change and is decoded only on demand.
-B: broker listener, C: controller listener. Produce is advertised from 0, because librdkafka asks for it, but served from 3.
+Versions are the advertised ones. In brackets is a last version that may still change and is decoded
+only on demand. B: broker listener, C: controller listener. Produce is advertised from version 0,
+because librdkafka asks for it, but served from version 3.
 
 | Key | API | Versions | Flexible from | Listeners | Forwarded to the controller |
 |---|---|---|---|---|---|
@@ -39,7 +42,7 @@ B: broker listener, C: controller listener. Produce is advertised from 0, becaus
 TAGS = """
 ## Our tagged fields
 
-Apache Kafka skips them. Their defaults mean "not known", and no answer depends on one being there.
+Apache Kafka skips them. Their defaults mean "not known", and no response depends on them.
 
 | Tag | Where | Meaning |
 |---|---|---|

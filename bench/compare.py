@@ -31,7 +31,8 @@ BIN = Path(sys.executable).parent
 
 
 def one(impl: str, scripts: Path, probe: str, timeout_s: float) -> dict[str, object]:
-    """One run of one probe; {"error": ...} when it failed. scripts: the folder of Quorate's console scripts."""
+    """One run of one probe, or {"error": ...} if it failed. `scripts` is the folder of Quorate's console
+    scripts."""
     try:
         done = subprocess.run(
             [sys.executable, "-m", "bench.probes", impl, probe],

@@ -48,7 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     if args.replay is not None:
         return 0 if replay(args.level, args.replay, args.each, write_line) else 1
-    options = f"--level {args.level} --seed {args.seed} --events {args.events} --each {args.each} --jobs {args.jobs}"
+    options = (
+        f"--level {args.level} --seed {args.seed} --events {args.events} --each {args.each} --jobs "
+        f"{args.jobs}"
+    )
     run_report = (
         RunReport(args.json, args.level, f"{PROGRAM} {options}", args.seed) if args.json is not None else None
     )

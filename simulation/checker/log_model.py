@@ -41,7 +41,10 @@ class Batch:
         self.digest = hash((before, base, epoch, self.end, nonce))
 
     def __repr__(self) -> str:
-        return f"Batch({self.base}..{self.end - 1} epoch={self.epoch} {[k for k, _ in self.controls] or list(self.values)})"
+        return (
+            f"Batch({self.base}..{self.end - 1} epoch={self.epoch} "
+            f"{[k for k, _ in self.controls] or list(self.values)})"
+        )
 
     def control_records(self) -> list[ControlRecord]:
         return [ControlRecord(self.base + i, kind, value) for i, (kind, value) in enumerate(self.controls)]

@@ -41,7 +41,10 @@ def describe(what: object) -> str:
     """Returns a description of a request or a response for traces."""
     match what:
         case m.Vote():
-            return f"{'pre-vote' if what.pre_vote else 'Vote'}(epoch {what.epoch}, log {what.last.offset}-{what.last.epoch})"
+            return (
+                f"{'pre-vote' if what.pre_vote else 'Vote'}(epoch {what.epoch}, log "
+                f"{what.last.offset}-{what.last.epoch})"
+            )
         case m.BeginEpoch():
             return f"BeginQuorumEpoch({what.epoch})"
         case m.EndEpoch():
@@ -52,7 +55,10 @@ def describe(what: object) -> str:
             return ("granted" if what.granted else "refused") + _common(what)
         case m.FetchReply():
             news = what.diverging and f"diverging at {what.diverging.offset}-{what.diverging.epoch}"
-            return f"{news or f'{len(what.records)} batches'}, high watermark {what.high_watermark}{_common(what)}"
+            return (
+                f"{news or f'{len(what.records)} batches'}, high watermark "
+                f"{what.high_watermark}{_common(what)}"
+            )
         case m.Reply():
             return "ok" + _common(what)
         case m.Failure():

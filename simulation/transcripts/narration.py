@@ -262,14 +262,23 @@ class NarratedWorld(World):
                 )
             case m.EndEpoch(), _ if not error and t.core.state.role is Role.FOLLOWER:
                 order = nodes(k.id for k in request.preferred)
-                return f"hears that {who} no longer leads epoch {request.epoch}, and would be followed by {order}"
+                return (
+                    f"hears that {who} no longer leads epoch {request.epoch}, and would be followed by "
+                    f"{order}"
+                )
             case m.Fetch(), m.FetchReply():
                 return self._fetched(who, request, reply)
             case m.FetchSnapshot(), m.SnapshotReply() if not error:
                 end = reply.position + min(reply.read, len(reply.data))
-                return f"sends {who} bytes {reply.position} to {end} of {reply.size} of the snapshot {position(reply.snapshot)}"
+                return (
+                    f"sends {who} bytes {reply.position} to {end} of {reply.size} of the snapshot "
+                    f"{position(reply.snapshot)}"
+                )
             case ((m.AddVoter() | m.RemoveVoter() | m.UpdateVoter()), _):
-                return f"answers {who}: {error.name if error else 'done'}{f', {reply.message}' if reply.message else ''}"
+                return (
+                    f"answers {who}: "
+                    f"{error.name if error else 'done'}{f', {reply.message}' if reply.message else ''}"
+                )
         return ""
 
     def _refusal(self, t: Replica, q: m.Vote, error: ErrorCode) -> str:
@@ -297,7 +306,10 @@ class NarratedWorld(World):
         if reply.snapshot is not None:
             return f"tells {who} to load the snapshot {position(reply.snapshot)}"
         if reply.error and reply.leader_id is not None and reply.epoch > q.epoch:
-            return f"tells {who}, which fetches in epoch {q.epoch}, that n{reply.leader_id} leads epoch {reply.epoch}"
+            return (
+                f"tells {who}, which fetches in epoch {q.epoch}, that n{reply.leader_id} leads epoch "
+                f"{reply.epoch}"
+            )
         return ""
 
     def table(self) -> Iterable[str]:

@@ -217,7 +217,8 @@ class GroupOperations:
         def moved(answer: Any) -> int:
             codes = {int(p.error_code) for t in answer.topics for p in t.partitions}
             again = codes & {
-                ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
             }  # fmt: skip
             return min(again, default=0)
 

@@ -28,7 +28,10 @@ class Node:
     fenced: bool = False
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port} (id: {self.id} rack: {self.rack or 'null'} isFenced: {str(self.fenced).lower()})"
+        return (
+            f"{self.host}:{self.port} (id: {self.id} rack: {self.rack or 'null'} isFenced: "
+            f"{str(self.fenced).lower()})"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,12 @@ _BY_INDEX: Final[_Level] = ("partitions", "partitions", "partition_index")
 _INDEXES: Final[_Level] = ("partitions", "partition_indexes", "partition_index")
 _MIRRORS: Final[dict[int, tuple[tuple[int, int, tuple[_Level, ...]], ...]]] = {
     ApiKey.PRODUCE: (
-        (0, 99, (("responses", "topic_data", "name topic_id"), ("partition_responses", "partition_data", "index"))),
+        (0, 99, (("responses", "topic_data", "name topic_id"), ("partition_responses", "partition_data",
+        "index"))),
     ),
     ApiKey.FETCH: (
-        (0, 12, (("responses", "topics", "topic topic_id"), ("partitions", "partitions", "partition>partition_index"))),
+        (0, 12, (("responses", "topics", "topic topic_id"), ("partitions", "partitions",
+        "partition>partition_index"))),
     ),
     ApiKey.LIST_OFFSETS: ((0, 99, (("topics", "topics", "name"), _BY_INDEX)),),
     ApiKey.METADATA: ((0, 99, (("topics", "topics", "name topic_id"),)),),
@@ -56,11 +58,13 @@ _MIRRORS: Final[dict[int, tuple[tuple[int, int, tuple[_Level, ...]], ...]]] = {
     ApiKey.DELETE_ACLS: ((0, 99, (("filter_results", "filters", ""),)),),
     ApiKey.DESCRIBE_CONFIGS: ((0, 99, (("results", "resources", "resource_type resource_name"),)),),
     ApiKey.ALTER_CONFIGS: ((0, 99, (("responses", "resources", "resource_type resource_name"),)),),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: ((0, 99, (("responses", "resources", "resource_type resource_name"),)),),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: ((0, 99, (("responses", "resources",
+    "resource_type resource_name"),)),),
     ApiKey.CREATE_PARTITIONS: ((0, 99, (("results", "topics", "name"),)),),
     ApiKey.DELETE_GROUPS: ((0, 99, (("results", "groups_names", "group_id"),)),),
     ApiKey.ELECT_LEADERS: (
-        (0, 99, (("replica_election_results", "topic_partitions", "topic"), ("partition_result", "partitions", "partition_id"))),
+        (0, 99, (("replica_election_results", "topic_partitions", "topic"), ("partition_result",
+        "partitions", "partition_id"))),
     ),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: (
         (0, 99, (("responses", "topics", "name"), _BY_INDEX)),
@@ -68,9 +72,11 @@ _MIRRORS: Final[dict[int, tuple[tuple[int, int, tuple[_Level, ...]], ...]]] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: (
         (0, 99, (("topics", "topics", "name"), _INDEXES)),
     ),
-    ApiKey.ALTER_CLIENT_QUOTAS: ((0, 99, (("entries", "entries", ""), ("entity", "entity", "entity_type entity_name"))),),
+    ApiKey.ALTER_CLIENT_QUOTAS: ((0, 99, (("entries", "entries", ""), ("entity", "entity",
+    "entity_type entity_name"))),),
     ApiKey.DESCRIBE_PRODUCERS: ((0, 99, (("topics", "topics", "name"), _INDEXES)),),
-    ApiKey.DESCRIBE_TRANSACTIONS: ((0, 99, (("transaction_states", "transactional_ids", "transactional_id"),)),),
+    ApiKey.DESCRIBE_TRANSACTIONS: ((0, 99, (("transaction_states", "transactional_ids",
+    "transactional_id"),)),),
     ApiKey.CONSUMER_GROUP_DESCRIBE: ((0, 99, (("groups", "group_ids", "group_id"),)),),
     ApiKey.SHARE_GROUP_DESCRIBE: ((0, 99, (("groups", "group_ids", "group_id"),)),),
     ApiKey.STREAMS_GROUP_DESCRIBE: ((0, 99, (("groups", "group_ids", "group_id"),)),),

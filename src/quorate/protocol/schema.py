@@ -59,8 +59,10 @@ from quorate.protocol.regions import FileRegion
 from quorate.protocol.uuids import ZERO_UUID, uuid_text
 
 __all__ = [
-    "NEVER", "PRIMITIVES", "ZERO_UUID", "Data", "FieldSpec", "Message", "Records", "Request", "Response", "Struct",
-    "boolean", "field", "float64", "int8", "int16", "int32", "int64", "records", "string", "uint16", "uint32", "uuid",
+    "NEVER", "PRIMITIVES", "ZERO_UUID", "Data", "FieldSpec", "Message", "Records", "Request", "Response",
+    "Struct",
+    "boolean", "field", "float64", "int8", "int16", "int32", "int64", "records", "string", "uint16",
+    "uint32", "uuid",
 ]  # fmt: skip
 
 

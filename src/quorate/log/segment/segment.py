@@ -438,7 +438,8 @@ class Segment:
     # --- time -------------------------------------------------------------------------------------
 
     def offset_and_time_of_max(self) -> tuple[int, int]:
-        """(last offset of the batch that has the greatest timestamp, that timestamp or -1). Raises OSError."""
+        """Returns (last offset of the batch with the greatest timestamp, that timestamp or -1). Raises
+        OSError."""
         if self.max_timestamp is None:
             self.max_timestamp, self.offset_of_max_timestamp = self.time_index().last()
         return self.offset_of_max_timestamp, self.max_timestamp

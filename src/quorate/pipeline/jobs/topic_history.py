@@ -91,7 +91,8 @@ def _committed(rows: DataFrame) -> DataFrame:
 
 def _event(kind: Column, changes: Column) -> list[Column]:
     return [
-        f.col("topic"), f.col("topic_id"), f.col("offset"), f.col("timestamp"), kind.alias("event"), f.col("partition"),
+        f.col("topic"), f.col("topic_id"), f.col("offset"), f.col("timestamp"), kind.alias("event"),
+        f.col("partition"),
         changes.alias("changes"), f.col("snapshot"), f.col("position"),
     ]  # fmt: skip
 

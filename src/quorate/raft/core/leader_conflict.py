@@ -35,7 +35,10 @@ def accept_claim(
             reaches the listener can send.
     """
     known = r.leader_id
-    text = f"{claim} names {leader_id} as the leader of epoch {r.epoch}, which is {known} as far as this replica knows"
+    text = (
+        f"{claim} names {leader_id} as the leader of epoch {r.epoch}, which is {known} as far as this "
+        "replica knows"
+    )
     confirmed = (
         known == r.me.id
         or r.leader_confirmed_epoch == r.epoch

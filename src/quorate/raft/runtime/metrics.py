@@ -25,7 +25,8 @@ NOT_KNOWN = float("nan")
 MAX_WAITING = 10_000  # batches whose commit is timed; a leader without a majority would collect them
 
 STATES = (
-    "leader", "prospective", "prospective-voted", "candidate", "unattached", "unattached-voted", "follower", "observer",
+    "leader", "prospective", "prospective-voted", "candidate", "unattached", "unattached-voted",
+    "follower", "observer",
     "resigned",
 )  # fmt: skip
 

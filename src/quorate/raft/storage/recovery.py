@@ -119,7 +119,10 @@ def _missing_log(
     except CheckpointError as e:
         return f"{e}, {lost}"  # no crash damages a file that is replaced atomically
     if epochs:
-        return f"{directory / LEADER_EPOCHS} names records of epoch {epochs[-1][0]} from offset {epochs[-1][1]} on, {lost}"
+        return (
+            f"{directory / LEADER_EPOCHS} names records of epoch {epochs[-1][0]} from offset "
+            f"{epochs[-1][1]} on, {lost}"
+        )
     try:
         stored = state_file.read()
     except QuorumStateError:
@@ -147,7 +150,8 @@ def _refuse_later_snapshot(config: RaftConfig, directory: Path, state_file: Quor
         return  # `_read_quorum_state` reports the error, and knows the voters from the log
     if stored is not None and stored.epoch < latest.epoch:
         raise RaftError(
-            f"{state_file.path} is in epoch {stored.epoch}, but {directory / snapshot_name(latest)} is of epoch "
+            f"{state_file.path} is in epoch {stored.epoch}, but {directory / snapshot_name(latest)} is of "
+            "epoch "
             f"{latest.epoch}: "
             "one of them is damaged or from a backup"
         )

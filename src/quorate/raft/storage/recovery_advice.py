@@ -50,7 +50,10 @@ def explain_snapshot(error: BaseException, config: RaftConfig, directory: Path, 
 def remedy(config: RaftConfig, directory: Path, members: Membership | None, only_state: bool) -> str:
     """The advice, as a sentence. With `only_state` only the file quorum-state is damaged."""
     if not config.is_controller:
-        return f"This node only observes the quorum: move {directory} away and start it again, it fetches everything anew"
+        return (
+            f"This node only observes the quorum: move {directory} away and start it again, it fetches "
+            "everything anew"
+        )
     voters = members.current if members is not None else VoterSet()
     dynamic = members is None or members.kraft_version >= 1
     ids = [i for i in voters.ids if i != config.node_id]
@@ -67,7 +70,10 @@ def remedy(config: RaftConfig, directory: Path, members: Membership | None, only
             "backup that was "
             f"taken while this node was stopped ({DOCS})"
         )
-    anew = f"move {config.metadata_dir} away, kafka-storage format --no-initial-controllers, start this controller"
+    anew = (
+        f"move {config.metadata_dir} away, kafka-storage format --no-initial-controllers, start this "
+        "controller"
+    )
     if dynamic and ids and config.node_id not in voters.by_id:
         text = f"This controller is not among the voters ({known}), which have everything: {anew}"
     elif dynamic:
@@ -98,4 +104,7 @@ def _topics(metadata_dir: Path) -> str:
     count -= (metadata_dir / f"{METADATA_TOPIC}-0").is_dir()
     if not count:
         return ""
-    return f". {metadata_dir} also holds {count} topic partitions: see first that each has another replica in sync"
+    return (
+        f". {metadata_dir} also holds {count} topic partitions: see first that each has another replica in "
+        "sync"
+    )

@@ -39,7 +39,8 @@ SCRAM_MECHANISMS = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha512
 MIN_ITERATIONS = 4096
 
 _FLAGS = (
-    ("topic", TOPICS), ("client", CLIENTS), ("user", USERS), ("broker", BROKERS), ("broker_logger", LOGGERS), ("ip", IPS),
+    ("topic", TOPICS), ("client", CLIENTS), ("user", USERS), ("broker", BROKERS), ("broker_logger",
+    LOGGERS), ("ip", IPS),
     ("client_metrics", METRICS), ("group", GROUPS),
 )  # fmt: skip
 _DEFAULT_FLAGS = (

@@ -88,7 +88,8 @@ def _parser() -> Parser:
     add("--key-deserializer", metavar="<String>", help="Deserializer of keys.")
     add("--value-deserializer", metavar="<String>", help="Deserializer of values.")
     add(
-        "--consumer-property", "--command-property", action="append", default=[], metavar="<String: consumer_prop>",
+        "--consumer-property", "--command-property", action="append", default=[],
+        metavar="<String: consumer_prop>",
         help="key=value for the consumer: Kafka's consumer properties and librdkafka's.",
     )  # fmt: skip
     add(

@@ -110,7 +110,8 @@ def _parser() -> Parser:
         help="Property file for reading lines; --property wins.",
     )
     add(
-        "--producer-property", "--command-property", action="append", default=[], metavar="<String: producer_prop>",
+        "--producer-property", "--command-property", action="append", default=[],
+        metavar="<String: producer_prop>",
         help="key=value for the producer: Kafka's producer properties and librdkafka's.",
     )  # fmt: skip
     add(

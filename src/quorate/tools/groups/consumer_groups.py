@@ -28,7 +28,8 @@ STATES = (
     "Unknown",
 )
 OFFSET_COLUMNS = (
-    "GROUP", "TOPIC", "PARTITION", "LEADER-EPOCH", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID",
+    "GROUP", "TOPIC", "PARTITION", "LEADER-EPOCH", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG",
+    "CONSUMER-ID", "HOST", "CLIENT-ID",
 )  # fmt: skip
 REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 

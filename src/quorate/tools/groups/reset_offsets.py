@@ -19,7 +19,8 @@ from quorate.admin.types import OffsetAndMetadata, TopicPartition
 from quorate.tools.command_line import Parser, ToolError
 
 SCENARIOS = (
-    "to_offset", "to_earliest", "to_latest", "to_datetime", "by_duration", "to_current", "shift_by", "from_file",
+    "to_offset", "to_earliest", "to_latest", "to_datetime", "by_duration", "to_current", "shift_by",
+    "from_file",
 )  # fmt: skip
 
 Plan = dict[TopicPartition, int]
@@ -95,7 +96,10 @@ async def reset(admin: AdminClient, args: argparse.Namespace, group_ids: Sequenc
             raise group
         if not isinstance(group, KafkaError) and group.state not in ("Empty", "Dead"):
             sys.stdout.flush()
-            text = f"Assignments can only be reset if the group '{group_id}' is inactive, but the current state is {group.state}."
+            text = (
+                f"Assignments can only be reset if the group '{group_id}' is inactive, but the current "
+                f"state is {group.state}."
+            )
             print(f"\nError: {text}", file=sys.stderr)
             status = 1
             continue

@@ -41,9 +41,11 @@ def add_controller(args: argparse.Namespace) -> int:
         running_id = (await admin.describe_cluster()).cluster_id
         if cluster_id != running_id:
             raise ToolError(
-                f"{path} belongs to cluster {cluster_id}, and this is cluster {running_id}: ask a node of the "
+                f"{path} belongs to cluster {cluster_id}, and this is cluster {running_id}: ask a node of "
+                "the "
                 "controller's own "
-                f"cluster, or format its directories anew with --cluster-id {running_id} --no-initial-controllers"
+                f"cluster, or format its directories anew with --cluster-id {running_id} "
+                "--no-initial-controllers"
             )
         await _add_voter(admin, node_id, directory_id, endpoints)
 

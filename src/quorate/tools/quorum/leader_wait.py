@@ -49,8 +49,8 @@ async def with_leader(admin: AdminClient, args: argparse.Namespace, work: Corout
                 f"  {where}: {_error_text(error)}" for where, error in answers.items() if error is not None
             ]
             raise ToolError(
-                f"No leader of the metadata quorum has answered within {LEADER_TIMEOUT_S:g} s. What was asked said:\n"
-                + "\n".join(lines)
+                f"No leader of the metadata quorum has answered within {LEADER_TIMEOUT_S:g} s. What was "
+                "asked said:\n" + "\n".join(lines)
             )
     finally:
         if not task.done():

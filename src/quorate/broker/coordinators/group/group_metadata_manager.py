@@ -285,7 +285,8 @@ class GroupMetadataManager:
         self._rebalancer.rebalance_or_complete(group, f"{reason}; {join_reason(request)}", at, out)
 
     def _replace_static(
-        self, group: ClassicGroup, request: JoinGroupRequest, caller: Caller, old_id: str, new_id: str, token: Token,
+        self, group: ClassicGroup, request: JoinGroupRequest, caller: Caller, old_id: str, new_id: str,
+        token: Token,
         at: Instant, out: CoordinatorResult
     ) -> None:  # fmt: skip
         """Gives a static member that has restarted a new member id. If the group still selects the same

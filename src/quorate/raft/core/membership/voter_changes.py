@@ -152,7 +152,10 @@ def rejection_reason(r: RaftState, change: VoterChange) -> tuple[ErrorCode, str]
 
 def missing_endpoint_message(listener: str, endpoints: Endpoints) -> str:
     names = ", ".join(endpoints) or "none"
-    return f"the voter has no endpoint for listener {listener}, under which voters reach one another (it has: {names})"
+    return (
+        f"the voter has no endpoint for listener {listener}, under which voters reach one another (it has: "
+        f"{names})"
+    )
 
 
 def shared_address_message(

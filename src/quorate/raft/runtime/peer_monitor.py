@@ -132,7 +132,7 @@ class PeerMonitor:
             " controller.listener.names), and in the voter set they have %s. Set the old name again; to "
             "change it, give every"
             " controller both names first, one controller at a time"
-            ' (docs/membership.md, "The controllers\' listener gets another name")',
+            ' (docs/runbooks/membership.md, "The controllers\' listener gets another name")',
             r.me.id, ", ".join(str(v.id) for v in unnamed), listener, ", ".join(names) or "no endpoint",
         )  # fmt: skip
 
@@ -166,7 +166,7 @@ class PeerMonitor:
             "others look for it."
             " If they have moved as well, none finds a majority: start %d of them with the old listeners and"
             " advertised.listeners once more; when the rest has a leader, move those too, one at a time"
-            ' (docs/membership.md, "All controllers have moved at once")',
+            ' (docs/runbooks/membership.md, "All controllers have moved at once")',
             r.me.id, silent_s, _text(own), _text(known), needed,
         )  # fmt: skip
 

@@ -20,7 +20,7 @@ from quorate.raft.types import METADATA_TOPIC, RaftError
 from quorate.records.errors import CorruptRecordError, InvalidRecordError
 
 _PARTITION = re.compile(r"[A-Za-z0-9._-]+-\d+")
-DOCS = 'docs/membership.md, "A damaged controller"'
+DOCS = 'docs/runbooks/damaged-disks.md, "A damaged controller"'
 
 
 def is_damage(error: BaseException) -> bool:

@@ -49,8 +49,7 @@ class RunStatistics:
         return (
             f"seeds {first_seed}..{first_seed + self.seeds - 1}: {self.events} events in {took_s:.1f} s, "
             f"{self.events / took_s:.0f} a second, {self.events / max(self.cpu_s, 1e-9):.0f} a second of "
-            "processor time; "
-            f"{self.virtual_s:.0f} s of virtual time, {self.elections} elections, {self.truncations} "
-            "truncations, "
-            f"{self.voter_changes} changes of voters, {self.commits} records committed"
+            f"processor time; {self.virtual_s:.0f} s of virtual time, {self.elections} elections, "
+            f"{self.truncations} truncations, {self.voter_changes} changes of voters, {self.commits} "
+            "records committed"
         )

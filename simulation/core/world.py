@@ -430,8 +430,7 @@ class World:
             c = r.core.state
             out.append(
                 f"{i} {c.role.value} epoch {c.epoch} leader {c.leader_id} log {r.disk.start}..{r.disk.end} "
-                f"hwm {c.hwm} "
-                f"voters {[str(v.key.id) for v in c.voters]}"
+                f"hwm {c.hwm} voters {[str(v.key.id) for v in c.voters]}"
             )
         return "; ".join(out)
 

@@ -42,10 +42,9 @@ class ExplorationResult:
         """Returns the numbers in one line for people."""
         return (
             f"depth {self.depth}: {self.worlds} worlds, {self.transitions} transitions, frontier "
-            f"{self.frontier}; "
-            f"{self.replica_states} states of a replica, {self.core_steps} steps of the core, "
-            f"{self.messages} messages; "
-            f"{self.seconds:.0f} s, {self.cpu_s:.0f} s of CPU, {self.peak_mib} MiB"
+            f"{self.frontier}; {self.replica_states} states of a replica, {self.core_steps} steps of the "
+            f"core, {self.messages} messages; {self.seconds:.0f} s, {self.cpu_s:.0f} s of CPU, "
+            f"{self.peak_mib} MiB"
         )
 
 

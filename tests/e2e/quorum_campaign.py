@@ -107,9 +107,8 @@ class Campaign:
         self.rounds.append(now)
         tell(
             f"round {number}: {now.fault} {now.victims} (leader {leader}), gap {now.gap_s * 1000:.0f} ms, "
-            "back after "
-            f"{now.back_s:.2f} s, {now.created} creations, {self.audit.end} offsets, {self.audit.snapshots} "
-            "snapshots"
+            f"back after {now.back_s:.2f} s, {now.created} creations, {self.audit.end} offsets, "
+            f"{self.audit.snapshots} snapshots"
         )
 
     def creations_flow(self, after: str, timeout_s: float = 40) -> None:

@@ -238,8 +238,7 @@ def campaign(base: Path, rounds: int, seed: int, report: bool = False) -> dict[s
             if report:
                 print(
                     f"round {r + 1}/{rounds}: {sum(map(len, load.produced.values()))} records, "
-                    f"{len(load.created)} topics, "
-                    f"restart {starts[-1]:.2f} s",
+                    f"{len(load.created)} topics, restart {starts[-1]:.2f} s",
                     file=sys.stderr,
                 )
         assert node.stop() == 0

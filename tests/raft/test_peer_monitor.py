@@ -190,10 +190,9 @@ def test_a_voter_without_a_leader_names_the_voters_that_it_cannot_reach_and_why(
     world.requests.failed(address(3), unresolved())
     assert world.look(NO_LEADER_S - 0.1, caplog) == []
     text = (
-        f"[Raft id=1] no leader for 3 s in epoch {world.r.state.epoch}: 2 of the 3 voters are needed to elect one; "
-        "voter 2 at n2:9002 cannot be reached for 3 s: Connection refused; voter 3 at n3:9003 cannot be "
-        "reached for 2 s: "
-        "the host name cannot be resolved (Name or service not known)"
+        f"[Raft id=1] no leader for 3 s in epoch {world.r.state.epoch}: 2 of the 3 voters are needed to "
+        "elect one; voter 2 at n2:9002 cannot be reached for 3 s: Connection refused; voter 3 at n3:9003 "
+        "cannot be reached for 2 s: the host name cannot be resolved (Name or service not known)"
     )
     assert world.look(3.0, caplog) == [("INFO", text)]
     assert world.look(14.0, caplog) == []

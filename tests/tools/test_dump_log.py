@@ -201,13 +201,10 @@ def test_records_of_remote_storage_are_shown() -> None:
     record.remote_log_segment_id.topic_id_partition.name = "t"
     zero = "AAAAAAAAAAAAAAAAAAAAAA"
     assert remote_text(b"\x01\x00\x00" + record.encode(0)) == (
-        "RemoteLogSegmentMetadata{remoteLogSegmentId="
-        f"RemoteLogSegmentId{{topicIdPartition={zero}:t-0, id={zero}}}, "
-        "startOffset=0, endOffset=9, brokerId=0, maxTimestampMs=0, eventTimestampMs=0, "
-        "segmentLeaderEpochs={1=2}, "
-        "segmentSizeInBytes=0, customMetadata=Optional[CustomMetadata{3 bytes}], "
-        "state=COPY_SEGMENT_FINISHED, "
-        "txnIdxEmpty=false}"
+        f"RemoteLogSegmentMetadata{{remoteLogSegmentId=RemoteLogSegmentId{{topicIdPartition={zero}:t-0, "
+        f"id={zero}}}, startOffset=0, endOffset=9, brokerId=0, maxTimestampMs=0, eventTimestampMs=0, "
+        "segmentLeaderEpochs={1=2}, segmentSizeInBytes=0, customMetadata=Optional[CustomMetadata{3 "
+        "bytes}], state=COPY_SEGMENT_FINISHED, txnIdxEmpty=false}"
     )
     update = RemoteLogSegmentMetadataUpdateRecord(remote_log_segment_state=3)
     assert remote_text(b"\x01\x01\x00" + update.encode(0)).endswith(

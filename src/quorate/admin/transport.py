@@ -32,9 +32,8 @@ T = TypeVar("T")
 BROKERS, CONTROLLERS = 1, 2
 
 CONTROLLER_LISTENER = (
-    "it is a controller's listener, and a broker's is wanted: give a broker's port, or name the controller "
-    "by "
-    "--bootstrap-controller (bootstrap_controllers in Python) where that is served"
+    "it is a controller's listener, and a broker's is wanted: give a broker's port, or name the "
+    "controller by --bootstrap-controller (bootstrap_controllers in Python) where that is served"
 )
 CONTROLLER_CONNECT_TIMEOUT_S = 2.0
 """The timeout of a connection to the active controller, after which other nodes are asked for a newer one."""

@@ -61,9 +61,8 @@ def _reason(error: OSError, port: int) -> str:
     match error.errno:
         case errno.EADDRINUSE:
             return (
-                f"port {port} is in use by another process; stop that one (ss -ltnp 'sport = :{port}' names "
-                "it) "
-                "or give another port in listeners"
+                f"port {port} is in use by another process; stop that one (ss -ltnp 'sport = :{port}' "
+                "names it) or give another port in listeners"
             )
         case errno.EACCES | errno.EPERM:
             return f"port {port} needs privileges; choose one from 1024 on in listeners"

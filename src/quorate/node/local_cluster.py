@@ -206,9 +206,8 @@ class LocalCluster:
         shown = ", ".join(f"{i}@{shown_address(e.host, e.port)}" for i, e in sorted(places.items()))
         raise LocalClusterError(
             f"the controllers of {self.folder} look for one another at {shown}, and would not meet at "
-            f"{asked}: start it with "
-            f"{option}, or name another folder with --data (brokers may move, of several controllers less "
-            "than half at a time)"
+            f"{asked}: start it with {option}, or name another folder with --data (brokers may move, of "
+            "several controllers less than half at a time)"
         )
 
     def _check_host(self) -> None:
@@ -217,9 +216,8 @@ class LocalCluster:
         """
         if self.host in ("0.0.0.0", "::", "") and "advertised.listeners" not in self.overrides:
             raise LocalClusterError(
-                f"--host {self.host or repr('')} is no address by which clients can reach the nodes: give a "
-                "name or an address "
-                "of this machine, as in --host 127.0.0.1"
+                f"--host {self.host or repr('')} is no address by which clients can reach the nodes: give "
+                "a name or an address of this machine, as in --host 127.0.0.1"
             )
         try:
             for sock in bind_sockets(self.host, 0, "quorate up"):
@@ -286,8 +284,7 @@ class LocalCluster:
         if count != self.controllers:
             raise LocalClusterError(
                 f"{self.folder} holds a cluster with --controllers {count}: start it so, or name another "
-                "folder with --data "
-                "(a running quorum changes its members by kafka-metadata-quorum)"
+                "folder with --data (a running quorum changes its members by kafka-metadata-quorum)"
             )
         return True
 

@@ -178,9 +178,8 @@ class KafkaServer:
             self._log(
                 logging.WARNING,
                 "The voters know node %d with directory.id=%s, but %s has directory.id=%s: was the disk "
-                "replaced, or "
-                "meta.properties changed? This node does not vote until it is added again (or the file is "
-                "restored)",
+                "replaced, or meta.properties changed? This node does not vote until it is added again "
+                "(or the file is restored)",
                 self.config.node_id,
                 uuid_text(voter.key.directory_id),
                 self.config.metadata_log_dir,

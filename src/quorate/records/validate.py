@@ -120,9 +120,8 @@ def check_size(size_bytes: int, max_message_bytes: int, name: str) -> None:
     if size_bytes > max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"The record batch size in the append to {name} is {size_bytes} bytes which exceeds the maximum "
-            "configured value of "
-            f"{max_message_bytes}.",
+            f"The record batch size in the append to {name} is {size_bytes} bytes which exceeds the "
+            f"maximum configured value of {max_message_bytes}.",
         )
 
 

@@ -24,8 +24,7 @@ def refuse_quotas(request: Any) -> None:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
             "Client quotas are not enforced here: they are not taken, only removed. Limit clients at the "
-            "network, or run the "
-            "brokers with Apache Kafka.",
+            "network, or run the brokers with Apache Kafka.",
         )
 
 

@@ -70,10 +70,9 @@ class LocalSnapshot:
         level = metadata_version_of(records)
         if level < _FIRST_DYNAMIC:
             raise MetadataError(
-                f"its metadata.version is {LEVELS.get(level, level)}, and the controllers of a test cluster "
-                "form a dynamic "
-                f"quorum, which needs {LEVELS[_FIRST_DYNAMIC]}: upgrade the feature, then take a newer "
-                "snapshot"
+                f"its metadata.version is {LEVELS.get(level, level)}, and the controllers of a test "
+                f"cluster form a dynamic quorum, which needs {LEVELS[_FIRST_DYNAMIC]}: upgrade the "
+                "feature, then take a newer snapshot"
             )
         self._id = parse_name(original.name) or SnapshotId(len(records) + 1, 1)
         self._timestamp_ms = whole.last_contained_timestamp_ms

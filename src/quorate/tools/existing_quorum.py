@@ -68,9 +68,8 @@ def check_no_existing_quorum(servers: Sequence[tuple[str, int]], cluster_id: str
             "with --no-initial-controllers, start it, then run kafka-metadata-quorum add-controller."
         )
     return [
-        f"{server}: if that is a controller of cluster {cluster_id} that hangs, --standalone makes a second "
-        "quorum under the same id. In that case do not start this node: remove its directories and format "
-        "with "
-        "--no-initial-controllers"
+        f"{server}: if that is a controller of cluster {cluster_id} that hangs, --standalone makes a "
+        "second quorum under the same id. In that case do not start this node: remove its directories and "
+        "format with --no-initial-controllers"
         for server in silent
     ]

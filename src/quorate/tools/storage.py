@@ -160,10 +160,9 @@ def _format(args: argparse.Namespace) -> int:
         print(f"Warning: {warning}", file=sys.stderr)
     if config.quorum_voters and (args.initial_controllers or args.standalone):
         raise ToolError(
-            "You cannot specify controller.quorum.voters and format the node with --initial-controllers or "
-            "--standalone. "
-            "If you want to use dynamic quorum, please remove controller.quorum.voters and specify "
-            "controller.quorum.bootstrap.servers instead."
+            "You cannot specify controller.quorum.voters and format the node with --initial-controllers "
+            "or --standalone. If you want to use dynamic quorum, please remove controller.quorum.voters "
+            "and specify controller.quorum.bootstrap.servers instead."
         )
     warnings: list[str] = []
     voters = None
@@ -180,8 +179,7 @@ def _format(args: argparse.Namespace) -> int:
     elif config.is_controller and not config.quorum_voters and not args.no_initial_controllers:
         raise ToolError(
             "Because controller.quorum.voters is not set on this controller, you must specify one of the "
-            "following: "
-            "--standalone, --initial-controllers, or --no-initial-controllers."
+            "following: --standalone, --initial-controllers, or --no-initial-controllers."
         )
     if not args.cluster_id.strip():
         raise ToolError("--cluster-id must not be empty; kafka-storage random-uuid makes one")
@@ -235,8 +233,7 @@ def _version_mapping(args: argparse.Namespace) -> int:
     except ValueError:
         raise ToolError(
             f"Unknown release version '{wanted}'. Supported versions are: "
-            f"{features.LEVELS[features.MINIMUM_LEVEL]} "
-            f"to {features.LEVELS[features.LATEST_STABLE_LEVEL]}"
+            f"{features.LEVELS[features.MINIMUM_LEVEL]} to {features.LEVELS[features.LATEST_STABLE_LEVEL]}"
         ) from None
     print(f"metadata.version={version.level} ({wanted})")
     for feature in features.FEATURES.values():

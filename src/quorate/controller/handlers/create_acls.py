@@ -63,7 +63,6 @@ def _invalid_reason(creation: CreateAclsRequest.AclCreation) -> str | None:
     if ":" not in creation.principal:
         return (
             f"Could not parse principal from `{creation.principal}` (no colon is present separating the "
-            "principal "
-            "type from the principal name)"
+            "principal type from the principal name)"
         )
     return None

@@ -39,8 +39,7 @@ def manual_assignment(
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"All brokers specified in the manual partition assignment for partition {partition_id} are "
-            "fenced or in "
-            "controlled shutdown.",
+            "fenced or in controlled shutdown.",
         )
     return brokers, isr
 
@@ -66,8 +65,7 @@ def check_manual_replicas(view: View, brokers: Sequence[int], factor: int | None
     if factor is not None and len(brokers) != factor:
         raise invalid(
             f"a partition with {len(brokers)} replica(s), but this is not consistent with previous "
-            "partitions, "
-            f"which have {factor} replica(s)."
+            f"partitions, which have {factor} replica(s)."
         )
 
 

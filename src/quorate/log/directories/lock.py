@@ -47,8 +47,7 @@ class DirLock:
             if isinstance(e, (BlockingIOError, PermissionError)):
                 raise DirLockedError(
                     f"the log directory {self.path.parent} is in use by another process (it holds "
-                    f"{self.path}): "
-                    "stop that node first, or give this one a directory of its own"
+                    f"{self.path}): stop that node first, or give this one a directory of its own"
                 ) from None
             raise LockFileError(f"{self.path} cannot be locked: {e.strerror}") from None
         self._fd = fd

@@ -157,8 +157,7 @@ def load(
         if meta.node_id != node_id:
             raise MetaPropertiesError(
                 f"{directory / FILE_NAME}: node.id={meta.node_id}, but the configuration says "
-                f"node.id={node_id}: "
-                "is this the directory of another node?"
+                f"node.id={node_id}: is this the directory of another node?"
             )
         if cluster_id is not None and meta.cluster_id != cluster_id:
             raise MetaPropertiesError(
@@ -170,8 +169,7 @@ def load(
         if meta.cluster_id != one.cluster_id:
             raise MetaPropertiesError(
                 f"{directory / FILE_NAME}: cluster.id={meta.cluster_id}, but {first / FILE_NAME} says "
-                f"{one.cluster_id}: "
-                "all log directories of a node belong to one cluster"
+                f"{one.cluster_id}: all log directories of a node belong to one cluster"
             )
     owners: dict[bytes, Path] = {}
     for directory, meta in found.items():

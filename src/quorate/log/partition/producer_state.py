@@ -249,9 +249,8 @@ class ProducerStates:
                 raise KafkaError(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                     f"Invalid sequence number for new epoch of producer {header.producer_id} at offset "
-                    f"{header.base_offset} in "
-                    f"{self._name}: {header.producer_epoch} (request epoch), {first} (seq. number), "
-                    f"{state.producer_epoch} (current producer epoch)",
+                    f"{header.base_offset} in {self._name}: {header.producer_epoch} (request epoch), "
+                    f"{first} (seq. number), {state.producer_epoch} (current producer epoch)",
                 )
             return
         if state.batches:

@@ -352,9 +352,8 @@ class Segment:
             last = header.last_offset
             if not lowest <= header.base_offset <= last <= highest:
                 raise CorruptRecordError(
-                    f"Batch at byte {position} of {self.log_path} claims the offsets {header.base_offset} to "
-                    f"{last}, "
-                    f"which cannot be there: they must lie between {lowest} and {highest}"
+                    f"Batch at byte {position} of {self.log_path} claims the offsets {header.base_offset} "
+                    f"to {last}, which cannot be there: they must lie between {lowest} and {highest}"
                 )
             yield header, position
             position += header.size_bytes

@@ -81,9 +81,8 @@ def voter_warnings(voters: dict[int, DynamicVoter], node_id: int, *, controller:
         ids = ", ".join(str(i) for i in sorted(voters))
         warnings.append(
             f"--initial-controllers does not name this controller, node.id {node_id} (it names {ids}): "
-            "formatted as an observer "
-            "of their quorum. Add it by kafka-metadata-quorum add-controller, or put it into the list and "
-            "format every node again"
+            "formatted as an observer of their quorum. Add it by kafka-metadata-quorum add-controller, or "
+            "put it into the list and format every node again"
         )
     if not controller and node_id in voters:
         warnings.append(
@@ -94,8 +93,7 @@ def voter_warnings(voters: dict[int, DynamicVoter], node_id: int, *, controller:
     for (host, port), ids in _shared(voters, lambda v: (v.host.lower(), v.port)):
         warnings.append(
             f"--initial-controllers gives controllers {ids} the same endpoint {shown_address(host, port)}, "
-            "where only one of "
-            "them can listen: give each its own host:port, and format every node again"
+            "where only one of them can listen: give each its own host:port, and format every node again"
         )
     for directory_id, ids in _shared(voters, lambda v: v.directory_id):
         if directory_id != ZERO_UUID:

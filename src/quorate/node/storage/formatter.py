@@ -84,9 +84,8 @@ def feature_levels(plan: FormatPlan) -> dict[str, int]:
         hint = ""
         if levels[features.KRAFT_VERSION] and version.level < 21:
             hint = (
-                " (a dynamic quorum needs --release-version 3.9 or later; "
-                "for an older one set controller.quorum.voters instead of "
-                "controller.quorum.bootstrap.servers)"
+                " (a dynamic quorum needs --release-version 3.9 or later; for an older one set "
+                "controller.quorum.voters instead of controller.quorum.bootstrap.servers)"
             )
         raise FormatError(f"{e}{hint}") from e
     return levels
@@ -100,16 +99,13 @@ def _kraft_level(plan: FormatPlan, given: int | None) -> int:
     if given == 0 and dynamic:
         raise FormatError(
             f"Cannot set kraft.version to 0 if controller.quorum.voters is empty and {flags}. For dynamic "
-            "controllers "
-            "support, try removing the --feature flag for kraft.version."
+            "controllers support, try removing the --feature flag for kraft.version."
         )
     if given > 0 and not dynamic:
         raise FormatError(
-            f"Cannot set kraft.version to {given} unless controller.quorum.voters is empty and {flags}. For "
-            "dynamic "
-            "controllers support, try using one of --standalone, --initial-controllers, or "
-            "--no-initial-controllers "
-            "and removing controller.quorum.voters."
+            f"Cannot set kraft.version to {given} unless controller.quorum.voters is empty and {flags}. "
+            "For dynamic controllers support, try using one of --standalone, --initial-controllers, or "
+            "--no-initial-controllers and removing controller.quorum.voters."
         )
     return given
 
@@ -227,12 +223,10 @@ def _check_no_old_log(directory: Path) -> None:
         return
     shown = ", ".join(old[:3]) + (f" and {len(old) - 3} more" if len(old) > 3 else "")
     raise FormatError(
-        f"Log directory {directory} has no {meta_properties.FILE_NAME}, but the metadata log of a node that "
-        "ran before "
-        f"({bootstrap.METADATA_DIRECTORY}: {shown}), which the new node would take for its own. If that is "
-        "another cluster's, or "
-        f"nobody needs it, move {folder} away and format again; if it is this node's, restore "
-        f"{meta_properties.FILE_NAME} instead"
+        f"Log directory {directory} has no {meta_properties.FILE_NAME}, but the metadata log of a node "
+        f"that ran before ({bootstrap.METADATA_DIRECTORY}: {shown}), which the new node would take for its "
+        f"own. If that is another cluster's, or nobody needs it, move {folder} away and format again; if "
+        f"it is this node's, restore {meta_properties.FILE_NAME} instead"
     )
 
 
@@ -270,10 +264,9 @@ def _find_formatted(plan: FormatPlan) -> tuple[list[Path], list[Path], list[Path
         if found.node_id != plan.config.node_id:
             raise FormatError(
                 f"Stored node id {found.node_id} doesn't match previous node id {plan.config.node_id} in "
-                f"{directory / meta_properties.FILE_NAME}. If you moved your data, make sure your configured "
-                "node id "
-                "matches. If you intend to create a new node, you should remove all data in your data "
-                "directories."
+                f"{directory / meta_properties.FILE_NAME}. If you moved your data, make sure your "
+                "configured node id matches. If you intend to create a new node, you should remove all "
+                "data in your data directories."
             )
     return formatted, empty, unreadable
 

@@ -127,11 +127,9 @@ class PeerMonitor:
             return
         names = sorted({name for v in unnamed for name in v.endpoints})
         logger.warning(
-            "[Raft id=%d] voter %s cannot be reached: this controller's listener for the quorum is %s (the "
-            "first of"
-            " controller.listener.names), and in the voter set they have %s. Set the old name again; to "
-            "change it, give every"
-            " controller both names first, one controller at a time"
+            "[Raft id=%d] voter %s cannot be reached: this controller's listener for the quorum is %s "
+            "(the first of controller.listener.names), and in the voter set they have %s. Set the old "
+            "name again; to change it, give every controller both names first, one controller at a time"
             ' (docs/runbooks/membership.md, "The controllers\' listener gets another name")',
             r.me.id, ", ".join(str(v.id) for v in unnamed), listener, ", ".join(names) or "no endpoint",
         )  # fmt: skip

@@ -151,9 +151,7 @@ def _refuse_later_snapshot(config: RaftConfig, directory: Path, state_file: Quor
     if stored is not None and stored.epoch < latest.epoch:
         raise RaftError(
             f"{state_file.path} is in epoch {stored.epoch}, but {directory / snapshot_name(latest)} is of "
-            "epoch "
-            f"{latest.epoch}: "
-            "one of them is damaged or from a backup"
+            f"epoch {latest.epoch}: one of them is damaged or from a backup"
         )
 
 

@@ -67,8 +67,7 @@ def remedy(config: RaftConfig, directory: Path, members: Membership | None, only
     if dynamic and len(ids) == 1 and config.node_id in voters.by_id:
         return (
             f"Voter {known} alone is no majority and cannot remove this one: restore {directory} from a "
-            "backup that was "
-            f"taken while this node was stopped ({DOCS})"
+            f"backup that was taken while this node was stopped ({DOCS})"
         )
     anew = (
         f"move {config.metadata_dir} away, kafka-storage format --no-initial-controllers, start this "
@@ -84,11 +83,10 @@ def remedy(config: RaftConfig, directory: Path, members: Membership | None, only
         )
     else:
         text = (
-            f"The other voters ({known}) have everything that this one had: move {config.metadata_dir} away, "
-            "format it again, "
-            "start this controller, but only while every other voter runs and is caught up "
-            "(kafka-metadata-quorum describe "
-            "--replication), since a static quorum cannot tell the empty disk from the old one"
+            f"The other voters ({known}) have everything that this one had: move {config.metadata_dir} "
+            "away, format it again, start this controller, but only while every other voter runs and is "
+            "caught up (kafka-metadata-quorum describe --replication), since a static quorum cannot tell "
+            "the empty disk from the old one"
         )
     alone = "" if ids else "; an only voter is restored from a backup"
     return f"{text}{alone}{_topics(config.metadata_dir)} ({DOCS})"

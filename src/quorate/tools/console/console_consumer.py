@@ -77,8 +77,7 @@ def _parser() -> Parser:
         "--property", "--formatter-property", action="append", default=[], metavar="<String: prop>",
         help="How records are printed: print.timestamp, print.key, print.offset, print.epoch, print.partition, print.headers, "
         "print.value =true|false, key.separator, line.separator, headers.separator, null.literal, "
-        "key.deserializer, "
-        "value.deserializer, headers.deserializer.",
+        "key.deserializer, value.deserializer, headers.deserializer.",
     )  # fmt: skip
     add(
         "--formatter-config",

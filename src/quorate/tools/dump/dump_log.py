@@ -298,8 +298,7 @@ def _record_line(header: BatchHeader, record: Record, options: Namespace, parser
         value_size = -1 if record.value is None else len(record.value)
         parts.append(
             f"| offset: {record.offset} {_TIMESTAMP_TYPES[header.timestamp_type]}: {record.timestamp} "
-            f"keySize: {key_size} valueSize: {value_size} "
-            f"sequence: {sequence} headerKeys: "
+            f"keySize: {key_size} valueSize: {value_size} sequence: {sequence} headerKeys: "
             f"[{','.join([key for key, _ in readable_headers(record.headers)])}]"
         )
         prefix = " "

@@ -98,9 +98,8 @@ def dump_offset_index(
         last = base + entries[-1][0]
         if last < base:
             raise ToolError(
-                f"Corrupt index found, index file {path.absolute()} has non-zero size but the last offset is "
-                f"{last} "
-                f"which is less than the base offset {base}"
+                f"Corrupt index found, index file {path.absolute()} has non-zero size but the last offset "
+                f"is {last} which is less than the base offset {base}"
             )
         _check_multiple(path, "Index file", _OFFSET_ENTRY.size)
         write(f"{path} passed sanity check.\n")
@@ -198,8 +197,7 @@ def dump_producer_snapshot(path: Path, write: Write, write_error: Write) -> None
         for batch in list(state.batches)[:1]:
             write(
                 f"firstSequence: {batch.first_sequence} lastSequence: {batch.last_sequence} lastOffset: "
-                f"{batch.last_offset} "
-                f"offsetDelta: {batch.offset_delta} timestamp: {batch.timestamp}"
+                f"{batch.last_offset} offsetDelta: {batch.offset_delta} timestamp: {batch.timestamp}"
             )
         write("\n")
 

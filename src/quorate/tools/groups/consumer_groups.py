@@ -103,8 +103,7 @@ def _main(argv: Sequence[str]) -> int:
     if len(actions) != 1:
         parser.error(
             "Command must include exactly one action: --list, --describe, --delete, --reset-offsets, "
-            "--delete-offsets, "
-            "--validate-regex"
+            "--delete-offsets, --validate-regex"
         )
     action = actions[0]
     _check(parser, args, action)

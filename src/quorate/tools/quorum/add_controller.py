@@ -28,8 +28,7 @@ def add_controller(args: argparse.Namespace) -> int:
     if args.command_config is None:
         raise ToolError(
             "You must supply the configuration file of the controller you are adding when using "
-            "add-controller, "
-            "or its --controller-id if it is running."
+            "add-controller, or its --controller-id if it is running."
         )
     properties = read_properties(args.command_config)
     node_id, (path, found) = controller_id(properties), read_meta_properties(properties)
@@ -42,10 +41,8 @@ def add_controller(args: argparse.Namespace) -> int:
         if cluster_id != running_id:
             raise ToolError(
                 f"{path} belongs to cluster {cluster_id}, and this is cluster {running_id}: ask a node of "
-                "the "
-                "controller's own "
-                f"cluster, or format its directories anew with --cluster-id {running_id} "
-                "--no-initial-controllers"
+                "the controller's own cluster, or format its directories anew with --cluster-id "
+                f"{running_id} --no-initial-controllers"
             )
         await _add_voter(admin, node_id, directory_id, endpoints)
 
@@ -74,9 +71,8 @@ async def _add_voter(
     except NetError as error:
         await _check_kraft_version(admin)
         print(
-            f"Warning: {error}. The leader asks controller {node_id} at {where}, for up to 30 s: start it, "
-            "or correct its "
-            "listeners (advertised.listeners, if other hosts know it by another name)",
+            f"Warning: {error}. The leader asks controller {node_id} at {where}, for up to 30 s: start "
+            "it, or correct its listeners (advertised.listeners, if other hosts know it by another name)",
             file=sys.stderr,
         )
     await admin.add_raft_voter(node_id, directory_id, endpoints)
@@ -87,8 +83,7 @@ async def _check_kraft_version(admin: AdminClient) -> None:
     if (await admin.describe_features()).finalized.get("kraft.version", 0) < 1:
         raise ToolError(
             "org.apache.kafka.common.errors.UnsupportedVersionException: voters can be changed from "
-            "kraft.version 1 on, it is 0; "
-            "kafka-features upgrade --feature kraft.version=1"
+            "kraft.version 1 on, it is 0; kafka-features upgrade --feature kraft.version=1"
         )
 
 

@@ -30,9 +30,8 @@ def _explaining_unknown_outcome(args: argparse.Namespace, what: str) -> Iterator
         where = args.bootstrap_controller or args.bootstrap_server
         raise ToolError(
             f"{java_text(error).rstrip('.')}. This leaves open what becomes of it: {what}, as soon as a "
-            "majority of the voters "
-            f"runs. To look: kafka-metadata-quorum {option} {where} describe --status "
-            "(UncommittedRemovedVoter: not yet)"
+            f"majority of the voters runs. To look: kafka-metadata-quorum {option} {where} describe "
+            "--status (UncommittedRemovedVoter: not yet)"
         ) from error
 
 
@@ -90,11 +89,10 @@ async def remove_voter(admin: AdminClient, args: argparse.Namespace, directory_i
     ago_ms = max(v.last_fetch_ms for v in quorum.voters) - voter.last_fetch_ms
     if ago_ms < RECENT_FETCH_MS:
         print(
-            f"Warning: controller {args.controller_id} fetched {ago_ms / 1000:.1f} s before it was removed. "
-            "If it runs on and is "
-            "one of Apache Kafka with controller.quorum.auto.join.enable, it joins again by itself "
-            "(Quorate's remember that they "
-            "were removed): stop it, or turn that off.",
+            f"Warning: controller {args.controller_id} fetched {ago_ms / 1000:.1f} s before it was "
+            "removed. If it runs on and is one of Apache Kafka with controller.quorum.auto.join.enable, "
+            "it joins again by itself (Quorate's remember that they were removed): stop it, or turn that "
+            "off.",
             file=sys.stderr,
         )
     return 0

@@ -27,8 +27,7 @@ def _main(argv: Sequence[str]) -> int:
     parser = tool_parser(
         "kafka-leader-election",
         "This tool attempts to elect a new leader for a set of topic partitions. The type of elections "
-        "supported are "
-        "preferred replicas and unclean replicas.",
+        "supported are preferred replicas and unclean replicas.",
     )
     add_connection(parser)
     add = parser.add_argument

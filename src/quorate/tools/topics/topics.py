@@ -208,8 +208,7 @@ async def _create(admin: AdminClient, args: argparse.Namespace) -> int:
     if "." in args.topic or "_" in args.topic:
         print(
             "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') "
-            "could collide. "
-            "To avoid issues it is best to use either, but not both."
+            "could collide. To avoid issues it is best to use either, but not both."
         )
     if args.replication_factor is not None and not 1 <= args.replication_factor <= 32767:
         raise _Rejected("The replication factor must be between 1 and 32767 inclusive")

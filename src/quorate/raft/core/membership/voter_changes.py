@@ -175,9 +175,8 @@ def shared_address_message(
                 if (host.lower(), port) in mine:
                     return (
                         f"{mine[host.lower(), port]}://{host}:{port} of voter {wanted.key} is the endpoint "
-                        f"of voter {other.key}"
-                        " already: give each its own (listeners, advertised.listeners), or remove voter "
-                        f"{other.id} first"
+                        f"of voter {other.key} already: give each its own (listeners, "
+                        f"advertised.listeners), or remove voter {other.id} first"
                     )
     return None
 

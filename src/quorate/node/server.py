@@ -326,12 +326,14 @@ class KafkaServer:
         if broker is not None:
             await self._step("broker", self._stop_broker(broker, broker_names))
         await self._step("broker listeners", self._close_listeners(broker_names))
-        await self._step("controller listeners", self._close_controller())
+        await self._step("controller", self._close_controller())
         if self._raft_started:
             self._raft_started = False
             # A follower may stop at once. A leader waits until another replica is elected.
             wait_s = _RAFT_HANDOVER_S if self.raft.is_leader and not self.hurrying else 0.0
             await self._step("Raft", self.raft.shutdown(wait_s))
+        # Last, because a leader that resigns still answers requests of the other voters.
+        await self._step("controller listeners", self._close_listeners(set(self.listeners)))
         await self._http.close()
         self._directories.release()
         self._log(logging.INFO, "Shut down in %d ms", (time.perf_counter() - started) * 1000)

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from tests.support.cluster import Node, wait_for
-from tests.support.ledger import Ledger
+from tests.support.ledger import QUIET, Ledger
 
 
 @pytest.fixture(scope="module")
@@ -246,3 +247,43 @@ def test_a_full_disk_refuses_writes_and_loses_nothing_acknowledged(small_disk: P
         raise
     finally:
         node.kill()
+
+
+def test_a_node_starts_after_one_damaged_batch_was_read(tmp_path: Path) -> None:
+    """The records behind the batch can be read all the time, and the clean stop leaves a log that opens."""
+    node = Node(tmp_path / "node")
+    node.format()
+    node.start()
+    try:
+        ledger = Ledger()
+        ledger.create(node.admin(), "events", 1)
+        ledger.produce(node.bootstrap, "events", 120, "x" * 1000, "none", **{"batch.num.messages": 1})
+        log = node.data / "events-0" / "00000000000000000000.log"
+        flip(log, _position(log, 40) + 16)  # the magic byte
+        assert not read_at(node, 40)
+        assert read_at(node, 90)
+        assert node.stop() == 0
+        node.start()
+        assert read_at(node, 90)
+    finally:
+        node.kill()
+
+
+def _position(log: Path, offset: int) -> int:
+    data, position = log.read_bytes(), 0
+    while int.from_bytes(data[position : position + 8], "big") < offset:
+        position += 12 + int.from_bytes(data[position + 8 : position + 12], "big")
+    return position
+
+
+def read_at(node: Node, offset: int) -> bool:
+    """Whether a consumer gets the record at this offset."""
+    consumer = Consumer(
+        {"bootstrap.servers": node.bootstrap, "group.id": "x", "auto.offset.reset": "error", **QUIET}
+    )
+    try:
+        consumer.assign([TopicPartition("events", 0, offset)])
+        found = consumer.consume(1, 20)
+        return bool(found) and found[0].error() is None and found[0].offset() == offset
+    finally:
+        consumer.close()

@@ -13,6 +13,7 @@ from quorate.log.directories.manager import LogManager
 from quorate.log.errors import LogDirFailure
 from quorate.log.files import OpenFiles
 from quorate.log.partition.partition_log import PartitionLog
+from quorate.records.batch import iter_batches
 from quorate.records.errors import CorruptRecordError
 
 from .logs import NOW, TOPIC_ID, open_log, put
@@ -105,6 +106,42 @@ def test_a_damaged_batch_does_not_have_the_indexes_rebuilt_at_each_read(
         with pytest.raises(CorruptRecordError):
             again.read_bytes(15, 1 << 20)
     assert len(rebuilt) <= 1
+
+
+def test_a_damaged_batch_does_not_take_the_records_behind_it_along(tmp_path: Path) -> None:
+    """Neither while the log is open nor after a clean stop, which would save indexes that end there."""
+    log = open_log(tmp_path, index_interval_bytes=300)
+    for i in range(60):
+        put(log, bytes(100), timestamp=NOW + i)
+    log.roll(NOW)
+    put(log, b"end", timestamp=NOW + 60)
+    log.close()
+    log = reopened(log, recovery_point=61)
+    segment = log.segments[0]
+    flip(Path(segment.log_path), segment.find(20).position + 16)  # the magic byte
+    with pytest.raises(CorruptRecordError):
+        log.read_bytes(20, 100)
+    assert next(iter_batches(log.read_bytes(45, 100)))[0].base_offset == 45
+    assert log.offset_for_timestamp(NOW + 45) == (NOW + 45, 45, 0)
+    assert segment.largest_timestamp() == NOW + 59
+    log.close()
+    log = reopened(log, recovery_point=61)
+    assert log.log_end_offset == 61
+    assert next(iter_batches(log.read_bytes(45, 100)))[0].base_offset == 45
+
+
+def test_a_closed_log_opens_after_a_damaged_batch_was_read(tmp_path: Path) -> None:
+    log = open_log(tmp_path, index_interval_bytes=300)
+    for i in range(60):
+        put(log, bytes(100), timestamp=NOW + i)
+    log.close()
+    log = reopened(log, recovery_point=60)
+    flip(Path(log.segments[0].log_path), log.segments[0].find(20).position + 16)
+    with pytest.raises(CorruptRecordError):
+        log.read_bytes(20, 100)
+    put(log, b"one more")
+    log.close()
+    assert reopened(log, recovery_point=61).log_end_offset == 61
 
 
 @pytest.mark.parametrize("left", [0, 0.5])

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from quorate.log.checkpoints import TopicPartition, write_offsets
-from quorate.log.scheduler import run_steps
+from quorate.log.partition.partition_log import PartitionLog
+from quorate.log.scheduler import BackgroundScheduler, run_steps
 
 from .logs import TOPIC_ID, contents, manager, put
 
@@ -52,6 +53,36 @@ def test_checkpoints_of_a_deleted_log_say_nothing_of_the_next_one_of_its_name(tm
         0,
     )
     assert contents(found) == [(0, b"a"), (1, b"b")]
+
+
+def test_a_log_that_recovery_ends_before_its_recovery_point_is_recovered_from_there_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A truncation to an offset inside of a batch leaves an end that is not on disk. Records that a killed
+    node has appended below it belong to a leader epoch that only they tell."""
+
+    def started() -> PartitionLog:
+        logs = manager(tmp_path / "d", segment_bytes=300)
+        logs.load()
+        return logs.get("t", 0) or logs.create("t", 0, TOPIC_ID)
+
+    logs = manager(tmp_path / "d", segment_bytes=300)
+    logs.load()
+    log = logs.create("t", 0, TOPIC_ID)
+    put(log, b"a", epoch=1)
+    put(log, *[b"b"] * 9, epoch=1)  # offsets 1 to 9
+    log.flush()
+    log.truncate_to(8)
+    logs.lower_checkpoints([log])
+    run_steps(logs.checkpoint_recovery_points())
+    again = started()
+    assert (again.log_end_offset, again.recovery_point) == (1, 1)
+    # The node is killed before its thread has flushed what it appends.
+    monkeypatch.setattr(BackgroundScheduler, "run_later", lambda self, work, directory, on_done=None: None)
+    while again.log_end_offset < 20:
+        put(again, bytes(120), epoch=3)
+    last = started()
+    assert [last.epoch_for_offset(offset) for offset in (0, 1, 7, 8, 19)] == [1, 3, 3, 3, 3]
 
 
 @pytest.mark.parametrize("target", [90, 50], ids=["above the log start", "below it"])

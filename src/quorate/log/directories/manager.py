@@ -199,6 +199,13 @@ class LogManager:
         if doomed:
             self._scheduler.remove_later(doomed, self._defaults.file_delete_delay_ms)
         self._checkpoints.set_written(directory, offsets)
+        # An end inside of a batch, or in a gap, is not on disk: recovery ends such a log at its last batch. A
+        # recovery point behind that would keep the next recovery from what is appended there.
+        points = offsets[RECOVERY_POINTS]
+        logs = self._by_dir[directory]
+        self._checkpoints.lower(
+            [log for key, log in logs.items() if log.recovery_point < points.get(key, 0)], self.is_online
+        )
 
     def _replaces(self, log: PartitionLog, known: PartitionLog, is_stray: IsStray | None) -> bool:
         """Renames the stray one of two logs of the same name. Returns whether that was `known`. Raises

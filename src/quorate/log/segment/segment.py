@@ -217,6 +217,19 @@ class Segment:
         self._rebuilt = True
         self.rebuild_indexes(self.size)
 
+    def _correct_indexes(self, reason: CorruptRecordError | CorruptIndexError) -> None:
+        """Rebuilds loaded indexes that contradict the log. Keeps them if the log itself is damaged:
+        rebuilt ones would end at the damage, all records behind it would be unreadable, and a log that was
+        closed with them could not be loaded. Raises OSError, CorruptRecordError."""
+        before = self._offset_index, self._time_index, self._bytes_since_index
+        greatest = self.max_timestamp, self.offset_of_max_timestamp
+        try:
+            self._rebuild(reason)
+        except CorruptRecordError:
+            self._offset_index, self._time_index, self._bytes_since_index = before
+            self.max_timestamp, self.offset_of_max_timestamp = greatest
+            raise
+
     def rebuild_indexes(self, end: int) -> None:
         """Rebuilds both indexes from the batch headers before file position `end`. Raises OSError,
         CorruptRecordError."""
@@ -397,7 +410,7 @@ class Segment:
         except CorruptRecordError as e:
             if position == 0 or self._rebuilt:
                 raise  # the index is not the cause
-            self._rebuild(e)
+            self._correct_indexes(e)
             for header, at in self.headers(0, self.size):
                 if header.last_offset >= offset:
                     return BatchPosition(header.base_offset, header.last_offset, at, header.size_bytes)
@@ -470,7 +483,9 @@ class Segment:
         if place is not None and found >= 0 and offset >= from_offset:
             header = parse_header(self.read(place.position, BATCH_OVERHEAD))
             if header.max_timestamp != found:
-                self._rebuild(CorruptIndexError(f"time entry ({found}, {offset}) does not name a batch"))
+                self._correct_indexes(
+                    CorruptIndexError(f"time entry ({found}, {offset}) does not name a batch")
+                )
                 return 0
         if place is not None:
             return place.position

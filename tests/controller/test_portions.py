@@ -427,7 +427,9 @@ def test_a_term_that_ends_while_an_only_broker_is_unfenced_leaves_no_partition_w
     run(test())
 
 
-def test_a_term_that_ends_while_a_last_known_leader_is_unfenced_leaves_no_partition_without_a_leader() -> None:
+def test_a_term_that_ends_while_a_last_known_leader_is_unfenced_leaves_no_partition_without_a_leader() -> (
+    None
+):
     """Its unclean restart has emptied ISR and ELR. No clean election follows for these partitions."""
 
     async def test() -> None:

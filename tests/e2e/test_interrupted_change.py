@@ -40,6 +40,34 @@ def test_a_broker_that_is_back_before_it_was_fenced_as_a_whole_leads_its_partiti
         wait_for("all partitions to be led again", lambda: leaderless() == 0, 60, 0.1)
 
 
+@pytest.mark.timeout(240)
+def test_a_killed_broker_leads_its_partitions_although_a_controller_died_while_it_was_unfenced() -> None:
+    """Its unclean restart leaves ISR and ELR empty: it can lead as the last known leader only."""
+    with KafkaCluster(controllers=3, brokers=4, config=CONFIG) as cluster:
+        alive = ",".join(cluster.bootstrap_servers.split(",")[: BROKER - 1])
+        admin = AdminClient({"bootstrap.servers": alive, "log_level": 0})
+        topic = NewTopic("t", PARTITIONS, replica_assignment=[[BROKER]] * PARTITIONS)
+        admin.create_topics([topic])["t"].result(60)
+
+        def leaderless() -> int:
+            partitions = admin.list_topics("t", timeout=20).topics["t"].partitions.values()
+            return sum(partition.leader == -1 for partition in partitions)
+
+        wait_for("all partitions to be led", lambda: leaderless() == 0, 60, 0.1)
+        cluster.kill(BROKER)
+        wait_for("the broker to be fenced", lambda: leaderless() == PARTITIONS, 60, 0.1)
+        for controller in cluster.controller_ids:
+            cluster.slow_disk(controller, fsync_ms=500)
+        cluster.start(BROKER, wait=False)
+        wait_for("the first portion", lambda: leaderless() < PARTITIONS, 120, 0.02)
+        cluster.kill(active_controller(cluster))
+        assert leaderless(), "the change was over before the controller died"
+        for controller in cluster.controller_ids:
+            if cluster.is_running(controller):
+                cluster.slow_disk(controller)
+        wait_for("all partitions to be led again", lambda: leaderless() == 0, 60, 0.1)
+
+
 def active_controller(cluster: KafkaCluster) -> int:
     """Who has begun to fence."""
     return next(c for c in cluster.controller_ids if "Fencing broker" in cluster.log_tail(c, 10_000))

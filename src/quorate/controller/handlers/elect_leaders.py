@@ -117,12 +117,14 @@ def preferred_elections(view: View, candidates: Iterable[Located], limit: int) -
 
 
 def clean_elections(view: View, candidates: Iterable[Located], limit: int) -> list[Data]:
-    """Leaders for leaderless partitions that have an active broker in the ISR, or in the ELR without one."""
+    """Elects leaders for leaderless partitions as if their brokers were just unfenced: from the ISR, from
+    the ELR if there is no ISR, or the last known leader if there is neither. Returns at most `limit`
+    records."""
     records: list[Data] = []
     for topic, partition_id, partition in candidates:
         if partition.leader != NO_LEADER:
             continue
-        for broker_id in partition.isr or partition.elr:
+        for broker_id in partition.isr or partition.elr or partition.last_known_elr:
             if view.is_active(broker_id):
                 break
         else:

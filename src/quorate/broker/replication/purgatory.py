@@ -131,8 +131,14 @@ class DelayedAcks:
         self._open.add(index)
         partition.delayed_operations.add_append(required, self, index)
 
+    def add_deletion(self, partition: HasDelayedOperations, required: int) -> None:
+        """Adds a deletion to wait for. Not allowed after `start`."""
+        index, self._count = self._count, self._count + 1
+        self._open.add(index)
+        partition.delayed_operations.add_deletion(required, self, index)
+
     def start(self, timeout_s: float) -> None:
-        """Starts the timeout after the last append has been added."""
+        """Starts the timeout after the last append or deletion has been added."""
         self._timer = self._loop.call_later(timeout_s, self._expire)
         if not self._open:
             self._complete()

@@ -147,3 +147,15 @@ async def _until(condition: Any) -> None:
     async with asyncio.timeout(10):
         while not condition():
             await asyncio.sleep(0)
+
+
+def test_topics_without_partitions_take_turns_too(one: Broker) -> None:
+    request = everywhere(b"a")
+    empty = request.topic_data[0].__class__(name="t", topic_id=topic_id_of("t"))
+    request.topic_data += [empty] * 100
+    task = one.loop.create_task(one.ask(request))
+    for _ in range(10):
+        one.turn()
+    assert not task.done()
+    (answer,) = run(one, task)
+    assert len(answer.responses) == 101

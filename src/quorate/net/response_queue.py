@@ -9,6 +9,7 @@ from typing import Any
 
 from quorate.net.dispatch import WAITS_ONLY, RequestContext
 from quorate.net.output import Part
+from quorate.net.produce_frames import has_many_partitions
 from quorate.protocol.api import ApiKey, encode_response
 from quorate.protocol.regions import FileRegion
 
@@ -23,13 +24,16 @@ The smallest possible elements, topics with names of one letter, would take 15 m
 
 INLINE_PRODUCE_BYTES = 16 << 20
 """The same for Produce, whose records are not decoded one by one. Far above the 1 MiB that clients send
-by default."""
+by default. Requests of very many partitions are excepted."""
 
 
 def is_large(context: RequestContext) -> bool:
     """Whether a request is decoded, and its response encoded, in a thread."""
-    inline = INLINE_PRODUCE_BYTES if context.api_key == ApiKey.PRODUCE else INLINE_BYTES
-    return context.frame_size > inline
+    if context.frame_size <= INLINE_BYTES:
+        return False
+    if context.api_key != ApiKey.PRODUCE or context.frame_size > INLINE_PRODUCE_BYTES:
+        return True
+    return context.frame is not None and has_many_partitions(context.frame)
 
 
 class PendingResponse:

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from quorate.broker.coordinators.group import offset_requests
-from quorate.broker.coordinators.group.offset_metadata_manager import ExpiryCursor
+from quorate.broker.coordinators.group.offset_metadata_manager import STEP, ExpiryCursor
 from quorate.broker.coordinators.group.record_serde import decode_record
 from quorate.broker.coordinators.group.shard import GroupCoordinatorShard
 from quorate.broker.coordinators.service import CoordinatorService
+from quorate.net import turns
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -19,6 +20,7 @@ from quorate.protocol.messages.heartbeat import HeartbeatRequest
 from quorate.protocol.messages.list_groups import ListGroupsRequest
 from quorate.protocol.messages.offset_delete import OffsetDeleteRequest
 from quorate.protocol.messages.offset_fetch import OffsetFetchRequest
+from quorate.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from quorate.records.batch import decode_records, parse_header
 from quorate.records.compression import Compression
 from tests.broker.coordinators.client import (
@@ -383,3 +385,58 @@ async def until_gone(w: World) -> dict[tuple[str, int], int]:
             break
         await asyncio.sleep(0.002)
     return found
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("version", [1, 6, 9])
+@in_loop
+async def test_a_fetch_of_very_many_offsets_takes_several_turns(
+    monkeypatch: pytest.MonkeyPatch, version: int, stable: bool
+) -> None:
+    """The offsets are those of one moment, whatever is committed between two turns."""
+    wanted = [("t", list(range(3)) * 100), *[(f"x{i}", []) for i in range(20)], ("none", list(range(300)))]
+    request = fetch_request(version, topics=wanted, stable=stable and version >= 7)
+    async with World() as w:
+        await w.call(ApiKey.OFFSET_COMMIT, commit_request(2, partitions=(0, 2)), 9)
+        small = await w.call(ApiKey.OFFSET_FETCH, request, version)
+        monkeypatch.setattr(turns, "SLICE_S", 0.0)
+        monkeypatch.setattr(offset_requests, "AT_ONCE", 100)
+        counted = Turns()
+
+        async def both() -> Any:
+            answer = asyncio.ensure_future(w.call(ApiKey.OFFSET_FETCH, request, version))
+            for _ in range(6):
+                await asyncio.sleep(0)
+            await w.call(ApiKey.OFFSET_COMMIT, commit_request(7, partitions=(0, 2)), 9)
+            return await answer
+
+        assert repr(await counted.during(both())) == repr(small)
+        assert counted.count >= 600 / STEP
+
+
+@in_loop
+async def test_a_transactional_commit_of_very_many_offsets_takes_several_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    request = TxnOffsetCommitRequest(
+        transactional_id="x",
+        group_id="g",
+        topics=[
+            TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(
+                name=name,
+                partitions=[
+                    TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(partition_index=i)
+                    for i in range(300)
+                ],
+            )
+            for name in ("t", "u")
+        ],
+    )
+    monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    async with World() as w:
+        counted = Turns()
+        answer = await counted.during(w.call(ApiKey.TXN_OFFSET_COMMIT, request, 3))
+        assert counted.count >= 600
+        assert [(topic.name, len(topic.partitions)) for topic in answer.topics] == [("t", 300), ("u", 300)]
+        code = E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert all(p.error_code == code for topic in answer.topics for p in topic.partitions)

@@ -167,15 +167,22 @@ class ProduceHandler:
                 name, part = waiting[index]
                 self._failed(context, answer, name, part, KafkaError(error))
 
+        def before_next_turn() -> DelayedAcks:
+            """In other turns the high watermarks may move before the last append."""
+            return delayed or DelayedAcks(loop, waits, None, settle, lambda: answer)
+
         turn_ends = loop.time() + self.turn_s
         for topic_data in request.topic_data:
+            if not topic_data.partition_data and loop.time() > turn_ends:
+                delayed = before_next_turn()
+                yield
+                turn_ends = loop.time() + self.turn_s
             name, topic_id = self._resolve(topic_data, version)
             topic_answer = TopicAnswer(name=topic_data.name, topic_id=topic_id)
             answer.responses.append(topic_answer)
             for data in topic_data.partition_data:
                 if loop.time() > turn_ends:
-                    if delayed is None:  # in other turns the high watermarks may move before the last append
-                        delayed = DelayedAcks(loop, waits, None, settle, lambda: answer)
+                    delayed = before_next_turn()
                     yield
                     turn_ends = loop.time() + self.turn_s
                 part = PartitionAnswer(index=data.index)

@@ -178,17 +178,17 @@ class MetadataCache:
 
     def describe_topics(
         self,
+        answer: DescribeTopicPartitionsResponse,
         names: Iterable[str],
         listener: str,
         start_of: dict[str, int],
         limit: int,
         *,
         ignore_unknown: bool,
-    ) -> DescribeTopicPartitionsResponse:
-        """Describes up to `limit` partitions of topics, whose names are sorted. The cursor of the response is
-        where the next request continues."""
+    ) -> Iterator[None]:
+        """Adds up to `limit` partitions of topics, whose names are sorted, to a response, with each step those
+        of one topic. The cursor of the response is where the next request continues."""
         make = describe_topic_partitions.DescribeTopicPartitionsResponse
-        answer = make()
         left = limit
         for name in names:
             if left <= 0:
@@ -202,6 +202,7 @@ class MetadataCache:
                             error_code=unknown_topic_error(name), name=name, is_internal=is_internal(name)
                         )
                     )
+                yield
                 continue
             start = start_of.get(name, 0)
             end = min(len(topic.partitions), start + left)
@@ -215,7 +216,7 @@ class MetadataCache:
                 answer.next_cursor = make.Cursor(topic_name=name, partition_index=end)
                 break
             left -= len(partitions)
-        return answer
+            yield
 
     def _described_partitions(
         self, topic: TopicImage, listener: str, start: int, end: int

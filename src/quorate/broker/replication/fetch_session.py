@@ -95,13 +95,26 @@ class FetchContext:
         self, answers: dict[PartitionKey, FetchResponse.PartitionData], now_ms: int
     ) -> tuple[ErrorCode, int, dict[PartitionKey, FetchResponse.PartitionData]]:
         """Returns (top-level error, session id, answers to send)."""
-        return self.error, INVALID_SESSION_ID, answers if self.error == ErrorCode.NONE else {}
+        session_id = self.begin(len(answers), now_ms)
+        news = self.select(answers)
+        return self.error, session_id, news
+
+    def begin(self, size: int, now_ms: int) -> int:
+        """Returns the session id for a response about `size` partitions. `select` is called after it."""
+        return INVALID_SESSION_ID
+
+    def select(
+        self, answers: dict[PartitionKey, FetchResponse.PartitionData]
+    ) -> dict[PartitionKey, FetchResponse.PartitionData]:
+        """Returns those of some answers that are to be sent. After an error, which it may set, nothing is
+        sent."""
+        return answers if self.error == ErrorCode.NONE else {}
 
 
 class FullFetchContext(FetchContext):
     """A full request, for which a session is created if the cache has room."""
 
-    __slots__ = ("_cache", "_privileged", "_uses_topic_ids")
+    __slots__ = ("_cache", "_privileged", "_session", "_uses_topic_ids")
 
     def __init__(
         self,
@@ -115,21 +128,25 @@ class FullFetchContext(FetchContext):
         self._cache = cache
         self._privileged = privileged
         self._uses_topic_ids = uses_topic_ids
+        self._session: FetchSession | None = None
 
-    def finish(
-        self, answers: dict[PartitionKey, FetchResponse.PartitionData], now_ms: int
-    ) -> tuple[ErrorCode, int, dict[PartitionKey, FetchResponse.PartitionData]]:
-        session = self._cache.maybe_create(
-            now_ms, privileged=self._privileged, uses_topic_ids=self._uses_topic_ids, size=len(answers)
+    def begin(self, size: int, now_ms: int) -> int:
+        session = self._session = self._cache.maybe_create(
+            now_ms, privileged=self._privileged, uses_topic_ids=self._uses_topic_ids, size=size
         )
-        if session is None:
-            return ErrorCode.NONE, INVALID_SESSION_ID, answers
-        for key, answer in answers.items():
-            part = self.partitions[key]
-            part.sent_high_watermark = answer.high_watermark
-            part.sent_log_start_offset = answer.log_start_offset
-            session.partitions[key] = part
-        return ErrorCode.NONE, session.id, answers
+        return INVALID_SESSION_ID if session is None else session.id
+
+    def select(
+        self, answers: dict[PartitionKey, FetchResponse.PartitionData]
+    ) -> dict[PartitionKey, FetchResponse.PartitionData]:
+        if self._session is not None:
+            kept = self._session.partitions
+            for key, answer in answers.items():
+                part = self.partitions[key]
+                part.sent_high_watermark = answer.high_watermark
+                part.sent_log_start_offset = answer.log_start_offset
+                kept[key] = part
+        return answers
 
 
 class IncrementalFetchContext(FetchContext):
@@ -142,12 +159,28 @@ class IncrementalFetchContext(FetchContext):
         self._session = session
         self._expected_epoch = session.epoch
 
-    def finish(
-        self, answers: dict[PartitionKey, FetchResponse.PartitionData], now_ms: int
-    ) -> tuple[ErrorCode, int, dict[PartitionKey, FetchResponse.PartitionData]]:
+    def change(self, wanted: dict[PartitionKey, FetchPartition], forgotten: Iterable[PartitionKey]) -> None:
+        """Adds or changes the partitions of `wanted` in the session, and removes those of `forgotten`."""
+        partitions = self.partitions
+        for key, part in wanted.items():
+            known = partitions.get(key)
+            if known is None:
+                partitions[key] = part
+            else:
+                known.update(part)
+        for key in forgotten:
+            partitions.pop(key, None)
+
+    def begin(self, size: int, now_ms: int) -> int:
+        return self._session.id
+
+    def select(
+        self, answers: dict[PartitionKey, FetchResponse.PartitionData]
+    ) -> dict[PartitionKey, FetchResponse.PartitionData]:
         session = self._session
         if session.epoch != self._expected_epoch:  # this request was repeated while it waited
-            return ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id, {}
+            self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+            return {}
         news: dict[PartitionKey, FetchResponse.PartitionData] = {}
         partitions = session.partitions
         for key, answer in answers.items():
@@ -171,7 +204,14 @@ class IncrementalFetchContext(FetchContext):
                 if size > 0:
                     del partitions[key]
                     partitions[key] = part
-        return ErrorCode.NONE, session.id, news
+        return news
+
+    def close_if_empty(self, cache: FetchSessionCache) -> bool:
+        """Closes a session that has no partitions left. Returns whether it did."""
+        if self.partitions:
+            return False
+        cache.remove(self._session.id)
+        return True
 
 
 class FetchSessionCache:
@@ -262,7 +302,34 @@ class FetchSessions:
         forgotten: Iterable[PartitionKey],
         now_ms: int,
     ) -> FetchContext:
-        """Returns the context of a request. Its error is FETCH_SESSION_ID_NOT_FOUND,
+        """Returns the context of a request, after `opened` with the changes to its session."""
+        fetch = self.opened(
+            session_id=session_id,
+            epoch=epoch,
+            uses_topic_ids=uses_topic_ids,
+            privileged=privileged,
+            wanted=wanted,
+            now_ms=now_ms,
+        )
+        if isinstance(fetch, IncrementalFetchContext):
+            fetch.change(wanted, forgotten)
+            if fetch.close_if_empty(self.cache):
+                return FetchContext(wanted)
+            if uses_topic_ids:
+                self.resolve(fetch.partitions.values())
+        return fetch
+
+    def opened(
+        self,
+        *,
+        session_id: int,
+        epoch: int,
+        uses_topic_ids: bool,
+        privileged: bool,
+        wanted: dict[PartitionKey, FetchPartition],
+        now_ms: int,
+    ) -> FetchContext:
+        """Returns the context of a request, with the session as it was before. Its error is FETCH_SESSION_ID_NOT_FOUND,
         INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR if the session does not match."""
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session_id != INVALID_SESSION_ID:
@@ -277,22 +344,12 @@ class FetchSessions:
             return FetchContext({}, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
             return FetchContext({}, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        partitions = session.partitions
-        for key, part in wanted.items():
-            known = partitions.get(key)
-            if known is None:
-                partitions[key] = part
-            else:
-                known.update(part)
-        for key in forgotten:
-            partitions.pop(key, None)
-        if not partitions:
-            self.cache.remove(session.id)
-            return FetchContext(wanted)
-        if uses_topic_ids:
-            for part in partitions.values():
-                if part.topic is None:
-                    part.topic = self.topic_name(part.topic_id)
         self.cache.touch(session, now_ms)
         session.epoch = next_epoch(session.epoch)
         return IncrementalFetchContext(session)
+
+    def resolve(self, partitions: Iterable[FetchPartition]) -> None:
+        """Looks up the names of topics that were unknown until now."""
+        for part in partitions:
+            if part.topic is None:
+                part.topic = self.topic_name(part.topic_id)

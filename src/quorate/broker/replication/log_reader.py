@@ -76,12 +76,20 @@ def upper_offset(log: PartitionLog, isolation: Isolation) -> int:
 
 
 def read(
-    manager: ReplicaManager, params: FetchParams, wanted: Sequence[FetchPartition], *, note_follower: bool
+    manager: ReplicaManager,
+    params: FetchParams,
+    wanted: Sequence[FetchPartition],
+    *,
+    note_follower: bool,
+    size: int = 0,
 ) -> list[ReadResult]:
     """Reads the partitions in order, up to the limit of the request. The first non-empty one may exceed
-    the limits by one batch, so that a reader always makes progress."""
-    left = params.max_bytes
-    min_one = True
+    the limits by one batch, so that a reader always makes progress.
+
+    `size` is the size of the results of the request's earlier partitions, which were read in other turns.
+    """
+    left = max(0, params.max_bytes - size)
+    min_one = size == 0
     results = []
     for part in wanted:
         result = _read_partition(manager, params, part, min(part.max_bytes, left), min_one, note_follower)
@@ -188,29 +196,35 @@ def _diverging(log: PartitionLog, part: FetchPartition) -> tuple[int, int] | Non
 def is_ready(manager: ReplicaManager, params: FetchParams, wanted: Sequence[FetchPartition]) -> bool:
     """Whether a waiting Fetch can be answered: it has enough bytes, or a partition has an error or a
     divergence to report."""
-    available = 0
+    return missing_bytes(manager, params, wanted, params.min_bytes) <= 0
+
+
+def missing_bytes(
+    manager: ReplicaManager, params: FetchParams, wanted: Sequence[FetchPartition], missing: int
+) -> int:
+    """Returns how many of `missing` bytes the partitions do not have, or 0 if the Fetch can be answered."""
     for part in wanted:
         partition = manager.partitions.get((part.topic, part.partition)) if part.topic is not None else None
         if partition is None:
-            return True
+            return 0
         try:
             partition.check_leader(part.current_leader_epoch, only_leader=params.only_leader)
             log = partition.log
         except KafkaError:
-            return True
+            return 0
         upper = upper_offset(log, params.isolation)
         if part.fetch_offset > upper or part.fetch_offset < log.log_start_offset:
-            return True  # truncated or deleted since the first read
+            return 0  # truncated or deleted since the first read
         if part.fetch_offset < upper:
-            if params.min_bytes <= 1:
-                return True
-            available += log.read(part.fetch_offset, part.max_bytes, upper_offset=upper, min_one=True).size
-            if available >= params.min_bytes:
-                return True
+            if missing <= 1:
+                return 0
+            missing -= log.read(part.fetch_offset, part.max_bytes, upper_offset=upper, min_one=True).size
+            if missing <= 0:
+                return 0
         if part.last_fetched_epoch >= 0:
             try:
                 if _diverging(log, part) is not None:
-                    return True
+                    return 0
             except KafkaError:
-                return True
-    return False
+                return 0
+    return missing

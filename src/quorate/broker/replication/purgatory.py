@@ -27,7 +27,7 @@ class DelayedOperations:
     __slots__ = ("_deletions", "appends", "fetches")
 
     def __init__(self) -> None:
-        self.fetches: dict[DelayedFetch, None] = {}
+        self.fetches: dict[DelayedFetch | Wakeup, None] = {}
         """In order of arrival; a dictionary, because a Fetch that ends early is removed from the middle."""
         self.appends: deque[tuple[int, DelayedAcks, int]] = deque()
         """(offset that the high watermark must reach, request, index of the append in it), by offset."""
@@ -131,8 +131,14 @@ class DelayedAcks:
         self._open.add(index)
         partition.delayed_operations.add_append(required, self, index)
 
+    def add_deletion(self, partition: HasDelayedOperations, required: int) -> None:
+        """Adds a deletion to wait for. Not allowed after `start`."""
+        index, self._count = self._count, self._count + 1
+        self._open.add(index)
+        partition.delayed_operations.add_deletion(required, self, index)
+
     def start(self, timeout_s: float) -> None:
-        """Starts the timeout after the last append has been added."""
+        """Starts the timeout after the last append or deletion has been added."""
         self._timer = self._loop.call_later(timeout_s, self._expire)
         if not self._open:
             self._complete()
@@ -218,3 +224,34 @@ class DelayedFetch:
         for partition in self._partitions:
             partition.delayed_operations.fetches.pop(self, None)
         self._partitions = ()
+
+
+class Wakeup:
+    """Lets a Fetch of very many partitions wait for an append to any of them. The Fetch registers itself,
+    checks and waits in several turns of the event loop."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def register(self, partition: HasDelayedOperations) -> None:
+        """Is woken by the partition."""
+        partition.delayed_operations.fetches[self] = None
+
+    def release(self, partition: HasDelayedOperations) -> None:
+        """Is no longer woken by the partition."""
+        partition.delayed_operations.fetches.pop(self, None)
+
+    def wake(self) -> None:
+        """Ends `wait`, now or when it is called."""
+        self._event.set()
+
+    async def wait(self, timeout_s: float) -> bool:
+        """Waits until a partition has called `wake`. Returns false if none did within `timeout_s`."""
+        try:
+            await asyncio.wait_for(self._event.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        self._event.clear()
+        return True

@@ -7,7 +7,7 @@ during loading and in service.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from immutables import Map
@@ -52,6 +52,9 @@ DELETION_SLICE = 5000
 
 TOMBSTONE_COST = 40
 """The share of DELETION_SLICE that a deleted offset takes: its record is encoded, replayed and appended."""
+
+STEP = 20
+"""Offsets that one step of a large OffsetFetch reads."""
 
 _NO_OFFSETS: Map[PartitionKey, OffsetAndMetadata] = Map()
 
@@ -194,12 +197,26 @@ class OffsetMetadataManager:
     ) -> OffsetFetchResponse.OffsetFetchResponseGroup:
         """Reads offsets of a group from `state`: the committed state, or the newest one for a stable read.
         Without topics all offsets are returned. Unknown offsets are -1."""
+        response = OffsetFetchResponse.OffsetFetchResponseGroup(group_id=request.group_id)
+        for _ in self.fetching(state, request, response, require_stable=require_stable):
+            pass
+        return response
+
+    def fetching(
+        self,
+        state: ShardState,
+        request: OffsetFetchRequest.OffsetFetchRequestGroup,
+        response: OffsetFetchResponse.OffsetFetchResponseGroup,
+        *,
+        require_stable: bool,
+    ) -> Iterator[None]:
+        """Does the same for a few partitions with each step, and fills the response. The state is a snapshot,
+        which later commits do not change."""
         known = (
             state.offsets.get(request.group_id, _NO_OFFSETS)
             if request.group_id in state.groups
             else _NO_OFFSETS
         )
-        response = OffsetFetchResponse.OffsetFetchResponseGroup(group_id=request.group_id)
         if request.topics is None:
             by_topic: dict[str, list[int]] = {}
             for topic_name, partition in sorted(known):
@@ -208,7 +225,13 @@ class OffsetMetadataManager:
         else:
             wanted = [(topic.name, topic.topic_id, topic.partition_indexes) for topic in request.topics]
         for name, topic_id, partitions in wanted:
-            answers = []
+            answers: list[OffsetFetchResponse.OffsetFetchResponsePartitions] = []
+            response.topics.append(
+                OffsetFetchResponse.OffsetFetchResponseTopics(
+                    name=name, topic_id=topic_id, partitions=answers
+                )
+            )
+            yield
             for partition in partitions:
                 value = known.get((name, partition))
                 if (
@@ -230,12 +253,8 @@ class OffsetMetadataManager:
                     answer.committed_leader_epoch = value.leader_epoch
                     answer.metadata = value.metadata
                 answers.append(answer)
-            response.topics.append(
-                OffsetFetchResponse.OffsetFetchResponseTopics(
-                    name=name, topic_id=topic_id, partitions=answers
-                )
-            )
-        return response
+                if not len(answers) % STEP:
+                    yield
 
     # --- deletion and expiry ----------------------------------------------------------------------
 

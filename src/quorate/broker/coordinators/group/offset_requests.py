@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,6 +15,7 @@ from quorate.broker.coordinators.group.shard import GroupCoordinatorShard
 from quorate.broker.coordinators.responses import respond
 from quorate.broker.coordinators.runtime import CoordinatorRuntime
 from quorate.lazy import lazy_module
+from quorate.net.turns import Rounds
 from quorate.protocol.api import ApiKey
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -31,6 +32,9 @@ else:
 TURN_S = 0.003
 """Time for the groups of one OffsetFetch in one turn of the event loop. Administrators request all offsets
 of all groups at once."""
+
+AT_ONCE = 500
+"""Partitions of a request that are handled in one turn of the event loop, in a millisecond or two."""
 
 MULTI_GROUP_VERSION = 8
 """From this OffsetFetch version a request has several groups."""
@@ -52,8 +56,11 @@ class OffsetRequests:
         runtime: CoordinatorRuntime[GroupCoordinatorShard],
         metadata: Topics,
         partition_for: Callable[[str], int],
+        rounds: Rounds,
     ) -> None:
-        """`partition_for` returns the partition of a group."""
+        """`partition_for` returns the partition of a group. `rounds` divides requests about many
+        partitions."""
+        self._rounds = rounds
         self._runtime = runtime
         self._metadata = metadata
         self._partition_for = partition_for
@@ -144,37 +151,39 @@ class OffsetRequests:
             pending.append((group, self._fetch_group(group, request.require_stable)))
         fetched = []
         for group, answer in pending:
+            if time.monotonic() > turn_ends:
+                await asyncio.sleep(0)
+                turn_ends = time.monotonic() + TURN_S
             try:
-                fetched.append(await answer)
+                result = await answer
+                if _is_large(group):
+                    response = OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group.group_id)
+                    await self._rounds.collect(result(response))
+                    result = response
+                fetched.append(result)
             except KafkaError as error:
                 fetched.append(fetch_error(group, fetch_code(error.code), ctx.api_version))
         if ctx.api_version >= MULTI_GROUP_VERSION:
             return OffsetFetchResponse(groups=fetched)
         only = fetched[0]
-        return OffsetFetchResponse(
-            error_code=only.error_code,
-            topics=[
-                OffsetFetchResponse.OffsetFetchResponseTopic(
-                    name=topic.name,
-                    partitions=[
-                        OffsetFetchResponse.OffsetFetchResponsePartition(
-                            partition_index=p.partition_index,
-                            committed_offset=p.committed_offset,
-                            committed_leader_epoch=p.committed_leader_epoch if ctx.api_version >= 5 else -1,
-                            metadata=p.metadata,
-                            error_code=p.error_code,
-                        )
-                        for p in topic.partitions
-                    ],
-                )
-                for topic in only.topics
-            ],
-        )
+        old = OffsetFetchResponse(error_code=only.error_code)
+        count = sum([len(topic.partitions) for topic in only.topics])
+        conversion = _convert(only, old, ctx.api_version)
+        if count > AT_ONCE:
+            await self._rounds.collect(conversion)
+        else:
+            for _ in conversion:
+                pass
+        return old
 
     def _fetch_group(self, group: Any, require_stable: bool) -> Answer:
         partition = self._partition_for(group.group_id)
 
         def fetch(shard: GroupCoordinatorShard, state: ShardState) -> Any:
+            if _is_large(group):
+                return lambda response: shard.offsets.fetching(
+                    state, group, response, require_stable=require_stable
+                )
             return shard.offsets.fetch(state, group, require_stable=require_stable)
 
         if require_stable:
@@ -213,22 +222,64 @@ class OffsetRequests:
 
     def txn_offset_commit(self, ctx: RequestContext, request: Any) -> Any:
         """Transactions are not supported yet. Clients treat the error of the partitions as final."""
-        response = txn_offset_commit.TxnOffsetCommitResponse
-        return response(
-            topics=[
-                response.TxnOffsetCommitResponseTopic(
-                    name=topic.name,
-                    partitions=[
-                        response.TxnOffsetCommitResponsePartition(
-                            partition_index=p.partition_index,
-                            error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                        )
-                        for p in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
+        response = txn_offset_commit.TxnOffsetCommitResponse()
+        refusal = _refuse_transaction(request, response)
+        if sum([len(topic.partitions) for topic in request.topics]) > AT_ONCE:
+            return self._filled(refusal, response)
+        for _ in refusal:
+            pass
+        return response
+
+    async def _filled(self, steps: Iterator[None], response: Any) -> Any:
+        await self._rounds.collect(steps)
+        return response
+
+
+def _is_large(group: Any) -> bool:
+    """Whether the offsets of a group in an OffsetFetch are read in several turns of the event loop."""
+    return group.topics is not None and (
+        sum([len(topic.partition_indexes) for topic in group.topics]) > AT_ONCE or len(group.topics) > AT_ONCE
+    )
+
+
+def _convert(group: Any, response: OffsetFetchResponse, version: int) -> Iterator[None]:
+    """Fills a response before version 8 from that for its group."""
+    for topic in group.topics:
+        partitions: list[OffsetFetchResponse.OffsetFetchResponsePartition] = []
+        response.topics.append(
+            OffsetFetchResponse.OffsetFetchResponseTopic(name=topic.name, partitions=partitions)
         )
+        yield
+        for p in topic.partitions:
+            partitions.append(
+                OffsetFetchResponse.OffsetFetchResponsePartition(
+                    partition_index=p.partition_index,
+                    committed_offset=p.committed_offset,
+                    committed_leader_epoch=p.committed_leader_epoch if version >= 5 else -1,
+                    metadata=p.metadata,
+                    error_code=p.error_code,
+                )
+            )
+            yield
+
+
+def _refuse_transaction(request: Any, response: Any) -> Iterator[None]:
+    for topic in request.topics:
+        partitions: list[Any] = []
+        response.topics.append(
+            txn_offset_commit.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(
+                name=topic.name, partitions=partitions
+            )
+        )
+        yield
+        for p in topic.partitions:
+            partitions.append(
+                txn_offset_commit.TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition(
+                    partition_index=p.partition_index,
+                    error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                )
+            )
+            yield
 
 
 def merge(refused: list[Any], response: Any) -> Any:

@@ -89,7 +89,7 @@ class GroupCoordinatorService:
             clock=clock,
             has_topic=lambda name: metadata.topic(name) is not None,
         )
-        self.offsets = OffsetRequests(self.runtime, metadata, self.partition_for)
+        self.offsets = OffsetRequests(self.runtime, metadata, self.partition_for, rounds)
         self.routes: dict[int, Handler] = {
             ApiKey.JOIN_GROUP: self.join_group,
             ApiKey.SYNC_GROUP: self.sync_group,

@@ -91,6 +91,43 @@ def test_requests_and_file_regions_over_tls(
     asyncio.run(asyncio.wait_for(main(), 30))
 
 
+def test_a_region_that_cannot_be_read_ends_its_connection(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], tmp_path: Path
+) -> None:
+    """As without TLS. The client waited for its own timeout, and the connection stayed open."""
+
+    async def main() -> None:
+        with (tmp_path / "segment").open("wb") as file:  # not readable
+            records = FileRegion(file, 0, 1000)
+            answer = FetchResponse(
+                responses=[
+                    FetchResponse.FetchableTopicResponse(
+                        topic="t", partitions=[FetchResponse.PartitionData(records=records)]
+                    )
+                ]
+            )
+
+            async def fetch(context: object, request: FetchRequest) -> FetchResponse:
+                await asyncio.sleep(0)
+                return answer
+
+            dispatcher = Dispatcher(ListenerKind.BROKER)
+            dispatcher.register(ApiKey.FETCH, fetch)
+            listener = Listener()
+            await listener.start(
+                "127.0.0.1", 0, dispatcher, "SSL", security_protocol=SecurityProtocol.SSL, ssl=contexts[0]
+            )
+            connection = await Connection.connect("127.0.0.1", listener.port, ssl=contexts[1])
+            try:
+                with pytest.raises(KafkaConnectionError):
+                    await connection.call(FetchRequest(), 20, 12)
+            finally:
+                connection.close()
+                await listener.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
 def test_a_certificate_of_nobody_known_is_refused(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
     async def main() -> None:
         listener = Listener()

@@ -116,6 +116,27 @@ def test_what_is_written_on_a_cut_link_arrives_when_it_is_healed() -> None:
     connected(body)
 
 
+def test_a_link_is_healed_although_the_opening_of_a_connection_was_cancelled() -> None:
+    """uvloop closes such a connection without telling its protocol. Its transport cannot be resumed, and the
+    links behind it stayed cut."""
+
+    async def body(pair: Pair) -> None:
+        class Cancelled(Recorder):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                super().connection_made(transport)
+                opening.cancel()
+
+        opening = asyncio.ensure_future(pair.links.create_connection(Cancelled, "127.0.0.1", pair.port))
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        pair.cut()
+        pair.near.transport.write(b"world")
+        pair.heal()
+        await pair.far.receives(b"hello world")
+
+    connected(body)
+
+
 def test_a_connection_closed_on_a_cut_link_ends_for_its_peer_when_it_is_healed() -> None:
     async def body(pair: Pair) -> None:
         pair.cut()

@@ -331,12 +331,17 @@ class TransportOutput:
                 queue.popleft()
                 self._transport.write(head)
                 continue
-            ready = head.readable(_REGION_READ)
+            try:
+                ready = head.readable(_REGION_READ)
+                data = os.pread(head.owner.fileno(), ready, head.position) if ready else b""
+            except OSError:
+                ready, data = head.left, b""
             if not ready:
                 self._warming.start(head)
                 return
-            data = os.pread(head.owner.fileno(), ready, head.position)
-            if not data and head.left:
+            if (
+                not data and head.left
+            ):  # the file cannot be read, or is shorter than the response's header says
                 self._transport.abort()
                 queue.clear()
                 return

@@ -43,7 +43,14 @@ class Links:
         while port in self._cut:
             await self._changed.wait()
         opening = _Opening(self, factory, port)
-        await self._connect(lambda: opening, host, port, **options)
+        try:
+            await self._connect(lambda: opening, host, port, **options)
+        except BaseException:
+            # uvloop closes a connection whose opening is cancelled without telling its protocol.
+            if opening.transport is not None:
+                self._transports.discard(opening.transport)
+            raise
+        assert opening.transport is not None
         return opening.transport, opening.protocol
 
     def opened(self, transport: CuttableTransport) -> None:
@@ -54,9 +61,8 @@ class Links:
 class _Opening(asyncio.Protocol):
     """Receives the connection and gives the actual protocol a transport that can be cut."""
 
-    transport: CuttableTransport
-
     def __init__(self, links: Links, factory: Callable[[], asyncio.BaseProtocol], port: int) -> None:
+        self.transport: CuttableTransport | None = None
         self._links = links
         self._port = port
         self.protocol = factory()

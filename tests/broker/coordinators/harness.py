@@ -31,7 +31,7 @@ class Harness:
         self.fail_with = ErrorCode.NONE
         self.hold = False
         self.held: list[CoordinatorResult] = []
-        self.shard.loaded(self.at)
+        list(self.shard.loaded(self.at))
 
     @property
     def at(self) -> Instant:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from quorate.broker.coordinators import runtime
 from quorate.net import turns
 from quorate.protocol.api import REGISTRY, ApiKey
 from quorate.protocol.errors import ErrorCode
@@ -223,3 +224,54 @@ async def test_concurrent_requests_about_many_groups_share_the_turns(monkeypatch
         for answer in await counted.during(asyncio.gather(*answers)):
             assert len(answer.groups) == 100
         assert counted.count >= 10 * 100
+
+
+@in_loop
+async def test_a_list_of_many_groups_takes_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of 20,000 groups took 400 ms, and exporters of metrics ask for it every few seconds."""
+    monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    async with World() as w:
+        groups = [f"g{i}" for i in range(200)]
+        for group in groups:
+            await w.call(ApiKey.OFFSET_COMMIT, commit_request(2, group=group), 9)
+        counted = Turns()
+        answer = await counted.during(w.call(ApiKey.LIST_GROUPS, ListGroupsRequest(), 5))
+        assert sorted(g.group_id for g in answer.groups) == sorted(groups)
+        assert counted.count >= len(groups)
+        none = await counted.during(
+            w.call(ApiKey.LIST_GROUPS, ListGroupsRequest(states_filter=["Stable"]), 5)
+        )
+        assert none.groups == []
+        assert counted.count >= 2 * len(groups)
+
+
+@in_loop
+async def test_the_sessions_of_many_groups_expire_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They expire at once if a coordinator restarts without its clients. With 10,000 groups the event loop
+    stood still for ten seconds, and the broker was fenced."""
+    monkeypatch.setattr(runtime, "TIMER_SLICE_S", 0.0)
+    async with World() as w:
+        groups = [f"g{i}" for i in range(200)]
+        for group in groups:
+            member = await joined(w, 5, group)
+            request = SyncGroupRequest(
+                group_id=group, generation_id=member.generation_id, member_id=member.member_id
+            )
+            assert (await w.call(ApiKey.SYNC_GROUP, request, 3)).error_code == E.NONE
+        counted = Turns()
+        await counted.during(w.restart())
+        assert counted.count >= len(groups) // 4  # four partitions load at the same time
+        later = asyncio.get_running_loop().time() + 300
+        monkeypatch.setattr(w.clock, "now", lambda: later)
+
+        async def until_empty() -> None:
+            while True:
+                listed = await w.call(ApiKey.LIST_GROUPS, ListGroupsRequest(states_filter=["Empty"]), 5)
+                if len(listed.groups) == len(groups):
+                    return
+                await asyncio.sleep(0)
+
+        w.service.groups.runtime.topics_deleted(frozenset())  # looks at the timers
+        counted = Turns()
+        await counted.during(until_empty())
+        assert counted.count >= len(groups)

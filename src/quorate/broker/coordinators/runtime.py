@@ -30,7 +30,8 @@ CHUNK_BYTES = 512 * 1024
 """The approximate size of a batch of records that need not be atomic. Well below any `max.message.bytes`."""
 
 TIMER_SLICE_S = 0.003
-"""After this time the expired timers of the remaining shards wait for the next turn of the event loop."""
+"""After this time the remaining expired timers wait for the next turn of the event loop. The members of all
+groups expire at once if a coordinator restarts without its clients."""
 
 
 class CoordinatorRuntime(Generic[ShardT]):
@@ -131,11 +132,9 @@ class CoordinatorRuntime(Generic[ShardT]):
             return
         if self._contexts.get(partition) is not context:
             return
-        context.loader = None
         # The end of the log need not be committed: a follower in the ISR that hangs would delay the
         # failover until it has left the ISR. Reads see the committed state, as in Kafka.
         context.uncommitted_at_load = (end, context.shard.state)
-        context.error = ErrorCode.NONE
 
         # A topic that does not exist now was deleted: the metadata that made this broker the leader is
         # newer than that of the former leader. It may have stopped before it had deleted all offsets, or
@@ -143,8 +142,14 @@ class CoordinatorRuntime(Generic[ShardT]):
         def has_topic(topic: str) -> bool:
             return topic not in context.deleted_topics and self._has_topic(topic)
 
+        slice_ends = self._clock.now() + TIMER_SLICE_S
         for result in context.shard.loaded(self.instant(), has_topic):
             self._carry_out(context, result, context.shard.state)
+            if self._clock.now() >= slice_ends:
+                await asyncio.sleep(0)
+                slice_ends = self._clock.now() + TIMER_SLICE_S
+        context.loader = None
+        context.error = ErrorCode.NONE
         self._arm_timer(context)
         if loader.records:
             logger.info(
@@ -463,7 +468,7 @@ class CoordinatorRuntime(Generic[ShardT]):
         turn = next((i for i, context in enumerate(active) if context.partition == self._next_turn), 0)
         try:
             for index, context in enumerate(active[turn:] + active[:turn], turn + 1):
-                self._tick(context, at)
+                self._tick(context, at, started + TIMER_SLICE_S)
                 if self._clock.now() - started >= TIMER_SLICE_S:
                     self._next_turn = active[index % len(active)].partition
                     break
@@ -471,12 +476,15 @@ class CoordinatorRuntime(Generic[ShardT]):
             for context in active:
                 self._arm_timer(context)
 
-    def _tick(self, context: CoordinatorContext[ShardT], at: Instant) -> None:
+    def _tick(self, context: CoordinatorContext[ShardT], at: Instant, until: float) -> None:
+        """Carries out the expired timers of a shard until the time `until`, at least one."""
         before = context.shard.state
         try:
             for result in context.shard.tick(at):
                 self._carry_out(context, result, before)
                 before = context.shard.state
+                if self._clock.now() >= until:
+                    return
         except Exception:  # a defect in one shard must not stop the timers of the others
             logger.exception("[%s] A timer of %s-%d failed.", self._name, self._topic, context.partition)
             context.shard.state = before

@@ -46,7 +46,8 @@ class CoordinatorShard(Protocol):
         ...
 
     def loaded(self, at: Instant, has_topic: Callable[[str], bool]) -> Iterable[CoordinatorResult]:
-        """Ends the loading of the log. `has_topic` tells whether the cluster has a topic."""
+        """Ends the loading of the log in steps. The runtime carries out the result of each step, and lets the
+        event loop run between them. `has_topic` tells whether the cluster has a topic."""
         ...
 
     def topics_deleted(self, topics: frozenset[str]) -> None:
@@ -59,5 +60,5 @@ class CoordinatorShard(Protocol):
 
     def tick(self, at: Instant) -> Iterator[CoordinatorResult]:
         """Yields one result for each timer that has expired. The runtime carries out each result before
-        it takes the next one."""
+        it takes the next one. It may stop after any result; the next call yields the rest."""
         ...

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 from quorate.broker.authorized_operations import GROUP_OPERATIONS
@@ -31,6 +33,8 @@ from quorate.broker.coordinators.runtime import CoordinatorRuntime
 from quorate.broker.topic_names import GROUP_METADATA_TOPIC
 from quorate.net.turns import Rounds
 from quorate.protocol.api import ApiKey
+from quorate.protocol.compiler import struct_encoder
+from quorate.protocol.encoded import EncodedStructs
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.delete_groups import DeleteGroupsResponse
 from quorate.protocol.messages.describe_groups import DescribeGroupsResponse
@@ -208,18 +212,25 @@ class GroupCoordinatorService:
         )
 
     def list_groups(self, ctx: RequestContext, request: Any) -> Any:
-        """Lists the groups of this broker from the committed state."""
+        """Lists the groups of this broker from the committed state. Tools and exporters of metrics ask for all
+        groups every few seconds."""
         states = frozenset(state.strip().lower() for state in request.states_filter)
         types = frozenset(kind.strip().lower() for kind in request.types_filter)
-        response = ListGroupsResponse()
+        count = 0
+        listed: list[Iterator[ListGroupsResponse.ListedGroup | None]] = []
         for context in self.runtime.contexts():
             if context.error is ErrorCode.NONE:
-                response.groups += context.shard.list_groups(
-                    self.runtime.committed_state(context), states, types
-                )
+                state = self.runtime.committed_state(context)
+                count += len(state.groups)
+                listed.append(context.shard.list_groups(state, states, types))
             elif context.error is not ErrorCode.NOT_COORDINATOR:
                 return ListGroupsResponse(error_code=context.error)
-        return response
+        encode = struct_encoder(ListGroupsResponse, ListGroupsResponse.ListedGroup, ctx.api_version)
+        return self._rounds.answer(
+            count,
+            (b"" if group is None else encode(group) for group in chain.from_iterable(listed)),
+            lambda some: ListGroupsResponse(groups=EncodedStructs(filter(None, some))),  # type: ignore[arg-type]
+        )
 
     async def delete_groups(self, ctx: RequestContext, request: Any) -> Any:
         """Deletes empty groups with their offsets."""

@@ -140,19 +140,17 @@ class GroupCoordinatorShard:
 
     def loaded(
         self, at: Instant, has_topic: Callable[[str], bool] = lambda _: True
-    ) -> list[CoordinatorResult]:
-        """Starts the sessions of the loaded groups, and the deletion of offsets whose topic was deleted."""
+    ) -> Iterator[CoordinatorResult]:
+        """Starts the sessions of the loaded groups, one group in each step, and then the deletion of offsets
+        whose topic was deleted."""
         self.next_expiry = at.now + self._config.offsets_retention_check_interval_ms / 1000
-        results = [
-            self.rebalancer.start_loaded_group(group, at)
-            for group in list(self.state.groups.values())
-            if isinstance(group, ClassicGroup)
-        ]
+        for group in list(self.state.groups.values()):
+            if isinstance(group, ClassicGroup):
+                yield self.rebalancer.start_loaded_group(group, at)
         deleted = {topic for topic in self._loading_topics or () if not has_topic(topic)}
         self._loading_topics = None
         if deleted:
             self.topics_deleted(frozenset(deleted))
-        return results
 
     # --- timers -----------------------------------------------------------------------------------
 
@@ -166,21 +164,24 @@ class GroupCoordinatorShard:
         return min(deadline, self.next_expiry)
 
     def tick(self, at: Instant) -> Iterator[CoordinatorResult]:
-        """Yields one result for each expired timer, for a step of a deletion, and for a step of an expiry."""
+        """Yields one result for each expired timer, for a step of a deletion, and for a step of an expiry.
+        What remains when the caller stops is done in the next call."""
         for event in self.timer.due(at.now):
             yield self.rebalancer.expire(event, at)
         if self._deletions:
             deletion = self._deletions[0]
-            yield self.offsets.delete_of_topics(deletion)
+            result = self.offsets.delete_of_topics(deletion)
             if not deletion.groups:  # else it continues in the next call, after the other shards
                 self._deletions.popleft()
+            yield result
         if self.next_expiry is not None and self.next_expiry <= at.now:
             if self._expiry is None:
                 self._expiry = ExpiryCursor(list(self.state.groups))
-            yield self.offsets.expire_offsets(self._expiry, at)
+            result = self.offsets.expire_offsets(self._expiry, at)
             if not self._expiry.groups:  # else it continues in the next call, after the other shards
                 self._expiry = None
                 self.next_expiry = at.now + self._config.offsets_retention_check_interval_ms / 1000
+            yield result
 
     def topics_deleted(self, topics: frozenset[str]) -> None:
         """Lets the next calls of `tick` delete the present offsets of topics, some milliseconds at a time."""
@@ -192,9 +193,9 @@ class GroupCoordinatorShard:
 
     def list_groups(
         self, state: ShardState, states: frozenset[str], types: frozenset[str]
-    ) -> list[ListGroupsResponse.ListedGroup]:
-        """Lists the groups of `state`. Filters are names in lower case; an empty filter lists all."""
-        listed = []
+    ) -> Iterator[ListGroupsResponse.ListedGroup | None]:
+        """Yields each group of `state`, or None for a group that the filters exclude. Filters are names in
+        lower case; an empty filter lists all."""
         for group in state.groups.values():
             if isinstance(group, ClassicGroup):
                 kind, group_state, protocol = "classic", group.state.value, group.protocol_type or ""
@@ -202,15 +203,14 @@ class GroupCoordinatorShard:
                 kind, group_state = group.group_type.value, group.state
                 protocol = kind
             if (not states or group_state.lower() in states) and (not types or kind in types):
-                listed.append(
-                    ListGroupsResponse.ListedGroup(
-                        group_id=group.group_id,
-                        protocol_type=protocol,
-                        group_state=group_state,
-                        group_type=kind,
-                    )
+                yield ListGroupsResponse.ListedGroup(
+                    group_id=group.group_id,
+                    protocol_type=protocol,
+                    group_state=group_state,
+                    group_type=kind,
                 )
-        return listed
+            else:
+                yield None
 
     def describe(
         self, state: ShardState, group_id: str, api_version: int

@@ -1,6 +1,6 @@
 """`ServerConnection`: one accepted connection.
 
-It keeps these rules:
+It guarantees:
 
 1. The handler of a request starts after the request has arrived completely and the handlers of all
    earlier requests of the connection have started.
@@ -8,10 +8,11 @@ It keeps these rules:
 3. Reading stops while too many requests are in flight, while too many bytes of responses wait for an
    earlier one, or while the peer does not read its responses.
 4. In one turn of the event loop, the handlers of one connection run for a few milliseconds (see `turns`).
-5. Bytes that are not Kafka's protocol close the connection, and only this one, without an answer.
-6. A peer that has closed its sending direction gets the responses that are due, then the connection is
-   closed. Apache Kafka does the same, because it reads the end of the stream behind the last request.
-   With TLS, unwritten responses are lost: asyncio's TLS transports close both directions together.
+5. A malformed request closes its connection and no other. It gets no response, but responses to earlier
+   requests are still written.
+6. A peer that has closed its sending direction gets the pending responses, then the connection is closed.
+   Apache Kafka does the same, because it sees the end of the stream only after the last request. With TLS,
+   unwritten responses are lost: asyncio's TLS transports close both directions together.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _KEY_AND_VERSION = struct.Struct(">hh")
 
 
 class ServerConnection(asyncio.BufferedProtocol):
-    """One accepted connection. See the rules at the head of this module."""
+    """One accepted connection. See the guarantees at the head of this module."""
 
     def __init__(self, listener: ConnectionOwner) -> None:
         self._listener = listener
@@ -163,11 +164,11 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     @property
     def ended(self) -> bool:
-        """Whether the peer has closed its sending direction. Responses may still be due."""
+        """Whether the peer has closed its sending direction. Responses may still be pending."""
         return self._ended
 
     def close(self) -> None:
-        """Closes the connection now, without the responses that are due."""
+        """Closes the connection now, without the pending responses."""
         self._closing = True
         if self._output is not None:
             self._output.close()
@@ -246,7 +247,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._listener.check_drained()
 
     def _handle(self, context: RequestContext, request: Any) -> None:
-        """Runs the handler of a request. None is an ApiVersions request of an unknown version."""
+        """Runs the handler of a request. `request` is None for an ApiVersions request of an unknown
+        version."""
         self._valid_requests += 1
         if request is None:
             response = self._dispatcher.unsupported_api_versions()
@@ -315,7 +317,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self._reader.stopped and not self._reader.has_backlog:
             self._reader.resume()
         if self._reader.stopped:
-            # The bytes behind the last request of this turn wait for a later turn.
+            # The bytes after the last request of this turn wait for a later turn.
             if transport.is_reading():
                 transport.pause_reading()
             self._take_turn()
@@ -324,7 +326,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             transport.resume_reading()
 
     def _has_unfinished(self) -> bool:
-        """Whether requests are to be handled, or responses to be written."""
+        """Whether any request is still unhandled or any response unwritten."""
         output = self._output
         return (
             bool(self._pending)
@@ -334,7 +336,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         )
 
     def _take_turn(self) -> None:
-        """Handles the requests that have been read in a later turn of the loop."""
+        """Schedules, for a later turn of the loop, the requests that have already been read."""
         if not self._resuming:
             self._resuming = True
             self._listener.turns.add(self._resume)
@@ -366,7 +368,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     # -- responses
 
     def _answer(self, context: RequestContext, request: Any, response: Any) -> None:
-        """Writes a response that was there at once, or queues it behind those of earlier requests."""
+        """Writes a response that is available immediately, or queues it after those of earlier requests."""
         if self._closing or (response is None and not self._pending):
             return
         try:
@@ -400,7 +402,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._write_in_order(finished, parts)
 
     def _encode_in_thread(self, pending: PendingResponse, response: Any) -> None:
-        """Encodes the response to a large request in a thread, because it has as many elements."""
+        """Encodes the response to a large request in a thread, because it has as many elements as the
+        request."""
         future = self._loop.run_in_executor(self._listener.decoder(), encode_frame, pending.context, response)
         future.add_done_callback(partial(self._encoded, pending))
 
@@ -414,7 +417,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._write_in_order(pending, future.result())
 
     def _encoding_failed(self, context: RequestContext, error: BaseException) -> None:
-        """Closes the connection, because the responses behind this one can no longer be written."""
+        """Closes the connection, because the responses after this one can no longer be written."""
         logger.error(
             "[Listener %s] the answer to %s version %d from %s cannot be encoded; closing the connection",
             self._listener.name,
@@ -426,7 +429,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.close()
 
     def _write_in_order(self, finished: PendingResponse, parts: list[Part]) -> None:
-        """Writes an encoded response, and those behind it that are ready, unless an earlier one is due."""
+        """Writes an encoded response and the ready ones after it, unless an earlier one is still missing."""
         responses = self._responses
         responses.request_bytes -= finished.context.frame_size
         responses.hold(finished, parts)
@@ -466,7 +469,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         output, transport = self._output, self._transport
         if output is not None and output.pending:
             if now - output.progressed_at > limits.max_idle_s:
-                reason = f"took none of its answer for {limits.max_idle_s:g} s"
+                reason = f"read none of its response for {limits.max_idle_s:g} s"
         elif self._ended:
             if now - self._last_active > limits.max_idle_s:
                 reason = f"half closed for {limits.max_idle_s:g} s"
@@ -484,8 +487,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.close()
 
     def drain(self) -> bool:
-        """Stops reading. Returns whether no request is in flight that the listener should wait for; the
-        connection calls its `check_drained` after each response.
+        """Stops reading. Returns True if the listener need not wait for any request in flight. The
+        connection calls the listener's `check_drained` after each response.
 
         A Fetch that waits for records is not worth the wait, because its client decides how long it
         waits. Apache Kafka closes such connections at once.

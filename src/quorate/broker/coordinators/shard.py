@@ -46,7 +46,7 @@ class CoordinatorShard(Protocol):
         ...
 
     def loaded(self, at: Instant, has_topic: Callable[[str], bool]) -> Iterable[CoordinatorResult]:
-        """Ends the loading of the log. `has_topic` tells whether the cluster has a topic."""
+        """Ends the loading of the log. `has_topic` returns whether the cluster has a topic."""
         ...
 
     def topics_deleted(self, topics: frozenset[str]) -> None:

@@ -1,12 +1,12 @@
 """Fetch (1), versions 4 to 18.
 
-7 sessions (KIP-227) · 9 current leader epoch · 11 rack, reading from followers · 12 last fetched epoch,
-diverging epochs · 13 topic ids · 15 replica state in a tagged field · 16 leader hints (KIP-951) · 18 the
-follower's high watermark.
+New in version 7: fetch sessions (KIP-227); 9: current leader epoch; 11: rack, reading from followers; 12:
+last fetched epoch, diverging epochs; 13: topic ids; 15: replica state in a tagged field; 16: leader hints
+(KIP-951); 18: the follower's high watermark.
 
-The response holds file regions. A request without enough data waits in
-`quorate.broker.replication.purgatory`. Not supported: preferred read replicas (no replica selector is
-configured by default), quotas.
+Records are file regions in the response and are sent without a copy in Python. A request without enough
+data waits in `quorate.broker.replication.purgatory`. Not supported: preferred read replicas (no replica
+selector is configured by default), quotas.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 TopicAnswer = FetchResponse.FetchableTopicResponse
 PartitionAnswer = FetchResponse.PartitionData
 _READ_AHEAD_ROUNDS = 8
-"""Rounds of reading pages in a thread: an index leads to a batch header, which leads to the next one.
-Pages that are still missing then are read in the event loop."""
+"""The most rounds of read-ahead: an index entry gives the first batch header, each header the next one. Pages
+not cached after that are read in the event loop."""
 
 _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -115,7 +115,7 @@ class FetchHandler:
         wanted: list[FetchPartition],
         params: FetchParams,
     ) -> FetchResponse:
-        """Loads the indexes and batch headers into the page cache in a thread, then reads as `_read`."""
+        """Loads the indexes and batch headers into the page cache in a thread, then calls `_read`."""
         for _ in range(_READ_AHEAD_ROUNDS):
             try:
                 await self._services.loop.run_in_executor(None, _touch, cold)
@@ -181,7 +181,7 @@ class FetchHandler:
                     part.fetch_offset,
                     part.log_start_offset,
                     part.partition_max_bytes,
-                    # Any negative epoch means none here, unlike in ListOffsets.
+                    # Any negative epoch means "not given" here, unlike in ListOffsets.
                     max(part.current_leader_epoch, NO_EPOCH),
                     part.last_fetched_epoch,
                 )

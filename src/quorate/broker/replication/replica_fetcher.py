@@ -1,9 +1,9 @@
-"""The follower side of replication: one task for each leader that this broker follows copies its batches
-unchanged (`ReplicaFetcherThread` in Kafka).
+"""The follower side of replication. For each leader that this broker follows, one task copies the leader's
+batches unchanged (`ReplicaFetcherThread` in Kafka).
 
-Logs are truncated by leader epochs (KIP-101, KIP-279, KIP-595). A Fetch carries the epoch of the
-follower's last record. A leader with another history answers with the epoch and the offset at which the
-histories diverge, and the follower truncates its log there.
+Logs are truncated by leader epochs (KIP-101, KIP-279, KIP-320, KIP-595). A Fetch carries the epoch of the
+follower's last record. A leader whose log differs answers with its largest epoch that is not later, and the
+end offset of that epoch. The follower truncates and, if necessary, repeats this with its next Fetch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ logger = logging.getLogger("quorate.broker.replication.replica_fetcher")
 
 _LATEST, _EARLIEST = -1, -2
 _MAX_DOUBLINGS = 6
-"""Of the backoff after unexpected errors: 64 s with the default of 1 s."""
+"""The backoff after unexpected errors doubles at most this often: up to 64 s with the default of 1 s."""
 
 
 class FetcherHost(Protocol):
@@ -105,7 +105,7 @@ class ReplicaFetcher:
         return not self._states
 
     def add(self, partition: Partition) -> None:
-        """Copies the partition in its present leader epoch, from the end of its log."""
+        """Starts to copy the partition in its current leader epoch, from the end of its log."""
         log = partition.log
         # A log without leader epochs may end with records that a former leader never committed: only
         # those below the high watermark are certain.
@@ -191,21 +191,22 @@ class ReplicaFetcher:
                 with self._delaying_on_error(state):
                     self._process_partition(state, data)
                 if data.records and self._is_current(key, state):
-                    # Moved behind the others, as in Kafka's PartitionStates: a leader without a session
-                    # fills its response in the order of the request.
+                    # Moved to the end, as in Kafka's PartitionStates: without a session, a leader fills its
+                    # response in the order of the request.
                     self._states[key] = self._states.pop(key)
         self._lower_checkpoints()
 
     async def _reset_out_of_range(self) -> None:
-        """Asks the leader for the start and the end of its logs. The other partitions are processed
-        before, because the responses may take long."""
+        """Handles OFFSET_OUT_OF_RANGE. Called after the other partitions are processed, because the
+        leader's answers may take long."""
         out_of_range, self._out_of_range = self._out_of_range, []
         for key in out_of_range:
             state = self._states.get(key)
             if state is not None:
                 with self._delaying_on_error(state):
                     await self._reset_to_leader(key, state)
-                # Not after the loop: this broker may lead the partition before the next response arrives.
+                # Here and not after the loop: this broker may become the leader of the partition before the
+                # next response arrives.
                 self._lower_checkpoints()
 
     def _is_current(self, key: TopicIdPartition, state: _FetchState) -> bool:
@@ -228,7 +229,7 @@ class ReplicaFetcher:
 
     @contextlib.contextmanager
     def _delaying_on_error(self, state: _FetchState) -> Iterator[None]:
-        """Delays this partition alone if its data cannot be processed. Errors of the connection are raised.
+        """Delays only this partition if its data cannot be processed. Errors of the connection are raised.
 
         After an unexpected error Kafka stops copying the partition until its leader changes. Here it is
         retried with a growing backoff.
@@ -320,14 +321,14 @@ class ReplicaFetcher:
         )
 
     def _process_partition(self, state: _FetchState, data: FetchResponse.PartitionData) -> None:
-        """Appends or truncates. Raises KafkaError, and any exception after a defect of this broker."""
+        """Appends or truncates. Raises KafkaError, and any other exception if this broker has a bug."""
         if data.error_code == ErrorCode.NONE:
             if data.diverging_epoch.epoch >= 0 or data.diverging_epoch.end_offset >= 0:
                 self._truncate(state, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
             else:
                 self._append(state, data)
         else:
-            # The leader changes or the topic is deleted: the metadata log will tell this broker.
+            # The leader changes or the topic is deleted. The change arrives through the metadata log.
             logger.debug(
                 "[ReplicaFetcher broker=%d leader=%d] %s: error %d",
                 self._replicas.node_id,
@@ -358,8 +359,8 @@ class ReplicaFetcher:
 
     def _truncate(self, state: _FetchState, leader_epoch: int, leader_end: int) -> None:
         """Truncates the log at the offset where it diverges from the leader's. If this log does not have
-        the leader's epoch, it is truncated to the end of the epoch before, and the next Fetch continues
-        the search."""
+        the leader's epoch, it is truncated to the end of the previous epoch, and the next Fetch
+        continues the search."""
         partition = state.partition
         log = partition.log
         end = log.log_end_offset
@@ -422,8 +423,8 @@ class ReplicaFetcher:
             if leader_start > log.log_end_offset:
                 partition.truncate_fully_and_start_at(leader_start)
                 self._truncated.append(log)
-            # A start inside this log arrives with the next Fetch, with the high watermark that it must not
-            # exceed.
+            # If the leader's log starts inside this one, the log start offset is taken from the next Fetch
+            # response, together with the high watermark that it must not exceed.
             state.fetch_offset = max(leader_start, log.log_end_offset)
         state.last_fetched_epoch = -1 if log.latest_epoch is None else log.latest_epoch
         logger.info(

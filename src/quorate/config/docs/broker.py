@@ -18,7 +18,7 @@ early.start.listeners  Listeners that serve before the broker's metadata is comp
 controller.quorum.voters  The voters of a static quorum: id@host:port, comma separated.
 controller.quorum.bootstrap.servers  Addresses at which the controllers of a dynamic quorum are found; one
     that answers is enough.
-controller.quorum.auto.join.enable  Whether a controller that is no voter adds itself to the quorum.
+controller.quorum.auto.join.enable  Whether a controller that is not a voter adds itself to the quorum.
 controller.quorum.election.timeout.ms  Time without a result after which a candidate begins another election.
 controller.quorum.fetch.timeout.ms  Time without an answer of the leader after which a follower begins an
     election.

@@ -1,9 +1,9 @@
 """Loads the log in a partition's directory, and recovers it after an unclean stop (Kafka's LogLoader).
 
 After a clean stop, the log end is read from the indexes. After an unclean stop, every segment that may
-not have been flushed, from the one that holds the recovery point, is verified and cut behind its last
-good batch. Segments behind one that was cut are deleted. The steps are in the order of Kafka's
-LogLoader, so that each of the two can load a directory that the other has left.
+not have been flushed, from the one that holds the recovery point, is verified and truncated after its last
+valid batch. Segments after a truncated one are deleted. The steps are in the order of Kafka's LogLoader, so
+that Quorate and Apache Kafka can load each other's directories.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def load_log(
     now_ms: int,
     must_exist: bool,
 ) -> LoadedLog:
-    """Loads the segments of `log` and the state beside them.
+    """Loads the segments of `log`, their leader epochs and producer state.
 
     The log starts empty, without files, if it has no directory. Raises OSError, CorruptRecordError,
     CheckpointError, KafkaError INCONSISTENT_TOPIC_ID, and with `must_exist` NotALogError for a
@@ -121,7 +121,7 @@ def load_log(
     log_start = max(log_start_offset, log.bases[0])
     if epochs_lost is not None and log.end_offset > log.bases[0] and loaded.recovered_from != log.bases[0]:
         logger.warning(
-            "[PartitionLog %s] Finding the leader epochs again in the batches: %s", log.name, epochs_lost
+            "[PartitionLog %s] Rebuilding the leader epochs from the batches: %s", log.name, epochs_lost
         )
         epochs.clear()
         for segment in log.segments:
@@ -160,7 +160,7 @@ def _read_topic_id_leniently(path: str, *, clean: bool) -> bytes | None:
         if clean or os.stat(path).st_size:
             raise
         logger.warning(
-            "Partition metadata file %s is empty after an unclean stop; it will be written anew", path
+            "Partition metadata file %s is empty after an unclean stop; it will be rewritten", path
         )
         _unlink(path)
         return None
@@ -169,8 +169,9 @@ def _read_topic_id_leniently(path: str, *, clean: bool) -> bytes | None:
 def _load_epochs(directory: str, names: set[str]) -> tuple[EpochCache, str | None]:
     """Reads `leader-epoch-checkpoint`. The second value is the reason why the epochs are lost, or None.
 
-    A log without records below its recovery point may have no file. Any other log needs its epochs: a
-    follower without them would truncate its log to its high watermark. Raises OSError.
+    The file may be missing if the log is empty or is recovered from its first segment, because recovery
+    takes the epochs from the batches. Any other log needs it: a follower without epochs would truncate its
+    log to its high watermark. Raises OSError.
     """
     if LEADER_EPOCHS not in names:
         return EpochCache(), f"there is no {LEADER_EPOCHS}"
@@ -200,7 +201,7 @@ def _load_producers(
         # A clean close without a snapshot means that there were no producers.
         producers.states.map_end_offset = log.end_offset
     elif loaded.producers_seen:
-        # The recovered segments are replayed as a whole, which rebuilds their transaction indexes.
+        # The recovered segments are replayed completely, which rebuilds their transaction indexes.
         assert loaded.recovered_from is not None
         for segment in log.segments:
             if segment.base_offset >= loaded.recovered_from:
@@ -344,10 +345,10 @@ class _LoadedSegments:
 def _load_segments(
     log: LocalLog, found: Listing, epochs: EpochCache, recovery_point: int, clean: bool, now_ms: int
 ) -> _LoadedSegments:
-    """The segments in order, each with its true size. Recovers those that may not have been flushed, and
-    corrects `epochs` by their batches.
+    """Returns the segments in order, each with its true size. Recovers those that may not have been flushed,
+    and corrects `epochs` from their batches.
 
-    Raises OSError, and CorruptRecordError if a segment is damaged that must not be cut.
+    Raises OSError, and CorruptRecordError if a damaged segment must not be truncated.
     """
     for name in list(found.indexes):
         if int(name[:20]) not in found.sizes:
@@ -373,13 +374,13 @@ def _load_segments(
         segment = segments[i]
         if strict and i > first_unflushed and segment.base_offset != loaded.scanned_end:
             raise CorruptRecordError(
-                f"{segment.log_path} begins at offset {segment.base_offset}, but what is before it "
-                f"ends at {loaded.scanned_end}: a segment is missing or was cut"
+                f"{segment.log_path} begins at offset {segment.base_offset}, but the segment before "
+                f"it ends at {loaded.scanned_end}: a segment is missing or was truncated"
             )
         check_cut = check_torn_tail(segment.log_path, len(segments) - i - 1) if strict else None
         if not _recover(segment, loaded, epochs, check_cut, without_gaps=strict):
             for dropped in segments[i + 1 :]:
-                logger.warning("Deleting segment %s behind a corrupt one.", dropped.log_path)
+                logger.warning("Deleting segment %s after a corrupt one.", dropped.log_path)
                 remove_segment_files(dropped)
             del segments[i + 1 :]
             break
@@ -388,7 +389,9 @@ def _load_segments(
         try:
             loaded.log_end_offset = last.next_offset()
         except (CorruptRecordError, CorruptIndexError) as e:
-            logger.warning("The end of %s is not whole although it was closed: %s", last.log_path, e)
+            logger.warning(
+                "The end of %s is incomplete although the log was closed cleanly: %s", last.log_path, e
+            )
             _recover(last, loaded, epochs, check_lost_end(last.log_path))
             loaded.log_end_offset = last.next_offset()
     return loaded
@@ -402,7 +405,8 @@ def _recover(
     *,
     without_gaps: bool = False,
 ) -> bool:
-    """Recovers one segment. Returns whether it was whole. Raises OSError, CorruptRecordError."""
+    """Recovers one segment. Returns whether nothing had to be truncated. Raises OSError,
+    CorruptRecordError."""
     started = time.perf_counter()
     if loaded.recovered_from is None:
         loaded.recovered_from = segment.base_offset

@@ -274,7 +274,7 @@ class PartitionLog:
         """Reads batches of one segment, from the one that holds `offset` up to `upper_offset`, which is
         the watermark that limits the reader.
 
-        Returns at most `max_bytes`, but with `min_one` always the whole first batch. Raises
+        Returns at most `max_bytes`, but with `min_one` always the complete first batch. Raises
         OFFSET_OUT_OF_RANGE, LogDirFailure.
         """
         log = self._log

@@ -55,8 +55,8 @@ logger = logging.getLogger("quorate.group")
 KNOWN_MEMBER_ID_VERSION = 4
 """From this JoinGroup version a new dynamic member gets its id first and must join again with it."""
 SKIP_ASSIGNMENT_VERSION = 9
-"""From this JoinGroup version a static leader that returns is told that it leads and must not compute a new
-assignment."""
+"""From this JoinGroup version the response informs a returning static leader that it leads and must not
+compute a new assignment."""
 
 
 class GroupMetadataManager:
@@ -174,7 +174,7 @@ class GroupMetadataManager:
             group.pending_join.add(new_id)
             self._sessions.start(group, new_id, request.session_timeout_ms, at)
             logger.info(
-                "[Group %s] New dynamic member in state %s is asked to rejoin as %s.",
+                "[Group %s] New dynamic member in state %s must rejoin as %s.",
                 group.group_id,
                 group.state.value,
                 new_id,
@@ -421,7 +421,7 @@ class GroupMetadataManager:
     # --- Heartbeat, LeaveGroup --------------------------------------------------------------------
 
     def heartbeat(self, request: HeartbeatRequest, at: Instant) -> HeartbeatResponse:
-        """Restarts the session of a member. REBALANCE_IN_PROGRESS tells it to rejoin."""
+        """Restarts the session of a member. After REBALANCE_IN_PROGRESS the member rejoins."""
         group = self._store.classic_group(request.group_id)
         if group is None:
             return HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)

@@ -195,7 +195,7 @@ class StateStore:
 
 
 def group_record(group: ClassicGroup, assignment: dict[str, bytes]) -> GroupRecord:
-    """The record of a group's present generation. Raises KeyError for a member without assignment."""
+    """The record of a group's current generation. Raises KeyError for a member without assignment."""
     members = tuple(
         StoredMember(
             member_id=member.member_id,

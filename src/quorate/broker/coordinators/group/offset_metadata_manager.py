@@ -108,7 +108,7 @@ class OffsetMetadataManager:
         """Stores offsets. Partitions with too long metadata get an error.
 
         Raises KafkaError if the member may not commit, or if the records cannot fit into one batch of
-        `max_batch_bytes`. This is checked before the records are made, which would take seconds.
+        `max_batch_bytes`. This is checked before the records are created, which would take seconds.
         """
         self._validate_commit(request, caller, at)
         if max_batch_bytes is not None and least_batch_bytes(request) > max_batch_bytes:
@@ -193,7 +193,8 @@ class OffsetMetadataManager:
         self, state: ShardState, request: OffsetFetchRequest.OffsetFetchRequestGroup, *, require_stable: bool
     ) -> OffsetFetchResponse.OffsetFetchResponseGroup:
         """Reads offsets of a group from `state`: the committed state, or the newest one for a stable read.
-        Without topics all offsets are returned. Unknown offsets are -1."""
+        The caller decides which state is read: see `offset_requests`. Without topics all offsets are
+        returned. Unknown offsets are -1."""
         known = (
             state.offsets.get(request.group_id, _NO_OFFSETS)
             if request.group_id in state.groups
@@ -321,7 +322,7 @@ class OffsetMetadataManager:
 
     def expire_offsets(self, cursor: ExpiryCursor, at: Instant) -> CoordinatorResult:
         """Deletes offsets older than `offsets.retention.minutes`, and empty classic groups without offsets.
-        Checks at most `EXPIRY_SLICE` offsets or groups, by their present state, and removes them from
+        Checks at most `EXPIRY_SLICE` offsets or groups, by their current state, and removes them from
         `cursor`."""
         out = CoordinatorResult(atomic=False)
         state = self._store.state

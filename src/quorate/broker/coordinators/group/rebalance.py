@@ -189,7 +189,7 @@ class Rebalancer:
     # --- timers -----------------------------------------------------------------------------------
 
     def expire(self, event: TimerEvent, at: Instant) -> CoordinatorResult:
-        """Handles an expired timer. Timers of groups that do not exist any more have no effect."""
+        """Handles an expired timer. Timers of groups that no longer exist have no effect."""
         out = CoordinatorResult(replay=False)
         group = self._store.classic_group(event.group_id)
         if group is None or group.state is ClassicGroupState.DEAD:

@@ -1,4 +1,5 @@
-"""The session timeouts of the members of classic groups."""
+"""The session timeouts of the members of classic groups. Only sets the timers; `rebalance.Rebalancer.expire`
+removes the member."""
 
 from __future__ import annotations
 

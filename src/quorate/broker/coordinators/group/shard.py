@@ -1,7 +1,7 @@
 """One partition of `__consumer_offsets` as a state machine (`GroupCoordinatorShard` in Kafka): joins the
 managers of classic groups and of offsets, and keeps the groups of unsupported types.
 
-The duties of the runtime are described in `CoordinatorShard` and `CoordinatorResult`.
+The runtime's part is described in `CoordinatorShard` and `CoordinatorResult`.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class GroupCoordinatorShard:
                 self.next_expiry = at.now + self._config.offsets_retention_check_interval_ms / 1000
 
     def topics_deleted(self, topics: frozenset[str]) -> None:
-        """Lets the next calls of `tick` delete the present offsets of topics, some milliseconds at a time."""
+        """Lets the next calls of `tick` delete the current offsets of topics, some milliseconds at a time."""
         deletion = self.offsets.deletion_of(topics)
         if deletion.groups or deletion.pending:
             self._deletions.append(deletion)

@@ -16,8 +16,8 @@ import ssl as ssl_module
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeVar
 
-from quorate.admin.diagnosis import foreign_server
 from quorate.admin.errors import NotKafkaError
+from quorate.admin.non_kafka_server import foreign_server
 from quorate.admin.types import ClusterDescription, Node
 from quorate.net.client import Connection, NodeChannel
 from quorate.net.errors import KafkaConnectionError, RequestTimedOut, UnsupportedVersion

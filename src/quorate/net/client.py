@@ -65,7 +65,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, loop: asyncio.AbstractEventLoop, client_id: str | None) -> None:
         self._loop = loop
         self._client_id = client_id
-        self._reader = FrameReader(self._allow, self._deliver)
+        self._reader = FrameReader(self._check_length, self._on_frame)
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, _Call] = {}
         self._correlation_id = 0
@@ -288,13 +288,13 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- frames
 
-    def _allow(self, length: int, head: memoryview) -> None:
+    def _check_length(self, length: int, head: memoryview) -> None:
         if not 4 <= length <= MAX_RESPONSE_BYTES:
             raise ProtocolViolation(
                 f"sent a frame of {length} bytes; this is not a Kafka listener, or not of this protocol"
             )
 
-    def _deliver(self, frame: memoryview) -> bool:
+    def _on_frame(self, frame: memoryview) -> bool:
         (correlation_id,) = _PREFIX.unpack_from(frame)
         call = self._calls.pop(correlation_id, None)
         if call is None:

@@ -27,7 +27,7 @@ from functools import partial
 from typing import Any, cast
 
 from quorate.net.connection_owner import ConnectionOwner
-from quorate.net.dispatch import ANONYMOUS, WAITS_ONLY, RequestContext, failure
+from quorate.net.dispatch import ANONYMOUS, CANCELLABLE_APIS, RequestContext, failure
 from quorate.net.errors import ProtocolViolation
 from quorate.net.framing import FrameReader
 from quorate.net.output import Part, SocketOutput, TransportOutput
@@ -49,13 +49,13 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._dispatcher = listener.dispatcher
         self._limits = listener.limits
         self._loop = listener.loop
-        self._reader = FrameReader(self._allow, self._deliver)
+        self._reader = FrameReader(self._check_length, self._on_frame)
         self._responses = ResponseQueue()
         self._pending = self._responses.pending
         self._transport: asyncio.Transport | None = None
         self._output: SocketOutput | TransportOutput | None = None
         self._draining = False
-        self._ended = False
+        self._input_ended = False
         self._decoding = False
         self._closing = False
         self._slice_started = 0.0
@@ -86,10 +86,10 @@ class ServerConnection(asyncio.BufferedProtocol):
             return
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._listener.tls:
-            self._output = TransportOutput(self._transport, self._drained)
+            self._output = TransportOutput(self._transport, self._output_emptied)
             return
         try:
-            self._output = SocketOutput(self._loop, sock.fileno(), self._drained, self._write_failed)
+            self._output = SocketOutput(self._loop, sock.fileno(), self._output_emptied, self._write_failed)
         except OSError as e:
             logger.warning("[Listener %s] closing connection %s: %s", self._listener.name, self.id, e)
             self.close()
@@ -106,7 +106,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         try:
             self._reader.received(nbytes)
         except ProtocolViolation as e:
-            self._refuse(e)
+            self._on_violation(e)
             return
         if not was_started:
             self._frame_started_at = self._last_active
@@ -116,7 +116,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         """The peer has closed its sending direction. True keeps the other direction open."""
         if self._listener.tls or self._closing:
             return False
-        self._ended = True
+        self._input_ended = True
         self._run_close_callbacks()
         return self._has_unfinished() and not self._closing
 
@@ -153,7 +153,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def on_close(self, callback: Callable[[], None]) -> None:
         """Calls back once, when the connection is closed or its peer has closed its sending direction;
         soon if that has happened already."""
-        if self._closing or self._ended:
+        if self._closing or self._input_ended:
             self._loop.call_soon(callback)
         else:
             self._close_callbacks.append(callback)
@@ -165,7 +165,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     @property
     def ended(self) -> bool:
         """Whether the peer has closed its sending direction. Responses may still be pending."""
-        return self._ended
+        return self._input_ended
 
     def close(self) -> None:
         """Closes the connection now, without the pending responses."""
@@ -177,7 +177,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     # -- reading
 
-    def _allow(self, length: int, head: memoryview) -> None:
+    def _check_length(self, length: int, head: memoryview) -> None:
         limits = self._limits
         if length < 8 or length > limits.max_frame_bytes:
             raise ProtocolViolation(
@@ -190,7 +190,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                     f"a first request of {length} bytes for an API that this listener does not serve"
                 )
 
-    def _deliver(self, frame: memoryview) -> bool:
+    def _on_frame(self, frame: memoryview) -> bool:
         self._frame_started_at = self._last_active
         context = RequestContext(
             0,
@@ -234,7 +234,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self._closing:
             return
         if isinstance(error, ProtocolViolation):
-            self._refuse(error)
+            self._on_violation(error)
             return
         if error is not None:
             logger.error("[Listener %s] closing connection %s", self._listener.name, self.id, exc_info=error)
@@ -281,9 +281,9 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _may_continue(self) -> bool:
         """Whether the next request may be handled at once."""
-        return not (self._closing or self._full() or time.monotonic() - self._slice_started > SLICE_S)
+        return not (self._closing or self._must_wait() or time.monotonic() - self._slice_started > SLICE_S)
 
-    def _full(self) -> bool:
+    def _must_wait(self) -> bool:
         """Whether no further request may be handled until responses have been written."""
         limits, output = self._limits, self._output
         if output is None:
@@ -304,13 +304,13 @@ class ServerConnection(asyncio.BufferedProtocol):
         transport, output = self._transport, self._output
         if self._closing or transport is None or output is None:
             return
-        if self._ended:
+        if self._input_ended:
             if not self._has_unfinished():
                 self.close()
-            elif self._reader.stopped and not (self._draining or self._full()):
+            elif self._reader.stopped and not (self._draining or self._must_wait()):
                 self._take_turn()
             return
-        if self._draining or self._full():
+        if self._draining or self._must_wait():
             if transport.is_reading():
                 transport.pause_reading()
             return
@@ -343,22 +343,22 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _resume(self) -> None:
         self._resuming = False
-        if self._closing or self._draining or self._full():
+        if self._closing or self._draining or self._must_wait():
             return  # `_update_reading` schedules the next turn when there is room again
         self._slice_started = time.monotonic()
         try:
             self._reader.resume()
         except ProtocolViolation as e:
-            self._refuse(e)
+            self._on_violation(e)
             return
         except Exception:
             self.close()
             raise
         self._update_reading()
 
-    def _refuse(self, violation: ProtocolViolation) -> None:
+    def _on_violation(self, violation: ProtocolViolation) -> None:
         logger.warning("[Listener %s] closing connection %s: %s", self._listener.name, self.id, violation)
-        self._ended = True
+        self._input_ended = True
         self._reader.discard()
         self._run_close_callbacks()
         if self._transport is not None and self._transport.is_reading():
@@ -402,8 +402,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._write_in_order(finished, parts)
 
     def _encode_in_thread(self, pending: PendingResponse, response: Any) -> None:
-        """Encodes the response to a large request in a thread, because it has as many elements as the
-        request."""
+        """Encodes the response to a large request in a thread: it has as many elements as the request."""
         future = self._loop.run_in_executor(self._listener.decoder(), encode_frame, pending.context, response)
         future.add_done_callback(partial(self._encoded, pending))
 
@@ -452,7 +451,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         error = future.exception()
         return future.result() if error is None else failure(context, request, error)
 
-    def _drained(self) -> None:
+    def _output_emptied(self) -> None:
         self._last_active = self._loop.time()
         self._update_reading()
 
@@ -470,7 +469,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if output is not None and output.pending:
             if now - output.progressed_at > limits.max_idle_s:
                 reason = f"read none of its response for {limits.max_idle_s:g} s"
-        elif self._ended:
+        elif self._input_ended:
             if now - self._last_active > limits.max_idle_s:
                 reason = f"half closed for {limits.max_idle_s:g} s"
         elif self._reader.started and transport is not None and transport.is_reading():
@@ -496,5 +495,6 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._draining = True
         self._update_reading()
         return not self._decoding and all(
-            response.parts is None and response.context.api_key in WAITS_ONLY for response in self._pending
+            response.parts is None and response.context.api_key in CANCELLABLE_APIS
+            for response in self._pending
         )

@@ -312,7 +312,7 @@ class TransportOutput:
         self._flush()
 
     def paused(self) -> None:
-        """The transport's buffer is over its high-water mark."""
+        """The transport's buffer exceeds its high-water mark."""
         self._writable = False
 
     def resumed(self) -> None:

@@ -73,7 +73,7 @@ class TimestampType(IntEnum):
 
 @dataclass(slots=True)
 class BatchHeader:
-    """The header of a batch. `size_bytes` is the size of the whole batch, including its first 12 bytes."""
+    """The header of a batch. `size_bytes` is the size of the complete batch, including its first 12 bytes."""
 
     base_offset: int
     size_bytes: int

@@ -21,7 +21,7 @@ from quorate.broker.clock import Clock
 from quorate.broker.coordinators.context import Answer, CoordinatorContext, ShardT
 from quorate.broker.coordinators.high_watermark import HighWatermarks, Replicas
 from quorate.broker.coordinators.loader import CoordinatorLoader
-from quorate.broker.coordinators.result import CoordinatorResult, Instant, operation_error
+from quorate.broker.coordinators.result import CoordinatorResult, StepTime, operation_error
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.records.batch import build_batch
 from quorate.records.compression import Compression
@@ -145,8 +145,8 @@ class CoordinatorRuntime(Generic[ShardT]):
         def has_topic(topic: str) -> bool:
             return topic not in context.deleted_topics and self._has_topic(topic)
 
-        for result in context.shard.loaded(self.instant(), has_topic):
-            self._carry_out(context, result, context.shard.state)
+        for result in context.shard.loaded(self.step_time(), has_topic):
+            self._apply(context, result, context.shard.state)
         self._arm_timer(context)
         if loader.records:
             logger.info(
@@ -182,9 +182,9 @@ class CoordinatorRuntime(Generic[ShardT]):
         """All shards of this broker, also those that are loading."""
         return iter(list(self._contexts.values()))
 
-    def instant(self) -> Instant:
+    def step_time(self) -> StepTime:
         """The time of a step that starts now."""
-        return Instant(self._clock.now_ms(), self._clock.now())
+        return StepTime(self._clock.now_ms(), self._clock.now())
 
     def committed_state(self, context: CoordinatorContext[ShardT]) -> Any:
         """The state up to the high watermark, which no election can revert. Reads are answered from it."""
@@ -192,7 +192,7 @@ class CoordinatorRuntime(Generic[ShardT]):
 
     # --- operations -------------------------------------------------------------------------------
 
-    def write(self, partition: int, step: Callable[[ShardT, Answer, Instant], CoordinatorResult]) -> Answer:
+    def write(self, partition: int, step: Callable[[ShardT, Answer, StepTime], CoordinatorResult]) -> Answer:
         """Runs a step of a shard. The future returns its response, or fails with a KafkaError whose code is
         meant for the client."""
         assert self._loop is not None
@@ -204,7 +204,7 @@ class CoordinatorRuntime(Generic[ShardT]):
             return answer
         before = context.shard.state
         try:
-            result = step(context.shard, answer, self.instant())
+            result = step(context.shard, answer, self.step_time())
         except KafkaError as error:
             context.shard.state = before
             answer.set_exception(KafkaError(operation_error(error.code), error.message))
@@ -214,7 +214,7 @@ class CoordinatorRuntime(Generic[ShardT]):
             context.shard.state = before
             answer.set_exception(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
             return answer
-        self._carry_out(context, result, before, answer)
+        self._apply(context, result, before, answer)
         self._arm_timer(context)
         if not answer.done():
             context.add_pending(answer)
@@ -303,7 +303,7 @@ class CoordinatorRuntime(Generic[ShardT]):
 
     # --- effects ----------------------------------------------------------------------------------
 
-    def _carry_out(
+    def _apply(
         self,
         context: CoordinatorContext[ShardT],
         result: CoordinatorResult,
@@ -323,7 +323,7 @@ class CoordinatorRuntime(Generic[ShardT]):
             elif result.after is None:
                 return
             elif context.is_committed(self._high_watermarks.current(partition)):
-                self._continue(context, result, ErrorCode.NONE, answer)
+                self._run_after(context, result, ErrorCode.NONE, answer)
                 return
             else:
                 # The step wrote nothing, but it saw records that are not committed.
@@ -338,12 +338,12 @@ class CoordinatorRuntime(Generic[ShardT]):
                 code.name,
                 exc_info=None if isinstance(error, KafkaError) else error,
             )
-            self._continue(context, result, code, answer)
+            self._run_after(context, result, code, answer)
             return
         if pending.done():
-            self._replicated(context, result, answer, pending)
+            self._on_committed(context, result, answer, pending)
             return
-        pending.add_done_callback(lambda future: self._replicated(context, result, answer, future))
+        pending.add_done_callback(lambda future: self._on_committed(context, result, answer, future))
 
     def _append(
         self, context: CoordinatorContext[ShardT], result: CoordinatorResult, before: Any
@@ -397,7 +397,7 @@ class CoordinatorRuntime(Generic[ShardT]):
         if chunk:
             yield chunk
 
-    def _replicated(
+    def _on_committed(
         self,
         context: CoordinatorContext[ShardT],
         result: CoordinatorResult,
@@ -421,10 +421,10 @@ class CoordinatorRuntime(Generic[ShardT]):
             # The high watermark has passed the batch, which is enough for a coordinator.
             code = ErrorCode.NONE
         self.committed_state(context)
-        self._continue(context, result, code, answer)
+        self._run_after(context, result, code, answer)
         self._arm_timer(context)
 
-    def _continue(
+    def _run_after(
         self,
         context: CoordinatorContext[ShardT],
         result: CoordinatorResult,
@@ -435,7 +435,7 @@ class CoordinatorRuntime(Generic[ShardT]):
             return
         before = context.shard.state
         try:
-            self._carry_out(context, result.after(error, self.instant()), before)
+            self._apply(context, result.after(error, self.step_time()), before)
         except Exception:
             logger.exception("[%s] A request to %s-%d failed.", self._name, self._topic, context.partition)
             if answer is not None and not answer.done():
@@ -459,7 +459,7 @@ class CoordinatorRuntime(Generic[ShardT]):
     def _on_timer(self) -> None:
         self._timer = None
         started = self._clock.now()
-        at = self.instant()
+        at = self.step_time()
         active = [context for context in self._contexts.values() if context.error is ErrorCode.NONE]
         # Shards that had no turn come first in the next call, which follows at once because their timers
         # have already expired.
@@ -474,11 +474,11 @@ class CoordinatorRuntime(Generic[ShardT]):
             for context in active:
                 self._arm_timer(context)
 
-    def _tick(self, context: CoordinatorContext[ShardT], at: Instant) -> None:
+    def _tick(self, context: CoordinatorContext[ShardT], at: StepTime) -> None:
         before = context.shard.state
         try:
             for result in context.shard.tick(at):
-                self._carry_out(context, result, before)
+                self._apply(context, result, before)
                 before = context.shard.state
         except Exception:  # a bug in one shard must not stop the timers of the others
             logger.exception("[%s] A timer of %s-%d failed.", self._name, self._topic, context.partition)

@@ -46,7 +46,7 @@ class PartitionHost(Protocol):
         """Sends an ISR change to the controller."""
         ...
 
-    def note_storage_failure(self, error: BaseException) -> None:
+    def handle_storage_failure(self, error: BaseException) -> None:
         """Takes the log directory offline if `error` is a LogDirFailure."""
         ...
 
@@ -107,7 +107,7 @@ class Partition:
             try:
                 log = self._log = self._host.open_log(self)
             except LogDirFailure as error:
-                self._host.note_storage_failure(error)
+                self._host.handle_storage_failure(error)
                 raise
         if self.is_leader and self.leader_epoch_start is None:
             self._begin_leader_epoch(log)
@@ -131,7 +131,7 @@ class Partition:
         # epoch than the last records of this leader's log must be able to find where to truncate.
         self.leader_epoch_start = log.log_end_offset
         log.assign_epoch(self.leader_epoch, log.log_end_offset)
-        self.maybe_advance(log)
+        self.maybe_increment_high_watermark(log)
 
     # --- role -------------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class Partition:
                 for replica, state in self.followers.items():
                     state.reset(now, end, new_leader=not was_leader, in_sync=replica in image.isr)
         if self._log is not None:
-            self.maybe_advance(self.log)
+            self.maybe_increment_high_watermark(self.log)
         # Deletions may have waited for a follower that is no longer a replica.
         self._complete_deletions()
         return not was_leader
@@ -235,9 +235,9 @@ class Partition:
         try:
             info = log.append_as_leader(records, self.leader_epoch, now_ms, origin)
         except LogDirFailure as error:
-            self._host.note_storage_failure(error)
+            self._host.handle_storage_failure(error)
             raise
-        self.maybe_advance(log)
+        self.maybe_increment_high_watermark(log)
         if self.followers:  # followers wait for a higher LEO
             self._wake_fetches()
         return info
@@ -247,7 +247,7 @@ class Partition:
         pending = self.pending_isr
         return pending.isr if pending is not None and pending.expands else self.isr
 
-    def maybe_advance(self, log: PartitionLog | None = None) -> bool:
+    def maybe_increment_high_watermark(self, log: PartitionLog | None = None) -> bool:
         """Raises the leader's high watermark as far as its followers allow. Returns whether it moved."""
         log = log or self.log
         end = log.log_end_offset
@@ -315,7 +315,7 @@ class Partition:
         state.fetched(offset, log_start_offset, now, leader_end_offset, broker_epoch)
         self._maybe_expand_isr(replica_id, state)
         if previous_end != state.log_end_offset:
-            self.maybe_advance()
+            self.maybe_increment_high_watermark()
         self._complete_deletions()
 
     def has_follower(self, replica_id: int) -> bool:
@@ -388,7 +388,7 @@ class Partition:
             ",".join(map(str, isr)),
             partition_epoch,
         )
-        self.maybe_advance()
+        self.maybe_increment_high_watermark()
 
     def isr_rejected(self, pending: PendingIsr, error: ErrorCode) -> bool:
         """Handles the error of an AlterPartition. Returns whether the same request must be sent again."""
@@ -398,7 +398,7 @@ class Partition:
             # Only these errors prove that the change was not applied: the committed ISR applies again.
             self.pending_isr = None
             # The high watermark had waited for the replica that was to join the ISR.
-            self.maybe_advance()
+            self.maybe_increment_high_watermark()
             return False
         # After these errors the current ISR arrives through the metadata log, which ends the pending state.
         return error not in (

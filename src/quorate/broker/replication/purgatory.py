@@ -3,7 +3,7 @@ DeleteRecords for the low watermark of the followers.
 
 Nothing polls. A waiting request is registered with the partitions that it waits for and has one timer;
 an append or a moved watermark wakes it. Its answer is a future, which the connection awaits. If the
-connection is lost, a Fetch is cancelled (`quorate.net.dispatch.WAITS_ONLY`); the other requests wait
+connection is lost, a Fetch is cancelled (`quorate.net.dispatch.CANCELLABLE_APIS`); the other requests wait
 until they complete, because their effect does not depend on the reader of the response.
 
 This module does not import `Partition`, but declares the part it needs as `HasDelayedOperations`.

@@ -153,7 +153,7 @@ class ReplicaManager:
                     ErrorCode.KAFKA_STORAGE_ERROR,
                     f"The directory that {partition.topic}-{partition.partition} is assigned to is offline.",
                 )
-            log = self.logs.create(
+            log = self.logs.get_or_create(
                 partition.topic,
                 partition.partition,
                 partition.topic_id,
@@ -263,7 +263,7 @@ class ReplicaManager:
             online is not None and directory_id not in online and directory_id not in RESERVED_DIRECTORY_IDS
         )
 
-    def note_storage_failure(self, error: BaseException) -> None:
+    def handle_storage_failure(self, error: BaseException) -> None:
         """Reports a LogDirFailure to the broker. Other errors do not concern a directory."""
         if isinstance(error, LogDirFailure) and self.storage_failed is not None:
             self.storage_failed(error)
@@ -338,7 +338,7 @@ class ReplicaManager:
                     self._check_leaderless(partition, image)
         except (KafkaError, OSError) as error:
             logger.exception("[ReplicaManager broker=%d] Could not take over %s-%d", self.node_id, *key)
-            self.note_storage_failure(error)
+            self.handle_storage_failure(error)
 
     def _become_leader(self, partition: Partition, image: PartitionImage) -> None:
         epoch = partition.leader_epoch
@@ -385,7 +385,7 @@ class ReplicaManager:
             try:
                 self.logs.delete(topic, partition_id)
             except LogDirFailure as error:
-                self.note_storage_failure(error)
+                self.handle_storage_failure(error)
 
     # --- coordinators -----------------------------------------------------------------------------
 
@@ -448,4 +448,4 @@ class ReplicaManager:
             if partition.is_leader and partition.followers:
                 partition.maybe_shrink_isr(now, self.replica_lag_max_s)
                 if partition.has_log:
-                    partition.maybe_advance()
+                    partition.maybe_increment_high_watermark()

@@ -147,13 +147,13 @@ class LogManager:
         with os.scandir(text) as entries:
             names = [entry.name for entry in entries if entry.is_dir()]
         now_ms = self._now_ms()
-        doomed: list[str] = []
+        to_delete: list[str] = []
         wanted: list[tuple[str, TopicPartition]] = []
         for name in names:
             if name == METADATA_DIRECTORY or name.endswith(("-stray", "-future")):
                 continue
             if _DELETED.search(name):
-                doomed.append(os.path.join(text, name))
+                to_delete.append(os.path.join(text, name))
                 continue
             try:
                 wanted.append((name, parse_directory_name(name)))
@@ -181,7 +181,7 @@ class LogManager:
             except NotALogError as e:
                 logger.warning("[LogManager] Leaving %s alone: %s", directory / name, e)
                 continue
-            if key in self._logs and not self._replaces(log, self._logs[key], is_stray):
+            if key in self._logs and not self._resolve_duplicate(log, self._logs[key], is_stray):
                 continue
             committed = offsets[HIGH_WATERMARKS].get(key, 0)
             if committed > log.log_end_offset:
@@ -197,11 +197,11 @@ class LogManager:
             self._logs[key] = self._by_dir[directory][key] = log
         if progress is not None:
             progress(directory, len(wanted), len(wanted))
-        if doomed:
-            self._scheduler.remove_later(doomed, self._defaults.file_delete_delay_ms)
+        if to_delete:
+            self._scheduler.remove_later(to_delete, self._defaults.file_delete_delay_ms)
         self._checkpoints.set_written(directory, offsets)
 
-    def _replaces(self, log: PartitionLog, known: PartitionLog, is_stray: IsStray | None) -> bool:
+    def _resolve_duplicate(self, log: PartitionLog, known: PartitionLog, is_stray: IsStray | None) -> bool:
         """Renames the stray one of two logs of the same name. Returns whether `log` takes the place of
         `known`. Raises LogDirFailure if neither is a stray.
 
@@ -248,7 +248,7 @@ class LogManager:
         """
         strays = [log for log in self._logs.values() if is_stray(log.topic, log.partition, log.topic_id)]
         for log in strays:
-            if log.is_materialised and (log.topic_id is None or wants_name(log.topic, log.partition)):
+            if log.has_files and (log.topic_id is None or wants_name(log.topic, log.partition)):
                 self._forget(log.topic, log.partition)
                 self._rename_stray(log)
             else:
@@ -267,7 +267,7 @@ class LogManager:
     def __len__(self) -> int:
         return len(self._logs)
 
-    def create(
+    def get_or_create(
         self,
         topic: str,
         partition: int,
@@ -322,7 +322,7 @@ class LogManager:
     def delete(self, topic: str, partition: int) -> None:
         """Removes a log from the manager at once, and its directory later (see `LogDeletion`)."""
         log = self._forget(topic, partition)
-        if log is not None and log.is_materialised:
+        if log is not None and log.has_files:
             self._deletion.delete_later(log)
 
     def _forget(self, topic: str, partition: int) -> PartitionLog | None:
@@ -378,13 +378,13 @@ class LogManager:
 
     # --- periodic jobs, in steps (see `scheduler.Step`) -------------------------------------------
 
-    def sweep(self) -> Iterator[Step]:
+    def apply_retention(self) -> Iterator[Step]:
         """Applies retention. Raises LogDirFailure."""
         self._scheduler.run_callbacks()
         now_ms = self._now_ms()
         for count, log in enumerate(list(self._logs.values())):
             deleted = 0
-            if log.is_materialised and self._logs.get((log.topic, log.partition)) is log:
+            if log.has_files and self._logs.get((log.topic, log.partition)) is log:
                 deleted = log.delete_old_segments(now_ms)
             if deleted or count % _SLICE == _SLICE - 1:
                 yield None
@@ -452,7 +452,7 @@ class LogManager:
             except LogDirFailure as failure:  # there may be one for each directory
                 logger.error("[LogManager] %s", failure)
                 self.mark_offline(Path(failure.directory))
-        together = sum(1 for log in self._logs.values() if log.flusher.unflushed) >= _SYNC_ALL_FROM
+        sync_all = sum(1 for log in self._logs.values() if log.flusher.unflushed) >= _SYNC_ALL_FROM
         for directory in self.online_dirs():
             try:
                 if directory not in self._loaded:
@@ -461,8 +461,8 @@ class LogManager:
                     continue
                 logs = list(self._by_dir[directory].values())
                 for log in logs:
-                    log.close(sync=not together)
-                if together:
+                    log.close(sync=not sync_all)
+                if sync_all:
                     os.sync()
                     for log in logs:
                         log.flusher.note_flushed()

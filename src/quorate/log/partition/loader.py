@@ -25,7 +25,7 @@ from quorate.log.partition.partition_metadata import (
 from quorate.log.partition.producer_snapshots import ProducerSnapshots
 from quorate.log.partition.producer_state_manager import ProducerStateManager
 from quorate.log.segment.recovery import (
-    CutCheck,
+    TruncationCheck,
     check_lost_end,
     check_torn_tail,
     recover_segment,
@@ -85,7 +85,7 @@ def load_log(
         return LoadedLog(EpochCache(), producers, start, start)
     if must_exist and not found.logs and FILE_NAME not in found.names:
         raise NotALogError(f"{log.directory} has neither {FILE_NAME} nor a segment")
-    if finish_interrupted(log.directory, found):
+    if complete_interrupted_swaps(log.directory, found):
         found = list_directory(log.directory)
     log.exists = True
     _load_topic_id(log, found, clean)
@@ -131,11 +131,11 @@ def load_log(
     epochs.truncate_from_end(log.end_offset)
     epochs.truncate_from_start(log_start)
     _load_producers(log, producers, loaded, log_start, clean, now_ms)
-    flushed = log.end_offset if needs_no_recovery else min(recovery_point, log.end_offset)
-    return LoadedLog(epochs, producers, log_start, flushed)
+    new_recovery_point = log.end_offset if needs_no_recovery else min(recovery_point, log.end_offset)
+    return LoadedLog(epochs, producers, log_start, new_recovery_point)
 
 
-def _load_topic_id(log: LocalLog, found: Listing, clean: bool) -> None:
+def _load_topic_id(log: LocalLog, found: DirectoryListing, clean: bool) -> None:
     """Reads `partition.metadata`, or writes it if it is missing and the topic id is known."""
     metadata, path = log.metadata, os.path.join(log.directory, FILE_NAME)
     on_disk = _read_topic_id_leniently(path, clean=clean) if FILE_NAME in found.names else None
@@ -215,7 +215,7 @@ def _load_producers(
 
 
 @dataclass(slots=True)
-class Listing:
+class DirectoryListing:
     """The files of one partition directory."""
 
     logs: list[int] = field(default_factory=list)
@@ -227,9 +227,9 @@ class Listing:
     names: set[str] = field(default_factory=set)
 
 
-def list_directory(directory: str) -> Listing:
+def list_directory(directory: str) -> DirectoryListing:
     """Lists a partition's directory. Raises OSError, FileNotFoundError if it does not exist."""
-    found = Listing()
+    found = DirectoryListing()
     with os.scandir(directory) as entries:
         for entry in entries:
             name = entry.name
@@ -255,7 +255,7 @@ def list_directory(directory: str) -> Listing:
     return found
 
 
-def finish_interrupted(directory: str, found: Listing) -> bool:
+def complete_interrupted_swaps(directory: str, found: DirectoryListing) -> bool:
     """Finishes the deletions and compactions that the last stop has interrupted. Returns whether files
     have changed. Raises OSError."""
     if not found.others:
@@ -343,7 +343,7 @@ class _LoadedSegments:
 
 
 def _load_segments(
-    log: LocalLog, found: Listing, epochs: EpochCache, recovery_point: int, clean: bool, now_ms: int
+    log: LocalLog, found: DirectoryListing, epochs: EpochCache, recovery_point: int, clean: bool, now_ms: int
 ) -> _LoadedSegments:
     """Returns the segments in order, each with its true size. Recovers those that may not have been flushed,
     and corrects `epochs` from their batches.
@@ -377,8 +377,8 @@ def _load_segments(
                 f"{segment.log_path} begins at offset {segment.base_offset}, but the segment before "
                 f"it ends at {loaded.scanned_end}: a segment is missing or was truncated"
             )
-        check_cut = check_torn_tail(segment.log_path, len(segments) - i - 1) if strict else None
-        if not _recover(segment, loaded, epochs, check_cut, without_gaps=strict):
+        check_truncation = check_torn_tail(segment.log_path, len(segments) - i - 1) if strict else None
+        if not _recover(segment, loaded, epochs, check_truncation, without_gaps=strict):
             for dropped in segments[i + 1 :]:
                 logger.warning("Deleting segment %s after a corrupt one.", dropped.log_path)
                 remove_segment_files(dropped)
@@ -401,7 +401,7 @@ def _recover(
     segment: Segment,
     loaded: _LoadedSegments,
     epochs: EpochCache,
-    check_cut: CutCheck | None,
+    check_truncation: TruncationCheck | None,
     *,
     without_gaps: bool = False,
 ) -> bool:
@@ -421,7 +421,7 @@ def _recover(
         epochs.correct(header.leader_epoch, header.base_offset)
 
     cut = recover_segment(
-        segment, on_batch, check_cut, min_epoch=loaded.scanned_epoch if without_gaps else None
+        segment, on_batch, check_truncation, min_epoch=loaded.scanned_epoch if without_gaps else None
     )
     loaded.producers_seen |= seen
     if cut:

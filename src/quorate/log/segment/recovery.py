@@ -23,7 +23,7 @@ _READ_BYTES = 1 << 20
 _SEARCHED_BYTES = 16 << 20  # searched after a bad batch: twice the size of the largest metadata batch
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
 
-CutCheck = Callable[[int, int, int, int], None]
+TruncationCheck = Callable[[int, int, int, int], None]
 """Called with (descriptor, byte position, file size, last good offset) before a segment is truncated.
 Raises CorruptRecordError to prevent the truncation."""
 
@@ -31,7 +31,7 @@ Raises CorruptRecordError to prevent the truncation."""
 def recover_segment(
     segment: Segment,
     on_batch: Callable[[BatchHeader], None],
-    check_cut: CutCheck | None = None,
+    check_truncation: TruncationCheck | None = None,
     *,
     min_epoch: int | None = None,
 ) -> int:
@@ -40,7 +40,7 @@ def recover_segment(
 
     `on_batch` is called for each valid batch. With `min_epoch`, offsets must be contiguous, and leader
     epochs must begin at or above it and not decrease; no checksum covers either. Raises OSError, and
-    CorruptRecordError from `check_cut`.
+    CorruptRecordError from `check_truncation`.
     """
     fd = segment.file()
     end = os.fstat(fd.fileno()).st_size
@@ -84,8 +84,8 @@ def recover_segment(
         )
     cut = end - position
     if cut:
-        if check_cut is not None:
-            check_cut(fd.fileno(), position, end, last)
+        if check_truncation is not None:
+            check_truncation(fd.fileno(), position, end, last)
         os.ftruncate(fd.fileno(), position)
     segment.size = position
     segment.end_scan()
@@ -135,7 +135,7 @@ def find_whole_batch(fd: int, position: int, end: int, last_offset: int) -> int 
     return None
 
 
-def check_torn_tail(path: str, segments_behind: int) -> CutCheck:
+def check_torn_tail(path: str, segments_behind: int) -> TruncationCheck:
     """A check that allows only a torn tail to be truncated.
 
     The message of its CorruptRecordError names the place but no remedy, which depends on the owner of
@@ -162,7 +162,7 @@ def check_torn_tail(path: str, segments_behind: int) -> CutCheck:
     return check
 
 
-def check_lost_end(path: str) -> CutCheck:
+def check_lost_end(path: str) -> TruncationCheck:
     """Like `check_torn_tail`, for a log that was closed cleanly: only a file that has lost its end may
     be truncated. A batch with a malformed header or a wrong checksum may not. (Kafka does not start then.)"""
     check_tail = check_torn_tail(path, 0)

@@ -30,9 +30,9 @@ from quorate.tools.console.librdkafka_properties import Translation
 
 if TYPE_CHECKING:
     from quorate.admin import client as admin_client
-    from quorate.admin import diagnosis
+    from quorate.admin import non_kafka_server
 else:
-    admin_client, diagnosis = lazy_modules("quorate.admin", "client", "diagnosis")
+    admin_client, non_kafka_server = lazy_modules("quorate.admin", "client", "non_kafka_server")
 
 Handle = TypeVar("Handle", Producer, Consumer)
 
@@ -309,7 +309,9 @@ class TopicWait:
             asyncio.run(describe_cluster())
         except NotKafkaError as error:
             raise ToolError(
-                str(error).replace(diagnosis.TLS, "it speaks TLS: set security.protocol to SSL or SASL_SSL")
+                str(error).replace(
+                    non_kafka_server.TLS, "it speaks TLS: set security.protocol to SSL or SASL_SSL"
+                )
             ) from error
         except (BrokerError, NetError, ValueError, OSError):
             return

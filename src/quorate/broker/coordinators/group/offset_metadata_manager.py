@@ -26,7 +26,7 @@ from quorate.broker.coordinators.group.model import (
     UnsupportedGroup,
 )
 from quorate.broker.coordinators.group.sessions import MemberSessions
-from quorate.broker.coordinators.result import CoordinatorResult, Instant, Token, operation_error
+from quorate.broker.coordinators.result import CoordinatorResult, StepTime, Token, operation_error
 from quorate.broker.coordinators.shard import NO_PRODUCER_ID
 from quorate.protocol.errors import ErrorCode, KafkaError
 from quorate.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -102,7 +102,7 @@ class OffsetMetadataManager:
         request: OffsetCommitRequest,
         caller: Caller,
         token: Token,
-        at: Instant,
+        at: StepTime,
         max_batch_bytes: int | None = None,
     ) -> CoordinatorResult:
         """Stores offsets. Partitions with too long metadata get an error.
@@ -150,7 +150,7 @@ class OffsetMetadataManager:
                 )
             )
 
-        def stored(error: ErrorCode, _: Instant) -> CoordinatorResult:
+        def stored(error: ErrorCode, _: StepTime) -> CoordinatorResult:
             if error is not ErrorCode.NONE:
                 return CoordinatorResult(replies=[(token, commit_error(request, operation_error(error)))])
             return CoordinatorResult(replies=[(token, response)])
@@ -158,7 +158,7 @@ class OffsetMetadataManager:
         out.after = stored
         return out
 
-    def _validate_commit(self, request: OffsetCommitRequest, caller: Caller, at: Instant) -> None:
+    def _validate_commit(self, request: OffsetCommitRequest, caller: Caller, at: StepTime) -> None:
         group = self._store.state.groups.get(request.group_id)
         generation = request.generation_id_or_member_epoch
         if group is None:
@@ -275,7 +275,7 @@ class OffsetMetadataManager:
                 OffsetDeleteResponse.OffsetDeleteResponseTopic(name=topic.name, partitions=answers)
             )
 
-        def stored(error: ErrorCode, _: Instant) -> CoordinatorResult:
+        def stored(error: ErrorCode, _: StepTime) -> CoordinatorResult:
             failed = error is not ErrorCode.NONE
             answer = OffsetDeleteResponse(error_code=operation_error(error)) if failed else response
             return CoordinatorResult(replies=[(token, answer)])
@@ -320,7 +320,7 @@ class OffsetMetadataManager:
                 deletion.partitions = None
         return out
 
-    def expire_offsets(self, cursor: ExpiryCursor, at: Instant) -> CoordinatorResult:
+    def expire_offsets(self, cursor: ExpiryCursor, at: StepTime) -> CoordinatorResult:
         """Deletes offsets older than `offsets.retention.minutes`, and empty classic groups without offsets.
         Checks at most `EXPIRY_SLICE` offsets or groups, by their current state, and removes them from
         `cursor`."""

@@ -32,7 +32,7 @@ from quorate.broker.coordinators.group.offset_metadata_manager import (
 from quorate.broker.coordinators.group.rebalance import Rebalancer
 from quorate.broker.coordinators.group.sessions import MemberSessions
 from quorate.broker.coordinators.group.timer_events import TimerEvent
-from quorate.broker.coordinators.result import CoordinatorResult, Instant, Token, operation_error
+from quorate.broker.coordinators.result import CoordinatorResult, StepTime, Token, operation_error
 from quorate.broker.coordinators.shard import NO_PRODUCER_ID
 from quorate.broker.coordinators.timer import CoordinatorTimer
 from quorate.protocol.errors import ErrorCode
@@ -90,7 +90,7 @@ class GroupCoordinatorShard:
         return f"{len(self.state.groups)} groups"
 
     def classic_group(self, group_id: str) -> ClassicGroup | None:
-        """The classic group of this id, or None if there is none or it has another type."""
+        """The classic group of this id, or None if it does not exist or has another type."""
         return self._store.classic_group(group_id)
 
     # --- replay -----------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ class GroupCoordinatorShard:
         self.offsets.replay_end_transaction(producer_id, committed=committed)
 
     def loaded(
-        self, at: Instant, has_topic: Callable[[str], bool] = lambda _: True
+        self, at: StepTime, has_topic: Callable[[str], bool] = lambda _: True
     ) -> list[CoordinatorResult]:
         """Starts the sessions of the loaded groups, and the deletion of offsets whose topic was deleted."""
         self.next_expiry = at.now + self._config.offsets_retention_check_interval_ms / 1000
@@ -165,7 +165,7 @@ class GroupCoordinatorShard:
             return self.next_expiry if deadline is None else deadline
         return min(deadline, self.next_expiry)
 
-    def tick(self, at: Instant) -> Iterator[CoordinatorResult]:
+    def tick(self, at: StepTime) -> Iterator[CoordinatorResult]:
         """Yields one result for each expired timer, for a step of a deletion, and for a step of an expiry."""
         for event in self.timer.due(at.now):
             yield self.rebalancer.expire(event, at)
@@ -269,7 +269,7 @@ class GroupCoordinatorShard:
                     out.records.append(GroupRecord(group_id, None))
             results.append(DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=code))
 
-        def stored(error: ErrorCode, _: Instant) -> CoordinatorResult:
+        def stored(error: ErrorCode, _: StepTime) -> CoordinatorResult:
             if error is not ErrorCode.NONE:
                 for result in results:
                     result.error_code = operation_error(error)
